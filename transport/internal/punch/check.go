@@ -5,23 +5,22 @@ import (
 	"net/netip"
 )
 
-// maxCandidates is how many addresses of the other side a check asks at most.
+// maxCandidates is the number of addresses to which a check sends requests.
 const maxCandidates = 16
 
-// check is one use of a credential: it answers requests, and makes some of its own. It does no
-// I/O and has no lock.
+// check is one use of a credential: it answers requests and makes its own. It does no I/O and is
+// not safe for concurrent use.
 type check struct {
 	credential Credential
-	role       byte
-	tx         [12]byte
-	learns     bool             // who asks may be asked, and may send more than requests
-	ask        []netip.AddrPort // to which requests go
-	found      netip.AddrPort   // of the first answer; zero before
-	mapped     netip.AddrPort   // where the other side saw this one
+	role       byte             // this side's
+	tx         [12]byte         // transaction ID of its requests
+	learns     bool             // the sender of a valid request becomes a candidate, and its QUIC packets pass
+	ask        []netip.AddrPort // candidates
+	found      netip.AddrPort   // source of the first answer; zero before
+	mapped     netip.AddrPort   // this side's external address in that answer
 }
 
-// newCheck returns a check that asks the candidates, of which it leaves out some if there are
-// too many.
+// newCheck returns a check with the given candidates, at most maxCandidates of them.
 func newCheck(c Credential, role byte, learns bool, candidates []netip.AddrPort) *check {
 	k := &check{credential: c, role: role, learns: learns}
 	_, _ = rand.Read(k.tx[:]) // never fails
@@ -31,7 +30,7 @@ func newCheck(c Credential, role byte, learns bool, candidates []netip.AddrPort)
 	return k
 }
 
-// add adds an address to ask, and reports whether it is asked.
+// add adds a candidate, and reports whether a is one now.
 func (k *check) add(a netip.AddrPort) bool {
 	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	if k.asks(a) {
@@ -44,7 +43,7 @@ func (k *check) add(a netip.AddrPort) bool {
 	return true
 }
 
-// asks reports whether requests go to a.
+// asks reports whether a is a candidate.
 func (k *check) asks(a netip.AddrPort) bool {
 	for _, b := range k.ask {
 		if a == b {
@@ -54,14 +53,14 @@ func (k *check) asks(a netip.AddrPort) bool {
 	return false
 }
 
-// request returns what is sent to all addresses.
+// request returns the encoded request, the same for all candidates.
 func (k *check) request() []byte {
 	m := message{tx: k.tx, user: k.credential.User, role: k.role}
 	return m.encode(&k.credential.Secret)
 }
 
-// take takes a message that came from an address, and returns the answer, if there is one to
-// send, and whether the address is the other side's.
+// take processes a message from an address. It returns the answer to send, or nil, and whether QUIC
+// packets from the address may pass.
 func (k *check) take(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
 	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
 		return nil, false

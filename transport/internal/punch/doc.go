@@ -1,18 +1,19 @@
-// Package punch finds addresses of UDP by which two hosts behind routers reach each other: UDP
-// hole punching (RFC 5128), with connectivity checks as in ICE (RFC 8445) by STUN messages (RFC
-// 8489). What it finds is used by QUIC over the same socket.
+// Package punch finds UDP addresses by which two hosts behind routers reach each other: UDP hole
+// punching (RFC 5128), with connectivity checks as in ICE (RFC 8445) by STUN messages (RFC 8489).
+// QUIC then uses the address over the same socket.
 //
 //	s := punch.New(conn)                          // a net.PacketConn, for QUIC to read and to close
-//	end := s.Serve(c)                             // a member answers who knows the credential c
-//	seen, err := s.Observe(ctx, c, member)        // where this socket is seen by that member
+//	end := s.Serve(c)                             // a member answers requests with the credential c
+//	seen, err := s.Observe(ctx, c, member)        // the external address of this socket, seen by that member
 //	m := s.Meet(punch.Meeting{Credential: c, Candidates: theirs, Initiator: true})
 //	at, err := m.Found(ctx)
 //
-// Both sides of a Meet send requests to all addresses at which the other may be. A request opens
-// the router that it leaves by, and its answer shows that an address works in both directions.
+// Both sides of a Meet send requests to all candidates, the addresses at which the other side may
+// be. A request opens a mapping in the sender's router. Its answer shows that the address works in
+// both directions.
 //
-// A socket hears nobody else: a message counts only with the HMAC of a credential, which the
-// two have told each other over a connection that is encrypted and authenticated, and of QUIC only
-// packets of addresses pass from which such a message came. What strangers send is thrown away
-// unread, and is not answered.
+// A socket ignores everybody else. A message is valid only with the HMAC of a credential, which the
+// two sides have exchanged over an encrypted and authenticated connection. QUIC packets pass only
+// from addresses that have sent a valid message. Packets of strangers are discarded unread, without
+// an answer.
 package punch

@@ -10,44 +10,47 @@ import (
 	"time"
 )
 
-// ErrNoAnswer: at none of the addresses somebody has answered in time.
+// ErrNoAnswer means that no candidate has answered in time.
 var ErrNoAnswer = errors.New("no answer")
 
-// The pauses between requests: the first packets of the one side may be thrown away by the
-// other's router, until the other has sent one.
+// Bounds of the pause between requests, which doubles. The first packets of each side may be
+// dropped by the other side's router, until the other side has sent one.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 160 * time.Millisecond
 )
 
-// Account is told of packets of QUIC: the bytes of one that came, or was sent. It says whether one
-// that came is to be read.
+// Account limits the work for QUIC packets of an address. It is called with the size in bytes of a
+// packet that was received or sent, the other size being 0. For a received packet it returns
+// whether QUIC is to read it.
 type Account func(read, sent int) bool
 
-// Socket is a UDP socket for QUIC that also makes and answers checks. QUIC reads it; somebody has
-// to, for checks to be answered. All methods are safe for concurrent use.
+// Socket is a UDP socket for QUIC that also makes and answers checks. Checks are processed in
+// ReadFrom, so QUIC, or another goroutine, has to read all the time. All methods are safe for
+// concurrent use.
 type Socket struct {
 	net.PacketConn
 
 	mu     sync.Mutex
-	checks map[[userSize]byte]*running
-	passes map[netip.AddrPort]Account // whose packets are QUIC's
+	checks map[[userSize]byte]*running // in progress, by credential
+	passes map[netip.AddrPort]Account  // addresses whose QUIC packets pass
 }
 
 // running is a check in progress.
 type running struct {
 	*check
 	account Account
-	passing []netip.AddrPort // that it has let through
-	changed chan struct{}    // has room for one: an answer came, or an address to ask
+	passing []netip.AddrPort // addresses that it has added to passes
+	changed chan struct{}    // capacity 1: there was an answer, or a new candidate
 }
 
-// New returns a socket over conn, which lets nothing through.
+// New returns a socket over conn. No QUIC packets pass yet.
 func New(conn net.PacketConn) *Socket {
 	return &Socket{PacketConn: conn, checks: make(map[[userSize]byte]*running), passes: make(map[netip.AddrPort]Account)}
 }
 
-// ReadFrom returns the next packet that is for QUIC.
+// ReadFrom implements net.PacketConn. It processes the messages of checks, and returns the next
+// QUIC packet that passes.
 func (s *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		n, addr, err := s.PacketConn.ReadFrom(b)
@@ -60,7 +63,7 @@ func (s *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo sends a packet of QUIC.
+// WriteTo implements net.PacketConn. It sends a packet of QUIC.
 func (s *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if udp, ok := addr.(*net.UDPAddr); ok {
 		if account := s.accountOf(plain(udp.AddrPort())); account != nil {
@@ -70,17 +73,18 @@ func (s *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return s.PacketConn.WriteTo(b, addr)
 }
 
-// accountOf returns the account of an address, nil if it has none.
+// accountOf returns the account of an address; nil if there is none.
 func (s *Socket) accountOf(a netip.AddrPort) Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.passes[a]
 }
 
-// plain returns an address in the one form that is compared.
+// plain returns the canonical form of an address: IPv4 is never mapped into IPv6.
 func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// SetReadBuffer and SetWriteBuffer set how much the kernel keeps, as far as it allows that.
+// SetReadBuffer sets the size of the kernel's receive buffer in bytes, as far as the kernel allows.
+// QUIC calls it.
 func (s *Socket) SetReadBuffer(n int) error {
 	if c, ok := s.PacketConn.(*net.UDPConn); ok {
 		_ = c.SetReadBuffer(n)
@@ -88,7 +92,7 @@ func (s *Socket) SetReadBuffer(n int) error {
 	return nil
 }
 
-// SetWriteBuffer is as SetReadBuffer.
+// SetWriteBuffer sets the size of the kernel's send buffer in bytes, as far as the kernel allows.
 func (s *Socket) SetWriteBuffer(n int) error {
 	if c, ok := s.PacketConn.(*net.UDPConn); ok {
 		_ = c.SetWriteBuffer(n)
@@ -96,11 +100,11 @@ func (s *Socket) SetWriteBuffer(n int) error {
 	return nil
 }
 
-// hear takes a packet, and reports whether it is QUIC's.
+// hear processes a packet, and reports whether QUIC is to read it.
 func (s *Socket) hear(b []byte, from netip.AddrPort) bool {
 	if isMessage(b) {
 		if answer := s.take(b, from); answer != nil {
-			_, _ = s.PacketConn.WriteTo(answer, net.UDPAddrFromAddrPort(from)) // who asked asks again
+			_, _ = s.PacketConn.WriteTo(answer, net.UDPAddrFromAddrPort(from)) // a lost answer is no harm: the request is repeated
 		}
 		return false
 	}
@@ -110,7 +114,7 @@ func (s *Socket) hear(b []byte, from netip.AddrPort) bool {
 	return ok && (account == nil || account(len(b), 0))
 }
 
-// take takes a message of a check and returns the answer, if there is one to send.
+// take processes a message of a check, and returns the answer to send, or nil.
 func (s *Socket) take(b []byte, from netip.AddrPort) []byte {
 	m, ok := parse(b)
 	if !ok {
@@ -134,7 +138,7 @@ func (s *Socket) take(b []byte, from netip.AddrPort) []byte {
 	return answer
 }
 
-// begin lets a check take messages until end is called.
+// begin makes a check receive messages until end is called.
 func (s *Socket) begin(k *check, account Account) (r *running, end func()) {
 	r = &running{check: k, account: account, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
@@ -147,14 +151,15 @@ func (s *Socket) begin(k *check, account Account) (r *running, end func()) {
 	}
 }
 
-// Serve answers the requests of a holder of the credential, so that it learns where it is seen,
-// until end is called.
+// Serve answers requests with the credential until end is called. The answers have the external
+// address of the sender.
 func (s *Socket) Serve(c Credential) (end func()) {
 	_, end = s.begin(newCheck(c, responder, false, nil), nil)
 	return end
 }
 
-// Observe asks somebody who serves the credential where this socket is seen.
+// Observe returns the external address of this socket, as seen by a server that serves the
+// credential.
 func (s *Socket) Observe(ctx context.Context, c Credential, server netip.AddrPort) (netip.AddrPort, error) {
 	r, end := s.begin(newCheck(c, initiator, false, []netip.AddrPort{server}), nil)
 	defer end()
@@ -166,17 +171,18 @@ func (s *Socket) Observe(ctx context.Context, c Credential, server netip.AddrPor
 	return plain(r.mapped), nil
 }
 
-// Meeting is an attempt of two to reach each other, made by both at about the same time.
+// Meeting describes an attempt of two sides to reach each other. Both make it at about the same
+// time.
 type Meeting struct {
-	Credential Credential       // of both
-	Initiator  bool             // one of the two is
-	Candidates []netip.AddrPort // where the other may be
-	Account    Account          // of what QUIC gets from there; nil reads all
+	Credential Credential       // shared by both sides
+	Initiator  bool             // true on one of the two sides
+	Candidates []netip.AddrPort // addresses at which the other side may be
+	Account    Account          // for QUIC packets of the other side; nil passes all
 }
 
-// Meet looks for the other side. Found returns the address at which it is, when it can be reached
-// there and can reach this socket from there; its packets pass from then on, and until Drop.
-// The other side may need this one for longer, so it goes on answering until Leave.
+// Meet starts a search for the other side. Found returns an address that works in both directions.
+// QUIC packets from it pass until Drop. The other side may need the answers of this one for longer,
+// so it answers until Leave.
 func (s *Socket) Meet(m Meeting) *Search {
 	role := responder
 	if m.Initiator {
@@ -186,14 +192,14 @@ func (s *Socket) Meet(m Meeting) *Search {
 	return &Search{s: s, r: r, end: end}
 }
 
-// Search is a Meet in progress.
+// Search is an attempt in progress.
 type Search struct {
 	s   *Socket
 	r   *running
 	end func()
 }
 
-// Found returns where the other side is, or an error that wraps ErrNoAnswer when ctx ends before.
+// Found waits for the address of the other side. The error wraps ErrNoAnswer if ctx ends before.
 func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	at, err := m.s.search(ctx, m.r)
 	if err != nil {
@@ -202,7 +208,8 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Leave ends the search. Of the addresses that it has let through those stay that keep wants.
+// Leave ends the search. Of the addresses that it has made pass it drops those for which keep
+// returns false.
 func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	m.end()
 	m.s.mu.Lock()
@@ -215,14 +222,14 @@ func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	}
 }
 
-// Drop lets no packet of an address pass any more.
+// Drop discards QUIC packets from an address from now on.
 func (s *Socket) Drop(a netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.passes, plain(a))
 }
 
-// search sends requests until one is answered, and returns where.
+// search sends requests until one is answered, and returns the address of the answer.
 func (s *Socket) search(ctx context.Context, r *running) (netip.AddrPort, error) {
 	request, asked := r.request(), make(map[netip.AddrPort]bool)
 	timer := time.NewTimer(0)
@@ -245,13 +252,13 @@ func (s *Socket) search(ctx context.Context, r *running) (netip.AddrPort, error)
 		for _, a := range ask {
 			if again || !asked[a] {
 				asked[a] = true
-				_, _ = s.PacketConn.WriteTo(request, net.UDPAddrFromAddrPort(a)) // there may be no route to some
+				_, _ = s.PacketConn.WriteTo(request, net.UDPAddrFromAddrPort(a)) // some candidates may have no route
 			}
 		}
 	}
 }
 
-// progress returns what a check has found, and whom it is to ask.
+// progress returns the result of a check, and its candidates.
 func (s *Socket) progress(r *running) (found netip.AddrPort, ask []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

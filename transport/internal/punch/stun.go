@@ -8,16 +8,18 @@ import (
 	"net/netip"
 )
 
-// Credential is what the two ends of a check know and nobody else does: STUN's short-term
-// credential. It is used for one purpose.
+// Credential is a secret that the two sides of a check share: the short-term credential of STUN.
+// Each is for one purpose only.
 type Credential struct {
 	User   [userSize]byte `json:"user"`
 	Secret [32]byte       `json:"secret"`
 }
 
+// userSize is the length of Credential.User in bytes. With the role it fills three words of 4
+// bytes, so that USERNAME needs no padding.
 const userSize = 11
 
-// NewCredential returns one that is used by nobody.
+// NewCredential returns a fresh random credential.
 func NewCredential() Credential {
 	var c Credential
 	_, _ = rand.Read(c.User[:]) // never fails
@@ -25,8 +27,8 @@ func NewCredential() Credential {
 	return c
 }
 
-// The parts of a STUN message: a header of type, length, cookie and transaction, and attributes of
-// type, length and value.
+// Parts of a STUN message (RFC 8489): a header of type, length, cookie and transaction ID, and
+// attributes of type, length and value.
 const (
 	headerSize = 20
 	attrSize   = 4
@@ -43,24 +45,24 @@ const (
 	family4, family6 = 1, 2
 )
 
-// Roles, of which each message has that of its sender's side: a host that finds its own address
-// among those of the other must not take its own requests for theirs.
+// Roles. A message has the role of the side that made the request. By the role a host whose own
+// address is among the other's candidates does not take its own requests for the other's.
 const (
 	initiator byte = 'i'
 	responder byte = 'r'
 )
 
-// message is a Binding request, or the answer to one. Both name the credential and the role of
-// the side that asks.
+// message is a Binding request or its answer. Both have the user of the credential and the role of
+// the requesting side.
 type message struct {
 	answer bool
 	tx     [12]byte
 	user   [userSize]byte
-	role   byte           // of the asking side
-	mapped netip.AddrPort // in an answer: where the request came from
+	role   byte           // of the requesting side
+	mapped netip.AddrPort // in an answer: the source address of the request
 }
 
-// encode returns the message with the HMAC of a credential.
+// encode returns the encoded message with the HMAC of a credential.
 func (m *message) encode(secret *[32]byte) []byte {
 	kind := uint16(bindingRequest)
 	if m.answer {
@@ -78,26 +80,27 @@ func (m *message) encode(secret *[32]byte) []byte {
 	return appendAttr(b, attrIntegrity, sign(secret, b))
 }
 
+// appendAttr appends an attribute to b.
 func appendAttr(b []byte, kind uint16, value []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, kind)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(value)))
-	return append(b, value...) // all have a multiple of 4 bytes: no padding
+	return append(b, value...) // all lengths are multiples of 4, so there is no padding
 }
 
-// sign returns the HMAC of the part of a message that comes before it.
+// sign returns the HMAC of b, the part of a message before the attribute with the HMAC.
 func sign(secret *[32]byte, b []byte) []byte {
 	h := hmac.New(sha256.New, secret[:])
 	_, _ = h.Write(b)
 	return h.Sum(nil)
 }
 
-// mask is what an address and its port are hidden by, so that no router takes it for its
-// business.
+// mask returns the bytes with which XOR-MAPPED-ADDRESS hides an address, so that no router rewrites
+// it.
 func (m *message) mask() []byte {
 	return append(binary.BigEndian.AppendUint32(nil, cookie), m.tx[:]...)
 }
 
-// xorMapped returns the value of XOR-MAPPED-ADDRESS.
+// xorMapped returns the encoded value of XOR-MAPPED-ADDRESS.
 func (m *message) xorMapped() []byte {
 	ip := m.mapped.Addr().Unmap()
 	b := []byte{0, family4}
@@ -111,7 +114,7 @@ func (m *message) xorMapped() []byte {
 	return b
 }
 
-// setMapped reads the value of XOR-MAPPED-ADDRESS.
+// setMapped decodes the value of XOR-MAPPED-ADDRESS; false if it is malformed.
 func (m *message) setMapped(b []byte) bool {
 	if len(b) < 4 {
 		return false
@@ -132,21 +135,22 @@ func (m *message) setMapped(b []byte) bool {
 	return ok
 }
 
-// isMessage reports whether a packet can be a STUN message. QUIC's packets cannot.
+// isMessage reports whether a packet may be a STUN message. A QUIC packet never is: its first bits
+// differ.
 func isMessage(b []byte) bool {
 	return len(b) >= headerSize && b[0]>>6 == 0 && binary.BigEndian.Uint32(b[4:]) == cookie
 }
 
-// sealed is a message whose HMAC has not been looked at.
+// sealed is a decoded message whose HMAC was not checked.
 type sealed struct {
 	message
 	signed, mac []byte
 }
 
-// opens reports whether the HMAC is that of a credential.
+// opens reports whether the HMAC is valid for a credential.
 func (s *sealed) opens(secret *[32]byte) bool { return hmac.Equal(s.mac, sign(secret, s.signed)) }
 
-// parse reads a message: the attributes of encode, and others that it leaves out.
+// parse decodes a message without checking its HMAC; false if it is malformed.
 func parse(b []byte) (s sealed, ok bool) {
 	if !isMessage(b) || int(binary.BigEndian.Uint16(b[2:])) != len(b)-headerSize {
 		return s, false
@@ -177,7 +181,8 @@ func parse(b []byte) (s sealed, ok bool) {
 	return s, false
 }
 
-// attribute reads one attribute before the HMAC.
+// attribute decodes one attribute; those that are unknown are skipped. It returns false for a
+// malformed one.
 func (m *message) attribute(kind uint16, value []byte) bool {
 	switch kind {
 	case attrUsername:
