@@ -1,35 +1,34 @@
-// Package colocated makes streams between processes of one host that share a key, as those
-// of one launcher do. A stream costs a Unix socket and one hello, some 0.1 ms in all, where a
-// connection with a TLS handshake takes milliseconds.
+// Package colocated makes streams between processes of one host that share a key, such as those of
+// one launcher. A stream costs a Unix socket and one hello, some 0.1 ms in all. A connection with a
+// TLS handshake takes milliseconds.
 //
-//	s, err := colocated.Listen(id)            // once per process, before others hear of id
+//	s, err := colocated.Listen(id)            // once per process, before others learn of id
 //	s.Serve(key, colocated.Taker{Admit: ..., Take: ...}) // as soon as the key is known
 //	st, err := s.Dial(ctx, peer, kind)
 //
 // # Where a process listens
 //
-// At a Unix socket in the abstract namespace, whose name follows from the process's ID. So
-// nobody has to be told of it, whoever is in another network namespace does not find it, and
-// the kernel takes it back however the process ends. It listens before it serves: those who
-// come too early wait in the socket's queue.
+// A process listens at a Unix socket in the abstract namespace, whose name is derived from the
+// process's ID. So the name need not be sent to anybody, no process in another network namespace
+// finds the socket, and the kernel removes it however the process ends. The process listens before
+// it serves: connections that come early wait in the socket's queue.
 //
 // # Who may connect
 //
-// The kernel tells the user at the other end (SO_PEERCRED), who must be one's own. The one
-// who dials says who it is, whom it wants and what for, and proves that it holds the key; the
-// other proves the same before the first byte that it sends:
+// The kernel reports the user at the other end (SO_PEERCRED), which must be the process's own. The
+// dialler sends its ID, the ID of the process that it wants, and the kind of stream, and proves
+// that it holds the key. The listener proves the same before the first byte that it sends:
 //
-//	dials                                            listens
+//	dialler                                          listener
 //	hello: kind, both IDs, number, HMAC(key, ...) -> checks; closes if anything differs
-//	what it has to say                            ->
+//	data                                          ->
 //	                                              <- answer: code, HMAC(key, hello's HMAC, code)
-//	                                              <- what it has to say
+//	                                              <- data
 //
-// Nobody waits for the answer before it sends; it is checked before anything is read. The
-// numbers of a process count up, and each counts once (window), so that a hello that was
-// overheard is of no use. A code that is not zero says why the stream is refused.
+// Neither side waits for the answer before it sends. The dialler checks the answer before it reads
+// data. The numbers of a process count up, and each is accepted once (window), so that a hello that
+// was overheard cannot be replayed. A code other than zero is the reason why the stream is refused.
 //
-// The key says that a process is of the launcher, and not which one: each could pass itself
-// off as another one, as processes of one user can do anyway by looking into each other's
-// memory.
+// The key shows that a process is of the launcher, and not which one it is. Each could impersonate
+// another, as processes of one user can do anyway through each other's memory.
 package colocated

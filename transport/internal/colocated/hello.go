@@ -11,52 +11,52 @@ import (
 // KeySize is the length of a Key in bytes.
 const KeySize = 32
 
-// Key is what the processes share, and nobody else knows.
+// Key is the secret that the processes share.
 type Key [KeySize]byte
 
-// Code says why a stream is refused; 0 says that it is not.
+// Code is the reason why a stream is refused; 0 means that it is accepted.
 type Code uint32
 
-// wrongKey is the one code that comes without a proof: the one who dials does not hold the
-// key of the one who listens. Users have all others.
+// wrongKey is the one code that is sent without a proof: the dialler does not hold the listener's
+// key. All other values are the user's.
 const wrongKey Code = 1<<32 - 1
 
 const (
-	// MaxID is the length of the longest ID in bytes.
+	// MaxID is the length of the longest ID, in bytes.
 	MaxID = 64
 
 	helloMagic = "elr\x01"
 	macSize    = sha256.Size
-	// helloSize is the length of a hello:
+	// helloSize is the length of a hello in bytes:
 	//
 	//	0 magic   4 kind   5, 6 lengths of IDs   7 zero   8 from   72 to   136 number   144 HMAC
 	helloSize   = helloSigned + macSize
 	helloSigned = 8 + 2*MaxID + 8
-	// answerSize is the length of an answer: a code and an HMAC.
+	// answerSize is the length of an answer in bytes: a code and an HMAC.
 	answerSize = 4 + macSize
 )
 
-// The labels tell what is made of the key apart.
+// Labels for domain separation: a MAC for one purpose is never valid for the other.
 const (
 	helloLabel  = "elrun colocated hello"
 	answerLabel = "elrun colocated answer"
 )
 
 var (
-	// errFormat: bytes are no hello.
+	// errFormat means that the bytes are no hello.
 	errFormat = errors.New("malformed hello")
-	// errProof: the other side does not hold the key.
+	// errProof means that the other side does not hold the key.
 	errProof = errors.New("the other side does not hold the key")
 )
 
-// hello is what the one who dials says first.
+// hello is the first message of the dialler.
 type hello struct {
 	kind     byte
 	from, to string
-	number   uint64
+	number   uint64 // counts the dialler's hellos from 1
 }
 
-// mac returns what only a holder of the key can make.
+// mac returns the HMAC of label and b, which only a holder of the key can make.
 func (k *Key) mac(label string, b []byte) [macSize]byte {
 	m := hmac.New(sha256.New, k[:])
 	m.Write([]byte(label)) // never fails
@@ -64,7 +64,7 @@ func (k *Key) mac(label string, b []byte) [macSize]byte {
 	return [macSize]byte(m.Sum(nil))
 }
 
-// encode returns the hello, whose IDs are at most MaxID long, signed by a key.
+// encode returns the hello with its HMAC. The IDs have at most MaxID bytes.
 func (h *hello) encode(k *Key) [helloSize]byte {
 	var b [helloSize]byte
 	copy(b[:], helloMagic)
@@ -77,8 +77,7 @@ func (h *hello) encode(k *Key) [helloSize]byte {
 	return b
 }
 
-// decodeHello reads what encode wrote, without looking at the proof. There is one encoding
-// of each hello.
+// decodeHello decodes a hello, without checking the HMAC. Each hello has one encoding.
 func decodeHello(b *[helloSize]byte) (hello, error) {
 	from, to := int(b[5]), int(b[6])
 	if string(b[:4]) != helloMagic || from > MaxID || to > MaxID || b[7] != 0 {
@@ -92,6 +91,7 @@ func decodeHello(b *[helloSize]byte) (hello, error) {
 	return h, nil
 }
 
+// zero reports whether all bytes are 0.
 func zero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {
@@ -101,7 +101,7 @@ func zero(b []byte) bool {
 	return true
 }
 
-// proven returns whether the hello was made by a holder of the key.
+// proven reports whether a holder of the key has made the hello.
 func proven(k *Key, b *[helloSize]byte) bool {
 	want := k.mac(helloLabel, b[:helloSigned])
 	return hmac.Equal(b[helloSigned:], want[:])
@@ -112,19 +112,20 @@ func encodeAnswer(k *Key, to *[helloSize]byte, code Code) [answerSize]byte {
 	var b [answerSize]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(code))
 	if code == wrongKey {
-		return b // of the key nothing is to be told
+		return b // nothing that depends on the key is sent
 	}
 	proof := answerProof(k, to, b[:4])
 	copy(b[4:], proof[:])
 	return b
 }
 
-// answerProof is made over the hello that is answered, which is made once.
+// answerProof returns the HMAC of an answer. It covers the HMAC of the hello, which is unique, so
+// that an answer cannot be replayed.
 func answerProof(k *Key, to *[helloSize]byte, code []byte) [macSize]byte {
 	return k.mac(answerLabel, append(append(make([]byte, 0, macSize+4), to[helloSigned:]...), code...))
 }
 
-// decodeAnswer returns nil if the hello was accepted by a holder of the key.
+// decodeAnswer returns nil if a holder of the key has accepted the hello.
 func decodeAnswer(k *Key, to *[helloSize]byte, b *[answerSize]byte) error {
 	code := Code(binary.LittleEndian.Uint32(b[:]))
 	if code == wrongKey {
@@ -140,18 +141,18 @@ func decodeAnswer(k *Key, to *[helloSize]byte, b *[answerSize]byte) error {
 	return nil
 }
 
-// window remembers which numbers of a process have come: they may come in another order than
-// they were given out, as each comes by a socket of its own. One that is windowSize behind the
-// highest has come, or counts as such.
+// window detects replayed hellos by their numbers, as the sliding window of IPsec (RFC 4303,
+// section 3.4.3) does. Numbers may arrive out of order, as each comes over a socket of its own. A
+// number windowSize or more below the highest is treated as seen.
 type window struct {
 	highest uint64
-	seen    [windowSize / 64]uint64 // a bit for number n at n modulo windowSize
+	seen    [windowSize / 64]uint64 // bit n modulo windowSize for number n
 }
 
-// windowSize is how many hellos of one process can be on their way at once.
+// windowSize is the number of hellos of one process that can be in flight at once.
 const windowSize = 1024
 
-// accept notes a number, and reports whether it had not come before.
+// accept records a number, and reports whether it is new.
 func (w *window) accept(n uint64) bool {
 	if n == 0 || n+windowSize <= w.highest {
 		return false

@@ -15,43 +15,43 @@ import (
 )
 
 const (
-	// helloTime is how long whoever has connected may take to say hello: long, as processes of
-	// a host with many of them wait for their turn.
+	// helloTime is how long a connection may take to send its hello. It is long, as the processes
+	// of a crowded host wait for a processor.
 	helloTime = 30 * time.Second
-	// maxSilent is how many may be connected that have not said hello.
+	// maxSilent is the number of connections that have not sent their hello.
 	maxSilent = 1024
-	// firstPause and lastPause are those between attempts to connect while the other side's
-	// queue is full, or after an error of accept that passes.
+	// firstPause and lastPause are the bounds of the pause between attempts to connect while the
+	// other side's queue is full. lastPause is also the pause after a temporary error of Accept.
 	firstPause = time.Millisecond
 	lastPause  = 50 * time.Millisecond
 )
 
 var (
-	// ErrAbsent: nobody listens under that ID in this network namespace.
+	// ErrAbsent means that no process listens under that ID in this network namespace.
 	ErrAbsent = errors.New("no such process on this host")
-	// ErrNotServing: this side does not have its key yet.
+	// ErrNotServing means that this side does not have its key yet.
 	ErrNotServing = errors.New("there is no key yet")
 )
 
-// Socket is where a process takes in streams of others of its host. All methods are safe for
-// concurrent use.
+// Socket accepts the streams of other processes of the host, and dials them. All methods are safe
+// for concurrent use.
 type Socket struct {
 	id       string
 	listener net.Listener
-	number   atomic.Uint64 // of the last hello
+	number   atomic.Uint64 // number of the last hello
 	working  sync.WaitGroup
 	done     chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	closed  bool
-	key     Key // set once, by Serve, before anything uses it
+	key     Key // set once, by Serve, before any use
 	serving bool
-	silent  map[net.Conn]struct{} // have not said hello
-	streams map[*Stream]struct{}  // that nobody has closed
-	met     map[string]*window    // by ID of who has dialled
+	silent  map[net.Conn]struct{} // accepted connections without a hello
+	streams map[*Stream]struct{}  // open streams
+	met     map[string]*window    // replay windows, by the dialler's ID
 }
 
-// Listen opens the socket of a process. Whoever dials waits until Serve is called.
+// Listen opens the socket of a process. Connections wait until Serve is called.
 func Listen(id string) (*Socket, error) {
 	if id == "" || len(id) > MaxID {
 		return nil, fmt.Errorf("colocated: listen: ID of %d bytes, want 1 to %d", len(id), MaxID)
@@ -67,17 +67,17 @@ func Listen(id string) (*Socket, error) {
 // nameOf returns the name of a process's socket.
 func nameOf(id string) string { return "elrun-local-" + id }
 
-// Taker says what becomes of streams that others open. Both functions are called in a
-// goroutine for each stream, for which Close waits.
+// Taker handles the streams that others open. Both functions are called in a goroutine per stream,
+// for which Close waits.
 type Taker struct {
-	// Admit says whether a stream of that kind is wanted of a process that has proved to hold
-	// the key: 0, or why not.
+	// Admit returns 0 if a stream of that kind is accepted, or the code of the refusal. The peer
+	// has proven that it holds the key.
 	Admit func(peer string, kind byte) Code
-	// Take gets the streams that are, and owns them.
+	// Take gets the accepted streams, and owns them.
 	Take func(*Stream)
 }
 
-// Serve accepts streams from now on. A second call does nothing.
+// Serve accepts streams from now on. A second call has no effect.
 func (s *Socket) Serve(key Key, t Taker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,14 +88,15 @@ func (s *Socket) Serve(key Key, t Taker) {
 	s.working.Go(func() { s.accept(t) })
 }
 
-// isServing reports whether there is a key.
+// isServing reports whether the key is set.
 func (s *Socket) isServing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.serving
 }
 
-// accept takes connections until the listener is closed. A lack of descriptors passes.
+// accept accepts connections until the listener is closed. It retries after errors such as a lack
+// of file descriptors.
 func (s *Socket) accept(t Taker) {
 	for {
 		sock, err := s.listener.Accept()
@@ -120,7 +121,7 @@ func (s *Socket) accept(t Taker) {
 	}
 }
 
-// pause waits; it returns an error if the socket is closed or ctx ends first.
+// pause waits for d. It fails if the socket is closed or ctx ends first.
 func (s *Socket) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -134,7 +135,7 @@ func (s *Socket) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enter counts one that has not said hello; it reports false if there is no room.
+// enter counts a connection without a hello; false if there are too many.
 func (s *Socket) enter(sock net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *Socket) enter(sock net.Conn) bool {
 	return true
 }
 
-// receive reads a hello, and returns the stream if all is right.
+// receive reads the hello of a connection, and returns the stream if it is accepted.
 func (s *Socket) receive(sock *net.UnixConn, t Taker) (*Stream, error) {
 	var b [helloSize]byte
 	err := sock.SetDeadline(time.Now().Add(helloTime))
@@ -172,8 +173,9 @@ func (s *Socket) receive(sock *net.UnixConn, t Taker) (*Stream, error) {
 	return st, nil
 }
 
-// answer answers the hello on a stream, which is then open. Who does not hold the key is told so,
-// as it may reach this process in another way. The socket has room for an answer.
+// answer checks a hello and sends the answer; with a nil error the stream is open. A dialler
+// without the key gets wrongKey, as it may reach this process in another way. The write does not
+// block: the socket's buffer has room for an answer.
 func (s *Socket) answer(st *Stream, b *[helloSize]byte, t Taker) error {
 	h, err := decodeHello(b)
 	if err != nil {
@@ -197,10 +199,10 @@ func (s *Socket) answer(st *Stream, b *[helloSize]byte, t Taker) error {
 	return nil
 }
 
-// errReplay: a hello counts once.
+// errReplay means that the hello was seen before.
 var errReplay = errors.New("this hello has come before")
 
-// admit takes up the care for the stream of one that holds the key, if its hello is new.
+// admit adds the stream of a dialler that holds the key, if its hello is new.
 func (s *Socket) admit(st *Stream, number uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +221,8 @@ func (s *Socket) admit(st *Stream, number uint64) error {
 	return nil
 }
 
-// Dial opens a stream to a process. Whether that takes it shows when the stream is read, or by
-// Confirm. It ends with ErrAbsent at once where nobody listens.
+// Dial opens a stream to a process. Confirm or the first read shows whether the process accepts it.
+// Dial fails at once with ErrAbsent if no process listens.
 func (s *Socket) Dial(ctx context.Context, to string, kind byte) (*Stream, error) {
 	st, err := s.dial(ctx, to, kind)
 	if err != nil {
@@ -229,6 +231,7 @@ func (s *Socket) Dial(ctx context.Context, to string, kind byte) (*Stream, error
 	return st, nil
 }
 
+// dial does the work of Dial.
 func (s *Socket) dial(ctx context.Context, to string, kind byte) (*Stream, error) {
 	if to == "" || len(to) > MaxID {
 		return nil, fmt.Errorf("%w: ID of %d bytes", ErrAbsent, len(to))
@@ -246,7 +249,7 @@ func (s *Socket) dial(ctx context.Context, to string, kind byte) (*Stream, error
 	}
 	h := hello{kind: kind, from: s.id, to: to, number: s.number.Add(1)}
 	b := h.encode(&s.key)
-	if _, err := sock.Write(b[:]); err != nil { // there is room for it
+	if _, err := sock.Write(b[:]); err != nil { // the buffer has room for it
 		_ = sock.Close()
 		return nil, err
 	}
@@ -262,7 +265,7 @@ func (s *Socket) dial(ctx context.Context, to string, kind byte) (*Stream, error
 	return st, nil
 }
 
-// connect connects, also where the queue of the other side is full for a while.
+// connect connects to the socket of a process. It retries while the queue of the listener is full.
 func (s *Socket) connect(ctx context.Context, to string) (*net.UnixConn, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		sock, err := new(net.Dialer).DialContext(ctx, "unix", "@"+nameOf(to))
@@ -280,14 +283,14 @@ func (s *Socket) connect(ctx context.Context, to string) (*net.UnixConn, error) 
 	}
 }
 
-// forget ends the care for a stream.
+// forget removes a stream.
 func (s *Socket) forget(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, st)
 }
 
-// HangUp ends the streams with a process for which a function says so.
+// HangUp ends the streams with a process whose kind satisfies which.
 func (s *Socket) HangUp(peer string, which func(kind byte) bool) {
 	s.mu.Lock()
 	var all []*Stream
@@ -302,7 +305,7 @@ func (s *Socket) HangUp(peer string, which func(kind byte) bool) {
 	}
 }
 
-// Forget ends all streams with a process that does not come again.
+// Forget ends all streams with a process that will not come again, and forgets its replay window.
 func (s *Socket) Forget(peer string) {
 	s.HangUp(peer, func(byte) bool { return true })
 	s.mu.Lock()
@@ -310,7 +313,7 @@ func (s *Socket) Forget(peer string) {
 	delete(s.met, peer)
 }
 
-// Close ends the listening and all streams, and waits until the Taker has returned everywhere.
+// Close closes the listener and all streams, and waits for all calls of the Taker.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -11,44 +11,44 @@ import (
 	"github.com/elrun/elrun/internal/netpoll"
 )
 
-// ErrKey: what listens there does not hold the key, or is of another user. It is not the
-// peer, or that is to be reached in another way.
+// ErrKey means that the listener does not hold the key, or belongs to another user. It is not the
+// peer, or the peer has to be reached in another way.
 var ErrKey = errors.New("what listens there does not share the key")
 
-// RefusedError is why the other side does not want a stream.
+// RefusedError is the error of a stream that the other side has refused.
 type RefusedError struct{ Code Code }
 
 // Error implements error.
 func (e *RefusedError) Error() string { return fmt.Sprintf("refused with code %d", e.Code) }
 
-// Stream is a stream of bytes between two processes. It has one reader and one writer at a
-// time; the other methods may be called meanwhile.
+// Stream is a stream of bytes between two processes. It allows one reader and one writer at a time;
+// the other methods may be called meanwhile.
 type Stream struct {
 	sock   *net.UnixConn
-	bytes  *netpoll.Stream // of sock
+	bytes  *netpoll.Stream // reads and writes sock
 	socket *Socket
 	peer   string
 	kind   byte
 
 	answering sync.Mutex
-	asked     *[helloSize]byte // that this side has said, until it is answered
-	err       error            // why there was no answer; it stays
+	asked     *[helloSize]byte // this side's hello; nil at the listener, and once it was accepted
+	err       error            // why Confirm has failed; it stays
 }
 
-// newStream returns the stream over a socket.
+// newStream returns the stream over a connection.
 func (s *Socket) newStream(sock *net.UnixConn) *Stream {
 	return &Stream{sock: sock, bytes: netpoll.NewStream(sock, false), socket: s}
 }
 
-// Peer returns the ID of the other side, which has proved to hold the key: on the side that
-// has dialled when something was read, or Confirm has returned.
+// Peer returns the ID of the other side. At the dialler the other side has proven that it holds the
+// key only after the first read, or after Confirm.
 func (s *Stream) Peer() string { return s.peer }
 
-// Kind returns what the one who dialled wants the stream for.
+// Kind returns the kind of stream that the dialler has asked for.
 func (s *Stream) Kind() byte { return s.kind }
 
-// Sock returns the socket, for those who know that the stream was accepted, or have called
-// Confirm before they read.
+// Sock returns the socket. Before the caller reads it the stream must be known to be accepted, as
+// after Confirm.
 func (s *Stream) Sock() *net.UnixConn { return s.sock }
 
 // Confirm waits until the other side has accepted the stream. A refusal is a *RefusedError.
@@ -71,7 +71,7 @@ func (s *Stream) Confirm() error {
 	return nil
 }
 
-// Read implements io.Reader. It confirms first.
+// Read implements io.Reader. It calls Confirm first.
 func (s *Stream) Read(b []byte) (int, error) {
 	if err := s.Confirm(); err != nil {
 		return 0, err
@@ -79,24 +79,25 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return s.bytes.Read(b)
 }
 
-// Write implements io.Writer. It does not wait for the other side to accept.
+// Write implements io.Writer. It does not wait for the other side to accept the stream.
 func (s *Stream) Write(b []byte) (int, error) { return s.bytes.Write(b) }
 
-// CloseWrite tells the other side that nothing more comes.
+// CloseWrite ends the bytes of this side: the other side reads io.EOF after them.
 func (s *Stream) CloseWrite() error { return s.sock.CloseWrite() }
 
-// Close ends the stream after what was written, and what is being written or read.
+// Close ends the stream and interrupts reads and writes. Bytes that were written are still
+// delivered.
 func (s *Stream) Close() error {
 	s.socket.forget(s)
 	return s.sock.Close()
 }
 
-// SetDeadline is that of net.Conn.
+// SetDeadline implements the method of net.Conn.
 func (s *Stream) SetDeadline(t time.Time) error { return s.sock.SetDeadline(t) }
 
-// SetReadDeadline is that of net.Conn.
+// SetReadDeadline implements the method of net.Conn.
 func (s *Stream) SetReadDeadline(t time.Time) error { return s.sock.SetReadDeadline(t) }
 
-// SetWriteDeadline is that of net.Conn. What was written in part when it passes spoils the
-// stream.
+// SetWriteDeadline implements the method of net.Conn. A write that it interrupts may leave a
+// partial message, after which the stream cannot be used.
 func (s *Stream) SetWriteDeadline(t time.Time) error { return s.sock.SetWriteDeadline(t) }
