@@ -8,41 +8,42 @@ import (
 	"github.com/elrun/elrun/internal/netpoll"
 )
 
-// The kernel keeps what was sent until it is acknowledged, by default up to 4 MiB for a
-// connection, its own records included. So a connection carries at most about 2 to 4 MiB in
-// a round trip, however fast the path is, and where round trips are long several fill it
-// better: one for each stripeTime of a round trip, which is enough for 1 Gbit/s.
+// The kernel keeps sent bytes until they are acknowledged: by default up to 4 MiB for a connection,
+// its own bookkeeping included. So a connection carries at most about 2 to 4 MiB per round trip,
+// however fast the path is. On long round trips several connections fill the path better: one for
+// each stripeTime of the round trip, which is enough for 1 Gbit/s.
 const (
 	maxStripes = 12
 	stripeTime = 10 * time.Millisecond
-	// stripeSize is how much goes over one connection before it is the next one's turn, in
-	// bytes. Messages that are shorter cost nothing more than over one connection.
+	// stripeSize is the number of bytes that go over one connection before the next one's turn.
+	// Shorter messages cost no more than over one connection.
 	stripeSize = 64 << 10
 )
 
-// stripes returns how many connections a path with that round trip takes.
+// stripes returns the number of connections for a path with that round trip.
 func stripes(trip time.Duration) int {
 	return int(min(1+trip/stripeTime, maxStripes))
 }
 
-// bundle carries one stream of bytes over several connections: byte b goes over connection
-// b / stripeSize, and round again. A side works at one of them at a time; the buffers of the
-// others fill and drain meanwhile. It has one reader and one writer at a time.
+// bundle carries one stream of bytes over several connections in stripes: byte b goes over
+// connection b / stripeSize modulo their number. Each side works on one connection at a time; the
+// buffers of the others fill and drain meanwhile. It allows one reader and one writer at a time.
 type bundle struct {
-	net.Conn // the first, for all that only one is asked for
+	net.Conn // the first one, for methods that concern only one, such as its addresses
 	socks    []net.Conn
-	lines    []*netpoll.Stream // over them
+	lines    []*netpoll.Stream // of socks, in the same order
 	in, out  cursor
 }
 
-// cursor is a place in the stream.
+// cursor is a position in the stream.
 type cursor struct {
-	at   int // connection
-	done int // bytes of its turn
+	at   int // index of the connection
+	done int // bytes of its stripe that are done
 }
 
-// newBundle joins connections, in the same order at both sides. One stays what it is. Of
-// several little waits in the kernel from the start: together they would hold megabytes.
+// newBundle joins connections, which have the same order at both sides. A single connection is
+// returned as it is. Several have a small limit for unsent bytes from the start: together their
+// send queues would hold megabytes.
 func newBundle(socks []net.Conn) net.Conn {
 	for _, s := range socks {
 		takeBBR(s, roundTrip(s))
@@ -58,7 +59,7 @@ func newBundle(socks []net.Conn) net.Conn {
 	return b
 }
 
-// socksOf returns the connections that sock is made of.
+// socksOf returns the connections of a bundle, or sock itself.
 func socksOf(sock net.Conn) []net.Conn {
 	if b, ok := sock.(*bundle); ok {
 		return b.socks
@@ -66,10 +67,10 @@ func socksOf(sock net.Conn) []net.Conn {
 	return []net.Conn{sock}
 }
 
-// turn returns the connection at c and how much of its turn is left.
+// turn returns the connection at c and the number of bytes left of its stripe.
 func (b *bundle) turn(c *cursor) (*netpoll.Stream, int) { return b.lines[c.at], stripeSize - c.done }
 
-// advance moves c by n bytes of one turn.
+// advance moves c by n bytes of one stripe.
 func (b *bundle) advance(c *cursor, n int) {
 	c.done += n
 	if c.done == stripeSize {
@@ -101,7 +102,7 @@ func (b *bundle) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// WriteTwo writes two slices one after the other.
+// WriteTwo writes head and then body.
 func (b *bundle) WriteTwo(head, body []byte) error {
 	_, err := b.Write(head)
 	if err == nil {
@@ -110,7 +111,7 @@ func (b *bundle) WriteTwo(head, body []byte) error {
 	return err
 }
 
-// each does something to all connections.
+// each calls do with all connections, and joins the errors.
 func (b *bundle) each(do func(net.Conn) error) error {
 	var errs []error
 	for _, s := range b.socks {
@@ -119,30 +120,30 @@ func (b *bundle) each(do func(net.Conn) error) error {
 	return errors.Join(errs...)
 }
 
-// Close closes all.
+// Close closes all connections.
 func (b *bundle) Close() error { return b.each(net.Conn.Close) }
 
-// SetDeadline sets that of all.
+// SetDeadline sets the deadline of all connections.
 func (b *bundle) SetDeadline(t time.Time) error {
 	return b.each(func(s net.Conn) error { return s.SetDeadline(t) })
 }
 
-// SetReadDeadline sets that of all.
+// SetReadDeadline sets the read deadline of all connections.
 func (b *bundle) SetReadDeadline(t time.Time) error {
 	return b.each(func(s net.Conn) error { return s.SetReadDeadline(t) })
 }
 
-// SetWriteDeadline sets that of all.
+// SetWriteDeadline sets the write deadline of all connections.
 func (b *bundle) SetWriteDeadline(t time.Time) error {
 	return b.each(func(s net.Conn) error { return s.SetWriteDeadline(t) })
 }
 
-// SetLinger sets that of all, as net.TCPConn does.
+// SetLinger sets SO_LINGER of all connections, as net.TCPConn does.
 func (b *bundle) SetLinger(seconds int) error {
 	return b.each(func(s net.Conn) error { return linger(s, seconds) })
 }
 
-// linger sets how a connection ends, where it has such a setting.
+// linger sets SO_LINGER of a connection, if it has that option.
 func linger(s net.Conn, seconds int) error {
 	if t, ok := s.(interface{ SetLinger(seconds int) error }); ok {
 		return t.SetLinger(seconds)

@@ -10,33 +10,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BBR keeps a hundredth of the rate free, and stops sending for a moment every ten seconds to
-// find out how long the way is, which a flow does not need to know that has a link of its
-// own: 95 % of it instead of 99 %. On long ways, where losses are no sign of a full queue,
-// it is the better one. How long a way is shows when a connection is made, but one that
-// begins under BBR sends by a timer for good, also after it has left it: at 200 Mbit/s
-// hundreds of interrupts a second that a peer's only processor feels. So where BBR is what
-// the system has for all, sockets begin without, and those of long ways take it then.
+// The choice between BBR and congestion control by losses (CUBIC). BBR leaves a hundredth of the
+// rate unused, and stops sending for a moment every ten seconds to measure the round trip. A flow
+// with a link of its own does not need that: it gets 95 % of the link instead of 99 %. On long
+// paths, where losses are no sign of a full queue, BBR is better (Cardwell et al., "BBR:
+// Congestion-Based Congestion Control", 2016).
+//
+// The round trip is known only after connecting. But a connection that begins under BBR paces its
+// packets by a timer for good, also after a switch: at 200 Mbit/s hundreds of interrupts a second,
+// which a peer with one processor feels. So where BBR is the system's default, sockets begin
+// without BBR, and those of long paths switch to it.
 
-// nearBelow is how far away another host of the same network is at most, and back.
+// nearBelow is the longest round trip to another host of the same network.
 const nearBelow = 2 * time.Millisecond
 
-// avoidBBR takes another congestion control than BBR for a TCP socket that is not connected
-// yet, and for those that one accepts which listens. What cannot be changed stays: it is
-// only slower.
+// avoidBBR sets another congestion control than BBR for a TCP socket that is not connected yet.
+// Connections accepted from a listening socket inherit it. Errors are ignored: BBR is only slower.
+// It is a function for net.Dialer.Control.
 func avoidBBR(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		if !isBBR(congestionControl(int(fd))) {
 			return
 		}
 		if setCongestionControl(int(fd), "cubic") != nil {
-			_ = setCongestionControl(int(fd), "reno") // which all may take
+			_ = setCongestionControl(int(fd), "reno") // available to all users
 		}
 	})
 }
 
-// takeBBR gives a connection over so long a way the congestion control that the system has
-// for all, if that is BBR.
+// takeBBR switches a connection with a round trip of nearBelow or more to the system's default
+// congestion control, if that is BBR.
 func takeBBR(sock net.Conn, roundTrip time.Duration) {
 	if roundTrip < nearBelow {
 		return
@@ -46,7 +49,7 @@ func takeBBR(sock net.Conn, roundTrip time.Duration) {
 	}
 }
 
-// usualCongestionControl returns what a new socket has.
+// usualCongestionControl returns the system's default, which a new socket has.
 func usualCongestionControl() (string, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -56,13 +59,16 @@ func usualCongestionControl() (string, error) {
 	return name, errors.Join(err, unix.Close(fd))
 }
 
+// isBBR reports whether the name, if there is no error, is a version of BBR.
 func isBBR(name string, err error) bool { return err == nil && strings.HasPrefix(name, "bbr") }
 
+// congestionControl returns the congestion control of a TCP socket.
 func congestionControl(fd int) (string, error) {
 	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 	return strings.TrimRight(name, "\x00"), err
 }
 
+// setCongestionControl sets the congestion control of a TCP socket.
 func setCongestionControl(fd int, name string) error {
 	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 }

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// recordSize is the most that a TLS record carries, in bytes.
+	// recordSize is the longest payload of a TLS record, in bytes.
 	recordSize = 16 << 10
-	// readAhead is how much of the encrypted stream is read at once, in bytes.
+	// readAhead is the size of the buffer for reads of the encrypted stream, in bytes.
 	readAhead = 256 << 10
-	// batchSize is how much of the encrypted stream is written at once, in bytes.
+	// batchSize is the size of the buffer for writes of the encrypted stream, in bytes.
 	batchSize = 256 << 10
 )
 
-// Conn is a connection with a peer that has proved who it is. It has one reader and one
-// writer at a time; the other methods may be called meanwhile.
+// Conn is a connection with an authenticated peer. It allows one reader and one writer at a time;
+// the other methods may be called meanwhile.
 type Conn struct {
-	sock  net.Conn  // or a bundle
-	line  line      // what carries the bytes of sock
-	read  io.Reader // line, or what decrypts it
-	tls   *tls.Conn // nil if the connection is not encrypted
-	out   *batch    // below tls
-	lead  []byte    // the first record of a frame, where records are made
+	sock  net.Conn  // a socket or a bundle
+	line  line      // reads and writes the bytes of sock
+	read  io.Reader // line, or tls
+	tls   *tls.Conn // nil without encryption
+	out   *batch    // between tls and line
+	lead  []byte    // buffer for the first record of a frame; nil without encryption
 	queue queue
 
-	target Target                // what was dialled; zero at the side that has waited
-	given  atomic.Pointer[error] // why this side has given it up; nil if it has not
+	target Target                // the dialled target; zero at the side that has waited
+	given  atomic.Pointer[error] // why this side has given the connection up; nil if it has not
 	ending sync.Once
-	onEnd  func() // nil unless somebody wants to know
+	onEnd  func() // may be nil
 }
 
 // line carries the bytes of a connection.
@@ -47,7 +47,7 @@ type line interface {
 	WriteTwo(head, body []byte) error
 }
 
-// newConn wraps a connected socket, or a bundle of them.
+// newConn returns the Conn over a connected socket, or over a bundle.
 func newConn(sock net.Conn) *Conn {
 	l, ok := sock.(line)
 	if !ok {
@@ -56,10 +56,10 @@ func newConn(sock net.Conn) *Conn {
 	return &Conn{sock: sock, line: l, read: l}
 }
 
-// Over returns the connection over a Unix socket whose two ends have proved who they are.
+// Over returns the Conn over a Unix socket whose two ends have authenticated each other.
 func Over(sock *net.UnixConn) *Conn { return newConn(sock) }
 
-// encrypt makes the handshake of TLS.
+// encrypt makes the TLS handshake.
 func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
 	c.out = newBatch(c.line)
 	c.tls = begin(&below{Conn: c.sock, in: bufio.NewReaderSize(c.line, readAhead), out: c.out})
@@ -92,7 +92,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// explain returns why the connection was given up in place of what that did to a call.
+// explain replaces err, the effect of GiveUp on a call, by the reason given to GiveUp.
 func (c *Conn) explain(err error) error {
 	if err != nil {
 		if given := c.given.Load(); given != nil {
@@ -102,16 +102,15 @@ func (c *Conn) explain(err error) error {
 	return err
 }
 
-// GiveUp resets the connection: from now on reads and writes of this side return why. It has no
-// effect on one that has ended.
+// GiveUp resets the connection. From then on reads and writes of this side return why. It has no
+// effect on a connection that has ended.
 func (c *Conn) GiveUp(why error) {
 	if c.given.CompareAndSwap(nil, &why) {
 		_ = c.Reset()
 	}
 }
 
-// WriteTwo writes two slices one after the other, with as few system calls and records as
-// that takes.
+// WriteTwo writes head and then body, with as few system calls and TLS records as possible.
 func (c *Conn) WriteTwo(head, body []byte) error {
 	c.queue.wrote(c.sock, len(head)+len(body))
 	if c.tls != nil {
@@ -120,8 +119,8 @@ func (c *Conn) WriteTwo(head, body []byte) error {
 	return c.explain(c.line.WriteTwo(head, body))
 }
 
-// encryptTwo fills one record with the end of the head and the beginning of the body, so
-// that the others are full, too.
+// encryptTwo puts the end of head and the beginning of body into one record, so that the records of
+// body are full.
 func (c *Conn) encryptTwo(head, body []byte) error {
 	whole := len(head) / recordSize * recordSize
 	n := copy(c.lead, head[whole:])
@@ -138,17 +137,17 @@ func (c *Conn) encryptTwo(head, body []byte) error {
 	return err
 }
 
-// SetDeadline is that of net.Conn.
+// SetDeadline implements the method of net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error { return c.sock.SetDeadline(t) }
 
-// SetReadDeadline is that of net.Conn.
+// SetReadDeadline implements the method of net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.sock.SetReadDeadline(t) }
 
-// SetWriteDeadline is that of net.Conn. What was written in part when it passes spoils the
-// connection.
+// SetWriteDeadline implements the method of net.Conn. A write that it interrupts may leave a
+// partial frame, after which the connection cannot be used.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.sock.SetWriteDeadline(t) }
 
-// CloseWrite ends what is written: the other side reads its end.
+// CloseWrite ends the bytes of this side: the other side reads io.EOF after them.
 func (c *Conn) CloseWrite() error {
 	if c.tls != nil {
 		if err := errors.Join(c.tls.CloseWrite(), c.out.flush()); err != nil {
@@ -167,17 +166,17 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close ends the connection after what was written.
+// Close ends the connection. Bytes that were written are still delivered.
 func (c *Conn) Close() error {
 	c.end()
 	return c.sock.Close()
 }
 
-// Reset ends the connection at once, and for the other side with an error where the system
-// can tell it.
+// Reset ends the connection at once, and discards unsent bytes. The other side gets an error where
+// the system can report one.
 func (c *Conn) Reset() error {
 	c.end()
-	_ = linger(c.sock, 0) // without it the other side sees an end in place of a reset
+	_ = linger(c.sock, 0) // without it the other side would read io.EOF
 	return c.sock.Close()
 }
 
@@ -189,7 +188,7 @@ func (c *Conn) Kind() string {
 	return "direct"
 }
 
-// Encrypted reports whether what is sent is encrypted.
+// Encrypted reports whether the connection uses TLS.
 func (c *Conn) Encrypted() bool { return c.tls != nil }
 
 // unix reports whether the connection is a Unix socket.
@@ -198,8 +197,8 @@ func (c *Conn) unix() bool {
 	return ok
 }
 
-// Addr returns the address at the other end; "" where that has none, as the one who has
-// dialled a Unix socket.
+// Addr returns the address of the other end. It is "" for the dialling end of a Unix socket, which
+// has none.
 func (c *Conn) Addr() string {
 	if a := c.sock.RemoteAddr().String(); a != "@" {
 		return a
@@ -207,20 +206,22 @@ func (c *Conn) Addr() string {
 	return ""
 }
 
-// OnEnd has f called when this side ends the connection. It is called before the connection is used.
+// OnEnd makes f be called once, when this side ends the connection. It must be called before the
+// connection is used.
 func (c *Conn) OnEnd(f func()) { c.onEnd = f }
 
-// end tells once that the connection ends.
+// end calls onEnd, once.
 func (c *Conn) end() {
 	if c.onEnd != nil {
 		c.ending.Do(c.onEnd)
 	}
 }
 
-// Target returns what this side has dialled; the zero Target at the side that has waited.
+// Target returns the target that this side has dialled; the zero Target at the side that has
+// waited.
 func (c *Conn) Target() Target { return c.target }
 
-// Ends returns the IP addresses at both ends; they are not valid of a Unix socket.
+// Ends returns the IP addresses of both ends. They are invalid for a Unix socket.
 func (c *Conn) Ends() (local, remote netip.Addr) {
 	addr := func(a net.Addr) netip.Addr {
 		t, ok := a.(*net.TCPAddr)
@@ -232,17 +233,17 @@ func (c *Conn) Ends() (local, remote netip.Addr) {
 	return addr(c.sock.LocalAddr()), addr(c.sock.RemoteAddr())
 }
 
-// Progress is how far the bytes have come that were written to a TCP connection.
+// Progress says how many of the written bytes have arrived, over a TCP connection.
 type Progress struct {
-	Arrived uint64        // bytes that the other side's system has acknowledged
-	Busy    time.Duration // for how long bytes were on their way
-	// Stuck: the system sends the oldest bytes for the fourth time or more, some 1.4 s after the
-	// first, and nothing was acknowledged meanwhile. A reader that pauses does not make a
-	// connection stuck, as its system answers.
+	Arrived uint64        // bytes that the other side's kernel has acknowledged
+	Busy    time.Duration // total time in which bytes were in flight
+	// Stuck says that the kernel has retransmitted the oldest bytes stuckResends times or more,
+	// some 1.4 s after it first sent them, and that nothing was acknowledged meanwhile. A reader
+	// that pauses does not make a connection stuck, as its kernel still answers.
 	Stuck bool
 }
 
-// Progress asks the system. Where that does not tell, all is zero.
+// Progress asks the kernel. Where the system does not report it, all fields are zero.
 func (c *Conn) Progress() Progress {
 	var p Progress
 	socks := socksOf(c.sock)
@@ -253,10 +254,11 @@ func (c *Conn) Progress() Progress {
 	return p
 }
 
-// stuckResends is how often the same bytes are sent again before a connection is stuck.
+// stuckResends is the number of retransmissions of the same bytes from which a connection is stuck.
 const stuckResends = 3
 
-// below is the connection under TLS: it reads and writes more at a time than a record.
+// below is the connection under TLS. It reads and writes more bytes per system call than one
+// record.
 type below struct {
 	net.Conn
 	in  *bufio.Reader
@@ -269,21 +271,22 @@ func (b *below) Read(p []byte) (int, error) { return b.in.Read(p) }
 // Write implements io.Writer.
 func (b *below) Write(p []byte) (int, error) { return b.out.Write(p) }
 
-// batch puts records together until flush. TLS may write a record of its own at any time,
-// from the goroutine that reads.
+// batch collects TLS records until flush. TLS may also write a record from the goroutine that
+// reads, at any time.
 type batch struct {
 	to      io.Writer
-	turn    chan struct{} // holds a token while somebody uses what follows
-	pending []byte
-	holding bool
-	err     error // what failed; it stays
+	turn    chan struct{} // lock for the fields below: holds a token while they are in use
+	pending []byte        // records not written yet
+	holding bool          // false during the handshake, when records are written at once
+	err     error         // first error of a write; it stays
 }
 
+// newBatch returns a batch over to that writes records at once, until hold.
 func newBatch(to io.Writer) *batch {
 	return &batch{to: to, turn: make(chan struct{}, 1), pending: make([]byte, 0, batchSize)}
 }
 
-// hold ends the time in which all is written at once, which is that of the handshake.
+// hold ends the handshake: from now on records are collected until flush.
 func (b *batch) hold() {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
@@ -304,7 +307,7 @@ func (b *batch) Write(p []byte) (int, error) {
 	return len(p), b.err
 }
 
-// flush writes what is held.
+// flush writes the collected records.
 func (b *batch) flush() error {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
@@ -312,7 +315,7 @@ func (b *batch) flush() error {
 	return b.err
 }
 
-// send is flush for who has the turn.
+// send is flush for callers that hold the lock.
 func (b *batch) send() {
 	if b.err == nil && len(b.pending) > 0 {
 		_, b.err = b.to.Write(b.pending)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Dial connects with the one who waits for the holder of t. With cfg what follows is
-// encrypted, on TCP only.
+// Dial connects with the process that waits for the holder of t. With a cfg connections over TCP
+// use TLS.
 func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
 	c, err := dial(ctx, to, t, cfg)
 	if err != nil {
@@ -20,6 +20,7 @@ func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 	return c, nil
 }
 
+// dial does the work of Dial.
 func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
 	socks, err := connect(ctx, to)
 	if err != nil {
@@ -39,7 +40,7 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 	return c, nil
 }
 
-// Dialer sets the options of a socket before it is connected.
+// Dialer returns a dialer that sets the options of the target on each socket before it connects.
 func (to Target) Dialer() *net.Dialer {
 	return &net.Dialer{Control: func(network, addr string, raw syscall.RawConn) error {
 		if err := avoidBBR(network, addr, raw); err != nil || to.MSS == 0 {
@@ -49,8 +50,8 @@ func (to Target) Dialer() *net.Dialer {
 	}}
 }
 
-// connect makes as many connections as fill the path, of which the first tells how long it
-// is. With fewer it is slower, and that is all.
+// connect makes as many connections as fill the path; the round trip of the first one tells how
+// many. Failures of the others are ignored, as fewer connections are only slower.
 func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 	d := to.Dialer()
 	first, err := d.DialContext(ctx, to.Network, to.Addr)
@@ -76,7 +77,8 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 	return socks, nil
 }
 
-// present shows the ticket and checks the other side. sock is the bundle of all socks.
+// present sends the ticket's numbers and proof, and checks the other side's proof. sock is the
+// bundle of all socks.
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
 	for i, s := range socks {
 		if err := CheckUser(s); err != nil {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxFiles is how many files can be sent at once.
+// MaxFiles is the number of files that can be sent in one call.
 const MaxFiles = 250
 
-// errLost: the system has dropped files that came.
+// errLost means that the kernel has dropped received files, as beyond the limit of open files.
 var errLost = errors.New("files were lost: this process may not have as many open")
 
-// SendFiles writes b, which is not empty, and gives the other side the files. They stay the
-// caller's. The connection must be a Unix socket.
+// SendFiles writes b, which must not be empty, and passes the files to the other side (SCM_RIGHTS).
+// The caller still owns its files. The connection must be a Unix socket.
 func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	sock, ok := c.sock.(*net.UnixConn)
 	if !ok {
@@ -43,8 +43,8 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	return nil
 }
 
-// ReceiveFiles fills b, and returns the files that came along with it, which are the
-// caller's, also where there is an error.
+// ReceiveFiles fills b, and returns the files that came with these bytes. The caller owns them,
+// also if there is an error.
 func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	sock, ok := c.sock.(*net.UnixConn)
 	if !ok {
@@ -71,7 +71,7 @@ func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// filesOf makes files of what came beside the bytes.
+// filesOf returns the files in the control messages of a read.
 func filesOf(rights []byte) ([]*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// MaxFiles is how many files can be sent at once.
+// MaxFiles is the number of files that can be sent in one call.
 const MaxFiles = 0
 
 // SendFiles returns errors.ErrUnsupported.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A measurement runs on a TCP connection of its own, so that several addresses of a peer can be
+// A measurement uses a TCP connection of its own, so that several addresses of a peer can be
 // compared before one of them gets the data:
 //
 //	dialler                                   waiter
@@ -22,37 +22,38 @@ import (
 //	                                      <-  one byte
 //	... with n doubled until a round takes roundEnough; then the dialler closes.
 //
-// Nothing is encrypted: the bytes mean nothing, and who answers has proved to be the waiter.
+// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the waiter answers.
 const (
 	firstRound = 16 << 10
 	lastRound  = 2 << 20
-	// roundEnough is how long a round takes whose rate is believed: the buffers of a shaped or
-	// wireless link swallow what is shorter.
+	// roundEnough is how long a round must take for its rate to count: the buffers of a shaped or
+	// wireless link absorb shorter ones.
 	roundEnough = 15 * time.Millisecond
-	// maxMeasured is how many bytes a waiter takes in on one connection, and maxMeasurements how
-	// many connections one ticket may have open for it over its life.
+	// maxMeasured is the number of bytes that a waiter reads on one connection, and maxMeasurements
+	// the number of connections that may measure with one ticket.
 	maxMeasured     = 2 * lastRound
 	maxMeasurements = 32
-	// holeTime is how long the first round takes at least that is taken for lost.
+	// holeTime is how long the first round must have taken for an error to mean a black hole.
 	holeTime = 200 * time.Millisecond
-	// measureTime bounds a connection at the waiter.
+	// measureTime is the waiter's timeout for a connection.
 	measureTime = 5 * time.Second
 )
 
-// measureLabel tells the proof of a waiter that is measured from its others.
+// measureLabel separates the proof of a waiter in a measurement from its other proofs.
 const measureLabel = "elrun direct measured"
 
-// ErrBlackHole: short packets pass on the path and long ones do not, as behind a tunnel whose MTU
-// nobody tells.
+// ErrBlackHole means that short packets pass on the path and long ones are lost without an ICMP
+// message (RFC 2923), as in a tunnel with a wrong MTU.
 var ErrBlackHole = errors.New("short packets pass and long ones do not (MTU black hole)")
 
-// Speed is how fast a peer was reached at a target.
+// Speed is the result of a measurement.
 type Speed struct {
 	RoundTrip time.Duration
-	Rate      float64 // bytes per second, from here to there
+	Rate      float64 // bytes per second, from the dialler to the waiter
 }
 
-// Time returns how long a message of n bytes takes to arrive.
+// Time returns how long a message of n bytes takes to arrive. Without a rate it is half the round
+// trip.
 func (s Speed) Time(n int) time.Duration {
 	if s.Rate <= 0 {
 		return s.RoundTrip / 2
@@ -60,15 +61,15 @@ func (s Speed) Time(n int) time.Duration {
 	return s.RoundTrip/2 + time.Duration(float64(n)/s.Rate*float64(time.Second))
 }
 
-// Measure finds out how fast the one who waits for the holder of t is reached at a TCP target. It
-// sends 4 MiB at most, and takes some 30 ms on links of up to 1 Gbit/s. The ticket stays good.
-// Where the other side has answered, and its ctx ends later while the first 16 KiB have not
-// arrived, the error is ErrBlackHole.
+// Measure measures the path to the process that waits for the holder of t, at a TCP target. It
+// sends 4 MiB at most, and takes some 30 ms on links of up to 1 Gbit/s. The ticket stays valid. The
+// error is ErrBlackHole if the other side has sent its proof, and ctx ends holeTime later or more
+// while the first 16 KiB have not arrived.
 func Measure(ctx context.Context, to Target, t Ticket) (Speed, error) {
 	return measureIn(ctx, to, t, &sync.Mutex{})
 }
 
-// measureIn is Measure, which sends only while it has the turn.
+// measureIn is Measure, but sends data only while it holds turn.
 func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Speed, error) {
 	s, err := measure(ctx, to, t, turn)
 	if err != nil {
@@ -77,6 +78,7 @@ func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Spee
 	return s, nil
 }
 
+// measure does the work of Measure.
 func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Speed, err error) {
 	d := to.Dialer()
 	sock, err := d.DialContext(ctx, to.Network, to.Addr)
@@ -115,7 +117,7 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	return s, nil
 }
 
-// round sends n bytes and waits until the other side has them.
+// round sends n bytes and waits for the acknowledgement. It returns the time of both.
 func round(sock net.Conn, n int) (time.Duration, error) {
 	b := make([]byte, 4+n)
 	binary.LittleEndian.PutUint32(b, uint32(n))
@@ -129,12 +131,12 @@ func round(sock net.Conn, n int) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// measureNumber is under which number a waiter takes measurements.
+// measureNumber returns the number by which a waiter recognises measurements.
 func (t *Ticket) measureNumber() [numberSize]byte {
 	return [numberSize]byte(t.proof(measureLabel + " number"))
 }
 
-// beMeasured answers on a connection until the dialler closes it.
+// beMeasured is the waiter's side of a measurement, until the dialler closes the connection.
 func beMeasured(sock net.Conn, t *Ticket) error {
 	if err := sock.SetDeadline(time.Now().Add(measureTime)); err != nil {
 		return err
@@ -160,7 +162,7 @@ func beMeasured(sock net.Conn, t *Ticket) error {
 	}
 }
 
-// measuredLocked counts one more measurement of w, and reports whether it may be.
+// measuredLocked counts a measurement; false beyond maxMeasurements.
 func (w *Wait) measuredLocked() bool {
 	w.measurements++
 	return w.measurements <= maxMeasurements

@@ -7,37 +7,37 @@ import (
 	"net/netip"
 )
 
-// Offer says where a process can be reached, and with which ticket. The zero Ticket is of
-// no use to anybody.
+// Offer has the addresses at which a process can be dialled, and the ticket to dial with. With the
+// zero Ticket it only informs.
 type Offer struct {
-	// Site is equal at processes that share a kernel, a network namespace and a user, who
-	// so may share memory; zero where that cannot be told.
+	// Site is equal on processes that share a kernel, a network namespace and a user, which may
+	// therefore share memory. It is zero where that is not known.
 	Site   [32]byte
 	Ticket Ticket
-	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; ""
-	// without one.
+	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; "" without
+	// one.
 	Socket string
-	// Doors are the TCP ports, each with the address that it listens at, which may be the
+	// Doors are the addresses and TCP ports at which the process listens. An address may be the
 	// unspecified one.
 	Doors []netip.AddrPort
 }
 
 const (
-	// maxDoors is how many doors an offer has room for.
+	// maxDoors is the number of doors in an encoded offer.
 	maxDoors  = 16
 	offerHead = 32 + numberSize + keySize
 	// MaxOffer is the longest encoded offer, in bytes.
 	MaxOffer = offerHead + 1 + 255 + 1 + maxDoors*(1+16+2)
 )
 
-// ErrFormat: bytes are no encoded offer.
+// ErrFormat means that bytes are no encoded offer, or no valid measurement.
 var ErrFormat = errors.New("malformed offer")
 
-// Append appends the encoded offer to b: at most maxDoors doors, and no socket whose name
-// is longer than 255 bytes.
+// Append appends the encoded offer to b. It cuts the doors to maxDoors, and the name of the socket
+// to 255 bytes.
 //
 //	0 site   32 number   48 key   80 length of socket   81 socket
-//	then the number of doors, and of each: length of address (4 or 16), address, port
+//	then the number of doors, and for each: length of address (4 or 16), address, port
 func (o *Offer) Append(b []byte) []byte {
 	b = append(b, o.Site[:]...)
 	b = append(b, o.Ticket.Number[:]...)
@@ -54,7 +54,7 @@ func (o *Offer) Append(b []byte) []byte {
 	return b
 }
 
-// DecodeOffer reads what Append wrote; b is the whole of it.
+// DecodeOffer decodes the result of Append; b is the whole of it.
 func DecodeOffer(b []byte) (Offer, error) {
 	r := reader{b: b}
 	var o Offer
@@ -76,7 +76,7 @@ func DecodeOffer(b []byte) (Offer, error) {
 		o.Doors = append(o.Doors, netip.AddrPortFrom(ip, binary.LittleEndian.Uint16(port)))
 	}
 	if o.Socket != "" && o.Socket[0] != '@' {
-		r.bad = true // a file: nobody can be sent to dial that
+		r.bad = true // a path in the file system: a peer must not choose which one is dialled
 	}
 	if r.bad || len(r.b) > 0 {
 		return Offer{}, fmt.Errorf("direct: decode offer: %d bytes: %w", len(b), ErrFormat)
@@ -84,13 +84,13 @@ func DecodeOffer(b []byte) (Offer, error) {
 	return o, nil
 }
 
-// reader takes bytes off a message; what is not there makes it bad.
+// reader reads a message from b. Once a value is missing, bad is set and all later values are zero.
 type reader struct {
 	b   []byte
 	bad bool
 }
 
-// next returns the next n bytes, nil if there are fewer.
+// next returns the next n bytes; nil if there are fewer.
 func (r *reader) next(n int) []byte {
 	if r.bad || n > len(r.b) {
 		r.bad = true
@@ -101,7 +101,7 @@ func (r *reader) next(n int) []byte {
 	return out
 }
 
-// byte returns the next byte, 0 if there is none.
+// byte returns the next byte; 0 if there is none.
 func (r *reader) byte() byte {
 	if b := r.next(1); b != nil {
 		return b[0]
@@ -109,9 +109,8 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// ByTCP returns the door of the offer to dial for a peer that is reached at ip otherwise:
-// the one that listens there, else one that listens everywhere. It returns false if there
-// is none.
+// ByTCP returns the target for a peer that is reachable at ip: a door at that address, or else one
+// at the unspecified address of the same family. It is false if there is none.
 func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 	ip = ip.Unmap()
 	for _, d := range o.Doors {
@@ -127,19 +126,20 @@ func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 	return Target{}, false
 }
 
+// tcpTarget returns the Target of an address and a port.
 func tcpTarget(ip netip.Addr, port uint16) Target {
 	return Target{Network: "tcp", Addr: netip.AddrPortFrom(ip, port).String()}
 }
 
-// ByUnix returns the socket of the offer; false if there is none.
+// ByUnix returns the target of the Unix socket; false if there is none.
 func (o *Offer) ByUnix() (Target, bool) {
 	return Target{Network: "unix", Addr: o.Socket}, o.Socket != ""
 }
 
-// Target is where to dial, and how.
+// Target is an address to dial, with its options.
 type Target struct {
 	Network, Addr string
-	// MSS bounds the payload of TCP segments, both ways, in bytes: for paths on which longer ones
-	// are lost. 0 leaves it to the system.
+	// MSS is the longest payload of TCP segments in both directions, in bytes, for paths that lose
+	// longer ones. 0 means the system's choice.
 	MSS int
 }

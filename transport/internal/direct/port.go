@@ -15,46 +15,46 @@ import (
 )
 
 const (
-	// strangerTime is how long whoever has connected may take to say its number.
+	// strangerTime is how long a connection may take to send its number.
 	strangerTime = 5 * time.Second
-	// proveTime is how long somebody who is expected may take for handshake and proof.
+	// proveTime is how long an expected connection may take for the handshake and the proof.
 	proveTime = 20 * time.Second
-	// maxStrangers is how many may be connected that have not said a number yet.
+	// maxStrangers is the number of connections that have not sent a number yet.
 	maxStrangers = 64
 )
 
-// Config says where a Port listens.
+// Config is the configuration of a Port.
 type Config struct {
-	// IPs are addresses of this host; each gets a free port. Listen adds others.
+	// IPs are addresses of this host to listen at, each with a free port. Listen adds others.
 	IPs []netip.Addr
 	// Unix asks for a Unix socket, where the system has abstract names.
 	Unix bool
 }
 
-// Port listens for those that are expected. All methods are safe for concurrent use.
+// Port listens for expected connections. All methods are safe for concurrent use.
 type Port struct {
-	working sync.WaitGroup // everything that was started
+	working sync.WaitGroup // all goroutines of the port
 	done    chan struct{}  // closed by Close
 
 	mu        sync.Mutex
 	closed    bool
-	offer     Offer // without ticket
+	offer     Offer // without a ticket
 	listeners []net.Listener
-	expected  map[[numberSize]byte]place
-	strangers []net.Conn            // oldest first
-	greeted   map[net.Conn]struct{} // have said a number, and nobody has them yet
+	expected  map[[numberSize]byte]place // by the number that the dialler will send
+	strangers []net.Conn                 // oldest first
+	greeted   map[net.Conn]struct{}      // have sent a number, and belong to no Conn yet
 }
 
-// place is one of the connections that a Wait is for.
+// place says what an expected connection is for.
 type place struct {
 	wait *Wait
-	at   int // measuring for those that only measure
+	at   int // index among the connections of the Wait, or measuring
 }
 
-// measuring is the place of a connection that carries no data.
+// measuring is the index of a connection for measurements.
 const measuring = -1
 
-// Open starts to listen. Where Unix sockets cannot be had there is none in the offers.
+// Open starts to listen. Without abstract Unix sockets the offers have none, and there is no error.
 func Open(cfg Config) (*Port, error) {
 	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]place), greeted: make(map[net.Conn]struct{})}
 	for _, ip := range cfg.IPs {
@@ -68,11 +68,11 @@ func Open(cfg Config) (*Port, error) {
 	return p, nil
 }
 
-// Range is a range of TCP ports, of which a listener takes the first free one. The zero
-// Range leaves the choice to the system.
+// Range is a range of TCP ports, from which a listener takes the first free one. The zero Range
+// means any port.
 type Range struct{ First, Last uint16 }
 
-// Listen adds an address of this host, at which the port listens from now on.
+// Listen makes the port also listen at an address of this host, at a free port of the range.
 func (p *Port) Listen(ip netip.Addr, ports Range) error {
 	l, err := listenTCP(ip, ports)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Port) Listen(ip netip.Addr, ports Range) error {
 	return nil
 }
 
-// listenTCP listens at the first port of the range that is free.
+// listenTCP listens at the first free port of the range.
 func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	door := net.ListenConfig{Control: avoidBBR}
 	network := "tcp4"
@@ -100,8 +100,7 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 }
 
-// openUnix adds the socket, if it can be had and processes of this host can tell that they
-// are of one.
+// openUnix adds the Unix socket, if the system has abstract names and the site is known.
 func (p *Port) openUnix() {
 	site, ok := site()
 	if !ok {
@@ -112,8 +111,8 @@ func (p *Port) openUnix() {
 	}
 }
 
-// serve accepts connections at l from now on, and puts it into the offers. It closes l and
-// reports false if the port is closed.
+// serve accepts connections at l from now on, and calls add to put l into the offer. If the port is
+// closed it closes l and returns false.
 func (p *Port) serve(l net.Listener, add func(*Offer)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +126,7 @@ func (p *Port) serve(l net.Listener, add func(*Offer)) bool {
 	return true
 }
 
-// Offer returns what to tell to the holder of a ticket.
+// Offer returns the offer to send to the holder of a ticket.
 func (p *Port) Offer(t Ticket) Offer {
 	p.mu.Lock()
 	o := p.offer
@@ -136,7 +135,8 @@ func (p *Port) Offer(t Ticket) Offer {
 	return o
 }
 
-// accept takes connections until the listener is closed. A lack of descriptors passes.
+// accept accepts connections until the listener is closed. It retries after errors such as a lack
+// of file descriptors.
 func (p *Port) accept(l net.Listener) {
 	for {
 		sock, err := l.Accept()
@@ -157,8 +157,7 @@ func (p *Port) accept(l net.Listener) {
 	}
 }
 
-// breathe waits a moment after an error that may pass, and reports whether the port is
-// still open.
+// breathe pauses after an error that may be temporary; false if the port is closed.
 func (p *Port) breathe() bool {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
@@ -170,8 +169,8 @@ func (p *Port) breathe() bool {
 	}
 }
 
-// enter counts a stranger; one too many ends the oldest. It reports false if the port is
-// closed.
+// enter counts a connection without a number. If there are too many it closes the oldest. It is
+// false if the port is closed.
 func (p *Port) enter(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,14 +185,14 @@ func (p *Port) enter(sock net.Conn) bool {
 	return true
 }
 
-// receive gives a connection to the one who waits for it, or ends it.
+// receive passes a connection to the Wait that expects it, or closes it.
 func (p *Port) receive(sock net.Conn) {
 	w, measured, err := p.recognise(sock)
 	switch {
 	case err != nil:
 		_ = sock.Close()
 	case measured:
-		_ = beMeasured(sock, &w.ticket) // the dialler knows what has come of it
+		_ = beMeasured(sock, &w.ticket) // the dialler has the result
 		p.release(sock)
 	case w != nil:
 		c, err := w.welcome()
@@ -201,7 +200,7 @@ func (p *Port) receive(sock net.Conn) {
 	}
 }
 
-// release ends the port's care for a connection, and the connection.
+// release closes a connection that the port owns.
 func (p *Port) release(sock net.Conn) {
 	p.mu.Lock()
 	delete(p.greeted, sock)
@@ -209,9 +208,8 @@ func (p *Port) release(sock net.Conn) {
 	_ = sock.Close()
 }
 
-// recognise reads the number, after which the connection is no stranger's any more. It
-// returns the Wait when all its connections are there, nil before; of a connection that is only
-// measured it returns the Wait at once.
+// recognise reads the number of a connection. It returns the Wait once all of its connections have
+// come, and nil before that. For a measurement it returns the Wait at once.
 func (p *Port) recognise(sock net.Conn) (w *Wait, measured bool, err error) {
 	var b [helloSize]byte
 	err = sock.SetDeadline(time.Now().Add(strangerTime))
@@ -254,7 +252,8 @@ func (p *Port) recognise(sock net.Conn) (w *Wait, measured bool, err error) {
 	return at.wait, false, nil
 }
 
-// deliver ends the port's care for the connections of w.
+// deliver passes the result to w. The connections of w belong to the result from then on; they are
+// closed if there is an error or w is cancelled.
 func (p *Port) deliver(w *Wait, r result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,8 +266,8 @@ func (p *Port) deliver(w *Wait, r result) {
 	}
 }
 
-// Close ends the listening and all connections that nobody has fetched, and waits for its
-// goroutines. Those who still wait get an error.
+// Close closes the listeners and all connections that no caller of Wait.Wait owns, and waits for
+// the port's goroutines. Pending calls of Wait.Wait fail.
 func (p *Port) Close() error {
 	p.mu.Lock()
 	if p.closed {

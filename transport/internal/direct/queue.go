@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-// What has not been sent waits in the kernel, and what is more urgent waits behind it. So no
-// more is given to it than the link carries in queueTime, which is longer than a program that
-// computes looks away; queueLeast at least. From queueMost on it makes no difference: a link
-// that is so fast lets nothing wait for long.
+// Urgent messages wait behind the bytes that the kernel has not sent yet (head-of-line blocking).
+// So the limit of unsent bytes is the amount that the link carries in queueTime, at least
+// queueLeast. queueTime is longer than a computing program leaves the connection unattended. From
+// queueMost on no limit is set: on so fast a link nothing waits for long.
 const (
 	queueTime  = time.Millisecond
 	queueLeast = 16 << 10
 	queueMost  = 256 << 10
 	noLimit    = math.MaxUint32
-	// queueCheck is after how many bytes the link is looked at, and queueBusy how long it has
-	// to have carried something by then, which is some ticks of the kernel's clock.
+	// queueCheck is the number of bytes after which the rate of the link is checked. queueBusy is
+	// how long the link must have been busy since the last check, which is some ticks of the
+	// kernel's clock.
 	queueCheck = 1 << 20
 	queueBusy  = 20 * time.Millisecond
 )
 
-// queue fits what waits in the kernel to the rate of the link.
+// queue adapts the limit of unsent bytes in the kernel to the rate of the link.
 type queue struct {
-	sent    int           // bytes since the link was last looked at
-	carried uint64        // bytes that had arrived when its rate was last found
-	busy    time.Duration // while which it had carried something by then
-	rate    float64       // the highest of late, in bytes per second: while little is sent it seems lower
-	limit   uint32        // of the bytes that wait; 0 for that of the system
+	sent    int           // bytes written since the last check
+	carried uint64        // bytes that had arrived when the rate was last computed
+	busy    time.Duration // time that the link had been busy then
+	rate    float64       // decaying maximum of the rate in bytes per second: with little to send the measured rate is too low
+	limit   uint32        // limit of unsent bytes; 0: the system's default
 }
 
-// wrote takes note that n bytes are about to be written.
+// wrote counts n bytes that are about to be written, and adapts the limit after queueCheck bytes.
 func (q *queue) wrote(sock net.Conn, n int) {
 	if q.sent += n; q.sent < queueCheck {
 		return
@@ -47,8 +48,8 @@ func (q *queue) wrote(sock net.Conn, n int) {
 	}
 }
 
-// carriedOver returns how many bytes have arrived over connections that are used as one, and
-// for how long bytes were on their way. All are used at the same time, so the longest counts.
+// carriedOver returns the sum of carried over connections of one bundle. They are busy at the same
+// time, so busy is the longest.
 func carriedOver(socks []net.Conn) (bytes uint64, busy time.Duration) {
 	for _, s := range socks {
 		b, t := carried(s)
@@ -57,9 +58,8 @@ func carriedOver(socks []net.Conn) (bytes uint64, busy time.Duration) {
 	return bytes, busy
 }
 
-// limitAll divides the room for bytes that wait among connections that are used as one. Of
-// several each has room for a turn of the writer: with less it would have nothing to send
-// while the others have their turns.
+// limitAll divides the limit of unsent bytes among the connections of a bundle. Each gets at least
+// one stripe: with less a connection would have nothing to send while the writer is at the others.
 func limitAll(socks []net.Conn, room uint32) {
 	if n := uint32(len(socks)); n > 1 && room < noLimit {
 		room = max(stripeSize, room/n)
@@ -69,8 +69,8 @@ func limitAll(socks []net.Conn, room uint32) {
 	}
 }
 
-// look returns the rate at which bytes have arrived since it was last found, unless the link
-// was busy for too short a time since.
+// look returns the rate since it was last computed, in bytes per second; false if the link was busy
+// for less than queueBusy since.
 func (q *queue) look(carried uint64, busy time.Duration) (rate float64, ok bool) {
 	took := busy - q.busy
 	if took < queueBusy {
@@ -81,8 +81,8 @@ func (q *queue) look(carried uint64, busy time.Duration) (rate float64, ok bool)
 	return rate, true
 }
 
-// fit returns the limit after the link was seen to carry bytes at a rate. It does not follow
-// each little change.
+// fit returns the limit for a measured rate. Changes of less than a quarter are ignored
+// (hysteresis).
 func (q *queue) fit(rate float64) uint32 {
 	q.rate = max(rate, q.rate*7/8)
 	room := q.rate * queueTime.Seconds()

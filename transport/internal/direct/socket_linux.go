@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// site tells processes of one kernel, one network namespace and one user from all others.
+// site returns a hash that is equal on processes of one kernel, one network namespace and one user;
+// false if it is not known.
 func site() ([32]byte, bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -27,13 +28,14 @@ func site() ([32]byte, bool) {
 	return sha256.Sum256(fmt.Appendf(nil, "elrun site\n%s\n%s\n%d\n", boot, space, os.Getuid())), true
 }
 
-// ListenAbstract listens at a Unix socket in the abstract namespace, of which nothing is left
-// when this process has ended.
+// ListenAbstract listens at a Unix socket in the abstract namespace. The kernel removes it when the
+// process ends.
 func ListenAbstract(name string) (net.Listener, error) {
 	return net.Listen("unix", "@"+name)
 }
 
-// CheckUser refuses the other end of a Unix socket unless it is of the same user.
+// CheckUser fails unless the other end of a Unix socket belongs to the same user. Other connections
+// pass.
 func CheckUser(sock net.Conn) error {
 	s, ok := sock.(*net.UnixConn)
 	if !ok {
@@ -55,10 +57,10 @@ func CheckUser(sock net.Conn) error {
 	return nil
 }
 
-// carried returns how many bytes of a TCP connection have arrived, and for how long bytes were
-// on their way; zeros where that is not known. The kernel counts the time in ticks of some
-// milliseconds. The rate that it tells itself is that of a moment: where the machine of the
-// other side looks away, and then takes in all at once, it is ten times too high.
+// carried returns how many bytes of a TCP connection have arrived, and for how long bytes were in
+// flight; zeros where that is not known. The kernel counts the time in ticks of some milliseconds.
+// Its own figure of the delivery rate is momentary: if the receiving host stalls and then reads all
+// at once, it is ten times too high.
 func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	info := tcpInfo(sock)
 	if info == nil {
@@ -67,16 +69,16 @@ func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	return info.Bytes_acked, time.Duration(info.Busy_time) * time.Microsecond
 }
 
-// boundSegments bounds the payload of the segments that a TCP socket sends and, as it tells the
-// other side when it connects, of those that it gets.
+// boundSegments limits the payload of the segments that a TCP socket sends and, as it announces the
+// limit when it connects, of those that it receives.
 func boundSegments(raw syscall.RawConn, mss int) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, mss) })
 	return errors.Join(err, os.NewSyscallError("setsockopt", failed))
 }
 
-// resent returns how often the oldest bytes that are on their way over a TCP connection were sent
-// again since something was acknowledged.
+// resent returns how often a TCP connection has retransmitted its oldest bytes in flight without
+// any acknowledgement.
 func resent(sock net.Conn) int {
 	info := tcpInfo(sock)
 	if info == nil || info.Unacked == 0 {
@@ -85,21 +87,21 @@ func resent(sock net.Conn) int {
 	return int(info.Retransmits)
 }
 
-// limitUnsent bounds the bytes that wait in the kernel to be sent over a TCP connection.
-// What cannot be changed stays: it is only that messages wait.
+// limitUnsent limits the unsent bytes of a TCP connection in the kernel. Errors are ignored:
+// without the limit messages only wait longer.
 func limitUnsent(sock net.Conn, room uint32) {
 	_ = control(sock, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, int(room))
 	})
 }
 
-// No other option of a TCP socket is set unasked. The kernel fits the size of its buffers to the path as
-// far as its own limits go, and to set one would make it smaller on most systems. A limit
-// for what is not acknowledged (TCP_USER_TIMEOUT) would also end a connection whose reader
-// pauses; whoever watches the peer knows earlier when that is gone.
+// No other option of a TCP socket is set. The kernel adapts the size of its buffers to the path, up
+// to its own limits, and a fixed size would be smaller on most systems. A limit for unacknowledged
+// bytes (TCP_USER_TIMEOUT) would also end a connection whose reader pauses; the failure detection
+// of the peer is faster.
 
-// roundTrip returns how long it takes from one side of a TCP connection to the other and
-// back, as the kernel saw it when that was made; 0 where it is not known.
+// roundTrip returns the round trip time of a TCP connection, as the kernel measured it while
+// connecting; 0 where it is not known.
 func roundTrip(sock net.Conn) time.Duration {
 	info := tcpInfo(sock)
 	if info == nil {
@@ -108,7 +110,7 @@ func roundTrip(sock net.Conn) time.Duration {
 	return time.Duration(info.Rtt) * time.Microsecond
 }
 
-// tcpInfo returns what the kernel knows of a TCP connection, and nil of others.
+// tcpInfo returns the kernel's TCP_INFO of a connection; nil for other connections.
 func tcpInfo(sock net.Conn) (info *unix.TCPInfo) {
 	_ = control(sock, func(fd int) error {
 		got, err := kernel.Option[unix.TCPInfo](uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -120,7 +122,7 @@ func tcpInfo(sock net.Conn) (info *unix.TCPInfo) {
 	return info
 }
 
-// control calls f with the descriptor of a TCP socket, and not at all for others.
+// control calls f with the descriptor of a TCP socket. For other sockets it does nothing.
 func control(sock net.Conn, f func(fd int) error) error {
 	t, ok := sock.(*net.TCPConn)
 	if !ok {

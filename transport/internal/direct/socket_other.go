@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// site: without abstract sockets there is no use for it.
+// site returns false: without abstract sockets it is not needed.
 func site() ([32]byte, bool) { return [32]byte{}, false }
 
-// ListenAbstract fails: the system has no sockets without a name in the file system.
+// ListenAbstract fails: the system has no abstract Unix sockets.
 func ListenAbstract(string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
-// CheckUser has nothing to check.
+// CheckUser checks nothing.
 func CheckUser(net.Conn) error { return nil }
 
-// avoidBBR has nothing to avoid.
+// avoidBBR does nothing.
 func avoidBBR(string, string, syscall.RawConn) error { return nil }
 
-// takeBBR has nothing to take.
+// takeBBR does nothing.
 func takeBBR(net.Conn, time.Duration) {}
 
-// roundTrip is not known.
+// roundTrip returns 0: not known.
 func roundTrip(net.Conn) time.Duration { return 0 }
 
-// carried is not known.
+// carried returns zeros: not known.
 func carried(net.Conn) (uint64, time.Duration) { return 0, 0 }
 
-// boundSegments is not possible.
+// boundSegments fails: not supported.
 func boundSegments(syscall.RawConn, int) error { return errors.ErrUnsupported }
 
-// resent is not known.
+// resent returns 0: not known.
 func resent(net.Conn) int { return 0 }
 
 // limitUnsent does nothing.

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Surveyed is what a survey found at one target.
+// Surveyed is the result of a survey for one target.
 type Surveyed struct {
 	Target Target
-	Speed  Speed // if Err is nil
+	Speed  Speed // valid if Err is nil
 	Err    error
 }
 
 const (
-	// surveyTime bounds a survey, and surveyMore is how long it goes on for slower targets when
-	// the first has been measured: one that is dropped silently must not hold up a view.
+	// surveyTime is the timeout of a survey, and surveyMore how long it goes on for slower targets
+	// after the first was measured: a target that drops packets must not hold up a view.
 	surveyTime = 2 * time.Second
 	surveyMore = 300 * time.Millisecond
 )
 
-// Survey measures the one who waits for the holder of t at each of several TCP targets. It connects
-// to all at once and sends to one after the other, as the ways may share a link. The results are
-// in the order of the targets.
+// Survey measures several TCP targets of the process that waits for the holder of t. It connects to
+// all at once, but sends to one after the other, as the paths may share a link. The results have
+// the order of the targets.
 func Survey(ctx context.Context, targets []Target, t Ticket) []Surveyed {
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()
@@ -46,11 +46,11 @@ func Survey(ctx context.Context, targets []Target, t Ticket) []Surveyed {
 	return all
 }
 
-// Usual is the size of the messages by which paths are compared, in bytes: a segment of a ring.
+// Usual is the message size in bytes at which paths are compared: a segment of a ring.
 const Usual = 1 << 20
 
-// Fastest returns the place of the target over which a message of the usual size arrives first;
-// of nearly equal ones the earliest in the list. It returns -1 if none could be measured.
+// Fastest returns the index of the target at which a message of Usual bytes arrives first. Among
+// nearly equal ones it is the first in the list. It is -1 if none could be measured.
 func Fastest(all []Surveyed) int {
 	best := -1
 	for i, s := range all {
@@ -64,8 +64,8 @@ func Fastest(all []Surveyed) int {
 	return best
 }
 
-// Clearly reports whether a message of the usual size takes less than by a factor of the time that
-// it takes over the other path.
+// Clearly reports whether a message of Usual bytes is faster than over the other path by more than
+// factor.
 func (s Speed) Clearly(other Speed, factor float64) bool {
 	return float64(s.Time(Usual))*factor < float64(other.Time(Usual))
 }

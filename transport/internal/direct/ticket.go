@@ -9,23 +9,23 @@ import (
 	"io"
 )
 
-// numberSize and keySize are the lengths of the parts of a Ticket, in bytes.
+// Lengths of the parts of a Ticket, and of a proof, in bytes.
 const (
 	numberSize = 16
 	keySize    = 32
 	proofSize  = sha256.Size
-	// helloSize is the length of what is said first on a connection: a number, and how
-	// many connections come.
+	// helloSize is the length of the first message on a connection: a number, and the number of
+	// connections.
 	helloSize = numberSize + 1
 )
 
 // Ticket lets one peer connect once.
 type Ticket struct {
-	Number [numberSize]byte // whose it is; may be seen by others
-	Key    [keySize]byte    // known to the two peers only
+	Number [numberSize]byte // names the Wait; may be seen by others
+	Key    [keySize]byte    // secret of the two peers
 }
 
-// NewTicket makes a ticket that nobody can guess.
+// NewTicket returns a fresh random ticket.
 func NewTicket() Ticket {
 	var t Ticket
 	_, _ = rand.Read(t.Number[:]) // never fails
@@ -33,19 +33,18 @@ func NewTicket() Ticket {
 	return t
 }
 
-// The labels tell what is made of the key apart, so that nothing that one side says serves
-// as something else.
+// Labels for domain separation: a proof for one purpose is never valid for another.
 const (
 	dialLabel   = "elrun direct dial"
 	waitLabel   = "elrun direct wait"
 	numberLabel = "elrun direct number"
 )
 
-// errProof: the other side does not hold the ticket's key.
+// errProof means that the other side does not hold the ticket's key.
 var errProof = errors.New("the other side does not hold the ticket")
 
-// number returns the number of one of several connections. Who has seen one of them knows
-// none of the others.
+// number returns the number of connection i of several. An observer of one number cannot compute
+// the others.
 func (t *Ticket) number(i int) [numberSize]byte {
 	if i == 0 {
 		return t.Number
@@ -53,14 +52,14 @@ func (t *Ticket) number(i int) [numberSize]byte {
 	return [numberSize]byte(t.proof(fmt.Sprintf("%s %d", numberLabel, i)))
 }
 
-// proof returns what shows that its sender holds the key.
+// proof returns the HMAC of label by the ticket's key.
 func (t *Ticket) proof(label string) []byte {
 	m := hmac.New(sha256.New, t.Key[:])
 	m.Write([]byte(label)) // never fails
 	return m.Sum(nil)
 }
 
-// check reads the other side's proof.
+// check reads and checks the other side's proof.
 func (t *Ticket) check(r io.Reader, label string) error {
 	var got [proofSize]byte
 	if _, err := io.ReadFull(r, got[:]); err != nil {

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Wait is for one connection, or for several that are used as one.
+// Wait is an expected connection, or several that form a bundle.
 type Wait struct {
 	port   *Port
 	ticket Ticket
 	tls    *tls.Config
-	came   chan result // of one element
+	came   chan result // capacity 1
 
 	// Guarded by the port's mu until all are there, from then on only read.
-	socks   []net.Conn // by their number; nil before the first has come
-	missing int
+	socks   []net.Conn // by index; nil before the first has come
+	missing int        // connections that have not come
 
-	measurements int // so far; guarded by the port's mu
+	measurements int // number so far; guarded by the port's mu
 
-	over bool // guarded by the port's mu: nobody fetches it
+	over bool // cancelled; guarded by the port's mu
 }
 
-// result is a connection, or why there is none.
+// result is a connection or an error.
 type result struct {
 	conn *Conn
 	err  error
 }
 
-// Expect waits for the holder of a ticket, from now until Cancel, which must be called. On
-// TCP it has to speak TLS under that configuration; nil is for plain connections.
+// Expect expects the holder of a ticket from now until Cancel, which the caller must call. With a
+// cfg connections over TCP must use TLS.
 func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
 	w := &Wait{port: p, ticket: t, tls: cfg, came: make(chan result, 1)}
 	p.mu.Lock()
@@ -43,7 +43,7 @@ func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
 	return w
 }
 
-// Wait returns the connection, which the caller owns.
+// Wait waits for the connection, which the caller then owns.
 func (w *Wait) Wait(ctx context.Context) (*Conn, error) {
 	select {
 	case r := <-w.came:
@@ -55,7 +55,7 @@ func (w *Wait) Wait(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Cancel ends the waiting, and a connection that nobody has fetched. It does not block.
+// Cancel ends the waiting, and closes a connection that Wait has not returned. It does not block.
 func (w *Wait) Cancel() {
 	p := w.port
 	p.mu.Lock()
@@ -66,7 +66,7 @@ func (w *Wait) Cancel() {
 	delete(p.expected, w.ticket.measureNumber())
 	w.over = true
 	if w.missing > 0 {
-		w.dropLocked(true) // when all are there deliver does it
+		w.dropLocked(true) // otherwise deliver does it
 	}
 	select {
 	case r := <-w.came:
@@ -77,7 +77,7 @@ func (w *Wait) Cancel() {
 	}
 }
 
-// addLocked takes in connection i of count, and reports whether all are there.
+// addLocked adds connection i of count, and reports whether all have come.
 func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
 	if w.socks == nil && i < count && count <= maxStripes {
 		w.socks, w.missing = make([]net.Conn, count), count
@@ -91,8 +91,7 @@ func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
 	return w.missing == 0, nil
 }
 
-// dropLocked ends the port's care for the connections, and with it, where asked for, the
-// connections.
+// dropLocked removes the connections of w from the port, and closes them if closing is set.
 func (w *Wait) dropLocked(closing bool) {
 	for _, s := range w.socks {
 		if s == nil {
@@ -105,7 +104,7 @@ func (w *Wait) dropLocked(closing bool) {
 	}
 }
 
-// welcome checks who has come.
+// welcome makes the handshake and checks the dialler's proof.
 func (w *Wait) welcome() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))
