@@ -2,56 +2,57 @@ package launch
 
 import "sync"
 
-// outbox holds the messages for a reader that may be slow, or stopped for hours. Adding to
-// it never waits: each class of messages has a bound, and what is beyond it is counted. The
-// reader learns of the gap, in its place, once it reads again.
+// outbox is a queue of messages for a reader that may be slow, or stopped for hours. Adding never
+// waits. Each class of messages has a bound, and messages beyond it are dropped and counted. When
+// the reader reads again, it gets a message about the gap in place of the dropped ones.
 //
-// Any goroutine may add. One runs the writer:
+// It is safe for concurrent use. One goroutine runs the writer:
 //
 //	add --> waiting --> run --> socket
 type outbox struct {
-	gap  func(lost int) []byte // the line about so many dropped messages; nil for none
-	wake chan struct{}         // has a place for one sign that something is waiting
+	gap  func(lost int) []byte // returns the message about dropped messages; nil for no message
+	wake chan struct{}         // capacity 1: a signal that a message waits
 
 	mu      sync.Mutex
 	waiting []outgoing
-	bytes   [classes]int  // of waiting, by class
-	full    [classes]bool // the class drops its messages until half of them are gone
-	slow    bool          // the reader did not take a message in time, and some still wait
-	closed  bool          // nothing more is added
-	broken  bool          // a write failed: there is no reader
+	bytes   [classes]int  // size of waiting, by class
+	full    [classes]bool // the class drops messages until half of its bytes have been written
+	slow    bool          // the reader has not taken a message in time, and some still wait
+	closed  bool          // no more messages are added
+	broken  bool          // a write failed: the reader has gone
 }
 
-// outgoing is a message that waits.
+// outgoing is a queued message.
 type outgoing struct {
 	line  []byte // nil for a gap
 	class class
 	sent  chan struct{} // closed when the socket has it
-	lost  int           // messages that were dropped here
+	lost  int           // number of messages dropped at this place
 }
 
-// class says how long a message may be missed.
+// class says which messages may be dropped.
 type class int
 
 const (
-	transient class = iota // will be said again: dropped without being counted
+	transient class = iota // repeated later: dropped without being counted
 	telemetry              // one of many: steps, stalls, paths
 	history                // changes of the group
-	result                 // the job's result hangs on it: never dropped
+	result                 // needed for the job's result: never dropped
 	classes
 )
 
-// bound returns how many bytes of a class may wait, 0 for any number.
+// bound returns the number of bytes of a class that may wait, 0 for no bound.
 func (c class) bound() int {
 	return [classes]int{transient: 16 << 10, telemetry: 1 << 20, history: 16 << 20}[c]
 }
 
+// newOutbox returns an empty outbox. gap makes the message about dropped messages; it may be nil.
 func newOutbox(gap func(lost int) []byte) *outbox {
 	return &outbox{gap: gap, wake: make(chan struct{}, 1)}
 }
 
-// add puts a line into the queue and returns what is closed when the socket has it; nil if
-// the reader is slow, or the line was dropped.
+// add queues a line and returns a channel that is closed when the socket has it. The channel is
+// nil if the reader is slow or the line was dropped. The outbox keeps line.
 func (o *outbox) add(line []byte, c class) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,15 +73,15 @@ func (o *outbox) add(line []byte, c class) <-chan struct{} {
 	return sent
 }
 
-// late notes that the reader did not take a message in time: nobody waits for it until it
-// has taken all.
+// late records that the reader has not taken a message in time. Until the queue is empty, add
+// returns nil, so that nobody waits for the reader.
 func (o *outbox) late() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.slow = len(o.waiting) > 0
 }
 
-// drops reports whether a message of n bytes finds no room. mu is held.
+// drops reports whether a message of n bytes exceeds the bound of its class. mu is held.
 func (o *outbox) drops(c class, n int) bool {
 	bound := c.bound()
 	switch {
@@ -114,7 +115,7 @@ func (o *outbox) sign() {
 	}
 }
 
-// run writes messages until close was called and none is left, or until a write fails.
+// run writes messages until close has been called and the queue is empty, or a write fails.
 func (o *outbox) run(write func(line []byte) error) {
 	for {
 		m, ok, end := o.first()
@@ -135,8 +136,9 @@ func (o *outbox) run(write func(line []byte) error) {
 	}
 }
 
-// first returns the message to be written next, false if none waits; end says that none will
-// come. It stays in the queue until it is written: others that are added wait behind it.
+// first returns the next message, with ok false if the queue is empty, and end true if in addition
+// no more will come. The message stays in the queue until written removes it, so that later
+// messages wait behind it.
 func (o *outbox) first() (m outgoing, ok, end bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,25 +148,25 @@ func (o *outbox) first() (m outgoing, ok, end bool) {
 	m = o.waiting[0]
 	if m.lost > 0 {
 		m.line = o.gap(m.lost)
-		o.waiting[0].lost = 0 // later losses are another gap
+		o.waiting[0].lost = 0 // later losses count in a new gap
 	}
 	return m, true, false
 }
 
-// written takes the first message out of the queue.
+// written removes the first message from the queue.
 func (o *outbox) written(m outgoing) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.waiting[0].line != nil {
 		o.bytes[m.class] -= len(m.line)
 	}
-	o.waiting[0] = outgoing{} // gives the line free
+	o.waiting[0] = outgoing{} // releases the memory of the line
 	o.waiting = o.waiting[1:]
 	o.slow = o.slow && len(o.waiting) > 0
 	close(m.sent)
 }
 
-// close ends run once all that waits is written.
+// close makes run end once the queue is empty.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,38 +11,38 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// StatusQuorum is the exit status of a launcher, and of a peer, whose group gave up
-// because too few peers were left.
+// StatusQuorum is the exit status of a launcher, and of a peer, whose group gave up because too
+// few peers were left.
 const StatusQuorum = 75
 
-// errDisagree: peers report different results.
+// errDisagree reports that peers have different results.
 var errDisagree = errors.New("peers report different results")
 
-// doneReport is a peer's done event.
+// doneReport is the done event of a peer.
 type doneReport struct {
 	index int
 	done  event.Done
 }
 
-// outcome is what a launcher has seen at the end of its peers. Its methods are pure.
+// outcome is what a launcher has recorded at the end of the job. Its methods do not change it.
 type outcome struct {
-	signal syscall.Signal // that interrupted the job; 0 if none
+	signal syscall.Signal // the signal that interrupted the job; 0 if none
 	exits  []Exit
 	dones  []doneReport
 	gaveUp bool // a peer reported that the group gave up
-	member bool // there was a group
+	member bool // a group was formed
 }
 
-// completed reports whether at least one process ended well that was not asked to leave,
-// and those that did not were killed or lost with their hosts: the others went on without
+// completed reports whether at least one process that was not asked to leave ended with status 0,
+// and all failed ones were killed or lost with their hosts. Then the other peers went on without
 // them.
 func (o outcome) completed() bool {
 	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
-// asked returns the signal to agents by which all peers were asked to leave that were there at
-// the end, 0 if others ended without that.
+// asked returns the signal to agents on which all remaining peers were asked to leave, or 0 if
+// some ended without a request.
 func (o outcome) asked() syscall.Signal {
 	by := syscall.Signal(0)
 	for _, e := range o.exits {
@@ -56,8 +56,8 @@ func (o outcome) asked() syscall.Signal {
 	return by
 }
 
-// failures returns the processes that failed of themselves, the likely cause of the others
-// first: not those that were asked to leave.
+// failures returns the processes that failed without a request to leave. The likely cause of the
+// other failures is first.
 func (o outcome) failures() []Exit {
 	var out []Exit
 	for _, e := range o.exits {
@@ -69,16 +69,16 @@ func (o outcome) failures() []Exit {
 	return out
 }
 
-// kept reports whether the result outlived the peers that held it at the end: at least one
-// of them ended with 0, and none failed of itself, as one does that cannot save it. One that
-// was killed leaves it to the others.
+// kept reports whether the result outlived the peers that had it: at least one of them ended with
+// status 0, and none failed by itself, as a peer does that cannot save the result. A killed peer
+// does not count, because the others still have the result.
 func (o outcome) kept() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }
 
-// status returns the launcher's exit status, given what agreeDone said.
+// status returns the launcher's exit status, given the results of agreeDone.
 func (o outcome) status(done *event.Done, disagree error) int {
 	quorum := slices.ContainsFunc(o.exits, func(e Exit) bool { return e.Code == StatusQuorum })
 	switch {
@@ -93,19 +93,18 @@ func (o outcome) status(done *event.Done, disagree error) int {
 	case o.gaveUp || quorum:
 		return StatusQuorum
 	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.completed():
-		return 1 // what goes on without these peers is not theirs to tell
+		return 1 // the job goes on without these peers, which cannot report its result
 	case o.member && o.asked() != 0:
 		return 128 + int(o.asked())
 	case o.member && o.completed():
-		return 0 // a loop of the user's own, which reports no result, has gone on to its end
+		return 0 // a user's own loop, which reports no result, has ended with status 0
 	case len(o.failures()) > 0:
 		return 1
 	}
 	return 0
 }
 
-// summary says in a line how the job fared that ends with this status, "" where nobody
-// failed.
+// summary describes in one line how a job ended with status, "" if nobody failed.
 func (o outcome) summary(done *event.Done, status int) string {
 	failures := o.failures()
 	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
@@ -122,10 +121,10 @@ func (o outcome) summary(done *event.Done, status int) string {
 	return fmt.Sprintf("the job did not finish; first %s", wordExits(failures[:1]))
 }
 
-// shownExits bounds how many processes a line names.
+// shownExits bounds the number of processes in a line.
 const shownExits = 2
 
-// wordExits lists how processes ended.
+// wordExits describes how processes ended, in one line.
 func wordExits(exits []Exit) string {
 	var parts []string
 	for _, e := range exits[:min(shownExits, len(exits))] {
@@ -137,14 +136,14 @@ func wordExits(exits []Exit) string {
 	return strings.Join(parts, ", ")
 }
 
-// shownDigits is how much of a digest tells it from another one.
+// shownDigits is the number of digits of a digest in messages; they distinguish two digests.
 const shownDigits = 20
 
-// agreeDone returns what all peers reported, nil if none did, or an error that names
-// two who differ. All peers hold the same parameters, so a difference means a broken
-// program or a broken machine, and either result may be the wrong one. A test of the model
-// counts that the peer with the lowest index has reported: a loop of the user's own may leave
-// it to one peer.
+// agreeDone returns the result that all peers have reported, nil if there is none, or an error
+// that names two peers with different results. All peers have the same parameters, so a difference
+// means a broken program or machine, and either result may be wrong. The test result of the model
+// is taken from the peer with the lowest index that has one, because a user's own loop may leave
+// the test to one peer.
 func agreeDone(reports []doneReport) (*event.Done, error) {
 	if len(reports) == 0 {
 		return nil, nil

@@ -15,34 +15,34 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// peer is this process as a member of its job: its identity on the network, which may
-// change, and what it knows of the others.
+// peer is this process as a member of its job: its identity on the network, which may change, and
+// its knowledge of the other members.
 type peer struct {
 	a     *agent
 	env   environment
 	order startOrder       // the launcher's answer to hello
-	first []elastic.Member // lives, as it has just let this peer in; nil once it was asked
+	first []elastic.Member // the member that has just admitted this peer, and so is alive; nil once it was asked
 
 	mu     sync.Mutex
-	host   *p2p.Host      // of the present identity
-	group  *elastic.Group // nil until it is joined
+	host   *p2p.Host      // host of the present identity
+	group  *elastic.Group // nil until the group is joined
 	id     *identity
-	latest known               // the view that was entered last
-	public bool                // the job can be found on the local network
+	latest known               // the last view that was entered
+	public bool                // the job is announced on the local network
 	told   map[elastic.ID]bool // members that were asked to listen on the network
 
 	door   *door
-	passes chan pass      // the latest for a new identity
-	local  *ticket.Ticket // for joining on this host, guarded by issuing
+	passes chan pass      // capacity 1: the latest pass for a new identity
+	local  *ticket.Ticket // for joining on this host; guarded by issuing
 
-	issuing sync.Mutex // held by who makes a ticket
+	issuing sync.Mutex // held while a ticket is made
 
-	opening sync.Mutex // held by who opens this peer
+	opening sync.Mutex // held while this peer is opened to the network
 	wide    bool       // guarded by mu: the peer listens on the network in an open job
-	found   finds      // on the local network
+	found   finds      // peers found on the local network
 }
 
-// open makes a fresh identity, which listens.
+// open makes a fresh identity, which begins to listen.
 func (p *peer) open(ctx context.Context) error {
 	listen := p.env.listen
 	if p.isWide() {
@@ -57,7 +57,7 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name, _ := os.Hostname() // only for people; an unknown name stays empty
+	name, _ := os.Hostname() // appears in messages only; an unknown name stays empty
 	self := elastic.Member{ID: host.ID(), Index: p.env.index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: processName(),
 		Machine: machineID(p.env.job), Site: p.env.site}
 	p.mu.Lock()
@@ -70,15 +70,15 @@ func (p *peer) open(ctx context.Context) error {
 	return nil
 }
 
-// mapPorts has the router pass on what comes for an identity, if the user wants that; before the
-// launcher has said so it does nothing.
+// mapPorts asks the router to forward ports to an identity, if the user wants it. Before the
+// launcher's order it does nothing.
 func (p *peer) mapPorts(id *identity) {
 	if p.order.PortMap {
 		id.mapPorts(p.mapped)
 	}
 }
 
-// mapped takes in whether the router passes on what comes for this peer.
+// mapped handles the result of the port mapping.
 func (p *peer) mapped(err error) {
 	if err != nil {
 		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch that on there, or let it forward the ports of --listen by hand", inner(err)))}, history)
@@ -87,8 +87,8 @@ func (p *peer) mapped(err error) {
 	p.report()
 }
 
-// publish lets the job be found on the local network, from now on, by those who know its
-// name, and looks for others of it there, if the user wants that.
+// publish announces the job on the local network from now on, if the user wants it, and looks
+// there for other peers of the job.
 func (p *peer) publish() {
 	if !p.order.LAN {
 		return
@@ -100,7 +100,7 @@ func (p *peer) publish() {
 	id.discover(p.find, p.undiscovered)
 }
 
-// undiscovered says why the job is not advertised on the local network.
+// undiscovered reports why the job is not announced on the local network.
 func (p *peer) undiscovered(err error) {
 	what := "no multicast here"
 	if errors.Is(err, p2p.ErrNoNetwork) {
@@ -109,22 +109,22 @@ func (p *peer) undiscovered(err error) {
 	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
 }
 
-// find notes somebody who was found on the local network.
+// find records a peer that was found on the local network.
 func (p *peer) find(m elastic.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.add(m)
 }
 
-// finds returns who was found on the local network.
+// finds returns the peers that were found on the local network, newest first.
 func (p *peer) finds() []elastic.Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.found.members()
 }
 
-// admit gets the present identity as far as to be listened to by members, and lets in
-// those of the first view.
+// admit gets the right to join for the present identity, or admits the other peers of the first
+// view.
 func (p *peer) admit(ctx context.Context) error {
 	var err error
 	switch {
@@ -144,14 +144,14 @@ func (p *peer) admit(ctx context.Context) error {
 	return nil
 }
 
-// byLauncher is what a peer shows to which the launcher has given a pass that began the job.
+// byLauncher returns the credential of a peer that has a pass of the launcher that began the job.
 func (p *peer) byLauncher(signature []byte) ticket.Credential {
 	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(p.env.job), Identity: ticket.IdentityOf(p.env.job, p.order.Root)}}
 	return c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
 }
 
-// useTicket gets this peer let in by the ticket, or, when that is not good any more and peers of
-// its launcher are members, by one of these.
+// useTicket joins by the ticket. If the ticket is expired or used up and peers of this launcher
+// are members, it joins by a ticket of one of these.
 func (p *peer) useTicket(ctx context.Context) error {
 	t, err := ticket.Parse(p.order.Ticket)
 	if err != nil {
@@ -192,7 +192,7 @@ func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
 	return err
 }
 
-// showTicket shows a ticket to members until one lets this peer in.
+// showTicket shows a ticket to members until one admits this peer.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	in, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
 	if err != nil && len(p.finds()) == 0 && (p.order.LAN || p.order.DHT) {
@@ -210,7 +210,7 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	return nil
 }
 
-// searched names the flags by which this peer looks for members.
+// searched returns the flags by which this peer looks for members.
 func (p *peer) searched() string {
 	switch {
 	case !p.order.DHT:
@@ -221,11 +221,11 @@ func (p *peer) searched() string {
 	return "--lan and --dht"
 }
 
-// passPeriod is how long the launcher may take to sign for a new identity.
+// passPeriod is how long a peer waits for the launcher's signature of a new identity.
 const passPeriod = time.Second
 
-// reopen makes a new identity for a peer that was put out of the group. It comes back by a
-// claim of the identity before, or as it came first.
+// reopen makes a new identity for a peer that was put out of the group. The peer comes back with a
+// signature of its previous identity, or in the way in which it first came.
 func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
 	if err := p.open(ctx); err != nil {
@@ -244,7 +244,8 @@ func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
 	return p.id.endpoint(), nil
 }
 
-// newPass waits for the launcher to sign for a new identity, if it began the job and lives.
+// newPass waits for the launcher's signature of a new identity. It returns nil if this launcher
+// did not begin the job, or does not answer within passPeriod.
 func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
 	if p.order.Root == "" {
 		return nil
@@ -267,7 +268,7 @@ func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
 	}
 }
 
-// passed takes a pass; the latest counts.
+// passed stores a pass for newPass. A new pass replaces an unread one.
 func (p *peer) passed(got pass) {
 	select {
 	case <-p.passes:
@@ -279,16 +280,16 @@ func (p *peer) passed(got pass) {
 	}
 }
 
-// begun notes the first view, of which the launcher has told: a job that waits for more peers
-// than that enters none, and those who are to make up the number must find it.
+// begun records the first view of the launcher's order. A job that waits for more peers than that
+// enters no view yet, but the missing peers must be able to find it.
 func (p *peer) begun() {
 	if len(p.order.Peers) > 0 {
 		p.entered(elastic.View{Epoch: 1, Members: p.order.Peers})
 	}
 }
 
-// entered notes the view that is about to be connected. One peer of each launcher tells
-// it, so that peers which are started later find the group.
+// entered records the view that is about to be connected. One peer of each launcher reports it, so
+// that later peers find the group.
 func (p *peer) entered(v elastic.View) {
 	p.mu.Lock()
 	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.host.Complete(v.Members), ticketsOf(v)
@@ -297,11 +298,12 @@ func (p *peer) entered(v elastic.View) {
 	id.bar(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
-		p.openLater() // those who came while the job was being opened
+		p.openLater() // peers that joined while the job was being opened
 	}
 }
 
-// report tells the launcher what this peer knows of its group, if it is the one that does.
+// report sends this peer's knowledge of the group to the launcher, if it is the launcher's first
+// member in rank order.
 func (p *peer) report() {
 	p.mu.Lock()
 	k, self, host := p.latest, p.id.ep.Self.ID, p.host
@@ -311,25 +313,25 @@ func (p *peer) report() {
 		return
 	}
 	if k.Open {
-		k.Members = host.Complete(k.Members) // since then they may have begun to listen on the network
+		k.Members = host.Complete(k.Members) // members may have begun to listen on the network since
 	}
 	p.a.post(message{Known: &k}, history)
 	if k.Open {
-		p.publish() // whoever has made the ticket may be gone
+		p.publish() // the peer that made the ticket may be gone
 	}
 }
 
-// known returns what this peer knows of its group.
+// known returns this peer's knowledge of its group.
 func (p *peer) known() known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latest
 }
 
-// contacts returns members that may be asked to let this peer in: those that the
-// launcher or the ticket has named, those of the last view that was entered, and those
-// found on the local network. The first answer holds only the one that is known to live,
-// if there is one, for it takes time to find that others do not.
+// contacts returns members that this peer can ask to join: the members in the launcher's order, in
+// the ticket and in the last view, and peers found on the local network. The first call returns
+// only the member that has just admitted this peer, if there is one, because it takes time to
+// detect that others are dead.
 func (p *peer) contacts() []elastic.Member {
 	if first := p.first; first != nil {
 		p.first = nil

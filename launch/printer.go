@@ -17,67 +17,69 @@ import (
 //
 //	send: wait in turn for room --> queue --> run --> streams
 //
-// Senders wait while the printer is slow: that bounds memory, loses nothing, and gives a
-// quiet peer its turn beside a flooding one. They do not wait for one that is stuck, as a
-// terminal after Ctrl-S: a write that has taken stuckPeriod lets the lines that find no room
-// be dropped and counted, and the job goes on.
+// Senders wait while the printer is slow (backpressure). This bounds memory, loses nothing, and
+// gives a quiet peer its turn beside a flooding one. They do not wait for a stuck printer, such as
+// a terminal after Ctrl-S: if a write has taken stuckPeriod, lines for which there is no room are
+// dropped and counted, and the job goes on.
 //
-// No lock is held while a write is under way: the launcher must still handle signals.
+// No lock is held during a write, because the launcher must still handle signals.
 type printer struct {
-	failed func(t target, err error, final bool) // called once for each stream
-	given  <-chan struct{}                       // closed when senders shall not wait any more
-	turn   chan struct{}                         // holds the sender that looks for room
-	room   chan struct{}                         // has a place for one sign that the queue is shorter
-	wake   chan struct{}                         // has a place for one sign that there is work
+	failed func(t target, err error, final bool) // called at the first failure of each stream, and at the final one
+	given  <-chan struct{}                       // closed when senders shall stop waiting
+	turn   chan struct{}                         // capacity 1: held by the sender that waits for room
+	room   chan struct{}                         // capacity 1: a signal that the queue is shorter
+	wake   chan struct{}                         // capacity 1: a signal that there is work
 	ended  chan struct{}                         // closed when run has returned
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	queue  []entry
-	bytes  int       // of queue
-	begun  time.Time // of the write under way; zero if there is none
-	notes  int       // entries of queue that found their place without waiting
-	bar    string    // the progress line that is wanted
+	bytes  int       // size of the text in queue
+	begun  time.Time // start of the present write; zero without one
+	notes  int       // entries of queue that were added without waiting for room
+	bar    string    // the requested progress line
 	closed bool
 
-	// The rest belongs to run.
+	// Only run uses the following fields.
 
-	streams [targets]*lineWriter // nil for those of other printers
+	streams [targets]*lineWriter // nil for streams of other printers
 	states  [targets]state
-	shown   string // progress line on the screen
+	shown   string // the progress line on the screen
 }
 
 // entry is a block in the queue, or a gap.
 type entry struct {
 	block
-	always bool         // is added though the queue is full
-	lost   int          // lines that were dropped here; text is empty
-	done   chan<- error // receives how the write ended; may be nil
+	always bool         // it is added even if the queue is full
+	lost   int          // number of lines dropped here; text is empty
+	done   chan<- error // receives the result of the write; may be nil
 }
 
-// state is how the writes to a stream fare.
+// state is the state of the writes to a stream.
 type state struct {
-	told   bool // people know that it fails
-	gone   bool // nobody reads, and nobody will
-	lost   int  // lines that were not written since it fails
+	told   bool // people know that writes fail
+	gone   bool // nobody reads the stream any more
+	lost   int  // lines not written since the failure
 	reason error
 }
 
 const (
-	maxQueue    = 4 << 20 // bytes that wait for a stream
-	maxNotes    = 256     // entries that may wait beyond that
+	maxQueue    = 4 << 20 // bytes of text that may wait
+	maxNotes    = 256     // entries that may wait in addition
 	stuckPeriod = 2 * time.Second
-	// pieceSize is how much is written at once where lines are shorter: a pipe does not mix
-	// so much with what others write, and a slow reader is told from a stuck one.
+	// pieceSize is the size of one write in bytes, unless a line is longer. Writes of this size to
+	// a pipe are atomic, and with short writes a slow reader does not look stuck.
 	pieceSize = 4 << 10
 )
 
+// newPrinter returns a printer without streams. The caller sets the streams and starts run.
 func newPrinter(failed func(target, error, bool), given <-chan struct{}) *printer {
 	return &printer{failed: failed, given: given, turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// send adds a block when there is room, or drops it as the printer is stuck or given up.
+// send adds a block when there is room. It drops the block if the printer is stuck or given is
+// closed.
 func (p *printer) send(b block) {
 	select {
 	case p.turn <- struct{}{}:
@@ -101,7 +103,7 @@ func (p *printer) send(b block) {
 	}
 }
 
-// add puts e into the queue and reports whether there was room.
+// add queues e and reports whether there was room.
 func (p *printer) add(e entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +122,7 @@ func (p *printer) add(e entry) bool {
 	return true
 }
 
-// stuck reports whether a write takes so long that nobody should wait for it.
+// stuck reports whether the present write has taken so long that nobody should wait for it.
 func (p *printer) stuck() bool {
 	select {
 	case <-p.given:
@@ -139,7 +141,7 @@ func (p *printer) drop(b block) {
 	p.dropLocked(b)
 }
 
-// dropLocked is drop with mu held. Each target has a gap of its own.
+// dropLocked is drop with mu held. Each target has its own gap.
 func (p *printer) dropLocked(b block) {
 	lines := bytes.Count(b.text, []byte("\n"))
 	for i := len(p.queue) - 1; i >= 0 && p.queue[i].lost > 0; i-- {
@@ -160,7 +162,7 @@ func (p *printer) show(line string) {
 	sign(p.wake)
 }
 
-// close lets run end when the queue is empty.
+// close makes run end when the queue is empty.
 func (p *printer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +170,7 @@ func (p *printer) close() {
 	sign(p.wake)
 }
 
-// sign leaves a sign in a channel that has a place for one.
+// sign sends a signal on a channel with capacity 1, unless one is pending.
 func sign(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -176,7 +178,7 @@ func sign(c chan<- struct{}) {
 	}
 }
 
-// run writes until close was called and nothing waits.
+// run writes until close has been called and the queue is empty.
 func (p *printer) run() {
 	defer close(p.ended)
 	for {
@@ -195,8 +197,8 @@ func (p *printer) run() {
 	}
 }
 
-// next takes the first entry out of the queue; without one it returns the progress line
-// that is wanted, and whether run is to end.
+// next removes the first entry from the queue. If the queue is empty, it returns the requested
+// progress line, and whether run has to end.
 func (p *printer) next() (e entry, bar string, ok, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,7 +206,7 @@ func (p *printer) next() (e entry, bar string, ok, end bool) {
 		return entry{}, p.bar, false, p.closed
 	}
 	e = p.queue[0]
-	p.queue[0] = entry{} // gives the text free
+	p.queue[0] = entry{} // releases the memory of the text
 	p.queue = p.queue[1:]
 	p.bytes -= len(e.text)
 	if e.always {
@@ -230,7 +232,7 @@ func (p *printer) print(e entry) {
 	}
 }
 
-// draw replaces the progress line, "" by nothing.
+// draw replaces the progress line on the screen; "" removes it.
 func (p *printer) draw(s string) {
 	if s == p.shown || p.streams[toStderr] == nil {
 		return
@@ -238,10 +240,10 @@ func (p *printer) draw(s string) {
 	p.shown = s
 	p.time(time.Now())
 	defer p.time(time.Time{})
-	_, _ = p.streams[toStderr].w.Write([]byte("\r\x1b[K" + s)) // the next line shows whether it fails
+	_, _ = p.streams[toStderr].w.Write([]byte("\r\x1b[K" + s)) // an error shows at the next line
 }
 
-// put writes the lines of a block in pieces. What cannot be written is counted.
+// put writes the lines of a block in pieces. Lines that cannot be written are counted.
 func (p *printer) put(b block) error {
 	s := &p.states[b.to]
 	if s.gone {
@@ -264,7 +266,7 @@ func (p *printer) put(b block) error {
 	return nil
 }
 
-// write writes a piece, and lets senders see since when.
+// write writes a piece, and records the time for stuck.
 func (p *printer) write(b block) error {
 	p.time(time.Now())
 	defer p.time(time.Time{})
@@ -272,15 +274,15 @@ func (p *printer) write(b block) error {
 	return err
 }
 
-// time notes when the write under way began.
+// time sets the start of the present write, zero after it.
 func (p *printer) time(begun time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.begun = begun
 }
 
-// fail notes a failed write. A disk that is full may have room later; a reader that is gone
-// does not come back.
+// fail records a failed write. A full disk may have room later, but a broken pipe (EPIPE) is
+// final.
 func (p *printer) fail(t target, err error) {
 	s := &p.states[t]
 	s.gone, s.reason = errors.Is(err, syscall.EPIPE), err
@@ -290,7 +292,7 @@ func (p *printer) fail(t target, err error) {
 	}
 }
 
-// pieceLen returns the length of the lines at the beginning of b that are written at once.
+// pieceLen returns the length of the whole lines at the start of b that go into one write.
 func pieceLen(b []byte) int {
 	if len(b) <= pieceSize {
 		return len(b)
@@ -304,7 +306,7 @@ func pieceLen(b []byte) int {
 	return len(b)
 }
 
-// gapLine is the line that stands for lines which were dropped.
+// gapLine returns the line in place of dropped lines.
 func gapLine(lost int, to target) block {
 	if to == toEvents {
 		line, err := json.Marshal(event.Event{Time: time.Now(), Body: event.Dropped{Events: lost}})
@@ -316,7 +318,7 @@ func gapLine(lost int, to target) block {
 	return block{fmt.Appendf(nil, "elrun: %s dropped: %v did not take them\n", countLines(lost), to), to}
 }
 
-// countLines counts lines, with commas as people read them.
+// countLines formats a number of lines, with commas between thousands.
 func countLines(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

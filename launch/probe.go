@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// probe finds out whether hosts can connect to each other, before peers are started: each
-// listens at a port of the system's choice, and says a word there that nobody else says. What
-// follows the word is longer than a packet: where large packets get lost without a trace, as
-// ICMP is filtered, connections are made and then hang.
+// probe tests whether hosts can connect to each other before peers are started. Each host listens
+// at a port of the kernel's choice and sends a random word, which identifies it, followed by data
+// that does not fit in one packet. Where large packets are lost silently, because ICMP is filtered
+// (path MTU black hole), connections are made and then hang.
 type probe struct {
 	listener net.Listener
 	addrs    []string // ADDRESS/WORD
@@ -25,15 +25,15 @@ type probe struct {
 }
 
 const (
-	// probePeriod is how long a connection between two hosts may take.
+	// probePeriod is the time limit of a connection between two hosts.
 	probePeriod = 2 * time.Second
 	// mostProbed bounds the addresses of a host that are tried.
 	mostProbed = 16
-	// probeBytes follow the word. Jumbo frames have 9,000.
+	// probeBytes is the length of the data after the word. It exceeds jumbo frames of 9,000 bytes.
 	probeBytes = 16 << 10
 )
 
-// probeData returns what follows the word: numbers that differ from byte to byte.
+// probeData returns the data after the word. Neighbouring bytes differ.
 func probeData() []byte {
 	b := make([]byte, probeBytes)
 	for i := range b {
@@ -42,7 +42,7 @@ func probeData() []byte {
 	return b
 }
 
-// listenProbe takes connections at the addresses of this host.
+// listenProbe returns a probe that accepts connections at the addresses of this host.
 func listenProbe() (*probe, error) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -61,17 +61,17 @@ func listenProbe() (*probe, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(probePeriod))
-			_, _ = conn.Write(append([]byte(word+"\n"), probeData()...)) // who cannot read it finds no way
+			_, _ = conn.Write(append([]byte(word+"\n"), probeData()...)) // an error shows at the other host
 			_ = conn.Close()
 		}
 	})
 	return p, nil
 }
 
-// hostAddresses returns the addresses of this host at which others may reach it; those of the
-// loopback interface if it has no others.
+// hostAddresses returns the addresses at which other hosts may reach this host, or its loopback
+// addresses if it has no others.
 func hostAddresses() []string {
-	all, _ := net.InterfaceAddrs() // none: nothing can be tried
+	all, _ := net.InterfaceAddrs() // no addresses: nothing can be tried
 	var out, loopback []string
 	for _, a := range all {
 		ip, ok := a.(*net.IPNet)
@@ -86,7 +86,7 @@ func hostAddresses() []string {
 	return append(out, loopback...)[:min(mostProbed, len(out)+len(loopback))]
 }
 
-// dial tries to connect to each of the hosts.
+// dial tries to connect to each of the hosts, concurrently.
 func (p *probe) dial(hosts []hostAddrs) probeResult {
 	var mu sync.Mutex
 	r := probeResult{Failed: make(map[string]string), Ways: make(map[string]way)}
@@ -107,8 +107,8 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 	return r
 }
 
-// reach connects to one of the addresses of a host, and returns the error of the first if it
-// cannot.
+// reach tries to connect to the addresses of a host and returns the first success. If all fail, it
+// returns the error of the first address.
 func reach(addrs []string) (way, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probePeriod)
 	defer cancel()
@@ -129,7 +129,7 @@ func reach(addrs []string) (way, error) {
 	for range addrs {
 		r := <-results
 		if r.err == nil {
-			return r.way, nil // the others end with ctx
+			return r.way, nil // the other attempts end with ctx
 		}
 		if r.of == 0 {
 			first = r.err
@@ -138,7 +138,7 @@ func reach(addrs []string) (way, error) {
 	return way{}, first
 }
 
-// greetProbe connects to ADDRESS/WORD and wants to hear the word, and what follows it.
+// greetProbe connects to ADDRESS/WORD and checks the word and the data after it.
 func greetProbe(ctx context.Context, addr string) (way, error) {
 	addr, word, _ := strings.Cut(addr, "/")
 	var d net.Dialer
@@ -168,7 +168,7 @@ func greetProbe(ctx context.Context, addr string) (way, error) {
 	return way{MTU: pathMTU(conn), Trip: trip}, nil
 }
 
-// close ends the probe; a nil one has ended.
+// close ends the probe. It accepts a nil probe, and may be called again.
 func (p *probe) close() {
 	if p == nil {
 		return

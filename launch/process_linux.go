@@ -11,14 +11,14 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// stat is what /proc/PID/stat says of a process or a thread: its state, a letter, and when
-// it was started, in clock ticks since the system was.
+// stat has two fields of /proc/PID/stat of a process or a thread: the state, a letter, and the
+// start time in clock ticks since boot, as text.
 type stat struct {
 	state byte
 	start string
 }
 
-// readStat reads /proc/PID/stat or the like; ok is false where there is none.
+// readStat reads the file stat in dir, a folder such as /proc/PID. ok is false if it cannot.
 func readStat(dir string) (s stat, ok bool) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -27,10 +27,10 @@ func readStat(dir string) (s stat, ok bool) {
 	return parseStat(text)
 }
 
-// startField is the place of the start time behind the name.
+// startField is the index of the start time in the fields after the name.
 const startField = 19
 
-// parseStat reads "pid (name) state ...", where the name may have brackets itself.
+// parseStat parses "pid (name) state ...", where the name may contain brackets.
 func parseStat(text []byte) (s stat, ok bool) {
 	_, rest, found := bytes.Cut(text, []byte("("))
 	end := bytes.LastIndexByte(rest, ')')
@@ -48,15 +48,15 @@ func parseStat(text []byte) (s stat, ok bool) {
 	return s, true
 }
 
-// stopped reports whether a process is stopped by a signal, as with SIGSTOP. One that a
-// debugger holds is not.
+// stopped reports whether a process is stopped by a signal, such as SIGSTOP. A process that a
+// debugger holds is not stopped in this sense.
 func stopped(pid int) bool {
 	s, ok := readStat("/proc/" + strconv.Itoa(pid))
 	return ok && s.state == 'T'
 }
 
-// processName names this process in the words of inspect: its ID, which is used again,
-// with the time of its start. It is empty where that is not known.
+// processName returns a name of this process for inspect: its process ID with its start time,
+// because process IDs are reused. It is "" if unknown.
 func processName() string {
 	s, ok := readStat("/proc/self")
 	if !ok || s.start == "" {
@@ -65,9 +65,9 @@ func processName() string {
 	return fmt.Sprintf("%d:%s", os.Getpid(), s.start)
 }
 
-// inspect says what the process of a peer of the same launcher does. Where there is no
-// such process under its ID, as with peers in containers of their own, it says nothing,
-// but that a process has ended which left a zombie.
+// inspect returns the state of a peer's process on this host. If there is no process with that ID
+// and start time, as with peers in other containers, the state is unknown, except that a zombie
+// counts as ended.
 func inspect(m elastic.Member) elastic.ProcessState {
 	pid, start, ok := strings.Cut(m.Process, ":")
 	if _, err := strconv.Atoi(pid); !ok || err != nil {
@@ -81,8 +81,8 @@ func inspect(m elastic.Member) elastic.ProcessState {
 	if state := processState(s.state); state != elastic.ProcessAsleep {
 		return state
 	}
-	// The first thread waits; others may not.
-	threads, _ := filepath.Glob(dir + "/task/*") // the pattern is valid
+	// The main thread is waiting, but other threads may be running.
+	threads, _ := filepath.Glob(dir + "/task/*") // no error: the pattern is valid
 	for _, thread := range threads {
 		if s, ok := readStat(thread); ok && processState(s.state) == elastic.ProcessBusy {
 			return elastic.ProcessBusy
@@ -91,8 +91,8 @@ func inspect(m elastic.Member) elastic.ProcessState {
 	return elastic.ProcessAsleep
 }
 
-// processState translates the letter of a state. A process that a debugger holds is as one
-// that waits.
+// processState translates the state letter of /proc. A process that a debugger holds counts as
+// waiting.
 func processState(letter byte) elastic.ProcessState {
 	switch letter {
 	case 'R', 'D':

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// findProgram returns the path of the program, from PATH where name has no slash. Its
-// errors are for the user who typed the name.
+// findProgram returns the path of the program, which is looked up in PATH if name has no slash.
+// Its errors are in words for the user who typed the name.
 func findProgram(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("launch: no program given")
@@ -40,12 +40,13 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("launch: cannot run %q: %s", name, why)
 }
 
+// isDir reports whether name contains a slash and is a directory.
 func isDir(name string) bool {
 	info, err := os.Stat(name)
 	return strings.Contains(name, "/") && err == nil && info.IsDir()
 }
 
-// startError words what the system said when it was to run an existing file.
+// startError describes the error of starting an existing file.
 func startError(name string, err error) error {
 	if errors.Is(err, syscall.ENOEXEC) {
 		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)", name, err)
@@ -53,14 +54,14 @@ func startError(name string, err error) error {
 	return err
 }
 
-// childEnvironment adds to base what a peer needs, one of so many on this host.
+// childEnvironment returns base with the variables of a peer, one of here peers on this host. It
+// does not change base.
 func childEnvironment(base []string, e environment, here int) []string {
 	return boundProcessors(append(append([]string{}, base...), e.list()...), here)
 }
 
-// boundProcessors adds the number of processors for a peer, one of so many on this host,
-// unless it is set. Without a bound every peer would run as many threads as there are cores,
-// which makes them fight for these.
+// boundProcessors adds GOMAXPROCS for one of peers peers on this host, unless it is set. Without
+// this bound every peer would run as many threads as there are cores (oversubscription).
 func boundProcessors(env []string, peers int) []string {
 	for _, v := range env {
 		if strings.HasPrefix(v, "GOMAXPROCS=") {

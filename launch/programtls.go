@@ -15,10 +15,11 @@ import (
 	"net"
 )
 
-// Between hosts the processes of a program speak TLS 1.3. Both ends have a key that is made of a
-// secret, which the launcher hands to its processes alone, and want the same one of the other.
+// Between hosts the processes of a program use TLS 1.3. Both ends derive the same key from a
+// secret, which the launcher passes only to its own processes, and each end requires that key of
+// the other.
 
-// programTLS returns the configuration of both ends.
+// programTLS returns the TLS configuration of both ends.
 func programTLS(secret []byte) (*tls.Config, error) {
 	if len(secret) != secretSize {
 		return nil, errors.New("the launcher has told no secret")
@@ -37,13 +38,14 @@ func programTLS(secret []byte) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth:   tls.RequireAnyClientCert,
-		// The key is compared below; names and dates mean nothing here.
+		// VerifyConnection compares the key; names and dates of the certificate mean nothing here.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return hasKey(s, key.Public()) },
 	}, nil
 }
 
-// hasKey reports whether the other end has the key of the program. TLS has made it prove that.
+// hasKey reports an error unless the other end has the key of the program. The TLS handshake has
+// proved possession of the key.
 func hasKey(s tls.ConnectionState, want crypto.PublicKey) error {
 	if len(s.PeerCertificates) != 1 {
 		return errors.New("the other end has no certificate")
@@ -54,7 +56,7 @@ func hasKey(s tls.ConnectionState, want crypto.PublicKey) error {
 	return nil
 }
 
-// dialTLS connects to an address.
+// dialTLS connects to an address within dialPeriod.
 func dialTLS(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPeriod)
 	defer cancel()

@@ -9,57 +9,57 @@ import (
 )
 
 const (
-	progressWindow  = 10 * time.Second       // over which the speed is measured
+	progressWindow  = 10 * time.Second       // the speed is measured over this time
 	progressSpacing = 200 * time.Millisecond // least time between two marks
-	// mostLeft is the longest remaining time that is told. A longer one is of a job without
-	// a real end, or of one that has hardly begun.
+	// mostLeft is the longest remaining time that is shown. A longer one means a job without a
+	// real end, or a job that has hardly begun.
 	mostLeft = 1000 * time.Hour
 )
 
-// progress follows the steps of a job and words its progress line. It is pure and
-// not safe for concurrent use.
+// progress follows the steps of a job and makes its progress line. It does no I/O, reads no clock,
+// and is not safe for concurrent use.
 type progress struct {
 	step, of int64
 	loss     float64
-	samples  int64     // sum over the steps seen
-	seen     time.Time // of the latest step
+	samples  int64     // sum over the observed steps
+	seen     time.Time // time of the latest step
 	marks    []mark
-	shares   []int // of the ranks, in microbatches
-	waits    bool  // for a quorum, or for being let in again
+	shares   []int // microbatches by rank
+	waits    bool  // the job waits for a quorum, or the peers wait to join again
 }
 
-// mark is a point of the past from which speeds are measured.
+// mark is a past point for the measurement of speeds.
 type mark struct {
 	at      time.Time
 	step    int64
 	samples int64
 }
 
-// observe takes an event of any peer, at local time now. All peers report the same
-// steps; only the first report of each counts.
+// observe handles an event of any peer, which arrived at now. All peers report the same steps;
+// only the first report of each step counts.
 func (p *progress) observe(e event.Event, now time.Time) {
 	switch b := e.Body.(type) {
 	case event.Shares:
 		p.shares = b.New
 	case event.Quorum:
-		p.waits = p.waits || b.State != "back" // the next step shows that they go on
+		p.waits = p.waits || b.State != "back" // the next step shows that the job goes on
 	case event.Parked:
-		p.waits = true // unless other peers of this launcher go on, as their next step shows
+		p.waits = true // if other peers of this launcher go on, their next step shows it
 	case event.Step:
 		p.advance(e.Step, b, now)
 	}
 }
 
-// advance takes a report of step n.
+// advance records a report of step n.
 func (p *progress) advance(n int64, s event.Step, now time.Time) {
 	if n <= p.step {
 		return
 	}
-	if p.waits && now.Sub(p.seen) > progressWindow { // a long pause is no measure of the speed
+	if p.waits && now.Sub(p.seen) > progressWindow { // the speed is not measured across a long pause
 		p.marks = nil
 	}
 	p.waits = false
-	if p.step > 0 { // a resumed job's first step is not its first samples
+	if p.step > 0 { // the first step of a resumed job may not be step 1
 		p.samples += int64(s.Samples) * (n - p.step)
 	}
 	p.step, p.loss, p.seen = n, s.Loss, now
@@ -75,8 +75,8 @@ func (p *progress) advance(n int64, s event.Step, now time.Time) {
 	}
 }
 
-// line words the state at now, without a line end; "" before the first step, and while the
-// job waits.
+// line returns the progress line at now, without a line end. It is "" before the first step and
+// while the job waits.
 func (p *progress) line(now time.Time) string {
 	if p.step == 0 || p.waits {
 		return ""
@@ -85,15 +85,15 @@ func (p *progress) line(now time.Time) string {
 	if p.of > 0 {
 		s += fmt.Sprintf("/%d", p.of)
 	}
-	if p.loss != 0 { // of a loop of the user's own it is not known
+	if p.loss != 0 { // unknown in a user's own loop
 		s += fmt.Sprintf("  loss %.4g", p.loss)
 	}
-	// Equal shares, but for one microbatch that is left over, are nothing to tell.
+	// Equal shares, up to one left-over microbatch, are not shown.
 	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {
 		s += fmt.Sprintf("  shares %d-%d", slices.Min(p.shares), slices.Max(p.shares))
 	}
-	// During a pause of the job the speed shown falls, as it should; after its last step
-	// there is nothing to wait for.
+	// During a pause of the job the shown speed falls, as intended. After the last step the time
+	// stands still.
 	if p.of > 0 && p.step >= p.of {
 		now = p.seen
 	}
@@ -107,7 +107,7 @@ func (p *progress) line(now time.Time) string {
 	} else {
 		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
 	}
-	// In seconds and as a float: a job may have any number of steps.
+	// Computed in seconds as a float: the number of steps may be too large for a Duration.
 	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= mostLeft.Seconds() {
 		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))
 	}

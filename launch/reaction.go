@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// notice handles what a child's goroutines report.
+// notice handles a notice from the goroutines of a child.
 func (r *runner) notice(n notice) {
 	switch {
 	case n.from >= maxPeers:
@@ -29,7 +29,7 @@ func (r *runner) notice(n notice) {
 	}
 }
 
-// message handles what a peer says.
+// message handles a message from a peer.
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
@@ -57,7 +57,7 @@ func (r *runner) message(from int, m message) {
 	}
 }
 
-// hello handles that a peer wants to join, or has become self.
+// hello handles the hello or the renew of a peer, which is now self.
 func (r *runner) hello(from int, self elastic.Member) {
 	if r.meet.started {
 		r.lobby.enter(from, self.ID.Short(), time.Now())
@@ -73,10 +73,10 @@ func (r *runner) hello(from int, self elastic.Member) {
 	r.beginAnew()
 }
 
-// aborts reports whether the letters say that there will be no group.
+// aborts reports whether the letters say that no group will be formed.
 func aborts(letters []letter) bool { return len(letters) > 0 && letters[0].msg.Abort != "" }
 
-// deliver sends letters.
+// deliver sends letters to the peers that are running.
 func (r *runner) deliver(letters []letter) {
 	for _, l := range letters {
 		if c := r.children[l.to]; c != nil {
@@ -85,11 +85,11 @@ func (r *runner) deliver(letters []letter) {
 	}
 }
 
-// exited notes the end of a process. The others are told: that there can be no group, or
-// that this death is certain.
+// exited records the end of a process and informs the others: either no group can be formed, or
+// this death is certain.
 func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
-	delete(r.children, e.Index) // its process group's number may come to mean another
+	delete(r.children, e.Index) // its process group ID may be reused
 	r.lobby.leave(e.Index)
 	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero() || e.by != 0, c.kicked, c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
@@ -119,7 +119,8 @@ func (r *runner) exited(e Exit) {
 	}
 }
 
-// restart lets a crashed peer be started again after a life, if that is wanted.
+// restart schedules the restart of a crashed peer, if the options allow it. life is the time from
+// start to end of the process.
 func (r *runner) restart(e Exit, life time.Duration, now time.Time) {
 	if r.o.Restart == 0 || r.changes.done || e.Code == StatusQuorum {
 		return
@@ -140,21 +141,21 @@ func (r *runner) restart(e Exit, life time.Duration, now time.Time) {
 	r.comeBack(now)
 }
 
-// comeBack starts those peers again whose time has come.
+// comeBack starts the peers whose restart is due.
 func (r *runner) comeBack(now time.Time) {
 	var later []comeback
 	for _, b := range r.comebacks {
 		switch {
 		case now.Before(b.at):
 			later = append(later, b)
-		case r.children[b.index] == nil: // or else scale was quicker
+		case r.children[b.index] == nil: // unless scale has started one already
 			r.startAgain(b, now)
 		}
 	}
 	r.comebacks = later
 }
 
-// startAgain starts the process of a peer once more.
+// startAgain restarts the process of a peer.
 func (r *runner) startAgain(b comeback, now time.Time) {
 	ms := float64(now.Sub(b.died)) / float64(time.Millisecond)
 	line, err := json.Marshal(event.Event{Time: now, Peer: elastic.ID(r.meet.order.Launcher).Short(), Index: b.index,
@@ -169,7 +170,7 @@ func (r *runner) startAgain(b comeback, now time.Time) {
 	r.say("peer %d is started again, as a new member (restart %d of %d)", b.index, r.o.Restart-r.restarts.left, r.o.Restart)
 }
 
-// startLate starts peer index, one of n, when the group runs already.
+// startLate starts peer index, one of n, in a running group.
 func (r *runner) startLate(index, n int, first []byte) error {
 	if err := r.spawn(index, n, first); err != nil {
 		return err
@@ -178,9 +179,9 @@ func (r *runner) startLate(index, n int, first []byte) error {
 	return nil
 }
 
-// suspect looks whether a silent or lost member, named by its short ID, is a child of this
-// launcher that is stopped. The end of such a one makes its loss certain, so that the
-// others need not vote about it, and nobody waits for it in the end.
+// suspect kills a silent or lost member, named by its short ID, if it is a child of this launcher
+// that is stopped. This makes the loss certain, so that the other members need not vote about it,
+// and nobody waits for the process at the end.
 func (r *runner) suspect(id string) {
 	i := r.meet.index(id)
 	c := r.children[i]
@@ -192,12 +193,12 @@ func (r *runner) suspect(id string) {
 	}
 }
 
-// halted says that a child that was stopped is being killed.
+// halted reports that a stopped child is being killed.
 func (r *runner) halted(i, pid int) {
 	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(r.meet.shortID(i)), pid)
 }
 
-// event keeps what the launcher shows.
+// event passes an event to the parts that need it.
 func (r *runner) event(from int, line json.RawMessage) {
 	var e event.Event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -234,8 +235,8 @@ func (r *runner) event(from int, line json.RawMessage) {
 	}
 }
 
-// kicked notes that a member was put out, named by its short ID. A child of this launcher has to
-// end, and is not started again.
+// kicked records that a member, named by its short ID, was put out on request. A child of this
+// launcher then has to end and is not restarted.
 func (r *runner) kicked(id string, now time.Time) {
 	i := r.meet.index(id)
 	c := r.children[i]
@@ -244,12 +245,13 @@ func (r *runner) kicked(id string, now time.Time) {
 	}
 	c.kicked = true
 	if c.asked.IsZero() {
-		c.asked = now // it ends by itself, or is killed
+		c.asked = now // it ends by itself or is killed
 	}
 	r.say("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
 }
 
-// wordSites says that sites do not count, as only some members name theirs; "" where all do, or none.
+// wordSites reports that sites are ignored because only some members have one; "" if all or none
+// have one.
 func wordSites(members []elastic.Member) string {
 	without := 0
 	for _, m := range members {
@@ -263,7 +265,7 @@ func wordSites(members []elastic.Member) string {
 	return fmt.Sprintf("--site does not count as long as %s no site: name one for all peers", plural(without, "peer names", "peers name"))
 }
 
-// note says what a peer wants people to know, once for all peers.
+// note prints a note of a peer, once for all peers.
 func (r *runner) note(from int, text string) {
 	if r.noted == nil {
 		r.noted = make(map[string]bool)
@@ -275,5 +277,5 @@ func (r *runner) note(from int, text string) {
 	r.say("peer %d: %s", from, text)
 }
 
-// maxTold is how many different notes of its peers a launcher says.
+// maxTold bounds the number of different notes that a launcher prints.
 const maxTold = 100

@@ -14,69 +14,69 @@ import (
 	"time"
 )
 
-// remoteHost is a host whose peers an agent starts: a process of this elrun there, to which
-// ssh carries frames. Its life:
+// remoteHost is a host whose peers are started by an agent: an elrun process on that host. ssh
+// carries the frames. Its life:
 //
-//	connect   starts ssh, and by it the agent, which gets ready
-//	spawn     has peers started; run hands on what they say
-//	beat      says from time to time that the launcher lives
+//	connect   starts ssh, and through it the agent, which prepares itself
+//	spawn     orders peers; run passes on their messages and output
+//	beat      sends the launcher's heartbeat
 //	hangUp    ends the agent, and so its peers
 //
-// Nothing waits for a host: what is sent goes into the outbox.
+// Nothing waits for a host: frames go into the outbox.
 type remoteHost struct {
 	Host
 	job     string
 	cmd     *exec.Cmd
 	starter starter
-	timeout time.Duration // until it is ready, without the time to copy a program
+	timeout time.Duration // for the connection, without the time to copy a program
 	orphans *orphanage
 	stdin   io.WriteCloser
 	in      *frameReader
 	stderr  *lastWords
 	out     *outbox
-	work    sync.WaitGroup // the writer, and run
+	work    sync.WaitGroup // owns the writer and run
 	info    hostInfo
-	addrs   []string      // of its probe
+	addrs   []string      // addresses of its probe
 	ended   chan struct{} // closed when run has ended
 
 	mu      sync.Mutex
-	peers   map[int]*remote // that run
+	peers   map[int]*remote // running peers, by index
 	running bool            // run has been called
 	gone    bool            // the connection has ended
-	quiet   bool            // its end is no news
+	quiet   bool            // the end of the connection is expected and not reported
 }
 
 const (
-	// hangUpPeriod is how long ssh may take to end when its agent has.
+	// hangUpPeriod is the time limit for ssh to end after its agent has ended.
 	hangUpPeriod = 2 * time.Second
 )
 
-// writeLine writes to the agent.
+// writeLine writes a line to the agent.
 func (h *remoteHost) writeLine(line []byte) error {
 	_, err := h.stdin.Write(line)
 	return err
 }
 
-// send hands a frame to the writer.
+// send queues a frame for the writer.
 func (h *remoteHost) send(f frame) {
 	if line, err := encodeFrame(f); err == nil {
 		h.out.add(line, result)
 	}
 }
 
-// newRemoteHost returns a host that is not connected. orphans may be nil.
+// newRemoteHost returns a host without a connection. orphans may be nil.
 func newRemoteHost(h Host, orphans *orphanage) *remoteHost {
 	return &remoteHost{Host: h, orphans: orphans, peers: make(map[int]*remote), ended: make(chan struct{})}
 }
 
-// beat tells the agent that the launcher lives.
+// beat sends a heartbeat to the agent.
 func (h *remoteHost) beat() {
 	if line, err := encodeFrame(frame{Beat: true}); err == nil {
 		h.out.add(line, transient)
 	}
 }
 
-// run hands on what the agent says until it ends. say gets what people should know.
+// run handles the frames of the agent until it ends. It calls say with lines for people.
 func (h *remoteHost) run(say func(string)) {
 	h.mu.Lock()
 	h.running = true
@@ -135,13 +135,13 @@ func (h *remoteHost) hear(f frame) {
 	}
 }
 
-// statusNotStarted is the exit status of a program that could not be started, as of a shell.
+// statusNotStarted is the exit status for a program that could not be started, as in shells.
 const statusNotStarted = 126
 
-// lost ends the peers of a host whose connection has ended. They are on their own there.
+// lost handles the end of a host's connection: its peers count as lost, though they may run on.
 func (h *remoteHost) lost(say func(string), why error) {
 	if !errors.Is(why, io.EOF) {
-		_ = h.cmd.Process.Kill() // what it says cannot be read
+		_ = h.cmd.Process.Kill() // its frames cannot be read any more
 	}
 	ended := h.wait()
 	h.mu.Lock()
@@ -162,7 +162,7 @@ func (h *remoteHost) lost(say func(string), why error) {
 	}
 }
 
-// indicesOf returns the indices of peers in order.
+// indicesOf returns the indices of peers in ascending order.
 func indicesOf(peers []*remote) []int {
 	var out []int
 	for _, p := range peers {
@@ -172,14 +172,14 @@ func indicesOf(peers []*remote) []int {
 	return out
 }
 
-// wait waits for ssh and returns how it ended.
+// wait waits for the end of ssh and returns its error.
 func (h *remoteHost) wait() error {
 	err := h.cmd.Wait()
 	h.orphans.ended(h.cmd.Process.Pid)
 	return err
 }
 
-// hangUp ends the agent and waits until it has ended.
+// hangUp ends the agent and waits for its end.
 func (h *remoteHost) hangUp() {
 	h.mu.Lock()
 	h.quiet = true
@@ -191,17 +191,18 @@ func (h *remoteHost) hangUp() {
 	_ = h.stdin.Close()
 	h.work.Wait()
 	if !running {
-		_ = h.wait() // it has nothing to say
+		_ = h.wait() // the error tells nothing new
 	}
 }
 
 // cutOff ends the connection at once.
 func (h *remoteHost) cutOff() { _ = h.cmd.Process.Kill() }
 
-// cutOffSoon ends the connection if the agent does not, which has been told to kill its peers.
+// cutOffSoon ends the connection after hangUpPeriod if the agent, which was told to kill its
+// peers, has not ended by then.
 func (h *remoteHost) cutOffSoon() {
 	late := time.AfterFunc(hangUpPeriod, h.cutOff)
-	go func() { // until run has ended
+	go func() { // ends with run
 		<-h.ended
 		late.Stop()
 	}()
@@ -214,7 +215,8 @@ func (h *remoteHost) lostNow() bool {
 	return h.gone
 }
 
-// spawn has a peer started, one of so many on the host.
+// spawn orders a peer, one of here peers on the host. If the connection has ended, the peer counts
+// as lost.
 func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 	p := &remote{index: index, h: h, to: to, done: make(chan struct{})}
 	h.mu.Lock()
@@ -224,7 +226,7 @@ func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 	}
 	h.mu.Unlock()
 	if gone {
-		go func() { // as its notices wait for the launcher's loop
+		go func() { // in a goroutine, because its notices wait for the launcher's loop
 			p.giveUp(Exit{Index: index, Code: -1, Lost: true, at: time.Now()})
 			close(p.done)
 		}()
@@ -239,28 +241,28 @@ type remote struct {
 	index     int
 	h         *remoteHost
 	to        receiver
-	processID int           // guarded by h.mu; 0 if it is not known
-	done      chan struct{} // closed when nothing more comes of it
+	processID int           // guarded by h.mu; 0 if unknown
+	done      chan struct{} // closed when nothing more comes from it
 
-	// For the goroutine that reads from the host.
+	// Used only by the goroutine that reads from the host:
 	exited  bool
-	ended   [2]bool  // output streams
+	ended   [2]bool  // ended output streams
 	control *control // nil before hello
 
-	asking sync.Mutex         // guards what follows
-	seq    int                // of the latest request
-	asked  map[int]chan reply // requests without an answer
+	asking sync.Mutex         // guards the fields below
+	seq    int                // sequence number of the latest request
+	asked  map[int]chan reply // requests without an answer, by sequence number
 }
 
-// serve opens a control socket on this host for the peer, so that elrun status and the like see
-// it here. Where the peer's own is seen here, or none can be opened, there is none.
+// serve opens a control socket on this host for the peer, so that elrun status and other commands
+// see it here. If the peer's own socket is visible here, or none can be opened, there is none.
 func (p *remote) serve() {
 	if p.control == nil {
 		p.control, _ = serveControl(socketName{p.h.job, p.index, p.pid()}, p)
 	}
 }
 
-// answer implements responder: the peer answers.
+// answer implements responder. It forwards the request to the peer and waits for its answer.
 func (p *remote) answer(ctx context.Context, line []byte) reply {
 	what, err := decodeRequest(line)
 	switch {
@@ -295,7 +297,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 // end implements responder.
 func (p *remote) end() { p.ask(syscall.SIGTERM) }
 
-// answered hands an answer to who waits for it.
+// answered passes an answer to the request that waits for it.
 func (p *remote) answered(a askAnswer) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
@@ -305,19 +307,19 @@ func (p *remote) answered(a askAnswer) {
 	}
 }
 
-// over reports whether nothing more comes of the process.
+// over reports whether nothing more comes from the process.
 func (p *remote) over() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
 
-// exit notes the end of the process.
+// exit handles the end of the process.
 func (p *remote) exit(e Exit) {
 	p.exited = true
 	if p.control != nil {
-		_ = p.control.Close() // nobody waits for an answer any more
+		_ = p.control.Close() // requests that wait get no answer any more
 	}
 	p.to.ended(e)
 }
 
-// endOutput notes the end of an output stream.
+// endOutput reports the end of an output stream, once.
 func (p *remote) endOutput(t target) {
 	if !p.ended[t] {
 		p.ended[t] = true
@@ -325,7 +327,7 @@ func (p *remote) endOutput(t target) {
 	}
 }
 
-// giveUp ends all that has not ended.
+// giveUp ends everything that has not ended: the process, with e, and its output.
 func (p *remote) giveUp(e Exit) {
 	if !p.exited {
 		p.exit(e)
@@ -350,7 +352,7 @@ func (p *remote) ask(sig syscall.Signal) {
 	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig, Ask: true}})
 }
 
-// met implements process: the agent sees to it.
+// met implements process. It does nothing: the agent keeps the process ID.
 func (p *remote) met(int) {}
 
 // pid implements process.

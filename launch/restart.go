@@ -3,28 +3,30 @@ package launch
 import "time"
 
 const (
-	// quickDeath is the life of a process that hardly got to work: to start such a one
-	// again at once would only burn the machine's time.
+	// quickDeath is the length of a life below which a process has hardly done any work. To
+	// restart such a process at once would only waste the machine's time.
 	quickDeath = 10 * time.Second
-	// The pause before a process that died quickly is started again, doubled each time.
+	// The pause before the restart of a process that died quickly. It doubles from firstPause to
+	// longPause (exponential backoff).
 	firstPause = time.Second
 	longPause  = time.Minute
 )
 
-// restarts decides whether a crashed peer is started again. It is pure and not safe for
+// restarts decides whether a crashed peer is restarted. It reads no clock and is not safe for
 // concurrent use.
 type restarts struct {
-	left  int           // of Options.Restart
-	quick map[int]int   // quick deaths in a row, by local index
+	left  int           // remaining restarts
+	quick map[int]int   // consecutive quick deaths, by local index
 	pause time.Duration // before the second restart in a row
 }
 
+// newRestarts returns a restarts that allows n restarts in all.
 func newRestarts(n int) *restarts {
 	return &restarts{left: n, quick: make(map[int]int), pause: firstPause}
 }
 
-// decide takes the death of peer index after the given life. It returns how long to wait
-// before the peer is started again, and false where it is not.
+// decide handles the death of peer index after a life. It returns the pause before the restart,
+// and false if the peer is not restarted.
 func (r *restarts) decide(index int, life time.Duration) (pause time.Duration, again bool) {
 	if r.left == 0 {
 		return 0, false
@@ -36,7 +38,7 @@ func (r *restarts) decide(index int, life time.Duration) (pause time.Duration, a
 	}
 	r.quick[index]++
 	if r.quick[index] == 1 {
-		return 0, true // once is no series
+		return 0, true // a single quick death is restarted at once
 	}
 	return min(longPause, r.pause<<min(r.quick[index]-2, 10)), true
 }

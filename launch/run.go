@@ -17,40 +17,40 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// Result says how a job ended, as this launcher has seen it.
+// Result describes how a job ended, as its launcher has seen it.
 type Result struct {
 	Job   string
-	Exits []Exit      // in the order in which they were seen to end
+	Exits []Exit      // in the order of their ends
 	Done  *event.Done // the job's result, if its peers reported one
-	// Status is the exit status for the launcher: 0 when the job finished, though peers
-	// died on the way, or nothing failed; 1 when the program failed, also with the result
-	// in hand; StatusQuorum when the group gave up because too few peers were left; 128 +
-	// signal when interrupted.
+	// Status is the launcher's exit status. It is 0 when the job finished, even if peers died on
+	// the way, or when nothing failed. It is 1 when the program failed, even if the result was
+	// reported; StatusQuorum when the group gave up because too few peers were left; and 128 +
+	// signal when the job was interrupted.
 	Status int
 }
 
-// Run starts the peers of a job, connects them, passes on their output and returns
-// when all have ended. No process that it started, and none of their process groups,
-// outlives it. An error says that the job could not be started: a bad option, or a
-// program that cannot be run, or no job to join; how the program fared is in the Result.
+// Run starts the peers of a job, connects them, passes on their output and returns when all have
+// ended. No process that it started, and no process in their process groups, outlives it. An error
+// means that the job could not be started: a bad option, a program that cannot be run, or no job
+// to join. The Result tells how the program ended.
 //
-// The end of a peer does not end the job: the others are told that its death is certain
-// and go on without it.
+// The end of a peer does not end the job: the other peers learn that its death is certain and go
+// on without it.
 //
-// The end of ctx counts as SIGTERM, and is told with its cause; a signal that follows it counts
-// as the first one.
+// The end of ctx acts as SIGTERM and is reported with its cause. The next signal then counts as
+// the first one.
 func Run(ctx context.Context, o Options) (Result, error) {
-	sought := o.key() // not that of a job on this host, which complete finds
+	sought := o.key() // not the key of a job on this host, which complete finds
 	path, err := o.complete(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	if all, err := net.Interfaces(); err == nil && o.Peers > 1 && len(o.Hosts) == 0 { // one alone needs no network
+	if all, err := net.Interfaces(); err == nil && o.Peers > 1 && len(o.Hosts) == 0 { // a single peer needs no network
 		if err := checkLoopback(all); err != nil {
 			return Result{}, err
 		}
 	}
-	// The death signal of children comes when the thread ends that started them.
+	// The kernel sends the death signal of children when the thread ends that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := newRunner(o, path, o.order())
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.warnOfPlaintext()
 	for i := range r.o.Peers {
 		if err := r.spawn(i, r.o.Peers, nil); err != nil {
-			r.out.signal = syscall.SIGKILL // the deaths that follow are no news
+			r.out.signal = syscall.SIGKILL // the deaths that follow are not reported
 			r.killAll()
 			r.loop(ctx)
 			_ = r.closeConsole(ctx, "")
@@ -78,8 +78,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r.finish(ctx), nil
 }
 
-// warnOfPlaintext says what --encrypt never gives up. A MAC for each frame would keep the
-// integrity, and takes more than a third of the processor's time that TLS takes.
+// warnOfPlaintext warns that with --encrypt never data between hosts has neither confidentiality
+// nor integrity. A MAC for each frame would add integrity, but needs more than a third of the
+// processor time of TLS.
 func (r *runner) warnOfPlaintext() {
 	clear := r.o.Transport == "" || r.o.Transport == "auto" || r.o.Transport == "direct"
 	if r.o.Encrypt == "never" && clear && !r.o.Plain {
@@ -88,7 +89,7 @@ func (r *runner) warnOfPlaintext() {
 	}
 }
 
-// order is what the peers are told alike.
+// order returns the part of the start order that is the same for all peers.
 func (o *Options) order() startOrder {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
 		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, PortMap: o.PortMap, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
@@ -101,8 +102,8 @@ func (o *Options) order() startOrder {
 	return order
 }
 
-// spawn starts the process of peer index, one of n, and with it what watches over it.
-// first is an event about that, or nil. Starting takes about a millisecond; signals wait
+// spawn starts the process of peer index, one of n, and the goroutine that watches it. first is an
+// event about the start for the event log, or nil. A start takes about a millisecond; signals wait
 // in their channel meanwhile.
 func (r *runner) spawn(index, n int, first []byte) error {
 	env := r.environment(index, max(n, index+1))
@@ -114,14 +115,14 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	return nil
 }
 
-// environment is what the process with an index is told, one of n peers.
+// environment returns the environment of the process with an index, one of n peers.
 func (r *runner) environment(index, n int) environment {
 	return environment{job: r.o.Job, index: index, peers: n,
 		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen(), site: r.o.Site}
 }
 
-// startChild starts a process on a host, nil for this one, and what watches over it. The name is
-// for people and its log.
+// startChild starts a process and the goroutine that watches it, on host h, or on this host if h
+// is nil. name appears in messages and in the name of the log.
 func (r *runner) startChild(env environment, n int, h *remoteHost, name string, first []byte) (*child, error) {
 	index := env.index
 	log, err := openLog(r.o.LogDir, name, r.logged[index])
@@ -156,7 +157,7 @@ func (r *runner) start(env environment, n int, to receiver) (process, error) {
 	return startLocal(env.index, cmd, to, r.orphans)
 }
 
-// prefix is what each line of a peer's output begins with.
+// prefix returns the prefix of a peer's output lines.
 func (r *runner) prefix(name string, h *remoteHost) string {
 	switch {
 	case r.o.Plain:
@@ -169,8 +170,8 @@ func (r *runner) prefix(name string, h *remoteHost) string {
 	return fmt.Sprintf("[%s] ", name)
 }
 
-// listen returns where a peer that is started now listens first: at once on the network if
-// the job was opened meanwhile.
+// listen returns the Listen value of a peer that is started now: all interfaces if the job has
+// been opened, otherwise the option.
 func (r *runner) listen() string {
 	if r.o.Listen == listenAuto && r.meet.latest.Open {
 		return listenAll
@@ -178,7 +179,7 @@ func (r *runner) listen() string {
 	return r.o.Listen
 }
 
-// shortID returns the ID of a peer as the log has it, "" if it has not said hello.
+// shortID returns the short form of a peer's present ID, as in logs, "" before its hello.
 func (m *meeting) shortID(i int) string {
 	g := m.guests[i]
 	if len(g.ids) == 0 {

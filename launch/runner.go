@@ -16,50 +16,50 @@ import (
 //
 //	spawn -> loop: notices of the children, signals, time -> finish
 //
-// The loop never waits for the console, so that signals work while output is stuck. What
-// it does about notices is in reaction.go.
+// The loop never waits for the console, so that signals work while output is stuck. reaction.go
+// has the reactions to notices.
 type runner struct {
 	o        Options
-	path     string // of the program
+	path     string // path of the program
 	begun    time.Time
 	console  *console
-	hosts    *hostList      // nil where all peers run here
-	children map[int]*child // those that run, by local index
+	hosts    *hostList      // nil if all peers run on this host
+	children map[int]*child // running peers, by local index
 	notices  chan notice
-	work     sync.WaitGroup // supervisors of the children
+	work     sync.WaitGroup // the goroutines that watch the children
 
-	// What the peers have told, kept by pure parts.
+	// State from the peers' reports, kept by parts without I/O.
 	meet     *meeting
 	changes  *changes
 	restarts *restarts
 	progress progress
 	shown    int64     // step of the last plain progress line
-	showAt   time.Time // of the next one
+	showAt   time.Time // time of the next one
 	stalls   stalls
 	lobby    lobby
 	out      outcome
 
 	discoveries discoveries
 
-	graph *graphRun // nil unless the peers are those of a Program
+	graph *graphRun // nil unless the peers belong to a Program
 
 	comebacks   []comeback
-	interrupted time.Time        // when the first signal came
-	cancelled   bool             // the end of the context came in its place, and no signal since
-	killing     <-chan time.Time // end of the peers' time to obey a signal; nil if none runs
-	suspended   bool             // the peers were stopped with this process
-	logged      map[int]bool     // the log of the peer with this index has been begun
-	orphans     *orphanage       // nil where this process gets none
+	interrupted time.Time        // time of the first signal
+	cancelled   bool             // the context has ended in its place, and no signal has come since
+	killing     <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
+	suspended   bool             // the peers were stopped together with this process
+	logged      map[int]bool     // logs that have been opened, by index of the peer
+	orphans     *orphanage       // nil if this process gets no orphans
 
-	noted     map[string]bool // notes of peers that have been said
-	sitesTold bool            // people were told that sites do not count
+	noted     map[string]bool // notes of peers that have been printed
+	sitesTold bool            // people were told that sites are ignored
 
-	untold []Exit    // failures of processes that are no members, for tell to report
-	tellAt time.Time // when it does
+	untold []Exit    // failures of processes that are not members, for tell to report
+	tellAt time.Time // time of the report
 	told   bool      // a failure has been reported
 }
 
-// comeback is a peer that is to be started again.
+// comeback is a scheduled restart of a peer.
 type comeback struct {
 	index int
 	died  time.Time
@@ -67,15 +67,17 @@ type comeback struct {
 }
 
 const (
-	tickPeriod  = 100 * time.Millisecond // between two looks at what is due
-	plainPeriod = 5 * time.Second        // between two progress lines that are no terminal's
-	// causePeriod is how long a failure waits to be told, so that its cause is told first.
+	tickPeriod  = 100 * time.Millisecond // interval of tick
+	plainPeriod = 5 * time.Second        // interval of progress lines without a terminal
+	// causePeriod is how long the report of a failure waits, so that its cause is reported first.
 	causePeriod = 100 * time.Millisecond
-	// consolePatience is how long the end of a job waits for a console that does not take
-	// its output.
+	// consolePatience is how long the end of an interrupted job waits for a console that does not
+	// take its output.
 	consolePatience = 2 * time.Second
 )
 
+// newRunner returns the runner of a job that has not been started. path is the path of the
+// program.
 func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: o, path: path, begun: time.Now(), notices: make(chan notice), children: make(map[int]*child),
 		logged: make(map[int]bool), meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
@@ -87,7 +89,7 @@ func newRunner(o Options, path string, order startOrder) *runner {
 	return r
 }
 
-// loop runs until all children have ended and none is to be started again.
+// loop runs until all children have ended and no restart is pending.
 func (r *runner) loop(ctx context.Context) {
 	tick := time.NewTicker(tickPeriod)
 	defer tick.Stop()
@@ -117,20 +119,20 @@ func (r *runner) loop(ctx context.Context) {
 		}
 	}
 	r.work.Wait()
-	_, _ = listControls() // removes those of killed peers
+	_, _ = listControls() // removes the sockets of killed peers
 	r.tell()
 	r.tellAll(r.changes.end())
 }
 
-// goesOn reports whether there is anything to wait for.
+// goesOn reports whether a process is running or will be started.
 func (r *runner) goesOn() bool { return r.peersGoOn() || r.graph != nil && r.graph.plan.goesOn() }
 
-// peersGoOn reports whether there are peers to wait for.
+// peersGoOn reports whether a peer is running or will be restarted.
 func (r *runner) peersGoOn() bool {
 	return len(r.children) > 0 || len(r.comebacks) > 0 && r.meet.strangers() && !r.changes.done
 }
 
-// tick does what is due at a time.
+// tick does everything that is due at now.
 func (r *runner) tick(now time.Time) {
 	if len(r.untold) > 0 && !now.Before(r.tellAt) {
 		r.tell()
@@ -153,7 +155,7 @@ func (r *runner) tick(now time.Time) {
 	r.showProgress(now)
 }
 
-// killAll ends all process groups at once and waits for no output.
+// killAll kills all process groups and stops waiting for output.
 func (r *runner) killAll() {
 	r.killing = nil
 	r.console.giveUp()
@@ -163,8 +165,8 @@ func (r *runner) killAll() {
 	r.hosts.cutOff()
 }
 
-// tell says which processes that are no members have failed, the likely cause of all
-// first, and what happens next.
+// tell reports the failed processes that are not members, the likely cause of the others first,
+// and the consequences.
 func (r *runner) tell() {
 	slices.SortFunc(r.untold, compareCause)
 	if len(r.untold) > shownAlone {
@@ -182,7 +184,7 @@ func (r *runner) tell() {
 	r.untold = nil
 }
 
-// who words a list of short IDs for people.
+// who describes members for people, given their short IDs in a list.
 func (r *runner) who(ids string) string {
 	parts, more := splitIDs(ids), ""
 	if n := len(parts) - shownPeers; n > 1 {
@@ -198,11 +200,12 @@ func (r *runner) who(ids string) string {
 	return join(parts) + more
 }
 
-// shownPeers bounds how many peers a line names, and shownAlone how many ends of processes have a
-// line each.
+// shownPeers bounds the peers that a line names. shownAlone bounds the ends of processes that get
+// a line each.
 const shownPeers, shownAlone = 3, 4
 
-// showProgress redraws the progress line, or says a plain one if there is a new step.
+// showProgress redraws the progress line, or without a terminal prints a line if there is a new
+// step.
 func (r *runner) showProgress(now time.Time) {
 	if !r.o.Live {
 		if r.showAt.IsZero() {
@@ -224,30 +227,30 @@ func (r *runner) showProgress(now time.Time) {
 	r.console.progress(s)
 }
 
-// tells reports whether it is this launcher that tells how the job fares.
+// tells reports whether this launcher reports the progress of the job.
 func (r *runner) tells() bool { return !r.o.Shared || r.meet.leads() }
 
-// say prints a line of the launcher's own.
+// say prints a line of the launcher.
 func (r *runner) say(format string, args ...any) { r.console.say(fmt.Sprintf(format, args...)) }
 
-// tellAll prints lines about the whole job, if no other launcher does.
+// tellAll prints lines about the whole job, unless another launcher does.
 func (r *runner) tellAll(lines []string) {
 	if r.tells() {
 		r.sayAll(lines)
 	}
 }
 
-// sayAll prints lines.
+// sayAll prints lines of the launcher.
 func (r *runner) sayAll(lines []string) {
 	for _, s := range lines {
 		r.console.say(s)
 	}
 }
 
-// running returns the local indices of the processes that run, in order.
+// running returns the local indices of the running peers, in ascending order.
 func (r *runner) running() []int { return slices.Sorted(maps.Keys(r.children)) }
 
-// finish works out the result and prints the job's last line.
+// finish determines the result and prints the job's last line.
 func (r *runner) finish(ctx context.Context) Result {
 	slices.SortFunc(r.out.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
 	r.out.member = r.meet.started
@@ -277,14 +280,14 @@ func (r *runner) finish(ctx context.Context) Result {
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
 		status = 1
 	}
-	if r.out.signal != 0 { // it may have come while the console was stuck
+	if r.out.signal != 0 { // a signal may have come while the console was stuck
 		status = r.out.status(done, err)
 	}
 	return Result{Job: r.o.Job, Exits: r.out.exits, Done: done, Status: status}
 }
 
-// closeConsole ends the console. Unless the job was interrupted it waits for a terminal that
-// is stopped or a reader that is slow, as any program does: until a signal or the end of ctx.
+// closeConsole ends the console. Like any program it waits for a stopped terminal or a slow reader
+// until a signal or the end of ctx; after an interruption it waits for consolePatience only.
 func (r *runner) closeConsole(ctx context.Context, last string) error {
 	if r.out.signal != 0 {
 		limited, cancel := context.WithTimeout(context.Background(), consolePatience)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// scale brings the number of peers, or of those on a host, to what a user asked for, and
-// answers. A host that is not of the job yet is connected first, while the job goes on.
+// scale changes the number of peers, in the job or on a host, as a user has asked, and answers the
+// request. A new host is connected first, while the job goes on.
 func (r *runner) scale(from int, o scaleOrder) {
 	text, err := "", r.scalable()
 	switch {
@@ -27,13 +27,13 @@ func (r *runner) scale(from int, o scaleOrder) {
 		err = fmt.Errorf("the peers listen on their own host alone: open the job by elrun ticket, or start it with --listen all")
 	default:
 		if err = r.hosts.add(o, from); err == nil {
-			return // arrived answers
+			return // arrived will answer
 		}
 	}
 	r.answerScale(from, o.Seq, text, err)
 }
 
-// answerScale answers a request of the peer with that index.
+// answerScale sends the result of a scale request to the peer with index to.
 func (r *runner) answerScale(to, seq int, text string, err error) {
 	result := scaleResult{Seq: seq, Text: text}
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *runner) answerScale(to, seq int, text string, err error) {
 	r.deliver([]letter{{to, message{Scaled: &result}}})
 }
 
-// scalable reports why the number of peers cannot be changed now.
+// scalable returns an error that explains why the number of peers cannot be changed now, or nil.
 func (r *runner) scalable() error {
 	switch {
 	case r.out.signal != 0:
@@ -55,7 +55,7 @@ func (r *runner) scalable() error {
 	return nil
 }
 
-// arrived handles that a host which was added is connected, or is not.
+// arrived handles the result of the connection to an added host.
 func (r *runner) arrived(a addition) {
 	waits := r.hosts.came(a)
 	text, err := "", a.err
@@ -74,14 +74,14 @@ func (r *runner) arrived(a addition) {
 	}
 }
 
-// answerLate answers orders for hosts that take long to connect.
+// answerLate answers orders whose hosts take long to connect.
 func (r *runner) answerLate(now time.Time) {
 	for _, a := range r.hosts.late(now) {
 		r.answerScale(a.from, a.order.Seq, fmt.Sprintf("host %s is still being connected; the elrun that runs the job will say how that ends", a.order.Host), nil)
 	}
 }
 
-// rescale brings all peers of this launcher to n and says what happens.
+// rescale changes the number of this launcher's peers to n and returns a description.
 func (r *runner) rescale(n int) (string, error) {
 	if n < 1 {
 		return "", fmt.Errorf("%d peers: want 1 to %d", n, maxPeers)
@@ -92,11 +92,11 @@ func (r *runner) rescale(n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.comebacks = nil // a peer that is to come back is counted anew
+	r.comebacks = nil // pending restarts are dropped: the plan counts them as new peers
 	return r.follow(plan, n, plural(before, "local peer becomes", "local peers become"), n)
 }
 
-// rescaleHost brings the peers on a host to n and says what happens.
+// rescaleHost changes the number of peers on a host to n and returns a description.
 func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	var here []int
 	for _, i := range r.running() {
@@ -127,8 +127,8 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	return r.follow(plan, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"), n)
 }
 
-// follow does what a plan says, after which there are so many peers in all. It returns the
-// line about that, which begins with what becomes n.
+// follow carries out a plan, after which all peers run in total. It returns a line about it, from
+// begin and n.
 func (r *runner) follow(plan scalePlan, all int, begin string, n int) (string, error) {
 	for _, i := range plan.start {
 		if err := r.startLate(i, all, nil); err != nil {
@@ -145,7 +145,7 @@ func (r *runner) follow(plan scalePlan, all int, begin string, n int) (string, e
 	return text, nil
 }
 
-// leaving returns the indices of peers that have been asked to leave.
+// leaving returns the indices of the peers that have been asked to leave.
 func (r *runner) leaving() []int {
 	var out []int
 	for i, c := range r.children {
@@ -156,7 +156,7 @@ func (r *runner) leaving() []int {
 	return out
 }
 
-// waiting returns the indices of peers that run and are in no view yet.
+// waiting returns the indices of the running peers that are in no view yet.
 func (r *runner) waiting() []int {
 	return slices.DeleteFunc(r.running(), func(i int) bool {
 		_, waits := r.lobby.waiting[i]
@@ -164,13 +164,14 @@ func (r *runner) waiting() []int {
 	})
 }
 
-// scalePlan says which local peers are started, and which are asked to leave.
+// scalePlan has the local peers to start and the local peers to ask to leave.
 type scalePlan struct{ start, leave []int }
 
-// planScale brings the number of peers that run and stay to n. New peers take the lowest free
-// indices. Peers that still wait to join (waiting) are the first to leave, as the state of the job is
-// with the members; of the others the highest indices leave. Some of the running have been asked to leave
-// already (leaving), and peers that run elsewhere have indices, too (taken). It is pure.
+// planScale returns the plan that changes the number of remaining peers to n. New peers get the
+// lowest free indices. Peers that still wait to join (waiting) are the first to leave, because the
+// members have the state of the job; of the members the highest indices leave. leaving lists the
+// running peers that have been asked to leave already, and taken the indices in use on other
+// hosts. It changes nothing.
 func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error) {
 	if n < 0 || n > maxPeers {
 		return scalePlan{}, fmt.Errorf("%d peers: want at most %d", n, maxPeers)
@@ -199,7 +200,7 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 	return p, nil
 }
 
-// rank orders peers by when they leave: 1 for those that wait to join, which leave first.
+// rank returns 1 for peers that wait to join, which leave first, and 0 for the others.
 func rank(waiting []int, index int) int {
 	if slices.Contains(waiting, index) {
 		return 1
@@ -207,7 +208,7 @@ func rank(waiting []int, index int) int {
 	return 0
 }
 
-// String says what happens, as in "starting peers 2, 3".
+// String describes the plan, as in "starting peers 2, 3".
 func (p scalePlan) String() string {
 	switch {
 	case len(p.start) > 0:
@@ -218,7 +219,7 @@ func (p scalePlan) String() string {
 	return "nothing to do"
 }
 
-// listPeers words local indices.
+// listPeers describes a list of local indices.
 func listPeers(indices []int) string {
 	const shown = 8
 	if len(indices) == 1 {

@@ -16,73 +16,74 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// search is a newcomer's search for a member that lets it in. The addresses of a ticket are
-// asked who is there, and whoever answers is shown by what right the newcomer comes; so are
-// those who are found on the local network meanwhile. All is tried at once, and again:
+// search is a newcomer's search for a member that admits it. The newcomer connects to the
+// addresses of a ticket to learn who listens there, and shows its credential to every member that
+// answers, and to peers found on the local network meanwhile. All attempts run concurrently and
+// are repeated:
 //
 //	address --identify--> member --prove--> in, or a refusal
 //	found   --------------^
 //
-// What is found may be anybody; only the addresses of the ticket speak for the job when they
-// refuse without a proof. One goroutine owns the search, that of run.
+// Found peers are not authenticated. Only members at the ticket's addresses are believed when they
+// refuse without a proof. One goroutine owns the search: the caller of run.
 type search struct {
 	i          *identity
 	credential ticket.Credential
 	addrs      []string
 	found      func() []elastic.Member
-	patience   time.Duration // without progress
+	patience   time.Duration // longest time without progress
 
-	tries   []try // one for each of addrs
+	tries   []try // by index in addrs
 	named   []elastic.Member
-	asked   map[elastic.ID]bool  // of those who listen at the addresses
-	tried   map[elastic.ID]bool  // of those who were found, whose addresses may be false
-	again   []elastic.ID         // those to be asked once more at the next look
-	hints   []context.CancelFunc // end the attempts with those who were only found, oldest first
+	asked   map[elastic.ID]bool  // members at the ticket's addresses that were asked
+	tried   map[elastic.ID]bool  // found peers that were asked; their addresses may be false
+	again   []elastic.ID         // peers to ask again at the next round
+	hints   []context.CancelFunc // cancel the attempts with found peers, oldest first
 	replies chan searchReply
 	work    sync.WaitGroup
 
 	begun, progress time.Time
-	refusal         error // of an address of the ticket
+	refusal         error // a refusal by a member at an address of the ticket
 	refused         time.Time
 	last            error
 }
 
-// try is what is known of an address.
+// try is the state of the attempt at an address.
 type try struct {
-	id  elastic.ID // who listens there; "" if that is not known
-	err error      // why that is so, or the member did not let this peer in
+	id  elastic.ID // the ID that listens there; "" if unknown
+	err error      // why the ID is unknown, or why the member refused
 }
 
-// searchReply is what came of one step: identify if addr is set, else prove.
+// searchReply is the result of one step: of identify if addr is not -1, otherwise of prove.
 type searchReply struct {
-	addr   int // index, -1 for none
+	addr   int // index, or -1
 	member elastic.Member
 	named  bool
 	err    error
 }
 
 const (
-	// contactPeriod is the time between two looks for members to ask.
+	// contactPeriod is the interval at which new members are asked.
 	contactPeriod = 100 * time.Millisecond
-	// knockPeriod is the time between two attempts at an address.
+	// knockPeriod is the pause between two attempts at an address.
 	knockPeriod = 500 * time.Millisecond
-	// newsPeriod is how long it may take until all members know a ticket, and how long a refusal
-	// waits for another member to know better.
+	// newsPeriod is the longest time until all members know a ticket, and so the time for which a
+	// refusal waits for a better answer of another member.
 	newsPeriod = 2 * time.Second
-	// vacantAfter is how long nobody may listen at any address of a ticket before the job counts
-	// as ended.
+	// vacantAfter is the time after which a job counts as ended if nobody listens at any address
+	// of the ticket.
 	vacantAfter = 10 * time.Second
 )
 
-// introduction is the end of a search that was of use.
+// introduction is the result of a successful search.
 type introduction struct {
-	by      elastic.Member   // let this peer in
-	others  []elastic.Member // may be members, too, should it be gone
-	unheard []string         // addresses at which nobody has answered yet
+	by      elastic.Member   // the member that has admitted this peer
+	others  []elastic.Member // further likely members, in case that member dies
+	unheard []string         // addresses without an answer so far
 }
 
-// introduceBy gets this identity let in by one of those that listen at addresses or are found
-// meanwhile. An error is for the user to see; searchError has more lines.
+// introduceBy gets this identity admitted by a member that listens at addrs or is found meanwhile.
+// The error is in words for the user; searchError has more lines.
 func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (introduction, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	now := time.Now()
@@ -104,8 +105,8 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 			in.unheard = append(in.unheard, addrs[n])
 		}
 	}
-	// Members may listen at more addresses than their view says. Without them only those that
-	// are found at these can be reached. Whoever has let this peer in may be about to leave.
+	// Members may listen at more addresses than their view has, and some are reachable only there.
+	// Ask now, because the member that has admitted this peer may be about to leave.
 	known, err := i.net.Contacts(ctx, by.ID)
 	if err == nil {
 		in.others = append(in.others, known[:min(len(known), maxFound)]...)
@@ -113,7 +114,7 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 	return in, nil
 }
 
-// knockOn asks who listens at addresses for a while, or until somebody does.
+// knockOn tries each address until a member answers, or for at most vacantAfter.
 func (i *identity) knockOn(addrs []string, found func(elastic.Member)) {
 	for _, addr := range addrs {
 		i.work.Go(func() {
@@ -136,7 +137,7 @@ func (i *identity) knockOn(addrs []string, found func(elastic.Member)) {
 	}
 }
 
-// run takes in replies until one member has let this peer in, or there is no hope.
+// run handles replies until a member has admitted this peer, or the search is hopeless.
 func (s *search) run(ctx context.Context) (elastic.Member, error) {
 	again := time.NewTicker(contactPeriod)
 	defer again.Stop()
@@ -164,7 +165,7 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 	}
 }
 
-// knock asks who listens at an address until somebody does.
+// knock tries an address until a member answers.
 func (s *search) knock(ctx context.Context, n int) {
 	for {
 		m, err := s.i.net.Identify(ctx, s.addrs[n])
@@ -181,7 +182,7 @@ func (s *search) knock(ctx context.Context, n int) {
 	}
 }
 
-// reply hands a reply to run, unless that has ended.
+// reply passes a reply to run. It returns false if run has ended.
 func (s *search) reply(ctx context.Context, r searchReply) bool {
 	select {
 	case s.replies <- r:
@@ -191,7 +192,7 @@ func (s *search) reply(ctx context.Context, r searchReply) bool {
 	}
 }
 
-// knocked notes who listens at an address.
+// knocked records the result of an attempt at an address.
 func (s *search) knocked(r searchReply) {
 	t := &s.tries[r.addr]
 	t.id, t.err = r.member.ID, r.err
@@ -209,8 +210,8 @@ func (s *search) knocked(r searchReply) {
 	s.named[i].Addrs = append(slices.Clone(s.named[i].Addrs), r.member.Addrs...)
 }
 
-// ask asks those that have not been asked, all at once. Of those who were only found it
-// gives up the oldest where there are too many: anybody can make up more.
+// ask shows the credential to the members that have not been asked, concurrently. If there are too
+// many attempts with found peers, it cancels the oldest, because anybody can announce more.
 func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) {
 	asked := s.tried
 	if named {
@@ -237,7 +238,7 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 	}
 }
 
-// proved takes in what came of showing a credential. An error ends the search.
+// proved handles the result of showing the credential. An error ends the search.
 func (s *search) proved(r searchReply) (done bool, err error) {
 	if r.err == nil {
 		return true, nil
@@ -251,18 +252,18 @@ func (s *search) proved(r searchReply) (done bool, err error) {
 	proven := func(target error) bool { return errors.Is(r.err, target) }
 	switch {
 	case slices.ContainsFunc([]error{ticket.ErrExpired, ticket.ErrUsedUp, ticket.ErrRevoked}, proven):
-		return false, r.err // whoever says that has proved to be a member
+		return false, r.err // this refusal comes with a proof of membership
 	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown}, proven):
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
-		s.again = append(s.again, r.member.ID) // it may not have heard of the ticket
+		s.again = append(s.again, r.member.ID) // it may not know the ticket yet
 	case s.refusal == nil:
 		s.refusal, s.refused = r.err, time.Now()
 	}
 	return false, nil
 }
 
-// hopeless returns why the search is over, or nil.
+// hopeless returns the reason why the search is over, or nil.
 func (s *search) hopeless(now time.Time) error {
 	switch {
 	case s.refusal != nil && now.Sub(s.refused) > newsPeriod:
@@ -275,7 +276,7 @@ func (s *search) hopeless(now time.Time) error {
 	return nil
 }
 
-// vacant reports whether all hosts have answered that nobody listens there.
+// vacant reports whether nobody was found and all addresses refuse connections.
 func (s *search) vacant() bool {
 	if len(s.found()) > 0 {
 		return false
@@ -283,7 +284,7 @@ func (s *search) vacant() bool {
 	return !slices.ContainsFunc(s.tries, func(t try) bool { return !errors.Is(t.err, syscall.ECONNREFUSED) })
 }
 
-// failed is the end of a search.
+// failed returns the error of a search that found no admission.
 func (s *search) failed(cause error) error {
 	e := &searchError{cause: cause, last: s.last}
 	for n, t := range s.tries {
@@ -292,13 +293,13 @@ func (s *search) failed(cause error) error {
 	return e
 }
 
-// searchError says that no member was found that lets a peer in, and for each address why.
+// searchError reports that no member has admitted the peer, with the cause for each address.
 type searchError struct {
 	cause, last error
 	lines       []string
 }
 
-// Error implements error.
+// Error implements error. It returns one line.
 func (e *searchError) Error() string {
 	text := fmt.Sprintf("%v (%d addresses tried)", e.cause, len(e.lines))
 	if len(e.lines) == 1 {
@@ -307,7 +308,7 @@ func (e *searchError) Error() string {
 	return text
 }
 
-// Unwrap returns the causes.
+// Unwrap returns the causes, for errors.Is.
 func (e *searchError) Unwrap() []error {
 	if e.last == nil {
 		return []error{e.cause}
@@ -315,7 +316,7 @@ func (e *searchError) Unwrap() []error {
 	return []error{e.cause, e.last}
 }
 
-// addrText is an address as people write it.
+// addrText returns a multiaddr in the form HOST:PORT, if it has that form.
 func addrText(addr string) string {
 	parts := strings.Split(addr, "/")
 	if len(parts) == 5 && parts[3] == "tcp" && parts[1] == "ip4" {
@@ -327,7 +328,7 @@ func addrText(addr string) string {
 	return addr
 }
 
-// wordTry says why an address was of no use, and what to do.
+// wordTry describes the failure of an attempt and the remedy.
 func wordTry(err error) string {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
@@ -347,7 +348,7 @@ func wordTry(err error) string {
 	return inner(err)
 }
 
-// inner is the text of the innermost error, for people.
+// inner returns the text of the innermost error, for people.
 func inner(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "p2p: "); i >= 0 {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// senders reads a socket and notes which process has sent what was read last. The kernel
-// says so, in this process's numbering. (SO_PEERCRED would name the process that made the pair
-// of sockets: the launcher itself.)
+// senders reads from a socket and records which process sent the last data. The kernel provides
+// the process ID, as seen from this process (SCM_CREDENTIALS). SO_PEERCRED would return the
+// process that made the socket pair: the launcher itself.
 type senders struct {
 	*net.UnixConn
-	last int // 0 if it is not known; for the reader alone
+	last int // 0 if unknown; used by the reader only
 }
 
-// newSenders asks the kernel for the senders from now on.
+// newSenders turns on the credentials of a socket. With an error the senders are unknown.
 func newSenders(conn *net.UnixConn) (*senders, error) {
 	s := &senders{UnixConn: conn}
 	raw, err := conn.SyscallConn()
@@ -29,7 +29,7 @@ func newSenders(conn *net.UnixConn) (*senders, error) {
 	return s, errors.Join(err, os.NewSyscallError("setsockopt", option))
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader and records the sender.
 func (s *senders) Read(b []byte) (int, error) {
 	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	n, controls, _, _, err := s.ReadMsgUnix(b, control)
@@ -44,7 +44,7 @@ func (s *senders) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// senderOf returns the process that control messages name, 0 if they name none.
+// senderOf returns the process ID in control messages, 0 if there is none.
 func senderOf(control []byte) int {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

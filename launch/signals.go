@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// signals makes the first SIGTERM of this process an invitation to leave the group. One
-// that comes later than repeatPeriod after it has its usual effect again. Close gives the
-// signal back.
+// signals turns the first SIGTERM of this process into a request to leave the group. A second one,
+// later than repeatPeriod after the first, has its usual effect again. Close restores the usual
+// effect.
 //
-// The output of a peer goes to its launcher. When that has died a peer that prints
-// something must still be able to leave, so SIGPIPE does not end it.
+// A peer writes its output to its launcher. After the launcher's death a peer that prints must
+// still be able to leave, so SIGPIPE does not end it.
 //
-// Whoever else in this process asks for the signal (signal.Notify) gets it as well.
+// Other parts of this process that register for the signal (signal.Notify) receive it as well.
 type signals struct {
 	ch   chan os.Signal
 	end  chan struct{}
@@ -23,13 +23,13 @@ type signals struct {
 	work sync.WaitGroup
 }
 
-// newSignals returns signals that does nothing before leave.
+// newSignals returns a signals that does nothing before leave.
 func newSignals() *signals { return &signals{ch: make(chan os.Signal, 1), end: make(chan struct{})} }
 
-// leave calls f, which must not block for long, at the first SIGTERM.
+// leave calls f at the first SIGTERM. f must not block for long.
 func (s *signals) leave(f func()) {
 	signal.Notify(s.ch, syscall.SIGTERM)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // for as long as the process lives
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // for the life of the process
 	s.work.Go(func() {
 		defer signal.Stop(s.ch)
 		select {
@@ -47,7 +47,7 @@ func (s *signals) leave(f func()) {
 	})
 }
 
-// Close waits for f.
+// Close ends the handling of signals and waits for f. It may be called again.
 func (s *signals) Close() error {
 	s.once.Do(func() { close(s.end) })
 	s.work.Wait()

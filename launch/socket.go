@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// Control sockets are files in a directory that only this user may enter, by network
-// namespace: a peer is seen where its network is. A process that is killed leaves its file;
-// whoever lists the directory removes those at which nobody listens.
+// Control sockets are files in a directory that only this user can enter, one directory for each
+// network namespace. A killed process leaves its file behind; listControls removes files of
+// sockets on which nobody listens.
 
 const (
-	// maxSocketPath is the longest path that a socket may have on all systems, in bytes.
+	// maxSocketPath is the longest path of a socket that all systems accept, in bytes.
 	maxSocketPath = 103
-	// youngSocket is the age up to which a socket may not listen yet.
+	// youngSocket is the age below which a socket may not be listening yet.
 	youngSocket = time.Second
 )
 
-// socketDirs returns where control sockets may be, the best place first. Which of them can
-// be used depends on the environment of a process, so whoever lists looks at all.
+// socketDirs returns the possible directories of control sockets, best first. Which of them a
+// process can use depends on its environment, so a search has to read all of them.
 func socketDirs() []string {
 	user := strconv.Itoa(os.Getuid())
 	var all []string
@@ -36,8 +36,8 @@ func socketDirs() []string {
 			all = append(all, filepath.Join(dir, "elrun"))
 		}
 	}
-	// Not in TMPDIR: it differs between a job and the terminal that asks for it. Others can
-	// take this name, but not the one below, which several hosts may share.
+	// Not TMPDIR, which may differ between a job and the terminal of its user. Another user can
+	// occupy this name, but not the name in the home folder below, which several hosts may share.
 	all = append(all, filepath.Join("/tmp", "elrun-"+user))
 	home, err := os.UserHomeDir()
 	host, err2 := os.Hostname()
@@ -54,7 +54,7 @@ func socketDirs() []string {
 	return out
 }
 
-// ownerOf returns whose a file is and its mode; links are not followed.
+// ownerOf returns the owner and the mode of a file. It does not follow symbolic links.
 func ownerOf(path string) (uid int, mode os.FileMode, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func ownerOf(path string) (uid int, mode os.FileMode, err error) {
 	return int(s.Uid), info.Mode(), nil
 }
 
-// checkPrivate reports why a directory of sockets and the one above it are not private.
+// checkPrivate returns an error unless a directory of sockets and its parent are private.
 func checkPrivate(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		uid, mode, err := ownerOf(d)
@@ -81,7 +81,7 @@ func checkPrivate(dir string) error {
 	return nil
 }
 
-// makePrivate makes a directory of sockets where there is none, and checks it.
+// makePrivate makes a directory of sockets, unless it exists, and checks it.
 func makePrivate(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -91,10 +91,10 @@ func makePrivate(dir string) error {
 	return checkPrivate(dir)
 }
 
-// file is the name of the socket in its directory. It uses ':' where String has '/'.
+// file returns the name of the socket's file, which is String with ':' in place of '/'.
 func (n socketName) file() string { return strings.Replace(n.String(), "/", ":", 1) }
 
-// listenControl opens the socket in the first directory where that is possible.
+// listenControl opens the socket in the first directory where this succeeds.
 func listenControl(at socketName) (net.Listener, error) {
 	var errs []error
 	for _, dir := range socketDirs() {
@@ -107,8 +107,8 @@ func listenControl(at socketName) (net.Listener, error) {
 	return nil, errors.Join(errs...)
 }
 
-// listenIn opens the socket in one directory. Whoever has closed the last socket there may
-// just have removed it.
+// listenIn opens the socket in one directory. It retries, because another process that closes the
+// last socket may have removed the directory meanwhile.
 func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	path := filepath.Join(dir, at.file())
 	if len(path) > maxSocketPath {
@@ -119,7 +119,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 			return nil, err
 		}
 		if refuses, young := isDeadSocket(path); refuses && !young {
-			_ = os.Remove(path) // of a process that had the same number
+			_ = os.Remove(path) // left by a process with the same ID
 		}
 		if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); !errors.Is(err, os.ErrNotExist) {
 			return l, err
@@ -128,7 +128,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	return nil, err
 }
 
-// dialControl connects with a socket, wherever it is.
+// dialControl connects to a socket, in whichever directory it is.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)
@@ -147,8 +147,8 @@ func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	return nil, last
 }
 
-// listControls finds the sockets of this user's peers and removes dead ones. Directories
-// that are not private hold none of them.
+// listControls returns the sockets of this user's peers, sorted, and removes dead ones. It ignores
+// directories that are not private.
 func listControls() ([]socketName, error) {
 	var out []socketName
 	for _, dir := range socketDirs() {
@@ -169,8 +169,8 @@ func listControls() ([]socketName, error) {
 			case refuses && !young:
 				_ = os.Remove(path)
 			case refuses && syscall.Kill(n.pid, 0) == syscall.ESRCH:
-				// Its peer was killed just now, or sees other processes than this one.
-			case n.index >= maxPeers: // of a service, which takes other calls
+				// Its peer was killed just now, or is in another PID namespace.
+			case n.index >= maxPeers: // the socket of a service, which takes other calls
 			default:
 				out = append(out, n)
 			}
@@ -182,8 +182,8 @@ func listControls() ([]socketName, error) {
 	return slices.Compact(out), nil
 }
 
-// isDeadSocket reports whether nobody listens at a socket, and whether it is so young that
-// somebody may be about to.
+// isDeadSocket reports whether nobody listens on a socket, and whether the socket is so young that
+// its process may be about to listen.
 func isDeadSocket(path string) (refuses, young bool) {
 	conn, err := net.Dial("unix", path)
 	if err == nil {

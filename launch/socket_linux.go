@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkSpace names the network namespace of this process.
+// networkSpace returns a name for the network namespace of this process.
 func networkSpace() string {
-	link, _ := os.Readlink("/proc/self/ns/net") // net:[4026531840]; without /proc there is one for all
+	link, _ := os.Readlink("/proc/self/ns/net") // net:[4026531840]; without /proc all share one name
 	return "net" + strings.Trim(strings.TrimPrefix(link, "net:"), "[]")
 }
 
-// sameUser returns an error unless the other end belongs to this user or root.
+// sameUser returns an error unless the process at the other end belongs to this user or root.
 func sameUser(conn net.Conn) error {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

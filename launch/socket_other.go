@@ -4,8 +4,8 @@ package launch
 
 import "net"
 
-// networkSpace names the network, of which there is one.
+// networkSpace returns the name of the only network namespace.
 func networkSpace() string { return "net" }
 
-// sameUser has nothing to check: nobody else can enter the directory.
+// sameUser returns nil: other users cannot enter the directory.
 func sameUser(net.Conn) error { return nil }

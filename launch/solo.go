@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// solo returns a group of one in this process, without a network, so that a program
-// for elrun also runs alone.
+// solo returns a group of one in this process, without a network, so that a program for elrun also
+// runs alone.
 func solo(ctx context.Context, sink event.Sink, closers ...io.Closer) (*elastic.Group, error) {
-	host, _ := os.Hostname() // only for people; an unknown name stays empty
+	host, _ := os.Hostname() // appears in messages only; an unknown name stays empty
 	self := elastic.Member{ID: "solo", Host: host}
 	network := mem.NewNetwork()
 	return elastic.Join(ctx, elastic.Config{

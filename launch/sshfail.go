@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// sshFailure is a way of ssh, or of the shell behind it, to fail.
+// sshFailure is a known failure of ssh, or of the shell that it starts.
 type sshFailure struct {
-	sign string // in what it says on standard error
-	// remedy says why and what to do; HOST stands for the host.
+	sign string // part of the text on standard error
+	// remedy is the cause and the remedy. HOST stands for the host.
 	remedy string
 }
 
-// sshFailures lists them, those that go with others first. The signs are words of OpenSSH, of
-// resolvers and of shells.
+// sshFailures returns the known failures. Failures that come together with another one are first.
+// The signs are messages of OpenSSH, of resolvers and of shells.
 func sshFailures() []sshFailure {
 	return []sshFailure{
 		{"Bad configuration option", "ssh cannot read its configuration here: mend ~/.ssh/config (ssh -G HOST shows the mistake)"},
@@ -45,8 +45,8 @@ func sshFailures() []sshFailure {
 	}
 }
 
-// sshError words why no agent could be started on a host: ended is how ssh ended, stderr what
-// it said, waited how long it was given if that was too short.
+// sshError describes why no agent could be started on a host. ended is the error of ssh, stderr
+// its output, and waited the time limit if it was exceeded.
 func sshError(host string, stderr *lastWords, ended error, waited time.Duration) error {
 	text := stderr.String()
 	for _, f := range sshFailures() {

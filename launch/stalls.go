@@ -8,26 +8,24 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// stalls decides which stall events become lines for people: one for each culprit, as
-// long as it holds up the others, whoever reports that and however often. It is pure and
-// not safe for concurrent use.
+// stalls decides which stall events become lines for people: one line for each culprit while it
+// holds up the others, however many members report it. It reads no clock and is not safe for
+// concurrent use.
 type stalls struct {
 	culprits map[string]*culprit // by short ID
 }
 
 // culprit is a member that others wait for.
 type culprit struct {
-	told  time.Time // when people were told last
-	heard time.Time // when the last report came
+	told  time.Time // time of the last line
+	heard time.Time // time of the last report
 }
 
-// stallPause is the least time between two lines about one culprit that holds up the
-// others again and again.
+// stallPause is the least time between two lines about the same culprit.
 const stallPause = time.Minute
 
-// line words e, a stall seen by peer index, or returns "" where nothing new is to be
-// said. It names those culprits only that people have not been told of. who turns short
-// IDs into words.
+// line describes e, a stall that peer index reports, or returns "" if there is nothing new. It
+// names only the culprits that are new to people. who describes members, given their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) string) string {
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
 	var fresh []string
@@ -46,9 +44,9 @@ func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) 
 	return line
 }
 
-// fresh notes a report that a member has held up another one since begun, and reports
-// whether that is news: the first report of all, or, a good while after people were
-// told of it, of a stall that is not the one reported last.
+// fresh records a report that a member has held up another one since begun. It reports whether
+// people should know: for the first report, and for a new stall at least stallPause after the last
+// line.
 func (s *stalls) fresh(id string, begun, now time.Time) bool {
 	if s.culprits == nil || len(s.culprits) > maxSaid {
 		s.culprits = make(map[string]*culprit)

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// starter is the command that starts the agents of hosts, whose standard input and output it
-// carries: ssh, or srun in a job of Slurm.
+// starter is the command that starts the agents of hosts and carries their standard input and
+// output: ssh, or srun within a Slurm job.
 type starter struct {
-	ssh  []string // the command in place of ssh, with its first arguments; nil for ssh
+	ssh  []string // the command in place of ssh, with its first arguments; empty for ssh
 	srun bool
 }
 
-// command returns the command that runs a script on a host.
+// command returns the command that runs a shell script on a host.
 func (s starter) command(host, script string, timeout time.Duration) *exec.Cmd {
 	if s.srun {
 		return srunCommand(host, script)
@@ -26,16 +26,16 @@ func (s starter) command(host, script string, timeout time.Duration) *exec.Cmd {
 	if len(words) == 0 {
 		words = []string{"ssh"}
 	}
-	// ssh gives up first, as it knows more of why.
+	// ssh has to time out first, because its error says more about the cause.
 	patience := max(1, int(timeout.Seconds()*0.8))
 	args := append(slices.Clone(words), "-T", "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", patience),
 		"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3", host, script)
 	return exec.Command(args[0], args[1:]...)
 }
 
-// srunCommand returns the command that runs a script as a step on one host of the job of Slurm.
-// The step shares the host with others, has all of the job's cores there, and does not end with a
-// peer that fails. What the job's own settings say about its tasks is not for the agent.
+// srunCommand returns the command that runs a script as a step on one host of the Slurm job. The
+// step shares the host with other steps, has all of the job's cores there, and does not end when a
+// peer fails. Settings of the job for its tasks are removed, because they do not fit the agent.
 func srunCommand(host, script string) *exec.Cmd {
 	cmd := exec.Command("srun", "--quiet", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist="+host, "--cpu-bind=none", "--kill-on-bad-exit=0", "sh", "-c", script)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -45,7 +45,7 @@ func srunCommand(host, script string) *exec.Cmd {
 	return cmd
 }
 
-// missing says what to do where the command cannot be run.
+// missing returns the remedy if the command cannot be run.
 func (s starter) missing() string {
 	if s.srun {
 		return "is the folder of srun in PATH?"
@@ -53,7 +53,7 @@ func (s starter) missing() string {
 	return "install ssh, or name another command by --ssh"
 }
 
-// failure words why no agent could be started on a host, as sshError does.
+// failure describes why no agent could be started on a host, as sshError does.
 func (s starter) failure(host string, stderr *lastWords, ended error, waited time.Duration) error {
 	if !s.srun {
 		return sshError(host, stderr, ended, waited)

@@ -8,72 +8,74 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Status is the state of a job as its peers on this host tell it.
+// Status is the state of a job, as its peers on this host report it.
 type Status struct {
 	Job     string         `json:"job"`
 	Epoch   uint64         `json:"epoch"`
-	Step    int64          `json:"step"`         // last stable step; 0 if none is known of
-	Of      int64          `json:"of,omitempty"` // steps of the whole job, 0 if that is not known
+	Step    int64          `json:"step"`         // last stable step; 0 if unknown
+	Of      int64          `json:"of,omitempty"` // steps of the whole job; 0 if unknown
 	Members []MemberStatus `json:"members"`
-	// WaitingFor holds the short IDs of the peers for which others wait unusually long, or
-	// which were lost and are still in the view.
+	// WaitingFor has the short IDs of the peers for which others wait unusually long, and of lost
+	// peers that are still in the view.
 	WaitingFor []string `json:"waiting_for"`
 	// Balanced is the last change of the shares; nil if there was none.
 	Balanced *Balanced `json:"balanced,omitempty"`
-	// Ended says how the job ended, if it has; then there are no members. See LastStatus.
+	// Ended describes the end of the job; nil while it runs. An ended job has no members. See
+	// LastStatus.
 	Ended *Ended `json:"ended,omitempty"`
 }
 
-// Balanced says why the members' shares are what they are.
+// Balanced describes the members' shares and the reason for them.
 type Balanced struct {
-	Step   int64  `json:"step"`          // the first with these shares
-	Old    []int  `json:"old,omitempty"` // the shares before, per rank of then; none at the start
-	Shares []int  `json:"shares"`        // microbatches in a full step, per rank
+	Step   int64  `json:"step"`          // the first step with these shares
+	Old    []int  `json:"old,omitempty"` // previous shares, by the ranks of that time; empty at the start
+	Shares []int  `json:"shares"`        // microbatches of a full step, by rank
 	Reason string `json:"reason"`
 }
 
-// MemberStatus is one peer of a Status. Of a peer that was not asked, as it is on another host, or
-// did not answer, only that is known which other members know of it.
+// MemberStatus is one peer of a Status. For a peer on another host, or without an answer, it has
+// only the knowledge of other members.
 type MemberStatus struct {
 	ID        string  `json:"id"`                 // short
-	Index     int     `json:"index"`              // local index at its launcher, -1 if not known
-	PID       int     `json:"pid,omitempty"`      // 0 if not known
-	Launcher  int     `json:"launcher,omitempty"` // process ID of its elrun, 0 if not known
+	Index     int     `json:"index"`              // local index at its launcher, -1 if unknown
+	PID       int     `json:"pid,omitempty"`      // 0 if unknown
+	Launcher  int     `json:"launcher,omitempty"` // process ID of its elrun, 0 if unknown
 	Host      string  `json:"host"`
-	Machine   string  `json:"machine,omitempty"` // tells hosts apart that have one name
+	Machine   string  `json:"machine,omitempty"` // distinguishes hosts with the same name
 	Site      string  `json:"site,omitempty"`
 	Rank      int     `json:"rank"`       // -1 while it is in no view
 	State     string  `json:"state"`      // joining, running, waiting, parked, left, done, unknown
 	Share     int     `json:"share"`      // microbatches in the last step
-	Speed     float64 `json:"speed"`      // samples per second of computing
+	Speed     float64 `json:"speed"`      // samples per second of compute time
 	ComputeMS float64 `json:"compute_ms"` // of the last step
 	CommMS    float64 `json:"comm_ms"`    // of the last step
 	StepMS    float64 `json:"step_ms"`    // of the last step
-	// PredictedMS is what ComputeMS was expected to be when the share was decided, 0 if
-	// that is not known.
+	// PredictedMS is the forecast of ComputeMS from the time when the share was decided; 0 if
+	// unknown.
 	PredictedMS float64 `json:"predicted_ms"`
-	Path        string  `json:"path"` // kinds of the paths to others: shm, direct, p2p, ...
-	// SeenMS is how long ago those who tell of the peer have heard it, 0 if it tells itself,
-	// and -1 if that is not known.
+	Path        string  `json:"path"` // kinds of its paths to others: shm, direct, p2p, ...
+	// SeenMS is the time since the reporting members last heard from the peer, in milliseconds. It
+	// is 0 if the peer reports itself, and -1 if unknown.
 	SeenMS float64 `json:"seen_ms"`
-	// Paths are those to the others in the latest view; none unless Job.Paths asked for them.
+	// Paths are its paths to the other members of the latest view. They are empty except for
+	// Job.Paths.
 	Paths []PeerPath `json:"paths,omitempty"`
 }
 
-// PeerPath is how data goes from a member to another one.
+// PeerPath is the path of data from a member to another one.
 type PeerPath struct {
-	ID        string `json:"id"`   // short, of the other
+	ID        string `json:"id"`   // short ID of the other member
 	Kind      string `json:"kind"` // shm, unix, direct, p2p or relay
 	Addr      string `json:"addr,omitempty"`
 	Encrypted bool   `json:"encrypted"`
-	Why       string `json:"why,omitempty"` // it is no better, if that is known
+	Why       string `json:"why,omitempty"` // why the path is no better; "" if unknown
 }
 
-// reducer keeps one peer's Status up to date from the events that the peer itself
-// emits. It is pure and not safe for concurrent use.
+// reducer keeps the Status of one peer up to date from the events of that peer. It does no I/O and
+// is not safe for concurrent use.
 //
-// A peer knows the view and its own figures, and not those of others: the figures are
-// joined by whoever asks all peers. Its state follows from the latest event:
+// A peer knows the view and its own figures, but not the figures of others: mergeStatus combines
+// the reports of all peers. The state of the peer follows from its latest event:
 //
 //	joining --view--> running --stall, lost, quorum lost--> waiting --step, view--> running --done--> done
 //	joining --parked--> parked --view--> running --leave--> left
@@ -81,13 +83,14 @@ type PeerPath struct {
 type reducer struct {
 	status  Status
 	self    MemberStatus
-	paths   []string              // kinds of those of the present view
-	to      map[string]event.Path // the paths to its members, by ID
-	stalled []string              // whom this peer waits for
+	paths   []string              // kinds of the paths in the present view
+	to      map[string]event.Path // paths to the members of the view, by ID
+	stalled []string              // members that this peer waits for
 	short   bool                  // too few members are left to go on
-	state   string                // parked, left or done; "" if none of these
+	state   string                // parked, left or done; "" otherwise
 }
 
+// newReducer returns the reducer of a peer that is in no view.
 func newReducer(job string, self elastic.Member) *reducer {
 	return &reducer{
 		status: Status{Job: job}, to: make(map[string]event.Path),
@@ -95,12 +98,12 @@ func newReducer(job string, self elastic.Member) *reducer {
 	}
 }
 
-// renew notes that the peer has a new ID and is in no view.
+// renew records that the peer has a new ID and is in no view.
 func (r *reducer) renew(self elastic.Member) {
 	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths, r.to = self.ID.Short(), -1, "", nil, nil, make(map[string]event.Path)
 }
 
-// apply takes the next event.
+// apply updates the status from the next event.
 func (r *reducer) apply(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.View:
@@ -108,7 +111,7 @@ func (r *reducer) apply(e event.Event) {
 	case event.Step:
 		r.step(e.Step, b)
 	case event.Shares:
-		r.status.Balanced = &Balanced{Step: e.Step, Old: b.Old, Shares: b.New, Reason: b.Reason} // which nobody writes to
+		r.status.Balanced = &Balanced{Step: e.Step, Old: b.Old, Shares: b.New, Reason: b.Reason} // shared, but nobody writes to the slices
 	case event.Stall:
 		r.stalled = splitIDs(b.Culprit)
 	case event.Lost:
@@ -139,19 +142,19 @@ func (r *reducer) apply(e event.Event) {
 	}
 }
 
-// mark notes a state of this peer; that of others is theirs to tell.
+// mark records a state of this peer. States of other peers are ignored, because they report them.
 func (r *reducer) mark(who, state string) {
 	if who == r.self.ID && r.state != stateDone {
 		r.state = state
 	}
 }
 
-// inView reports whether the latest view has a member.
+// inView reports whether a member is in the latest view.
 func (r *reducer) inView(id string) bool {
 	return slices.ContainsFunc(r.status.Members, func(m MemberStatus) bool { return m.ID == id })
 }
 
-// view starts an epoch: ranks are new, nobody is waited for, and nobody is reached yet.
+// view starts an epoch: the ranks are new, no member is waited for, and no path is known yet.
 func (r *reducer) view(epoch uint64, v event.View) {
 	r.status.Epoch, r.stalled, r.short, r.paths, r.to = epoch, nil, false, nil, make(map[string]event.Path)
 	if r.state == stateParked {
@@ -164,7 +167,7 @@ func (r *reducer) view(epoch uint64, v event.View) {
 	}
 }
 
-// step notes the figures of a stable step.
+// step records the figures of a stable step.
 func (r *reducer) step(n int64, s event.Step) {
 	r.status.Step, r.stalled = n, nil
 	r.status.Of = max(r.status.Of, s.Of)
@@ -178,7 +181,7 @@ func (r *reducer) step(n int64, s event.Step) {
 	}
 }
 
-// States of a member.
+// The states of a member.
 const (
 	stateUnknown = "unknown"
 	stateJoining = "joining"
@@ -189,8 +192,7 @@ const (
 	stateDone    = "done"
 )
 
-// report returns the status in which this peer's own entry is filled in. The
-// result shares nothing with r.
+// report returns the status with this peer's own entry. The result shares no memory with r.
 func (r *reducer) report() Status {
 	s := r.status
 	self := r.self
@@ -222,10 +224,10 @@ func (r *reducer) report() Status {
 	return s
 }
 
-// StepTime returns the time that the last step took, and the time that was predicted when
-// its shares were decided, in milliseconds; 0 stands for what is not known. Members
-// predict how long they compute. What the step took besides is taken as it was
-// at the member that computed the longest: the others' includes their wait for it.
+// StepTime returns the time of the last step, and the time that was predicted when its shares were
+// decided, in milliseconds; 0 means unknown. The prediction is the longest predicted compute time
+// plus the rest of the step (communication) at the member that computed longest: at other members
+// the rest includes their wait for that member.
 func (s Status) StepTime() (measured, predicted float64) {
 	var slowest MemberStatus
 	for _, m := range s.Members {
@@ -240,10 +242,9 @@ func (s Status) StepTime() (measured, predicted float64) {
 	return measured, predicted
 }
 
-// mergeStatus combines what peers of one job reported: the latest view, in which
-// each member is as it described itself. During a change of membership the reports
-// may be of two epochs; then peers outside the later view come last. The order of
-// reports does not matter.
+// mergeStatus combines the reports of the peers of one job: the latest view, with each member's
+// own entry. During a membership change the reports may be from two epochs; peers outside the
+// later view are then last. The result does not depend on the order of reports.
 func mergeStatus(reports []Status) Status {
 	var out Status
 	own, seen := map[string]MemberStatus{}, map[string]float64{}
@@ -276,7 +277,7 @@ func mergeStatus(reports []Status) Status {
 		delete(own, m.ID)
 		out.Members = append(out.Members, m)
 	}
-	for _, m := range own { // not in the latest view, or not yet
+	for _, m := range own { // not in the latest view
 		out.Members = append(out.Members, m)
 	}
 	slices.SortFunc(out.Members, compareMembers)
@@ -285,7 +286,7 @@ func mergeStatus(reports []Status) Status {
 	return out
 }
 
-// compareMembers orders by rank, members without one last, by index.
+// compareMembers orders members by rank, then by index. Members without a rank are last.
 func compareMembers(a, b MemberStatus) int {
 	rank := func(m MemberStatus) int {
 		if m.Rank < 0 {

@@ -13,29 +13,30 @@ import (
 )
 
 const (
-	// stopPeriod is how long Stop waits for the peers: as long as a launcher does.
+	// stopPeriod is how long Stop waits for the peers. It equals a launcher's default grace
+	// period.
 	stopPeriod = defaultGrace
-	// leavePeriod is how long the peers may take to leave the group in good order.
+	// leavePeriod is the time that the peers have to leave the group in good order.
 	leavePeriod = stopPeriod / 2
-	// stopPoll is the time between two looks at which peers are left.
+	// stopPoll is the interval at which Stop checks which peers are left.
 	stopPoll = 20 * time.Millisecond
 )
 
-// Stopped says what Job.Stop has done.
+// Stopped describes the effect of Job.Stop.
 type Stopped struct {
 	Job   string
-	Peers int           // that were found and asked to end
+	Peers int           // number of peers that were found and asked to end
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the job as SIGTERM ends it: each peer on this host is asked to send itself that
-// signal, and does so when all have answered. Peers that have not left the group 5 s later are
-// asked once more, and then end at once. Stop returns when all their control sockets are gone.
-// If some are left after 10 s, or at the end of ctx, it returns an error that names these
-// peers; they have been asked all the same.
+// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal,
+// which the peers do when all have answered. Peers that have not left the group after 5 s are
+// asked again, and then end at once. Stop returns when all their control sockets are gone. If some
+// are left after 10 s, or at the end of ctx, it returns an error that names these peers; they have
+// been asked nevertheless.
 //
-// A launcher that runs sees its peers end and ends with the status that theirs give. A process
-// that has not called Init has no control socket and is not asked.
+// A running launcher sees its peers end, and ends with the status that follows from theirs. A
+// process that has not called Init has no control socket and is not asked.
 func (j *Job) Stop(ctx context.Context) (Stopped, error) {
 	if _, err := j.peers(); err != nil {
 		return Stopped{}, err
@@ -48,17 +49,17 @@ func (j *Job) Stop(ctx context.Context) (Stopped, error) {
 	return Stopped{Job: j.name, Peers: len(s.asked), Took: time.Since(begun)}, err
 }
 
-// errAgain: a peer that has been asked is to be asked again.
+// errAgain marks a peer that has to be asked again.
 var errAgain = errors.New("has been asked, and still runs")
 
 // stopping is a Stop in progress.
 type stopping struct {
 	job   *Job
-	asked map[socketName]error // who was asked, and why that failed
+	asked map[socketName]error // peers that were asked, with the error of the request
 }
 
-// run asks and looks until no peer is left. It looks for new ones as well: a job may be
-// stopped in the middle of its start.
+// run asks peers until none is left. It asks new peers as well, because a job may be stopped
+// during its start.
 func (s *stopping) run(ctx context.Context) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
@@ -82,7 +83,7 @@ func (s *stopping) run(ctx context.Context) error {
 	}
 }
 
-// left returns the job's peers that have a control socket.
+// left returns the control sockets of the remaining peers.
 func (s *stopping) left() ([]socketName, error) {
 	names, err := s.job.peers()
 	if errors.Is(err, ErrNoJob) {
@@ -91,8 +92,8 @@ func (s *stopping) left() ([]socketName, error) {
 	return names, err
 }
 
-// ask asks those that have not agreed yet, all at once. The connections stay open until
-// all have answered, which is when the peers end.
+// ask asks all peers that have not agreed yet, concurrently. The connections stay open until all
+// have answered; then the peers end.
 func (s *stopping) ask(ctx context.Context, names []socketName) {
 	conns, errs := make([]net.Conn, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
@@ -110,7 +111,8 @@ func (s *stopping) ask(ctx context.Context, names []socketName) {
 	}
 }
 
-// leftError names the peers that still run, or returns nil if the last has just ended.
+// leftError returns an error that names the remaining peers, or nil if the last one has just
+// ended.
 func (s *stopping) leftError(cause error) error {
 	names, err := s.left()
 	if err != nil || len(names) == 0 {
@@ -128,6 +130,6 @@ func (s *stopping) leftError(cause error) error {
 		s.job.name, len(names), len(s.asked), strings.Join(left, "; "), cause)
 }
 
-// terminate ends this process as a SIGTERM from outside does: a program that handles the
-// signal ends in its own way.
+// terminate sends SIGTERM to this process, so that a program that handles the signal ends in its
+// own way.
 func terminate() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) }

@@ -13,21 +13,21 @@ import (
 
 // Ticket lets peers of other hosts and users join a job.
 type Ticket struct {
-	Text    string    `json:"text"` // one word for a command line
-	ID      string    `json:"id"`   // by which it can be revoked, and which lets in nobody
+	Text    string    `json:"text"` // one word, for a command line
+	ID      string    `json:"id"`   // the name for Revoke; it admits nobody
 	Job     string    `json:"job"`
 	Expires time.Time `json:"expires"`
-	// Note is for people: what to know about this ticket, or "".
+	// Note is a remark about this ticket for people, or "".
 	Note string `json:"note,omitempty"`
-	// Open: the peers of the job listen on the network.
+	// Open reports whether the peers of the job listen on the network.
 	Open bool `json:"open,omitempty"`
 }
 
-// localTicket is how long the ticket holds that joins a job on the same host. Its holder may
-// start peers again as long as it runs.
+// localTicket is the validity of a ticket that joins a job on the same host. Its holder may
+// restart peers as long as it runs.
 const localTicket = maxValid
 
-// find makes the name of the job to join, and the ticket if none is given.
+// find sets the name of the job to join, and gets a ticket if none is given.
 func (o *Options) find(ctx context.Context) error {
 	if o.Ticket == "" {
 		j, err := Find(ctx, o.Job)
@@ -55,7 +55,8 @@ func (o *Options) find(ctx context.Context) error {
 	return nil
 }
 
-// openListen returns where peers listen that join an open job, if the user has not said.
+// openListen returns the Listen value of peers that join an open job: all interfaces, unless the
+// user has chosen.
 func openListen(listen string) string {
 	if listen == "" || listen == listenAuto {
 		return listenAll
@@ -64,16 +65,16 @@ func openListen(listen string) string {
 }
 
 const (
-	// shownContacts is how many members a ticket names: enough to survive the death of
-	// some, and few enough for a line that can be copied.
+	// shownContacts bounds the members in a ticket: enough to survive the death of some, and few
+	// enough for a line that people can copy.
 	shownContacts = 5
-	// shownAddrs is how many addresses of a ticket's first member it names, which is the one that
-	// issues it, and moreAddrs how many of each other.
+	// shownAddrs bounds the addresses of a ticket's first member, its issuer, and moreAddrs the
+	// addresses of each other member.
 	shownAddrs, moreAddrs = 4, 2
 )
 
-// ticketContacts chooses the members that a ticket names: this one, and then such of
-// other hosts before more of the same host.
+// ticketContacts chooses the members for a ticket: this one first, then members of other hosts,
+// then further members of the same hosts.
 func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Member {
 	chosen := []elastic.Member{self}
 	for _, sameHost := range []bool{false, true} {
@@ -88,9 +89,9 @@ func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Mem
 	return chosen
 }
 
-// ticketAddrs are the addresses of these members that a ticket names: of each those of the
-// best kind that it has. Who listens there is for them to tell, but for those who can only be
-// reached by way of another.
+// ticketAddrs returns the addresses of these members for a ticket: for each member the addresses
+// of its best kind. They do not contain IDs, because members identify themselves; relayed
+// addresses do, because the relay needs them.
 func ticketAddrs(members []elastic.Member) []string {
 	var out []string
 	for i, m := range members {
@@ -103,7 +104,7 @@ func ticketAddrs(members []elastic.Member) []string {
 	return out
 }
 
-// bestAddrs returns some addresses of the best kind that a member has.
+// bestAddrs returns at most most addresses of the best kind that a member has.
 func bestAddrs(m elastic.Member, most int) (out []string) {
 	best := addrKinds
 	for _, a := range m.Addrs {
@@ -121,7 +122,7 @@ func bestAddrs(m elastic.Member, most int) (out []string) {
 	return out
 }
 
-// The kinds of addresses, the best first.
+// The kinds of addresses, best first.
 const (
 	netAddr = iota
 	linkAddr
@@ -143,7 +144,7 @@ func addrKind(addr string) int {
 	return netAddr
 }
 
-// key returns the key of the ticket by which the peers join, "" if there is none.
+// key returns the public key of the ticket by which the peers join, "" without a ticket.
 func (o *Options) key() string {
 	t, err := ticket.Parse(o.Ticket)
 	if err != nil {
@@ -152,7 +153,8 @@ func (o *Options) key() string {
 	return t.Signer().ID
 }
 
-// checkTicket reads a ticket before anything is started, and returns its job.
+// checkTicket checks a ticket before anything is started, and returns the name of its job. An
+// expired ticket is an error.
 func checkTicket(text string, now time.Time) (job string, err error) {
 	t, err := ticket.Parse(text)
 	if err != nil {
