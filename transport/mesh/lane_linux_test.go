@@ -26,9 +26,9 @@ type tube struct {
 func (s tube) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.net.mu.Lock()
-	paused := s.net.paused
+	paused, kind := s.net.paused, s.net.pausedKind
 	s.net.mu.Unlock()
-	if s.k == Data && paused != nil {
+	if s.k == kind && paused != nil {
 		<-paused
 	}
 	return n, err
@@ -80,10 +80,11 @@ func (r *roomy) Close() error {
 type tubes struct {
 	kind string // of paths
 
-	mu     sync.Mutex
-	ends   map[elastic.ID]*tubeEnd
-	opened int
-	paused chan struct{} // if not nil, what has come of data is read when it is closed
+	mu         sync.Mutex
+	ends       map[elastic.ID]*tubeEnd
+	opened     int
+	paused     chan struct{} // if not nil, bytes of pausedKind are read when it is closed
+	pausedKind Kind
 }
 
 // tubeEnd is the Carrier of one of its ends.
@@ -172,11 +173,11 @@ func TestLanesStay(t *testing.T) {
 	})
 }
 
-// pause has data not be read until resume.
-func (n *tubes) pause() {
+// pause holds up the bytes of one kind of streams until resume.
+func (n *tubes) pause(k Kind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.paused = make(chan struct{})
+	n.paused, n.pausedKind = make(chan struct{}), k
 }
 
 // resume undoes pause.
@@ -192,7 +193,7 @@ func TestLaneBreaksOff(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		ts := mustMeet(t, ms, v)
 		n.count()
-		n.pause()
+		n.pause(Data)
 		sent := make(chan error)
 		go func() { sent <- ts[0].Send(t.Context(), 1, transport.Envelope{}, make([]byte, 1<<20)) }()
 		synctest.Wait()
@@ -227,11 +228,14 @@ func TestLaneBreaksOffAtReader(t *testing.T) {
 		if _, err := p.data.raw.Write(frame(dataHeader(2), "x")); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
+		n.pause(Urgent) // so that the sender does not reset the stream
 		begun := time.Now()
 		ts[1].Revoke(errors.New("enough"))
 		if err := <-got; err == nil || time.Since(begun) > 0 {
 			t.Errorf("Recv ended after %v with %v", time.Since(begun), err)
 		}
+		n.resume()
 		endAll(t, ts)
 		ts = mustMeet(t, ms, following(v, 0, 1, 2))
 		talk(t, ts)
