@@ -19,8 +19,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// train trains at n peers, each with a model of its own, and returns the result, which must
-// be the same at all; build wraps a model and the configuration.
+// train trains at n peers, each with its own model, and returns the result, which must be the
+// same at all peers. build wraps a model and the configuration.
 func train(t *testing.T, n int, build func(t *testing.T) (trainer.Model, trainer.Config)) trainer.Result {
 	t.Helper()
 	var results collected
@@ -34,7 +34,7 @@ func train(t *testing.T, n int, build func(t *testing.T) (trainer.Model, trainer
 	return results.one(t, n)
 }
 
-// collected are the results of all peers.
+// collected has the results of all peers.
 type collected struct {
 	mu  sync.Mutex
 	all []trainer.Result
@@ -46,7 +46,7 @@ func (c *collected) add(r trainer.Result) {
 	c.all = append(c.all, r)
 }
 
-// one returns the result if so many peers have it, at least.
+// one returns the result if at least n peers have it.
 func (c *collected) one(t *testing.T, n int) trainer.Result {
 	t.Helper()
 	if len(c.all) < n {
@@ -60,8 +60,8 @@ func (c *collected) one(t *testing.T, n int) trainer.Result {
 	return c.all[0]
 }
 
-// rings is a network on a small table, with sides at which products have other bits at other
-// addresses.
+// rings is a network on a small table, with sizes for which products at other addresses have
+// other bits.
 func rings(t *testing.T) *nn.Network {
 	t.Helper()
 	network, err := nn.MLP(points(), nn.Shape{C: 11, H: 1, W: 1}, []int{13}, 3, 7)
@@ -71,7 +71,7 @@ func rings(t *testing.T) *nn.Network {
 	return network
 }
 
-// points are the table of rings.
+// points is the table of rings.
 func points() (data nn.Table) {
 	for i := range 240 {
 		x := make([]float32, 11)
@@ -83,7 +83,7 @@ func points() (data nn.Table) {
 	return data
 }
 
-// paced makes each call of a model take a millisecond.
+// paced returns a model whose calls take a millisecond each.
 func paced(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *trainer.Batch) (float64, error) {
@@ -93,7 +93,7 @@ func paced(m trainer.Model) trainer.Model {
 	return m
 }
 
-// exactRounds is training in exact mode by rounds of 8 paths with 3 local steps.
+// exactRounds is a training in exact mode, in rounds of 8 paths with 3 local steps.
 func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, trainer.Config) {
 	t.Helper()
 	cfg.Samples, cfg.GlobalBatch, cfg.Microbatch, cfg.Passes = 240, 40, 5, 30
@@ -102,7 +102,7 @@ func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, t
 	return wrapped(t, paced(rings(t).Model()), cfg, local.Config{Steps: 3, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.5), Delay: delay})
 }
 
-// In exact mode 1, 2 and 4 peers end with the same bits, and so do six of which five die while
+// In exact mode 1, 2 and 4 peers get the same bits, and so do six peers of which five die while
 // two others join.
 func TestExactWhoeverComesAndGoes(t *testing.T) {
 	for _, delay := range []bool{false, true} {
@@ -124,7 +124,7 @@ func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
 	synctest.Test(t, func(t *testing.T) {
 		var job *cluster.Job
 		started := make(chan struct{})
-		// What happens when a round begins for the first time.
+		// Events at the first beginning of each round.
 		at := map[int64]func(){5: func() { job.Kill(0) }, 11: func() { job.Join() }, 17: func() { job.Kill(2) }, 23: func() { job.Kill(3) },
 			29: func() { job.Join() }, 37: func() { job.Kill(1) }, 45: func() { job.Kill(4) }}
 		var mu sync.Mutex
@@ -157,7 +157,7 @@ func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
 	}
 }
 
-// carried is training at 4 peers, and the bytes of all messages between them.
+// carried trains at 4 peers and counts the bytes of all messages between them.
 func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result, bytes int64) {
 	t.Helper()
 	var results collected
@@ -179,8 +179,8 @@ func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result
 	return results.one(t, 4), sum.Load()
 }
 
-// A round has as many bytes as a step, however many local steps it has, in any coding; all
-// peers have the same bits.
+// A round sends as many bytes as an ordinary step, whatever the number of local steps and the
+// coding. All peers have the same bits.
 func TestBytesArePerRound(t *testing.T) {
 	for _, coding := range []string{"none", "int8", "topk:0.0156"} {
 		cfg := trainer.Config{Samples: 240, GlobalBatch: 20, Microbatch: 5, Compression: coding,
@@ -193,7 +193,7 @@ func TestBytesArePerRound(t *testing.T) {
 			}
 			return sent
 		}
-		// What 30 passes take beyond 20 is without the beginning and the end of a run.
+		// The difference between 30 and 20 passes excludes the beginning and the end of a run.
 		every, sixth := of(1, 30)-of(1, 20), of(6, 30)-of(6, 20)
 		if ratio := float64(every) / float64(sixth); ratio < 5.94 || ratio > 6.06 {
 			t.Errorf("%s: %d bytes instead of %d, %.3f times fewer, want 6 times", coding, sixth, every, ratio)
@@ -201,8 +201,8 @@ func TestBytesArePerRound(t *testing.T) {
 	}
 }
 
-// The model of rounds keeps the rules of models, but that a path of several local steps is not
-// the sum of two halves.
+// The wrapped model satisfies trainer.CheckModel, except that a path of several local steps is
+// not the sum of two halves.
 func TestWrappedModelKeepsTheRules(t *testing.T) {
 	samples := []int{5, 1, 7, 3, 9, 2, 8, 0, 11, 4, 6, 10, 12}
 	cfg := trainer.Config{Samples: 240, GlobalBatch: 13, Microbatch: 13, Passes: 1, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1)}

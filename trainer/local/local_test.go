@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bowl is a model whose loss is the squared distance to a place that each sample has for
-// itself, so its gradients depend on the parameters.
+// bowl is a model whose loss is the squared distance to a target that each sample has, so that
+// its gradients depend on the parameters.
 type bowl struct {
 	params []trainer.Param
 	seen   [][]int // samples of each call
@@ -53,18 +53,18 @@ func (m *bowl) gradient(b *trainer.Batch) (loss float64, err error) {
 	return loss, nil
 }
 
-// target is where sample s would have an element.
+// target returns the target of sample s for an element.
 func target(s, i, j int) float64 { return math.Sin(float64(s*31 + i*17 + j*7)) }
 
-// ordinary is training of steps of 8 microbatches, the last of each pass shorter: a pass has
-// 97 samples, in steps of 40, 40 and 17.
+// ordinary is a training with steps of 8 microbatches, except for the last step of each pass: a
+// pass has 97 samples in steps of 40, 40 and 17.
 func ordinary(passes int) trainer.Config {
 	return trainer.Config{Samples: 97, GlobalBatch: 40, Microbatch: 5, Passes: passes, Seed: 4, BucketBytes: 24,
 		Admit:     trainer.AdmitAlways,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Cosine(0.2, 0.01, 12)}
 }
 
-// wrapped is local.Wrap where nothing may go wrong.
+// wrapped is local.Wrap without errors.
 func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) (trainer.Model, trainer.Config) {
 	t.Helper()
 	m, cfg, err := local.Wrap(m, cfg, c)
@@ -74,12 +74,12 @@ func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) 
 	return m, cfg
 }
 
-// twin is training with local steps as the papers write it, in float64, with samples as
-// batches of a round's paths. Inner momentum is 0.5, the outer one is Nesterov's, 0.9.
+// twin is a reference implementation of local steps as in the papers, in float64. Its batches are
+// the samples of a round's paths. Inner momentum is 0.5, outer momentum is Nesterov's, 0.9.
 type twin struct {
 	params, outer map[[2]int]float64 // by parameter and element
-	// late has the mean of a round that is applied in the next one; nil without a delay, and before
-	// the first.
+	// late is the mean of the previous round, which is applied in the next one; nil without a
+	// delay, and before the first round.
 	late  map[[2]int]float64
 	delay bool
 }
@@ -94,8 +94,8 @@ func newTwin(params []trainer.Param, delay bool) *twin {
 	return w
 }
 
-// round takes the paths of a round from the same parameters, and then the outer step. Before it
-// there have been so many ordinary steps, and its pass ends after step last.
+// round computes the paths of a round from the same parameters, and then makes the outer step.
+// before ordinary steps precede it, and its pass ends after step last.
 func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 	moved, samples := map[[2]int]float64{}, 0
 	for _, path := range paths {
@@ -135,7 +135,7 @@ func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 	w.apply(moved)
 }
 
-// apply takes the outer step with a mean; nil is none.
+// apply makes the outer step with a mean; nil is none.
 func (w *twin) apply(mean map[[2]int]float64) {
 	for e, g := range mean {
 		w.outer[e] = 0.9*w.outer[e] + g
@@ -143,8 +143,8 @@ func (w *twin) apply(mean map[[2]int]float64) {
 	}
 }
 
-// What peers compute is what the papers say. 12 ordinary steps of 40, 40 and 17 samples are
-// 8 rounds, and paths count by their samples.
+// Peers compute what the papers specify. 12 ordinary steps of 40, 40 and 17 samples are 8 rounds,
+// and paths are weighted by their samples.
 func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 	for _, c := range []struct {
 		clip  float64
@@ -182,7 +182,7 @@ func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 	}
 }
 
-// pathsOf cuts calls into paths of two.
+// pathsOf splits calls into paths of two local steps.
 func pathsOf(calls [][]int) (paths [][][]int) {
 	for path := range slices.Chunk(calls, 2) {
 		paths = append(paths, path)
@@ -190,7 +190,7 @@ func pathsOf(calls [][]int) (paths [][][]int) {
 	return paths
 }
 
-// checkPass wants every sample exactly once, and 5 in each local step but the last one.
+// checkPass requires every sample exactly once, and 5 samples in each local step except the last.
 func checkPass(t *testing.T, paths [][][]int) {
 	t.Helper()
 	var all []int
@@ -224,8 +224,8 @@ func dots() trainer.Model {
 	}}
 }
 
-// With one local step, SGD and an outer rate of 1 the result is that of ordinary training: to
-// the bit, where nothing is rounded.
+// With one local step, SGD and an outer rate of 1 the result is the same as in ordinary training:
+// to the bit, if nothing is rounded.
 func TestOneLocalStepIsOrdinaryTraining(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	want := train(t, 1, func(*testing.T) (trainer.Model, trainer.Config) { return dots(), cfg })
@@ -239,7 +239,7 @@ func TestOneLocalStepIsOrdinaryTraining(t *testing.T) {
 	}
 }
 
-// A model that fails, or panics, in the middle of a path leaves the parameters as they were.
+// A model that fails or panics in the middle of a path leaves the parameters unchanged.
 func TestParametersAreBackAfterAFailure(t *testing.T) {
 	boom := fmt.Errorf("boom: %w", trainer.ErrOutOfMemory)
 	for _, fail := range []func() error{func() error { return boom }, func() error { panic(boom) }} {
@@ -278,7 +278,7 @@ func TestParametersAreBackAfterAFailure(t *testing.T) {
 	}
 }
 
-// The part of the round before is of no use: the model is asked for no more.
+// A failed batch ends a path: the model is not called again.
 func TestAPathEndsEarly(t *testing.T) {
 	m := newBowl()
 	model, _ := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})
@@ -297,7 +297,7 @@ func TestAPathEndsEarly(t *testing.T) {
 	}
 }
 
-// What the wrapper does not replace stays.
+// Wrap keeps the fields that it does not replace.
 func TestWrapKeepsTheRest(t *testing.T) {
 	m := newBowl().model()
 	m.Waits, m.Grouped, m.MaxSamples = true, true, 100
@@ -333,7 +333,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	}
 }
 
-// Peers that differ in what only local steps have are told so.
+// Peers that differ in a setting of local steps get an error that names it.
 func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 	of := func(change func(cfg *trainer.Config, c *local.Config)) string {
 		cfg, c := ordinary(4), local.Config{Steps: 2}
@@ -384,7 +384,7 @@ func TestWrapRefuses(t *testing.T) {
 	}
 }
 
-// Mistakes that show when a path is computed end the job with an error.
+// Errors that only show in a path end the job.
 func TestPathsThatFail(t *testing.T) {
 	m, cfg := newBowl(), ordinary(1)
 	grad := [][]float32{make([]float32, 3), make([]float32, 4), make([]float32, 1), make([]float32, 6)}
@@ -395,7 +395,7 @@ func TestPathsThatFail(t *testing.T) {
 	}
 }
 
-// counted is SGD that takes note of the steps it is asked for, once for each parameter.
+// counted is SGD that records the step numbers of its updates, once for each parameter.
 type counted struct {
 	optim.SGD
 	steps *[]int64
@@ -406,7 +406,7 @@ func (c counted) Update(step int64, rate float64, param, grad []float32, state [
 	c.SGD.Update(step, rate, param, grad, state)
 }
 
-// Adam corrects its means by the number of the step, so that has to begin with each path.
+// Adam's bias correction depends on the step number, which therefore restarts with each path.
 func TestInnerStepsCountFromOne(t *testing.T) {
 	m, cfg := newBowl(), ordinary(1)
 	m.params = m.params[:1]

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Step by step: passes of steps are cut into rounds, and no round goes on into another pass.
+// A step-by-step twin: passes of steps are split into rounds, and no round extends into another
+// pass.
 func TestPlaceIsCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := trainer.Config{Samples: rapid.IntRange(1, 60).Draw(t, "samples"), GlobalBatch: rapid.IntRange(1, 70).Draw(t, "global batch")}

@@ -19,9 +19,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A share that is computed in one call has the paths of one that is computed path by path, also
-// the short ones at the end of a pass. With gradients that are not rounded the bits are equal: one
-// peer, which has nobody to wait for, computes path by path.
+// A share that is computed in one call has the same paths as a share computed path by path,
+// including the short paths at the end of a pass. Without rounding the bits are equal. A single
+// peer, which waits for nobody, computes path by path.
 func TestPathsInOneCall(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	for _, steps := range []int{1, 2} {
@@ -35,7 +35,7 @@ func TestPathsInOneCall(t *testing.T) {
 	}
 }
 
-// A path by speed takes the rates of the whole round, however many steps it has.
+// A path by speed uses the learning rates of the whole round, whatever the number of its steps.
 func TestPathsBySpeedFollowTheSchedule(t *testing.T) {
 	m, cfg := newBowl(), ordinary(4)
 	cfg.Samples = 400
@@ -59,7 +59,7 @@ func TestPathsBySpeedFollowTheSchedule(t *testing.T) {
 	}
 }
 
-// clouds are samples of three classes that overlap, so that no model tells all of them apart.
+// clouds are samples of three overlapping classes, which no model separates completely.
 func clouds() (data nn.Table) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 240 {
@@ -72,14 +72,14 @@ func clouds() (data nn.Table) {
 	return data
 }
 
-// uneven trains at four peers, one of which is a quarter as fast as the others, and returns the
-// part of the sum of speeds that they used when shares had settled, and the loss in the end.
+// uneven trains at four peers, one of which has a quarter of the others' speed. It returns the
+// fraction of the sum of speeds that they used when shares had settled, and the final loss.
 func uneven(t *testing.T, c local.Config) (used, loss float64) {
 	t.Helper()
 	const batch, samples, passes = 5, 240, 60
 	var mu sync.Mutex
-	var begun, ended time.Time // of the second half
-	computed := 0              // samples in it
+	var begun, ended time.Time // begin and end of the second half
+	computed := 0              // samples computed in the second half
 	var results collected
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{Delay: 100 * time.Microsecond}})
@@ -121,12 +121,12 @@ func uneven(t *testing.T, c local.Config) (used, loss float64) {
 		}).Wait()
 	})
 	score := results.one(t, 4).Score
-	speeds := (3 + 0.25) * batch / float64(time.Millisecond) // samples in a nanosecond
+	speeds := (3 + 0.25) * batch / float64(time.Millisecond) // samples per nanosecond
 	return float64(computed) / float64(ended.Sub(begun)) / speeds, score.MeanLoss()
 }
 
-// With local steps by speed peers of other speeds waste nothing, and learn as much of as many
-// samples as with paths of equally many steps.
+// With local steps by speed peers of different speeds waste no time, and learn as much from the
+// same number of samples as with paths of equal length.
 func TestLocalStepsBySpeed(t *testing.T) {
 	fixed, want := uneven(t, local.Config{Steps: 12})
 	used, loss := uneven(t, local.Config{Steps: 12, BySpeed: true})
@@ -139,9 +139,9 @@ func TestLocalStepsBySpeed(t *testing.T) {
 	}
 }
 
-// across trains at four peers that are 50 ms from each other, of which each sends 250 KB a second, a
-// model of 500 KB, of which a local step takes 250 ms; and returns how long a round takes in the
-// middle of the run.
+// across trains a model of 500 KB at four peers with a latency of 50 ms, each of which sends at
+// most 250 KB per second. A local step takes 250 ms. It returns the time of a round in the middle
+// of the run.
 func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
 	t.Helper()
 	const peers, n = 4, 125_000
@@ -175,8 +175,8 @@ func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// Where sums take long local steps make up for it, and with a delay nobody waits for them as long as
-// computing takes longer; otherwise a round takes as long as its sums.
+// With slow sums local steps reduce the cost per sample. With a delay nobody waits for sums as
+// long as computing takes longer; otherwise a round takes as long as its sums.
 func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 	every := across(t, local.Config{Steps: 1}, 6)
 	sums := every - 250*time.Millisecond
@@ -186,7 +186,7 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 		ratio := late.Seconds() / max(computing, sums).Seconds()
 		t.Logf("H = %d: sums take %v and computing %v: a round %v, with a delay %v, %.3f times the longer; %.1f times the samples a second of H = 1",
 			steps, sums, computing, whole, late, ratio, float64(steps)*every.Seconds()/late.Seconds())
-		// Sums that follow each other without a pause take some longer than those measured above.
+		// Successive sums without pauses take slightly longer than the sums measured above.
 		most := 1.05
 		if computing < sums {
 			most = 1.15
@@ -195,8 +195,9 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 			t.Errorf("H = %d: a round takes %.3f times the longer of computing and sums, want %.2f", steps, ratio, most)
 		}
 	}
-	// Nobody waits for sums that take less long than 20 steps do, and then no more can be had: what a
-	// step takes with its sums over what it takes without. Ten times is about what these links give.
+	// Nobody waits for sums that take less time than 20 steps. The gain is then at its limit: the
+	// time of a step with its sum over the time of a step without. With these links that is about
+	// ten.
 	most := every.Seconds() / 0.25
 	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < 0.99*most || most < 9 {
 		t.Errorf("20 local steps compute %.1f times the samples a second of one, want the %.1f that they would without sums, and that at least 9", gain, most)

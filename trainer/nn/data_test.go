@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// disk is data that reads ahead, and of which one sample cannot be read.
+// disk is a Prefetcher one of whose samples cannot be read.
 type disk struct {
 	nn.Table
 	bad   int
@@ -27,7 +27,7 @@ func (d *disk) Sample(dst []float32, i int) int {
 	return d.Table.Sample(dst, i)
 }
 
-// A network has its data read ahead, and says why a sample could not be read.
+// A network prefetches its data, and its error names the cause of an unreadable sample.
 func TestDataOnDisk(t *testing.T) {
 	table := nn.Table{Inputs: [][]float32{{1, 2}, {3, 4}, {5, 6}}, Classes: []int{0, 1, 0}}
 	why := errors.New("the disk is gone")

@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// In exact mode peers must come to the same bits for the same microbatch. These
-// networks have sides at which kernels for vectors have leading and trailing
-// elements, and parameters so small that the allocator packs them anywhere.
+// In exact mode all peers must compute the same bits for the same microbatch. These networks have
+// sizes with which vector kernels have leading and trailing elements, and parameters so small
+// that the allocator places them at any alignment.
 func exactNetworks() []network {
 	in := nn.Shape{C: 1, H: 13, W: 13}
 	return []network{
@@ -29,8 +29,8 @@ func exactNetworks() []network {
 	}
 }
 
-// gradientHash computes one microbatch alone, into views as the trainer hands them
-// in, and returns a hash of all bits of gradient and loss.
+// gradientHash computes one microbatch alone, into views like the trainer's, and returns a hash
+// of all bits of gradient and loss.
 func gradientHash(t *testing.T, m *nn.Network, samples []int) uint64 {
 	t.Helper()
 	_, views := exact.Views(sizesOf(m))
@@ -59,18 +59,18 @@ func hashInto(t *testing.T, m *nn.Network, grad [][]float32, samples []int) uint
 	return h.Sum64()
 }
 
-// microbatch is the one whose gradient is compared.
+// microbatch is the microbatch whose gradient is compared.
 func microbatch() []int { return []int{5, 0, 17, 3, 8, 12, 4, 11, 2, 1, 9} }
 
-// A gradient depends on the microbatch and the parameters, and not on what the model
-// has computed before, nor on where its memory lies.
+// A gradient depends on the microbatch and the parameters only: not on earlier computations of
+// the model, nor on addresses.
 func TestGradientDependsOnTheMicrobatchAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, n := range exactNetworks() {
 		data := randomTable(20, n.in, 2)
 		m, _ := newNetwork(t, n, data)
 		want := gradientHash(t, m, microbatch())
-		var litter [][]float32 // moves what is allocated after it
+		var litter [][]float32 // changes the addresses of later allocations
 		for range 40 {
 			other, _ := newNetwork(t, n, data)
 			for range rng.IntN(4) {
@@ -90,7 +90,7 @@ func TestGradientDependsOnTheMicrobatchAlone(t *testing.T) {
 	}
 }
 
-// The vectors that gradients are added to may lie anywhere.
+// The vectors to which gradients are added may have any address.
 func TestGradientAtAnyAddress(t *testing.T) {
 	for _, n := range exactNetworks() {
 		m, _ := newNetwork(t, n, randomTable(20, n.in, 2))
@@ -130,8 +130,8 @@ func TestGradientInAnotherProcess(t *testing.T) {
 	}
 }
 
-// Models that start alike and step alike with exact sums stay alike, whoever
-// computes which microbatch: a small training run by one peer and by three.
+// Models with equal parameters stay equal under exact sums, whichever peer computes which
+// microbatch: a small training run by one peer and by three.
 func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 	for _, n := range exactNetworks() {
 		data := randomTable(20, n.in, 2)
@@ -146,7 +146,7 @@ func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 	}
 }
 
-// trainExactly makes five steps of four microbatches, which peers take in turns.
+// trainExactly makes five steps of four microbatches, which are assigned to the peers in turn.
 func trainExactly(t *testing.T, n network, data nn.Table, peers int) *nn.Network {
 	t.Helper()
 	models := make([]*nn.Network, peers)
@@ -169,7 +169,7 @@ func trainExactly(t *testing.T, n network, data nn.Table, peers int) *nn.Network
 	return models[peers-1]
 }
 
-// sumStep adds up the contributions of all peers to a step.
+// sumStep sums the contributions of all peers to a step.
 func sumStep(t *testing.T, scale exact.Scale, models []*nn.Network, step int) ([][]int32, []exact.Peak) {
 	t.Helper()
 	sizes := sizesOf(models[0])
@@ -191,7 +191,7 @@ func sumStep(t *testing.T, scale exact.Scale, models []*nn.Network, step int) ([
 	return sums, peaks
 }
 
-// applyStep moves all models against the mean gradient.
+// applyStep updates all models by the mean gradient.
 func applyStep(scale exact.Scale, models []*nn.Network, sums [][]int32) {
 	for i := range sums {
 		mean := make([]float32, len(sums[i]))

@@ -20,8 +20,8 @@ func stripes(in Shape, samples int) (data Table) {
 	return data
 }
 
-// lateNetworks are some whose layers put off nothing, a part, or all of their gradients, by the
-// layers that do.
+// lateNetworks returns networks whose layers defer none, a part, or all of their gradients; the
+// names say which layers do.
 func lateNetworks(t *testing.T) map[string]*Network {
 	t.Helper()
 	in := Shape{1, 16, 16}
@@ -50,8 +50,8 @@ func lateNetworks(t *testing.T) map[string]*Network {
 	return all
 }
 
-// Order is what is told from then on, and gradients that are put off have the
-// same bits. The first parameters are complete before what was put off.
+// After Order gradients are reported in its order, and deferred gradients have the same bits. The
+// first parameters are complete before the deferred parts.
 func TestLateGradients(t *testing.T) {
 	samples := []int{0, 1, 2, 3, 4}
 	for late, n := range lateNetworks(t) {
@@ -86,8 +86,8 @@ func TestLateGradients(t *testing.T) {
 	}
 }
 
-// Each row of a dense layer's weights whose input is not zero has a gradient, whichever part
-// it is in.
+// Each row of a dense layer's weights with a nonzero input has a gradient, in each part of the
+// matrix.
 func TestLateRows(t *testing.T) {
 	for late, n := range lateNetworks(t) {
 		for at, any := range n.lanes[0].layers {
@@ -113,8 +113,9 @@ func TestLateRows(t *testing.T) {
 	}
 }
 
-// Parameters are waited for one after the other, each from its end to its beginning, as their
-// sums come in, and all of them before there is a place for gradients.
+// A network waits for parameters one after the other, each from its end to its beginning, which
+// is the order in which sums arrive; and it waits for all of them before it asks for the memory
+// of gradients.
 func TestForwardAsksInOrder(t *testing.T) {
 	for _, n := range lateNetworks(t) {
 		param, from, grad := 0, len(n.params[0].Data), gradientsOf(n)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// integers makes a matrix of small integers, whose products are exact.
+// integers returns a matrix of small integers, whose products are exact.
 func integers(t *rapid.T, name string, rows, cols int) blas32.General {
 	r := &random{state: rapid.Uint64().Draw(t, name)}
 	m := matrix(make([]float32, rows*cols), rows, cols)
@@ -18,12 +18,12 @@ func integers(t *rapid.T, name string, rows, cols int) blas32.General {
 	return m
 }
 
-// The three products against their definition, with sizes on both sides of a tile.
+// The three products agree with their definition, for sizes below and above a tile's.
 func TestProductsAgainstTheDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := rapid.OneOf(rapid.IntRange(1, 9), rapid.SampledFrom([]int{63, 64, 65, 130, 191, 192, 193, 400}))
 		m, n, k := side.Draw(t, "m"), side.Draw(t, "n"), rapid.IntRange(1, 20).Draw(t, "k")
-		if m*n < 100 { // or it would take long
+		if m*n < 100 { // larger ones would take long
 			k += tileArea / (m + n) * rapid.IntRange(0, 2).Draw(t, "more")
 			k -= rapid.IntRange(0, min(k-1, 20)).Draw(t, "less")
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// randomTable makes samples whose inputs look like images: half of them zero.
+// randomTable returns samples whose inputs resemble images: half of them are zero.
 func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var t nn.Table
@@ -28,8 +28,8 @@ func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	return t
 }
 
-// networks are the cases that the twin can follow: every layer in every position
-// that differs in code (first or not, odd sides, several channels).
+// networks returns the networks that the twin can compute: each layer in each position with code
+// of its own (first or not, odd sides, several channels).
 type network struct {
 	name   string
 	in     nn.Shape
@@ -61,13 +61,13 @@ func newNetwork(t testing.TB, n network, data nn.Data) (*nn.Network, [][]float32
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Biases that are not zero keep units without inputs off the kink of ReLU.
+	// Nonzero biases keep units without inputs away from the kink of ReLU.
 	for i, p := range m.Params() {
 		for j := 0; strings.HasSuffix(p.Name, "bias") && j < len(p.Data); j++ {
 			p.Data[j] = 0.1*float32(i) - 0.07*float32(j) + 0.03
 		}
 	}
-	m.Model().Order(true) // some gradients are put off
+	m.Model().Order(true) // some gradients are deferred
 	return m, zeros(m)
 }
 
@@ -79,8 +79,8 @@ func zeros(m *nn.Network) [][]float32 {
 	return grad
 }
 
-// Each gradient against the central difference of the twin's loss, which is
-// smooth at the scale of eps; the loss itself against the twin's.
+// Each gradient agrees with the central difference of the twin's loss, which is smooth at the
+// scale of eps, and the loss agrees with the twin's.
 func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	}
 }
 
-// checkGradient moves each element of params, which loss reads, both ways.
+// checkGradient varies each element of params, from which loss is computed, in both directions.
 func checkGradient(t *testing.T, m *nn.Network, grad [][]float32, params [][]float64, loss func() float64) {
 	t.Helper()
 	const eps = 1e-6
@@ -127,7 +127,7 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 		if _, err := m.Model().Accumulate(whole, all, nil); err != nil {
 			t.Fatal(err)
 		}
-		// The same in parts of different sizes, into one buffer.
+		// The same samples in batches of different sizes, added to one buffer.
 		parts, order := zeros(m), []int(nil)
 		for _, part := range [][]int{all[:4], all[4:5], all[5:]} {
 			order = nil
@@ -158,7 +158,7 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 	}
 }
 
-// After done(i) grad[i] must not change any more, as its reduction is under way.
+// After done(i) grad[i] must not change any more, because its reduction has begun.
 func TestDoneMeansDone(t *testing.T) {
 	for _, n := range networks() {
 		m, grad := newNetwork(t, n, randomTable(3, n.in, 2))
@@ -283,8 +283,8 @@ func TestWeightsDependOnTheSeedAlone(t *testing.T) {
 			t.Errorf("%s is the same for two seeds", a[i].Name)
 		}
 	}
-	// Golden values: they may only change together with a note to users, as runs of
-	// one seed would no longer give the same weights.
+	// Golden values. A change must be announced to users: runs with the same seed would have
+	// other weights.
 	want := []float32{0.3607506, -0.055295534, 0.044342622}
 	if got := a[0].Data[:3]; !slices.Equal(got, want) {
 		t.Errorf("first weights of seed 1 are %v, want %v", got, want)
@@ -321,7 +321,7 @@ func TestLossIsStable(t *testing.T) {
 	}
 }
 
-// What is not a number must reach the loss, where trainer looks for it.
+// A NaN must reach the loss, where the trainer detects it.
 func TestNaNReachesTheLoss(t *testing.T) {
 	in := nn.Shape{C: 1, H: 6, W: 6}
 	for i := range in.Size() {
@@ -363,9 +363,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkAccumulate shows what a sample takes in calls of different lengths.
+// BenchmarkAccumulate measures the time of a sample in calls with different numbers of samples.
 func BenchmarkAccumulate(b *testing.B) {
-	const pass = 4096 // processors remember what comes again and again
+	const pass = 4096 // many samples: branch predictors learn short sequences
 	in := nn.Shape{C: 1, H: 28, W: 28}
 	data := randomTable(pass, in, 10)
 	models := map[string]func() (*nn.Network, error){
@@ -395,7 +395,7 @@ func BenchmarkAccumulate(b *testing.B) {
 	}
 }
 
-// Networks let communication go on while they compute a gradient, and not while they evaluate.
+// Networks yield to communication while they compute a gradient, but not while they evaluate.
 func TestYields(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// noting is a layer that notes what is asked of it.
+// noting is a layer that records the calls to it.
 type noting struct {
 	name  string
 	notes *[]string
@@ -40,8 +40,8 @@ func (l *noting) backward(dy []float32) []float32 {
 	return dy
 }
 
-// A gradient is complete before that of the layer's inputs is begun, which then hides its
-// way to the others. Nothing is computed that nobody needs.
+// The gradient of a layer's parameters is complete before the gradient of its inputs is begun,
+// which then overlaps with communication. Gradients that nobody needs are not computed.
 func TestGradientsAreCompleteEarly(t *testing.T) {
 	var notes []string
 	layers := []Layer{}
@@ -69,7 +69,8 @@ func TestGradientsAreCompleteEarly(t *testing.T) {
 	}
 }
 
-// What is told of a gradient in pieces is complete then, and the pieces are the whole.
+// Parts of a gradient are complete when they are reported, and together they are the whole
+// gradient.
 func TestPiecesAreComplete(t *testing.T) {
 	in := Shape{C: 600, H: 1, W: 1}
 	x := make([]float32, in.Size())

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// A gradient is the same to the bit where each parameter is there only when it has been waited
-// for, and where something else is computed before there is a place for it.
+// A gradient has the same bits if each parameter is updated only when it is waited for, and if
+// other work is done before there is memory for gradients.
 func TestStages(t *testing.T) {
 	samples := []int{4, 0, 2}
 	wide := network{"wide", nn.Shape{C: 500, H: 1, W: 1}, []nn.Layer{nn.Dense(300), nn.ReLU(), nn.Dense(3)}, nil}
@@ -69,7 +69,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// A network leaves a batch that is of no use where it learns of it, without gradients.
+// A network stops computing a failed batch as soon as it learns of the failure, without
+// gradients.
 func TestUselessBatch(t *testing.T) {
 	c := networks()[1]
 	n, _ := newNetwork(t, c, randomTable(6, c.in, 2))
@@ -97,8 +98,8 @@ func TestUselessBatch(t *testing.T) {
 	}
 }
 
-// Every network keeps the rules of trainer.Model, and so does one that is wrapped, which is as
-// able as the other.
+// Every network satisfies trainer.CheckModel, and so does a wrapped one with the same
+// capabilities.
 func TestModels(t *testing.T) {
 	for _, c := range slices.Concat(networks(), exactNetworks()) {
 		n, _ := newNetwork(t, c, randomTable(9, c.in, 2))

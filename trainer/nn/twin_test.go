@@ -7,14 +7,14 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// The twin computes a network's loss in float64, one sample and one element at a
-// time, straight from the definitions. It reads parameters in order.
+// The twin is a slow reference implementation: it computes a network's loss in float64, one
+// sample and one element at a time, from the definitions. It reads parameters in order.
 type twin struct {
 	layers []twinLayer
 	in     nn.Shape
 }
 
-// twinLayer maps one sample; p holds the weight and the bias, if it has them.
+// twinLayer computes a layer for one sample; p has its weight and its bias, if any.
 type twinLayer struct {
 	params int
 	apply  func(x []float64, in nn.Shape, p [][]float64) ([]float64, nn.Shape)
@@ -72,7 +72,7 @@ func twinConv(filters, kernel int) twinLayer {
 	}}
 }
 
-// logits computes one sample.
+// logits returns the logits of one sample.
 func (t twin) logits(params [][]float64, inputs []float32) []float64 {
 	x, shape := wide(inputs), t.in
 	for _, l := range t.layers {

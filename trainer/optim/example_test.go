@@ -6,7 +6,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// The minimum of (x - 3)^2, by momentum: the rule's memory belongs to the caller.
+// Gradient descent with momentum finds the minimum of (x - 3)^2. The caller owns the state.
 func ExampleNewState() {
 	rule, rate := optim.SGD{Momentum: 0.9, Nesterov: true}, optim.Constant(0.05)
 	x, grad := []float32{0}, []float32{0}

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin is an element of an optimizer as its paper writes it, in float64.
+// twin is a reference implementation of an optimizer for one element, as in its paper, in
+// float64.
 type twin interface {
 	step(t int, rate, param, grad float64) float64
 }
@@ -68,8 +69,8 @@ func TestRulesAgreeWithFloat64Twins(t *testing.T) {
 	}
 }
 
-// compare runs rule and one twin per element on the same random gradients. The
-// vector is updated in two parts, which must make no difference.
+// compare runs rule, and a twin for each element, on the same random gradients. The vector is
+// updated in two parts, which must not make a difference.
 func compare(t *rapid.T, rule optim.Optimizer, newTwin func() twin) {
 	const n = 5
 	param, state, want := make([]float32, n), optim.NewState(rule, n), make([]float64, n)
@@ -116,7 +117,7 @@ func TestMomentumClosedForm(t *testing.T) {
 	}
 }
 
-// Adam's first step is rate * sign(gradient), whatever the gradient's size.
+// Adam's first step is rate * sign(gradient), whatever the size of the gradient.
 func TestAdamFirstStepIsTheRate(t *testing.T) {
 	for _, g := range []float32{1e-3, 1, 1e3, -5} {
 		param, state := []float32{0}, optim.NewState(optim.Adam{}, 1)
@@ -128,7 +129,7 @@ func TestAdamFirstStepIsTheRate(t *testing.T) {
 	}
 }
 
-// A quadratic bowl is the least an optimizer must be able to descend.
+// Every optimizer must be able to minimize a quadratic function.
 func TestRulesDescend(t *testing.T) {
 	rules := []optim.Optimizer{optim.SGD{}, optim.SGD{Momentum: 0.9}, optim.SGD{Momentum: 0.9, Nesterov: true}, optim.Adam{}, optim.AdamW{}}
 	for _, rule := range rules {
