@@ -9,40 +9,46 @@ import (
 	"time"
 )
 
-// candidate is a launcher: the name of its host, for people and for the order, and its ID.
+// candidate is a launcher that may start the job: the name of its host, which is shown to people
+// and gives the order, and its unique ID.
 type candidate struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`
 }
 
-// compare orders candidates: mnist-2 comes before mnist-10.
+// compare orders candidates by name, shorter names first, and then by ID: mnist-2 comes before
+// mnist-10.
 func (c candidate) compare(d candidate) int {
 	return cmp.Or(cmp.Compare(len(c.Name), len(d.Name)), strings.Compare(c.Name, d.Name), strings.Compare(c.ID, d.ID))
 }
 
-// stage is how far a launcher is.
+// stage is a launcher's stage in the rendezvous.
 type stage string
 
 const (
 	seeking  stage = "seeking"
-	running  stage = "running" // it has the job, or is about to
+	running  stage = "running" // it has the job, or is about to start or join it
 	finished stage = "finished"
 )
 
-// lease is how long a grant holds at least. A claim takes at most half of that.
+// lease is the least time for which a grant holds. A claim takes at most half of this time.
 const lease = 10 * time.Second
 
-// ballot is a launcher's stage and the candidate that it lets start the job. It is pure and not safe for
-// concurrent use.
+// ballot holds a launcher's stage and its grant: the candidate that it lets start the job. It does
+// no I/O, reads no clock, and is not safe for concurrent use.
+//
+// Invariant: at any time at most one candidate has the grant of a launcher.
 type ballot struct {
 	self    candidate
 	stage   stage
-	granted candidate // nobody if zero
-	at      netip.Addr
-	until   time.Time
+	granted candidate // zero if nobody has the grant
+	// at is the address of the granted candidate, and until the end of its lease.
+	at    netip.Addr
+	until time.Time
 }
 
-// grant decides on the claim of c, which may be self, from an address.
+// grant decides about the claim of c, which may be self, from an address, and reports whether c
+// has the grant now.
 func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
 	taken := b.granted != (candidate{}) && b.granted != c
 	if b.stage != seeking || taken || b.self.compare(c) < 0 {
@@ -52,15 +58,16 @@ func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
 	return true
 }
 
-// withdraw ends this launcher's own claim.
+// withdraw takes back this launcher's grant to itself, after its own claim has failed.
 func (b *ballot) withdraw() {
 	if b.granted == b.self {
 		b.granted = candidate{}
 	}
 }
 
-// revise ends a grant after a look, which began at a time: if its lease was over by then, and
-// who got it has not started the job. Without having asked it nobody may forget it.
+// revise ends the grant after a look that began at begun. It does so only if the lease had expired
+// by then and the look shows that the granted candidate has not started the job. A candidate that
+// could not be asked keeps its grant, because it may have started the job.
 func (b *ballot) revise(l look, begun time.Time) {
 	if b.granted == b.self || begun.Before(b.until) {
 		return
@@ -72,42 +79,43 @@ func (b *ballot) revise(l look, begun time.Time) {
 	}
 }
 
-// look is what a launcher has found at the addresses of the name.
+// look is the result of asking all addresses of the name.
 type look struct {
-	err     error     // of the DNS
-	answers []visited // of others, lowest first
+	err     error     // error of the DNS lookup
+	answers []visited // answers of other launchers, lowest candidate first
 	silent  []silence
 }
 
-// visited is an answer, and where it comes from.
+// visited is an answer with the address that sent it.
 type visited struct {
 	answer
 	addr netip.Addr
 }
 
-// silence is an address where somebody may be who cannot be asked.
+// silence is an address that does not answer, so that a launcher may be there.
 type silence struct {
 	addr netip.Addr
 	why  error
 }
 
-// move is what a look leads to.
+// move is the consequence of a look.
 type move int
 
 const (
 	wait move = iota
-	join      // ask those of look.having for a ticket
+	join      // ask the launchers in look.having for a ticket
 	claim
 	end // the job has finished
 )
 
-// rules are when a launcher may claim the job.
+// rules are the conditions under which a launcher may claim the job; see Config for the fields.
 type rules struct {
 	need     int
 	patience time.Duration
 }
 
-// decide returns what to do after a look, self having looked for so long, and why.
+// decide returns the next move of self after a look, and the reason for it. waited is the time
+// since self began to look.
 func (r rules) decide(self candidate, l look, waited time.Duration) (move, string) {
 	if slices.ContainsFunc(l.answers, func(v visited) bool { return v.Stage == finished }) {
 		return end, "the job has finished"
@@ -129,7 +137,7 @@ func (r rules) decide(self candidate, l look, waited time.Duration) (move, strin
 	return claim, ""
 }
 
-// having returns those that have the job.
+// having returns the answers of launchers that have the job.
 func (l look) having() (out []visited) {
 	for _, v := range l.answers {
 		if v.Stage == running {

@@ -63,30 +63,30 @@ func TestGrant(t *testing.T) {
 			t.Errorf("%v: %v", c, got)
 		}
 	}
-	grant(high, false) // this one comes first
+	grant(high, false) // self comes before high
 	grant(low, true)
 	grant(low, true)
-	grant(self, false) // while the grant holds
+	grant(self, false) // self keeps the grant to low
 	b.revise(look{}, now)
 	grant(candidate{"m-0", "b"}, false)
 	now = now.Add(2 * lease)
 	b.revise(look{silent: []silence{{addr: at}}}, now)
-	grant(self, false) // low may have started
+	grant(self, false) // low may have started the job
 	b.revise(look{answers: []visited{{answer{From: low, Stage: running}, at}}}, now)
-	grant(self, false) // it has
+	grant(self, false) // low has started the job
 	b.revise(look{answers: []visited{{answer{From: low, Stage: seeking}, at}}}, now)
 	grant(self, true)
 	grant(low, false)
 	b.withdraw()
 	grant(low, true)
-	b.revise(look{}, now.Add(lease)) // it has gone
+	b.revise(look{}, now.Add(lease)) // low has gone
 	grant(self, true)
 	b.stage = running
 	grant(self, false)
 }
 
-// world is launchers whose DNS each shows any part of the others. What they ask and answer
-// takes its time, so that claims cross each other.
+// world simulates launchers to which the DNS shows any subset of the others. Questions and answers
+// take time, so that claims overlap.
 type world struct {
 	*rand.Rand
 	now   time.Time
@@ -94,19 +94,19 @@ type world struct {
 	all   []*launcher
 }
 
-// launcher is one of them. It does the steps of Seek, one at a time.
+// launcher is a simulated launcher. It carries out the steps of Seek one at a time.
 type launcher struct {
 	ballot
-	found   []int // launchers that it has asked in this look
+	found   []int // launchers to ask in this look
 	answers []visited
-	asked   int // of found, for their stages; and then for their grants
+	asked   int // number of asked launchers in found, first for their stages and then for their grants
 	claims  bool
 	begun   time.Time
 	starts  bool
 	addr    netip.Addr
 }
 
-// step does one thing of launcher l: it asks one other, or decides.
+// step carries out one step of launcher l: a question to another launcher, or a decision.
 func (w *world) step(l *launcher) {
 	w.now = w.now.Add(time.Duration(w.Int64N(int64(lease) / 20)))
 	switch {
@@ -133,7 +133,7 @@ func (w *world) step(l *launcher) {
 	}
 }
 
-// look begins a look at the launchers that the DNS shows.
+// look begins a look at the launchers that the DNS shows to l.
 func (w *world) look(l *launcher) {
 	l.found, l.answers, l.asked, l.claims, l.begun = nil, nil, 0, false, w.now
 	for i, o := range w.all {
@@ -143,7 +143,7 @@ func (w *world) look(l *launcher) {
 	}
 }
 
-// decide ends a look.
+// decide ends the look of l.
 func (w *world) decide(l *launcher) {
 	l.revise(look{answers: l.answers}, l.begun)
 	do, _ := w.rules.decide(l.self, look{answers: l.answers}, 0)
@@ -157,8 +157,8 @@ func (w *world) decide(l *launcher) {
 	}
 }
 
-// Whatever the DNS shows to whom, launchers that may start only with more than half of all
-// never start two jobs, and sooner or later one.
+// TestOneJob checks safety and liveness: launchers that need more than half of all to start never
+// start two jobs, whatever the DNS shows to each, and eventually start one.
 func TestOneJob(t *testing.T) {
 	started := 0
 	for seed := range uint64(3000) {

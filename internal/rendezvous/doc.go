@@ -1,38 +1,39 @@
-// Package rendezvous lets launchers on many hosts find each other by a DNS name, and agree
-// which of them starts the job. All get the same command line: nobody is a server.
+// Package rendezvous lets launchers on many hosts find each other by a DNS name and agree on the
+// launcher that starts the job. All get the same command line, and none is a server.
 //
 //	p, err := rendezvous.Listen(ctx, rendezvous.Config{Name: name, Key: key, ...})
 //	found, err := p.Seek(ctx)
 //	// found.Ticket == "": start the job; otherwise join by the ticket
-//	p.Serve(ticket)                // hands tickets to those who come later
-//	p.Finish(ctx)                  // the job has ended well
+//	p.Serve(ticket)                // gives tickets to later launchers
+//	p.Finish(ctx)                  // the job has finished
 //
-// A launcher that looks for the job asks all addresses of the name, once in a while:
+// A launcher that looks for the job repeatedly asks all addresses of the name:
 //
-//	seeking --somebody has the job--> gets a ticket from it, and joins
-//	   |  \--somebody has seen the job's end--> has nothing to do
-//	   +--nobody has it, and all let this one start--> starts
+//	seeking --a launcher has the job--> gets a ticket from it, and joins
+//	   |  \--a launcher knows the job's end--> has nothing to do
+//	   +--nobody has it, and all grant the claim--> starts the job
 //
 // # Never two jobs
 //
-// The DNS may leave out addresses, or name some that are gone. So a launcher starts the job
-// only if
+// The DNS may omit addresses, or return addresses of launchers that have gone. So a launcher
+// starts the job only if
 //
-//   - each address of the name answers, or refuses the connection: an elrun that has the job
-//     listens, so nobody has it there,
-//   - it is the lowest by name of those that answer,
-//   - enough are there (Config.Need), or that many have not come for Config.Patience,
-//   - and each of them grants its claim. Who has granted a claim grants no other one, and
-//     makes none, until it has asked the claimant again, after the claim's time, and found that
-//     it has not started the job.
+//   - each address of the name answers or refuses the connection. A launcher that has the job
+//     listens, so nobody has the job at an address that refuses,
+//   - it has the lowest name of all that answer,
+//   - enough launchers are there (Config.Need), or too few have been there for Config.Patience,
+//   - and each of them grants its claim. A launcher that has granted a claim grants no other
+//     claim, and makes none, until the lease of the grant has expired and it has asked the
+//     claimant again and learned that the claimant has not started the job.
 //
-// Two launchers that both have Need grants, of fewer than twice as many, have one from the
-// same launcher, which is impossible. An address that does not answer at all may be a host
-// that was cut off: then nobody starts the job until the DNS drops it.
+// If Need is more than half of the launchers, any two sets of Need launchers have a member in
+// common (quorum intersection). This member does not grant two claims, so two launchers cannot
+// both start the job. An address that does not answer at all may be a host behind a network
+// partition: then nobody starts the job until the DNS drops the address.
 //
-// # Who may take part
+// # Authentication
 //
-// A key, which all launchers have in a file, becomes a pair of Ed25519 keys. Launchers talk
-// over TLS 1.3 and both sides show that they hold this pair. So who has no key learns
-// nothing and is not listened to, and tickets are encrypted with forward secrecy.
+// All launchers have the same secret key in a file, and derive a pair of Ed25519 keys from it.
+// They connect by TLS 1.3, and both sides prove possession of this pair. So a stranger without the
+// key learns nothing and cannot ask anything, and tickets are encrypted with forward secrecy.
 package rendezvous

@@ -14,13 +14,14 @@ import (
 	"time"
 )
 
-// leastKey is the fewest characters of a key: 128 bits in hexadecimal digits.
+// leastKey is the least number of characters of a key: 128 bits in hexadecimal.
 const leastKey = 32
 
-// errForeign: the other side has another key, and so is of another job.
+// errForeign reports that the other side has another key, and so belongs to another job.
 var errForeign = errors.New("it has another key, or is no elrun")
 
-// newTLS returns how holders of a key talk to each other, as both sides.
+// newTLS returns the TLS configuration of both sides for holders of a key. A key that is too short
+// is an error.
 func newTLS(key string) (*tls.Config, error) {
 	key = strings.TrimSpace(key)
 	if len(key) < leastKey {
@@ -32,7 +33,7 @@ func newTLS(key string) (*tls.Config, error) {
 	}
 	private := ed25519.NewKeyFromSeed(seed)
 	public := private.Public().(ed25519.PublicKey)
-	// Nobody looks at more than the key, so the certificate holds whatever the clocks say.
+	// Only the public key is checked, so the certificate is valid at any time.
 	form := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
 	cert, err := x509.CreateCertificate(rand.Reader, form, form, public, private)
 	if err != nil {
@@ -40,7 +41,7 @@ func newTLS(key string) (*tls.Config, error) {
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: private}},
-		ClientAuth:   tls.RequireAnyClientCert, InsecureSkipVerify: true, // VerifyConnection does it
+		ClientAuth:   tls.RequireAnyClientCert, InsecureSkipVerify: true, // VerifyConnection checks the key in its place
 		VerifyConnection: func(s tls.ConnectionState) error {
 			other, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
 			if !ok || !public.Equal(other) {

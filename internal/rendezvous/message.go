@@ -7,38 +7,41 @@ import (
 	"io"
 )
 
-// What a launcher asks another.
+// The kinds of questions.
 const (
 	askStage  = "stage"
 	askClaim  = "claim"  // may I start the job?
-	askTicket = "ticket" // let me in
+	askTicket = "ticket" // give me a ticket
 )
 
-// question is what one launcher sends, answer what it gets.
+// question is a message to another launcher. The reply is an answer.
 type question struct {
 	From candidate `json:"from"`
 	Ask  string    `json:"ask"`
 }
 
+// answer is the reply to a question, with the stage of its sender.
 type answer struct {
 	From    candidate `json:"from"`
 	Stage   stage     `json:"stage"`
-	Granted bool      `json:"granted,omitempty"` // to askClaim
-	Ticket  string    `json:"ticket,omitempty"`  // to askTicket
-	Why     string    `json:"why,omitempty"`     // there is no ticket
+	Granted bool      `json:"granted,omitempty"` // reply to askClaim
+	Ticket  string    `json:"ticket,omitempty"`  // reply to askTicket
+	Why     string    `json:"why,omitempty"`     // why there is no ticket
 }
 
 const (
-	// maxMessage is the longest question or answer, in bytes. A ticket has at most half of that.
+	// maxMessage is the maximum length of a question or answer in bytes. A ticket has at most half
+	// of it.
 	maxMessage = 64 << 10
-	// maxName is the longest name of a host or ID, in bytes.
+	// maxName is the maximum length of a host's name or an ID in bytes.
 	maxName = 255
 )
 
-// errMessage: another version of elrun, as only holders of the key are listened to.
+// errMessage reports an invalid message. Its sender has the key, so it is another version of
+// elrun.
 var errMessage = errors.New("it speaks as no elrun of this version does")
 
-// read reads a question or an answer.
+// read reads a question or an answer of at most maxMessage bytes and checks it.
 func read(r io.Reader, m interface{ check() error }) error {
 	if err := json.NewDecoder(io.LimitReader(r, maxMessage)).Decode(m); err != nil {
 		return fmt.Errorf("read a message: %w", err)
@@ -46,7 +49,7 @@ func read(r io.Reader, m interface{ check() error }) error {
 	return m.check()
 }
 
-// check reports what no launcher would send.
+// check returns errMessage for a question that no launcher of this version sends.
 func (q *question) check() error {
 	if q.Ask != askStage && q.Ask != askClaim && q.Ask != askTicket {
 		return errMessage
@@ -54,7 +57,7 @@ func (q *question) check() error {
 	return q.From.check()
 }
 
-// check reports what no launcher would send.
+// check returns errMessage for an answer that no launcher of this version sends.
 func (a *answer) check() error {
 	if a.Stage != seeking && a.Stage != running && a.Stage != finished {
 		return errMessage
@@ -62,7 +65,7 @@ func (a *answer) check() error {
 	return a.From.check()
 }
 
-// check reports a candidate that cannot be.
+// check returns errMessage for an invalid candidate.
 func (c candidate) check() error {
 	if c.ID == "" || len(c.ID) > maxName || len(c.Name) > maxName {
 		return errMessage

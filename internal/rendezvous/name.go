@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// Name is where launchers look for each other: a DNS name whose addresses are theirs, and
-// the port at which they listen.
+// Name is the meeting place of launchers: a DNS name, which has their addresses, and the port on
+// which they listen.
 type Name struct {
 	Host   string
 	Port   int
-	Server string // of the DNS, host:port; "" for the system's
+	Server string // DNS server as host:port; "" for the system's resolver
 }
 
 // defaultPort is the port of names without one.
 const defaultPort = 7473
 
-// ParseName reads dns:NAME, dns:NAME:PORT, and either with @SERVER or @SERVER:PORT behind it.
+// ParseName parses dns:NAME or dns:NAME:PORT, with an optional @SERVER or @SERVER:PORT after it.
 func ParseName(text string) (Name, error) {
 	wrong := fmt.Errorf("%.80q: want dns:NAME or dns:NAME:PORT, with @SERVER behind it for another DNS server", text)
 	rest, ok := strings.CutPrefix(text, "dns:")
@@ -50,7 +50,7 @@ func ParseName(text string) (Name, error) {
 	return n, nil
 }
 
-// lookup returns the addresses of the name. That there are none is an error.
+// lookup returns the addresses of the name. If there are none, it returns an error.
 func (n Name) lookup(ctx context.Context) ([]netip.Addr, error) {
 	r := net.Resolver{PreferGo: true}
 	if n.Server != "" {

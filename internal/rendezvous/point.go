@@ -14,31 +14,34 @@ import (
 	"time"
 )
 
-// Config says where a Point listens and when it starts the job. Name and Key are required.
+// Config has the place of a Point and the conditions for the start of the job. Name and Key are
+// required.
 type Config struct {
 	Name Name
-	Key  string     // as it stands in the file; white space around it does not count
-	Addr netip.Addr // to listen at and to connect from; the zero value for all
-	Host string     // the name of this launcher, by which the lowest is found; "" for the host's
-	// Need is how many launchers have to be there, this one included, for one to start the job:
-	// more than half of those that will be. Where fewer are there for Patience, they start it.
+	Key  string     // content of the key file; white space around it is ignored
+	Addr netip.Addr // address to listen on and to connect from; zero for all
+	Host string     // name of this launcher, which decides the lowest; "" for the host's name
+	// Need is the number of launchers, this one included, that must be there to start the job. It
+	// must be more than half of all launchers that will take part, so that never two jobs start.
+	// If fewer have been there for Patience, they start the job.
 	Need     int
 	Patience time.Duration
-	// Say is told why the job is not found yet, when that changes; nil for nobody.
+	// Say is called with the reason why the job is not found yet, whenever the reason changes. It
+	// may be nil.
 	Say func(text string)
 }
 
 const (
-	// askPeriod is how long one launcher may take to answer, ticketPeriod to make a ticket.
+	// askPeriod is the time limit for an answer, and ticketPeriod for an answer with a ticket.
 	askPeriod    = 2 * time.Second
 	ticketPeriod = 10 * time.Second
-	// maxVisitors is how many connections are served at once. Further ones wait.
+	// maxVisitors bounds the concurrent connections. Further connections wait.
 	maxVisitors = 64
-	// recent is how long somebody counts who has asked, but is not in the DNS.
+	// recent is how long a launcher that has asked, but is not in the DNS, counts as present.
 	recent = 10 * time.Second
 )
 
-// Point is one launcher at the rendezvous. Its methods may be called from any goroutine.
+// Point is a launcher in the rendezvous. It is safe for concurrent use.
 type Point struct {
 	cfg      Config
 	tls      *tls.Config
@@ -50,11 +53,11 @@ type Point struct {
 	mu      sync.Mutex
 	ballot  ballot
 	ticket  func(context.Context) (string, error)
-	visits  map[netip.Addr]time.Time // who has asked, and when
-	visitor chan struct{}            // a slot for each
+	visits  map[netip.Addr]time.Time // time of the latest question, by address
+	visitor chan struct{}            // a semaphore with a slot for each connection
 }
 
-// Listen starts to answer others.
+// Listen starts a Point that answers the questions of others. End it with Close.
 func Listen(ctx context.Context, cfg Config) (*Point, error) {
 	secure, err := newTLS(cfg.Key)
 	if err != nil {
@@ -70,7 +73,7 @@ func Listen(ctx context.Context, cfg Config) (*Point, error) {
 		return nil, fmt.Errorf("rendezvous: %w", err)
 	}
 	if cfg.Host == "" {
-		cfg.Host, _ = os.Hostname() // the ID orders where there is none
+		cfg.Host, _ = os.Hostname() // with an error the name is empty, and the ID gives the order
 	}
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
@@ -82,7 +85,7 @@ func Listen(ctx context.Context, cfg Config) (*Point, error) {
 	return p, nil
 }
 
-// Close stops answering and waits for all that this Point has begun.
+// Close stops answering and waits for all goroutines of the Point.
 func (p *Point) Close() error {
 	p.cancel()
 	err := p.listener.Close()
@@ -90,12 +93,12 @@ func (p *Point) Close() error {
 	return err
 }
 
-// accept serves each connection in a goroutine.
+// accept accepts connections and serves each in a goroutine.
 func (p *Point) accept() {
 	for p.ctx.Err() == nil {
 		conn, err := p.listener.Accept()
 		if err != nil {
-			p.pause(p.ctx, 100*time.Millisecond) // too many open files
+			p.pause(p.ctx, 100*time.Millisecond) // such as too many open files: retry
 			continue
 		}
 		p.visitor <- struct{}{}
@@ -106,7 +109,7 @@ func (p *Point) accept() {
 	}
 }
 
-// visit answers one question. A stranger ends in the handshake.
+// visit answers one question. A connection without the key fails in the handshake.
 func (p *Point) visit(conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(p.ctx, func() { conn.Close() })
@@ -124,13 +127,13 @@ func (p *Point) visit(conn net.Conn) {
 	}
 	a := p.answer(ctx, q, from.Addr().Unmap())
 	_ = conn.SetDeadline(time.Now().Add(askPeriod))
-	_ = json.NewEncoder(conn).Encode(a) // who has gone asks again
+	_ = json.NewEncoder(conn).Encode(a) // an error means that the asker has gone; it will ask again
 }
 
-// self is this launcher.
-func (p *Point) self() candidate { return p.ballot.self } // set once
+// self returns this launcher as a candidate.
+func (p *Point) self() candidate { return p.ballot.self } // never changes
 
-// answer is what a question gets that comes from an address.
+// answer returns the answer to a question from an address.
 func (p *Point) answer(ctx context.Context, q question, from netip.Addr) answer {
 	now := time.Now()
 	p.mu.Lock()
@@ -153,21 +156,22 @@ func (p *Point) answer(ctx context.Context, q question, from netip.Addr) answer 
 	return a
 }
 
-// Serve has this launcher hand out tickets of its job, as ticket makes them.
+// Serve makes this launcher give tickets of its job to others. ticket makes a ticket; it must be
+// safe for concurrent use.
 func (p *Point) Serve(ticket func(ctx context.Context) (string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ticket = ticket
 }
 
-// enter sets the stage.
+// enter sets the stage of this launcher.
 func (p *Point) enter(s stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ballot.stage = s
 }
 
-// pause waits for d or for the end of ctx.
+// pause waits for d or until ctx ends.
 func (p *Point) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -22,22 +22,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "0123456789abcdef0123456789abcdef"
 
-// lab is a network for Points: a DNS server, and addresses that nobody else uses.
+// lab is a network for Points: a DNS server, and a range of loopback addresses for this test
+// alone.
 type lab struct {
 	*dns.Server
 	net  string
 	need int
 }
 
+// newLab returns a lab whose launchers need need launchers to start the job.
 func newLab(t *testing.T, need int) *lab {
 	t.Helper()
 	return &lab{dns.Start(t, "127.0.0.1:0"), fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256)), need}
 }
 
-// addr is the address of launcher i.
+// addr returns the address of launcher i.
 func (l *lab) addr(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("%s.%d", l.net, i+1)) }
 
-// publish has the DNS name launchers.
+// publish makes the DNS return the addresses of these launchers.
 func (l *lab) publish(all ...int) {
 	var addrs []netip.Addr
 	for _, i := range all {
@@ -61,7 +63,8 @@ func (l *lab) point(t *testing.T, i int, key string, say func(string)) *rendezvo
 	return p
 }
 
-// All who look at once agree on the lowest, who gives the others tickets.
+// All launchers that look at the same time agree on the lowest one, which gives tickets to the
+// others.
 func TestSeek(t *testing.T) {
 	l := newLab(t, 3)
 	l.publish(0, 1, 2, 3)
@@ -89,7 +92,7 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// seekUntil seeks until a text is said.
+// seekUntil runs Seek until the reason contains a text.
 func seekUntil(t *testing.T, l *lab, i int, key, text string) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -109,8 +112,8 @@ func seekUntil(t *testing.T, l *lab, i int, key, text string) {
 	}
 }
 
-// Nobody starts the job while the DNS fails, while somebody does not answer, or with a
-// wrong key.
+// Nobody starts the job while the DNS fails, while an address does not answer, or with a wrong
+// key.
 func TestNoStart(t *testing.T) {
 	l := newLab(t, 1)
 	l.Break(true)
@@ -129,7 +132,7 @@ func TestNoStart(t *testing.T) {
 	seekUntil(t, l, 0, key, "may have the job, and cannot be asked")
 }
 
-// Who has gone is not waited for: nobody listens there.
+// A launcher that has gone does not delay the start: its address refuses connections.
 func TestGone(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -139,7 +142,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A newcomer that the DNS shows to nobody is heard of by its questions.
+// A newcomer that the DNS shows to nobody becomes known by its questions.
 func TestVisitors(t *testing.T) {
 	l := newLab(t, 2)
 	l.publish(0)
@@ -157,7 +160,8 @@ func TestVisitors(t *testing.T) {
 	work.Wait()
 }
 
-// Who comes when the job has finished learns that, and the others leave when all know.
+// A launcher that comes after the end of the job learns of the end, and Finish returns when all
+// others know it.
 func TestFinish(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -165,7 +169,7 @@ func TestFinish(t *testing.T) {
 	if _, err := first.Seek(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first.Finish(t.Context()) // the other is not there yet
+	first.Finish(t.Context()) // the other launcher is not there yet
 	late := l.point(t, 1, key, nil)
 	f, err := late.Seek(t.Context())
 	if err != nil || !f.Finished || !late.Finished(t.Context()) {
@@ -173,10 +177,10 @@ func TestFinish(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	first.Finish(ctx) // and is not told of yet, as it is late's turn to go
+	first.Finish(ctx) // late has to learn of the end by itself
 }
 
-// A ticket that cannot be made yet is asked for again.
+// A ticket that is not available yet is asked for again.
 func TestTicketLater(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -204,7 +208,7 @@ func TestTicketLater(t *testing.T) {
 	}
 }
 
-// Strangers and their bytes end in the handshake or in its time.
+// Connections without the key end in the handshake or at its time limit.
 func TestStrangers(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0)

@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// Found is what Seek has found.
+// Found is the result of Seek.
 type Found struct {
-	Ticket   string // of the job that is there; "" to start it
-	Host     string // who has made the ticket
-	Finished bool   // there is nothing to do any more
+	Ticket   string // a ticket of the running job; "" if this launcher has to start the job
+	Host     string // name of the launcher that made the ticket
+	Finished bool   // the job has finished: there is nothing to do
 }
 
 const (
-	// firstPause is the pause between two looks at first; it doubles up to longestPause.
+	// firstPause is the first pause between two looks; it doubles up to longestPause.
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Second
 )
 
-// Seek looks for the job until it is found or has to be started here. From then on others
-// take this launcher for one that has the job: after an error of the job, Close.
+// Seek looks for the job until the job is found or this launcher has to start it. After that the
+// other launchers assume that this one has the job. So if the job then fails, call Close.
 func (p *Point) Seek(ctx context.Context) (Found, error) {
 	begun, pause, said := time.Now(), firstPause, ""
 	for {
@@ -60,7 +60,8 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 	}
 }
 
-// join gets a ticket from one of those that have the job.
+// join asks the launchers that have the job for a ticket, until one gives it. ok is false without
+// a ticket, and why is the reason.
 func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, why string) {
 	for _, v := range having {
 		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
@@ -77,7 +78,7 @@ func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, w
 	return Found{}, false, why
 }
 
-// claim asks all others, and this launcher itself, whether it may start the job.
+// claim asks this launcher and all others to grant that this launcher starts the job.
 func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why string) {
 	begun := time.Now()
 	p.mu.Lock()
@@ -104,7 +105,7 @@ func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why strin
 	switch {
 	case refused >= 0:
 		why = fmt.Sprintf("%s does not let this one start the job: %v", others[refused].From.Name, refusals[refused])
-	case time.Since(begun) > lease/2: // as on a host that stood still
+	case time.Since(begun) > lease/2: // for example on a host that was suspended
 		why = "the others took too long to let this one start the job"
 	}
 	if why != "" {
@@ -115,7 +116,8 @@ func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why strin
 	return true, ""
 }
 
-// look asks all addresses of the name, and those who have asked lately or have a grant.
+// look asks all addresses of the name, and the launchers that have asked recently or have the
+// grant.
 func (p *Point) look(ctx context.Context) look {
 	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, ticketPeriod)
@@ -143,7 +145,8 @@ func (p *Point) look(ctx context.Context) look {
 	return l
 }
 
-// add notes what an address has answered. Where nobody listens nobody has the job.
+// add records the result of asking an address. An address that refuses the connection counts as
+// free, because a launcher that has the job listens.
 func (l *look) add(v visited, err error, self candidate) {
 	switch {
 	case err == nil && v.From != self:
@@ -153,7 +156,7 @@ func (l *look) add(v visited, err error, self candidate) {
 	}
 }
 
-// visitors returns who has asked lately or has a grant.
+// visitors returns the addresses of launchers that have asked recently or have the grant.
 func (p *Point) visitors(now time.Time) (out []netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +173,7 @@ func (p *Point) visitors(now time.Time) (out []netip.Addr) {
 	return out
 }
 
-// ask asks one launcher.
+// ask sends one question to the launcher at an address and returns its answer, within patience.
 func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -195,8 +198,8 @@ func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience 
 	return a, nil
 }
 
-// Finish tells others that the job has finished, until all of them know, or ctx ends: one
-// that looks for the job meanwhile must not start it again.
+// Finish reports the end of the job to the others until all of them know it, or ctx ends.
+// Otherwise a launcher that is looking for the job would start it again.
 func (p *Point) Finish(ctx context.Context) {
 	p.enter(finished)
 	for ctx.Err() == nil {
@@ -208,7 +211,7 @@ func (p *Point) Finish(ctx context.Context) {
 	}
 }
 
-// Finished reports whether another launcher says that the job has finished.
+// Finished reports whether another launcher knows that the job has finished.
 func (p *Point) Finished(ctx context.Context) bool {
 	return slices.ContainsFunc(p.look(ctx).answers, func(v visited) bool { return v.Stage == finished })
 }
