@@ -9,17 +9,19 @@ import (
 )
 
 const (
-	// mostHosts bounds what a list stands for: a few bytes can name any number of hosts.
+	// mostHosts bounds the number of hosts in a list, because a few bytes can name any number of
+	// hosts.
 	mostHosts = 1 << 16
-	// mostName bounds the length of a host's name, as DNS does.
+	// mostName bounds the length of a host's name in bytes, as DNS does.
 	mostName = 255
 )
 
-// errMany: a list names too many hosts to be one of a job.
+// errMany reports a list with more than mostHosts hosts.
 var errMany = fmt.Errorf("more than %d hosts", mostHosts)
 
-// ExpandHosts returns the names that a list of Slurm stands for: the ranges in brackets keep
-// the zeros of their first number, and several brackets multiply, the first one slowest.
+// ExpandHosts returns the host names of a Slurm host list. The numbers of a range in brackets keep
+// the leading zeros of its first number. Several brackets in a name give all combinations; the
+// first bracket varies slowest.
 //
 //	a,b[01-03,7],r[1-2]n[1-2]  is  a b01 b02 b03 b7 r1n1 r1n2 r2n1 r2n2
 func ExpandHosts(list string) ([]string, error) {
@@ -41,7 +43,8 @@ func ExpandHosts(list string) ([]string, error) {
 	return hosts, nil
 }
 
-// splitItems cuts a list at the commas outside of brackets.
+// splitItems splits a list at the commas outside of brackets. Brackets that do not match are an
+// error.
 func splitItems(list string) ([]string, error) {
 	var items []string
 	begin, inside := 0, false
@@ -62,7 +65,7 @@ func splitItems(list string) ([]string, error) {
 	return append(items, list[begin:]), nil
 }
 
-// expandItem returns the names of one item, whose brackets match.
+// expandItem returns the names of one item, whose brackets must match.
 func expandItem(item string) ([]string, error) {
 	names := []string{""}
 	for item != "" {
@@ -96,7 +99,7 @@ func expandItem(item string) ([]string, error) {
 	return names, nil
 }
 
-// expandRanges returns the numbers of a bracket, at most so many.
+// expandRanges returns the numbers in a bracket, as text. More than most numbers are an error.
 func expandRanges(text string, most int) ([]string, error) {
 	var out []string
 	for r := range strings.SplitSeq(text, ",") {
@@ -124,7 +127,7 @@ func expandRanges(text string, most int) ([]string, error) {
 	return out, nil
 }
 
-// parseNumber reads a number of a name. Those with more digits would not fit.
+// parseNumber parses a decimal number of at most 18 digits, which fits in an int.
 func parseNumber(text string) (int, error) {
 	const mostDigits = 18
 	if text == "" || len(text) > mostDigits || strings.Trim(text, "0123456789") != "" {
@@ -133,7 +136,8 @@ func parseNumber(text string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// checkName reports what is no name of a host, and what a command could take for a flag.
+// checkName returns an error for a name that is no host name, or that a command could take for a
+// flag.
 func checkName(name string) error {
 	odd := strings.ContainsFunc(name, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("._-", c)
@@ -144,8 +148,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// ExpandCounts returns the numbers that a list of Slurm stands for, one for each of n hosts:
-// 2(x3),1 is 2 2 2 1.
+// ExpandCounts returns the numbers of a Slurm list, one for each of n hosts: 2(x3),1 is 2 2 2 1.
 func ExpandCounts(list string, n int) ([]int, error) {
 	var out []int
 	for item := range strings.SplitSeq(list, ",") {

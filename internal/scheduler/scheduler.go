@@ -1,6 +1,6 @@
-// Package scheduler reads from the environment what a batch system (Slurm, PBS, LSF) has given
-// a job: its hosts, and the place of a process among those that Slurm has started together.
-// It is pure: the caller hands in the environment and the files.
+// Package scheduler reads from the environment which resources a batch system (Slurm, PBS, LSF)
+// has given to a job: the hosts, and the rank of a process in a group that Slurm has started. It
+// does no I/O: the caller passes functions that read the environment and files.
 package scheduler
 
 import (
@@ -9,40 +9,41 @@ import (
 	"strings"
 )
 
-// Environment is what the decisions depend on.
+// Environment gives access to the variables and files that the package reads.
 type Environment struct {
-	Get  func(name string) string          // "" for a variable that is not set
-	Read func(path string) (string, error) // the content of a file
+	Get  func(name string) string          // returns "" for an unset variable
+	Read func(path string) (string, error) // returns the content of a file
 }
 
 // Host is a host of an allocation.
 type Host struct {
 	Name  string
-	Slots int // how many processes the job may have there
+	Slots int // number of processes that the job may run on the host
 }
 
-// Allocation is what a batch system has given a job.
+// Allocation is the set of hosts that a batch system has given to a job.
 type Allocation struct {
-	From  string // what the batch system calls the job, as in "Slurm job 12"
-	Slurm bool   // srun starts processes on the hosts
+	From  string // the batch system's name of the job, as in "Slurm job 12"
+	Slurm bool   // srun can start processes on the hosts
 	Hosts []Host
-	// Here: the job has one host, and this is it.
+	// Here reports that the job has only one host, and that this is that host.
 	Here bool
 
-	at map[string]int // in Hosts, by name
+	at map[string]int // index in Hosts, by name
 }
 
-// Task is the place of this process in a step of Slurm, which has more than one.
+// Task is the place of this process in a Slurm step with more than one task.
 type Task struct {
-	Step    string // cluster, job, step and number of restarts, as in lab-12.0.1: different for any other group of tasks
+	Step    string // cluster, job, step and number of restarts, as in lab-12.0.1; unique to a group of tasks
 	Rank    int    // 0 to Tasks-1
 	Tasks   int
-	Host    string // where this one runs
-	Local   int    // among those of its host
-	Crowded bool   // some hosts have several
+	Host    string // name of this task's host
+	Local   int    // index among the tasks of its host
+	Crowded bool   // some hosts have several tasks
 }
 
-// Label names the task for people: its host, with the number there if need be.
+// Label names the task for people: its host, followed by the index there if some hosts have
+// several tasks.
 func (t Task) Label() string {
 	if t.Crowded {
 		return fmt.Sprintf("%s:%d", t.Host, t.Local)
@@ -50,8 +51,8 @@ func (t Task) Label() string {
 	return t.Host
 }
 
-// FindTask returns the place of this process in its step of Slurm; false if it is in none, or
-// alone in it.
+// FindTask returns the place of this process in its Slurm step. It returns false if the process is
+// not in a step, or is the only task of the step.
 func FindTask(env Environment) (Task, bool, error) {
 	if !inStep(env) || env.Get("SLURM_STEP_NUM_TASKS") == "1" {
 		return Task{}, false, nil
@@ -70,7 +71,7 @@ func FindTask(env Environment) (Task, bool, error) {
 	if t.Rank >= t.Tasks {
 		return Task{}, false, fmt.Errorf("SLURM_PROCID=%d of %d tasks", t.Rank, t.Tasks)
 	}
-	for _, name := range []string{t.Step, t.Host} { // they become names of files, and lines
+	for _, name := range []string{t.Step, t.Host} { // they are used in file names and in lines of output
 		if err := checkName(name); err != nil {
 			return Task{}, false, fmt.Errorf("the environment of Slurm: %w", err)
 		}
@@ -78,7 +79,7 @@ func FindTask(env Environment) (Task, bool, error) {
 	return t, true, nil
 }
 
-// orZero returns a number, which is not set if it is 0.
+// orZero returns the text of a number, or "0" for an unset variable.
 func orZero(text string) string {
 	if text == "" {
 		return "0"
@@ -86,16 +87,16 @@ func orZero(text string) string {
 	return text
 }
 
-// inStep reports whether this process is a task of a step that srun has started. The scripts
-// of sbatch and the shells of salloc run in steps with reserved numbers, if in any.
+// inStep reports whether this process is a task of a step that srun has started. Scripts of sbatch
+// and shells of salloc run in steps with reserved numbers, or in no step.
 func inStep(env Environment) bool {
 	const reserved = 0xfffffff0
 	step, err := strconv.ParseUint(env.Get("SLURM_STEP_ID"), 10, 32)
 	return err == nil && step < reserved && env.Get("SLURM_JOB_ID") != "" && env.Get("SLURM_PROCID") != ""
 }
 
-// Find returns the hosts of the job in which this process runs, nil if it runs in none, or in a
-// step of Slurm, or if the job has just one place on this host.
+// Find returns the hosts of the job in which this process runs. It returns nil if there is no job,
+// if the process is a task of a Slurm step, or if the job has a single slot on this host.
 func Find(env Environment) (*Allocation, error) {
 	var a *Allocation
 	var err error
@@ -117,7 +118,7 @@ func Find(env Environment) (*Allocation, error) {
 	return a, nil
 }
 
-// slurm reads the hosts of a job of Slurm, each with as many slots as it has tasks.
+// slurm reads the hosts of a Slurm job, with one slot for each task.
 func slurm(env Environment) (*Allocation, error) {
 	names, err := ExpandHosts(env.Get("SLURM_JOB_NODELIST"))
 	if err != nil {
@@ -136,14 +137,14 @@ func slurm(env Environment) (*Allocation, error) {
 		a.add(n, counts[i])
 	}
 	a, err = a.check()
-	if err == nil { // the shell of salloc runs elsewhere
+	if err == nil { // the shell of salloc runs on another host
 		a.Here = a.Here && names[0] == env.Get("SLURMD_NODENAME")
 	}
 	return a, err
 }
 
-// slotFile reads a file with a line for each slot, the name of its host. The script of the job
-// runs on the first of them.
+// slotFile reads a file that has one line with the host's name for each slot. The job's script
+// runs on the first host.
 func slotFile(env Environment, from, path string) (*Allocation, error) {
 	text, err := env.Read(path)
 	if err != nil {
@@ -158,7 +159,7 @@ func slotFile(env Environment, from, path string) (*Allocation, error) {
 	return a.check()
 }
 
-// lsf reads the hosts of a job of LSF, each followed by its number of slots.
+// lsf reads the hosts of an LSF job; each name is followed by its number of slots.
 func lsf(env Environment) (*Allocation, error) {
 	a := &Allocation{From: "LSF job " + env.Get("LSB_JOBID")}
 	words := strings.Fields(env.Get("LSB_MCPU_HOSTS"))
@@ -175,7 +176,7 @@ func lsf(env Environment) (*Allocation, error) {
 	return a.check()
 }
 
-// add adds a host, or slots to one that is there.
+// add adds a host, or adds slots to a host that is present.
 func (a *Allocation) add(name string, slots int) {
 	if a.at == nil {
 		a.at = make(map[string]int)
@@ -186,14 +187,14 @@ func (a *Allocation) add(name string, slots int) {
 		a.at[name] = i
 		a.Hosts = append(a.Hosts, Host{Name: name})
 	}
-	a.Hosts[i].Slots += min(max(1, slots), mostSlots+1) // check refuses more
+	a.Hosts[i].Slots += min(max(1, slots), mostSlots+1) // bounded, so that sums do not overflow; check refuses the result
 }
 
 // mostSlots bounds the slots of a host.
 const mostSlots = 1 << 12
 
-// check returns the allocation of a batch system whose scripts run on the first host, if it can
-// be used.
+// check returns the allocation if it is valid. It is for batch systems that run the job's script
+// on the first host.
 func (a *Allocation) check() (*Allocation, error) {
 	for _, h := range a.Hosts {
 		if err := checkName(h.Name); err != nil {
@@ -213,7 +214,7 @@ func (a *Allocation) check() (*Allocation, error) {
 	return a, nil
 }
 
-// String lists the hosts, as -H takes them, the first ones if there are many.
+// String returns the first hosts in the syntax of the flag -H.
 func (a *Allocation) String() string {
 	const shown = 6
 	var words []string
