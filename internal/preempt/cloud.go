@@ -14,20 +14,22 @@ import (
 )
 
 const (
-	// answerPatience is how long a metadata service may take to answer.
+	// answerPatience is the time limit for an answer of a metadata service.
 	answerPatience = 10 * time.Second
-	// eventsPatience is the same for Azure's first answer about events, for which it starts a
-	// service in up to two minutes.
+	// eventsPatience is the time limit for Azure's answers about events: the first request starts
+	// a service, which takes up to two minutes.
 	eventsPatience = 150 * time.Second
-	// holdSeconds is how long Google's service holds a request until something changes.
+	// holdSeconds is how long Google's service holds a request until the value changes (long
+	// polling), in seconds.
 	holdSeconds = 60
-	// maxAnswer is how many bytes of an answer are read.
+	// maxAnswer bounds the bytes that are read of an answer.
 	maxAnswer = 1 << 20
 )
 
-// clouds returns the metadata service of each cloud.
+// clouds returns the metadata service of each cloud by the cloud's name.
 func clouds() map[string]*metadata {
-	// These addresses are of the machine itself: a proxy would answer for another one.
+	// Use no proxy: these addresses belong to this machine, and a proxy would answer for another
+	// one.
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}
 	return map[string]*metadata{
 		"aws":   {"http://169.254.169.254", client},
@@ -36,7 +38,8 @@ func clouds() map[string]*metadata {
 	}
 }
 
-// cloud returns the look of a cloud at its metadata service, nil if there is no such cloud.
+// cloud returns the function that asks a cloud's metadata service for the notice, or nil for an
+// unknown cloud.
 func cloud(name string, m *metadata) func(context.Context) (string, error) {
 	switch name {
 	case "aws":
@@ -49,25 +52,26 @@ func cloud(name string, m *metadata) func(context.Context) (string, error) {
 	return nil
 }
 
-// metadata is the metadata service of a cloud, which tells a machine about itself.
+// metadata is the metadata service of a cloud, which gives a machine information about itself. It
+// is safe for concurrent use.
 type metadata struct {
 	address string // URL without a path
 	client  *http.Client
 }
 
-// answer is what a metadata service answers.
+// answer is an HTTP response of a metadata service.
 type answer struct {
 	status int
 	etag   string
 	body   string
 }
 
-// get asks for a path, with a header field.
+// get requests a path with one header field.
 func (m *metadata) get(ctx context.Context, patience time.Duration, path, field, value string) (answer, error) {
 	return m.ask(ctx, patience, http.MethodGet, path, field, value)
 }
 
-// ask makes a request with a header field.
+// ask sends a request with one header field and returns the answer.
 func (m *metadata) ask(ctx context.Context, patience time.Duration, method, path, field string, value string) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
@@ -95,17 +99,17 @@ func (m *metadata) ask(ctx context.Context, patience time.Duration, method, path
 	return answer{res.StatusCode, res.Header.Get("Etag"), strings.TrimSpace(string(b))}, nil
 }
 
-// unexpected is the error for an answer that a request does not have.
+// unexpected returns the error for an answer that no correct service of the cloud gives.
 func (m *metadata) unexpected(path string, a answer) error {
 	path, _, _ = strings.Cut(path, "?")
 	return fmt.Errorf("metadata service %s answers %s with status %d and %d bytes, which is no answer of this cloud", m.address, path, a.status, len(a.body))
 }
 
-// aws asks Amazon EC2 for the interruption of a spot instance (IMDSv2), which comes two
+// aws asks Amazon EC2 whether the spot instance will be interrupted (IMDSv2). The notice comes two
 // minutes ahead.
 type aws struct {
 	*metadata
-	token string // "" if a new one is needed
+	token string // session token; "" if a new one is needed
 }
 
 const (
@@ -113,6 +117,7 @@ const (
 	awsAction = "/latest/meta-data/spot/instance-action"
 )
 
+// look returns the notice, or "" if there is none.
 func (c *aws) look(ctx context.Context) (string, error) {
 	if c.token == "" {
 		a, err := c.ask(ctx, answerPatience, http.MethodPut, awsToken, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
@@ -133,22 +138,23 @@ func (c *aws) look(ctx context.Context) (string, error) {
 	case a.status == http.StatusNotFound:
 		return "", nil
 	case a.status == http.StatusUnauthorized:
-		c.token = "" // it has expired
+		c.token = "" // it has expired: get a new one at the next look
 	case a.status == http.StatusOK && json.Unmarshal([]byte(a.body), &action) == nil && action.Action != "":
 		return fmt.Sprintf("aws: %s at %s", action.Action, action.Time), nil
 	}
 	return "", c.unexpected(awsAction, a)
 }
 
-// gcp asks Google Compute Engine whether the instance is being preempted, which comes half a
-// minute ahead. The service holds a request until the answer changes.
+// gcp asks Google Compute Engine whether the instance is being preempted. The notice comes 30
+// seconds ahead. The service holds a request until the value changes.
 type gcp struct {
 	*metadata
-	etag string // of the last answer; NONE at first
+	etag string // entity tag of the last answer; NONE at first
 }
 
 const gcpPreempted = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
 
+// look returns the notice, or "" if there is none. It may take holdSeconds.
 func (c *gcp) look(ctx context.Context) (string, error) {
 	path := fmt.Sprintf("%s&timeout_sec=%d&last_etag=%s", gcpPreempted, holdSeconds, url.QueryEscape(c.etag))
 	a, err := c.get(ctx, holdSeconds*time.Second+answerPatience, path, "Metadata-Flavor", "Google")
@@ -164,11 +170,11 @@ func (c *gcp) look(ctx context.Context) (string, error) {
 	return "", c.unexpected(gcpPreempted, a)
 }
 
-// azure asks Azure for scheduled events of type Preempt, which come at least half a minute
-// ahead. The machines of a scale set see each other's events.
+// azure asks Azure for scheduled events of type Preempt, which come at least 30 seconds ahead. The
+// machines of a scale set also see each other's events, so the name decides.
 type azure struct {
 	*metadata
-	name string // of this machine; "" until it is known
+	name string // name of this machine; "" until it is known
 }
 
 const (
@@ -176,6 +182,7 @@ const (
 	azureEvents = "/metadata/scheduledevents?api-version=2020-07-01"
 )
 
+// look returns the notice, or "" if there is none.
 func (c *azure) look(ctx context.Context) (string, error) {
 	if c.name == "" {
 		a, err := c.get(ctx, answerPatience, azureName, "Metadata", "true")

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// served runs handle as the metadata service of a cloud and waits for the notice from it.
+// served runs handle as the metadata service of a cloud, looks at most looks times, and returns
+// the notice and the errors.
 func served(t *testing.T, name string, looks int, handle http.HandlerFunc) (text string, errs []error) {
 	t.Helper()
 	server := httptest.NewServer(handle)
@@ -104,7 +105,7 @@ func TestAzure(t *testing.T) {
 	}
 }
 
-// silent is a service that never answers.
+// silent is an HTTP transport to a service that never answers.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {

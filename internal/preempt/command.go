@@ -16,14 +16,15 @@ import (
 // command is a shell command that ends with status 0 when the notice comes.
 type command string
 
-// runScript runs its first argument and writes to descriptor 3 if that ends with status 0.
-// The exit status alone would not do: in the first process of a container, whoever waits for
-// orphans may take it.
+// runScript evaluates its first argument, and writes to descriptor 3 if the status is 0. The exit
+// status of the shell is not enough: in the first process of a container another part of the
+// program may reap the shell and take its status.
 const runScript = `(eval "$1") 3>&- && echo notice >&3`
 
-// run runs the command once. The end of ctx kills it, with its process group.
+// run runs the command once and returns the notice. An end without the notice is an error. The end
+// of ctx kills the command with its process group.
 func (c command) run(ctx context.Context) (string, error) {
-	// On Linux the command dies with the thread that started it.
+	// On Linux the command gets its death signal when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r, w, err := os.Pipe()
@@ -34,14 +35,14 @@ func (c command) run(ctx context.Context) (string, error) {
 	var said tail
 	cmd := exec.Command("sh", "-c", runScript, "sh", string(c))
 	cmd.ExtraFiles, cmd.Stderr, cmd.SysProcAttr = []*os.File{w}, &said, attributes()
-	cmd.WaitDelay = retryPeriod // for what the command leaves behind
+	cmd.WaitDelay = retryPeriod // for processes that the command leaves behind
 	err = cmd.Start()
-	_ = w.Close() // the command has it
+	_ = w.Close() // the command has a duplicate
 	if err != nil {
 		return "", fmt.Errorf("start %q: %w", string(c), err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	notice, _ := io.ReadAll(r) // to the end of the shell
+	notice, _ := io.ReadAll(r) // ends when the shell has ended
 	err = cmd.Wait()
 	stop()
 	switch {
@@ -56,13 +57,13 @@ func (c command) run(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%q ended without a notice: %w", string(c), err)
 }
 
-// maxTail is how much of a command's standard error is kept, in bytes.
+// maxTail bounds the text that is kept of a command's standard error, in bytes.
 const maxTail = 4 << 10
 
-// tail keeps the end of what is written.
+// tail is a writer that keeps the end of the text.
 type tail struct{ text []byte }
 
-// Write implements io.Writer and never fails.
+// Write implements io.Writer. It never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
 	if over := len(t.text) - maxTail; over > 0 {
@@ -71,7 +72,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line returns the last line, at most 100 bytes of it.
+// line returns the last line of the text, at most 100 bytes of it.
 func (t *tail) line() string {
 	b := bytes.TrimSpace(t.text)
 	b = bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])

@@ -4,5 +4,5 @@ package preempt
 
 import "syscall"
 
-// attributes gives the command a process group.
+// attributes gives the command its own process group.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

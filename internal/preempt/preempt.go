@@ -1,6 +1,5 @@
-// Package preempt waits for the notice that this machine is about to be taken away, as
-// clouds give it to spot machines. The notice comes from a file, a command or the metadata
-// service of a cloud.
+// Package preempt waits for the notice that this machine is about to be preempted, as clouds send
+// it to spot machines. The notice comes from a file, a command or the metadata service of a cloud.
 package preempt
 
 import (
@@ -15,27 +14,27 @@ import (
 )
 
 const (
-	filePeriod  = 500 * time.Millisecond // between two looks at a file
-	cloudPeriod = 2 * time.Second        // between two requests to a metadata service
-	retryPeriod = 5 * time.Second        // after a look that failed
+	filePeriod  = 500 * time.Millisecond // interval of checks of a file
+	cloudPeriod = 2 * time.Second        // interval of requests to a metadata service
+	retryPeriod = 5 * time.Second        // pause after a failed look
 )
 
-// Source is where the notice comes from. It is not safe for concurrent use.
+// Source is a source of the preemption notice. It is not safe for concurrent use.
 type Source struct {
-	// look looks once, and may wait for the notice meanwhile. It returns what the notice says,
-	// or "" if there is none yet.
+	// look checks once for the notice, and may wait for it meanwhile. It returns the text of the
+	// notice, or "" if there is none yet.
 	look  func(ctx context.Context) (string, error)
-	pause time.Duration // between two looks that did not fail
+	pause time.Duration // pause between two looks without an error
 }
 
-// Parse returns the source that text names:
+// Parse returns the source for text:
 //
 //	aws, gcp, azure  the metadata service of that cloud
-//	FILE             an absolute path without spaces and shell syntax, where no file is yet;
-//	                 the notice comes when it appears
+//	FILE             an absolute path without spaces and shell syntax, where no file exists yet;
+//	                 the notice is the appearance of the file
 //	anything else    a shell command, which ends with status 0 when the notice comes
 //
-// An absolute path of a file that is there must be executable, and is a command then.
+// The absolute path of an existing file must be executable and is a command.
 func Parse(text string) (*Source, error) {
 	if look := cloud(text, clouds()[text]); look != nil {
 		return &Source{look, cloudPeriod}, nil
@@ -58,8 +57,9 @@ func Parse(text string) (*Source, error) {
 	return nil, fmt.Errorf("%s is there already, and no program: remove it, or name a command", text)
 }
 
-// Wait waits for the notice and returns what it says, not "". Looks that fail are made again,
-// and each different error is reported once. The only error is the cause of ctx's end.
+// Wait waits for the notice and returns its text, which is not empty. After an error it looks
+// again, and calls report once for each different error. The only error that it returns is the
+// cause of ctx's end.
 func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 	told := make(map[string]bool)
 	for {
@@ -88,12 +88,13 @@ func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 	}
 }
 
-// maxTold is how many different errors are reported.
+// maxTold bounds the number of different errors that are reported.
 const maxTold = 20
 
-// file is the path of a file that is the notice.
+// file is the path of a file whose appearance is the notice.
 type file string
 
+// look returns the path if the file exists, or "".
 func (f file) look(context.Context) (string, error) {
 	_, err := os.Stat(string(f))
 	switch {
