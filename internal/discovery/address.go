@@ -8,11 +8,11 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// maxBootstrap is how many bootstrap nodes may be named.
+// maxBootstrap bounds the number of bootstrap addresses.
 const maxBootstrap = 64
 
-// parseBootstrap reads addresses of bootstrap nodes, as elrun bootstrap prints them: an IP
-// address or DNS name, a TCP port and an ID. Several addresses of one node count as one node.
+// parseBootstrap parses addresses of bootstrap nodes in the form that elrun bootstrap prints: an
+// IP address or DNS name, a TCP port and an ID. Several addresses with one ID belong to one node.
 func parseBootstrap(addrs []string) ([]peer.AddrInfo, error) {
 	if len(addrs) > maxBootstrap {
 		return nil, fmt.Errorf("%d bootstrap addresses, at most %d", len(addrs), maxBootstrap)
@@ -32,7 +32,7 @@ func parseBootstrap(addrs []string) ([]peer.AddrInfo, error) {
 	return infos, nil
 }
 
-// parseAddr reads one address.
+// parseAddr parses one address of a bootstrap node.
 func parseAddr(text string) (multiaddr.Multiaddr, error) {
 	if len(text) > maxAddr {
 		return nil, errors.New("it is too long")

@@ -20,38 +20,41 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// prefix begins the protocols of the table: nodes of other tables are not spoken with.
+// prefix begins the protocol IDs of the table, so that its nodes do not talk to nodes of other
+// tables.
 const prefix protocol.ID = "/elrun"
 
-// freshAge is how old a record may be that says the same and is left as it is: of all that announce
-// a job only the first one writes.
+// freshAge is the age below which a record with the same content is not written again. So of all
+// launchers that announce a job only the first one writes.
 const freshAge = 15 * time.Second
 
 // recordAge is how long nodes keep a record that is not announced again.
 const recordAge = 10 * time.Minute
 
-// sessionTime is how long an announcement or a question may take in all.
+// sessionTime is the time limit of an announcement or a lookup.
 const sessionTime = 10 * time.Second
 
-// announceAtOnce is how many records are announced at a time.
+// announceAtOnce bounds the records that are announced at the same time.
 const announceAtOnce = 8
 
-// Sentinels, for errors.Is.
+// Errors of DHT. Compare them with errors.Is.
 var (
-	// ErrNoBootstrap: no bootstrap node answers.
+	// ErrNoBootstrap reports that no bootstrap node answers.
 	ErrNoBootstrap = errors.New("no bootstrap node answers")
-	// ErrHeld: somebody else has announced the last record that there can be.
+	// ErrHeld reports that another holder of the ticket has announced a record with the highest
+	// number, which no other record can replace.
 	ErrHeld = errors.New("somebody who has the ticket keeps its record from being announced: revoke the ticket")
 )
 
-// DHT announces and finds members by the table of some bootstrap nodes. Its methods may be called
-// from any goroutine; each call connects anew, under an ID of its own, and leaves nothing behind.
+// DHT announces and finds members in the distributed hash table of some bootstrap nodes. It is
+// safe for concurrent use. Each call makes its own connections, under a fresh ID, and closes them
+// before it returns.
 type DHT struct {
 	bootstrap []peer.AddrInfo
 }
 
-// New returns the table of bootstrap nodes, by their addresses: an IP address or a DNS name, a TCP
-// port and an ID, as Bootstrap.Addrs returns them. It connects with nobody yet.
+// New returns the table of the bootstrap nodes with these addresses: an IP address or a DNS name,
+// a TCP port and an ID, as Bootstrap.Addrs returns them. It does not connect to them.
 func New(bootstrap ...string) (*DHT, error) {
 	nodes, err := parseBootstrap(bootstrap)
 	switch {
@@ -63,7 +66,7 @@ func New(bootstrap ...string) (*DHT, error) {
 	return &DHT{nodes}, nil
 }
 
-// Announce lets those who know one of the keys find the members, for some minutes.
+// Announce makes the members known under each of the keys, for some minutes.
 func (d *DHT) Announce(ctx context.Context, all []string, members []elastic.Member) error {
 	return d.session(ctx, func(ctx context.Context, table *dht.IpfsDHT) error {
 		errs := make([]error, len(all))
@@ -77,11 +80,11 @@ func (d *DHT) Announce(ctx context.Context, all []string, members []elastic.Memb
 			})
 		}
 		work.Wait()
-		return cmp.Or(errs...) // one tells why
+		return cmp.Or(errs...) // one error is enough
 	})
 }
 
-// announce makes one record the newest under its name.
+// announce writes one record with a number that makes it the newest under its name.
 func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []elastic.Member) error {
 	k, err := keysOf(key)
 	if err != nil {
@@ -102,9 +105,9 @@ func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []ela
 	return table.PutValue(ctx, k.name(), record)
 }
 
-// next returns the number for a record that is to follow another one, nil for none, or 0 if that
-// says the same and is new. Numbers are times, in ms; but the clock of whoever has announced before
-// may be ahead.
+// next returns the number of the record that is to follow the record before, which may be nil. It
+// returns 0 if before has the same content and is younger than freshAge. Numbers are times in Unix
+// milliseconds; before may have a later one, because the clock of its author was ahead.
 func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint64, error) {
 	number := uint64(now.UnixMilli())
 	if before == nil {
@@ -120,7 +123,7 @@ func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint
 	return max(number, last+1), nil
 }
 
-// says reports whether a record names the members that one made of these would name.
+// says reports whether a record names the same members as a record made of these members.
 func (k keys) says(record []byte, members []elastic.Member) bool {
 	text, err := encodeMembers(members)
 	if err != nil {
@@ -134,7 +137,8 @@ func (k keys) says(record []byte, members []elastic.Member) bool {
 	return err == nil && slices.EqualFunc(said, want, func(a, b elastic.Member) bool { return a.ID == b.ID })
 }
 
-// Find returns those who were announced under a key, who may be anybody; none is no error.
+// Find returns the members that were announced under a key. They are not authenticated. No result
+// is no error.
 func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err error) {
 	k, err := keysOf(key)
 	if err != nil {
@@ -154,7 +158,8 @@ func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err
 	return found, err
 }
 
-// session connects with the bootstrap nodes, calls do, and takes leave. The options are for tests.
+// session connects to the bootstrap nodes, calls do, and closes all connections. The options are
+// for tests.
 func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT) error, options ...dht.Option) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sessionTime, fmt.Errorf("not within %v", sessionTime))
 	defer cancel()
@@ -182,13 +187,13 @@ func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT
 	return nil
 }
 
-// tableOptions are those that clients and servers have alike.
+// tableOptions returns the options that clients and servers share.
 func tableOptions(records *store) []dht.Option {
 	return []dht.Option{dht.ProtocolPrefix(prefix), dht.Validator(validator{}), dht.DisableProviders(), dht.Datastore(records),
 		dht.MaxRecordAge(recordAge), dht.ValueGCInterval(recordAge / 2)}
 }
 
-// connect returns when one of the bootstrap nodes is in the table.
+// connect returns when one of the bootstrap nodes is in the routing table.
 func connect(ctx context.Context, n *node, table *dht.IpfsDHT, nodes []peer.AddrInfo) error {
 	failed := make(chan error, len(nodes))
 	var work sync.WaitGroup
@@ -202,7 +207,7 @@ func connect(ctx context.Context, n *node, table *dht.IpfsDHT, nodes []peer.Addr
 			}
 		})
 	}
-	// A node enters the table when it has said which protocols it speaks, and answered a question.
+	// A node enters the routing table when it has sent its protocols and answered a query.
 	look := time.NewTicker(tablePeriod)
 	defer look.Stop()
 	for lost := 0; ; {
@@ -221,10 +226,10 @@ func connect(ctx context.Context, n *node, table *dht.IpfsDHT, nodes []peer.Addr
 	}
 }
 
-// tablePeriod is the time between two looks at the table.
+// tablePeriod is the interval of checks of the routing table.
 const tablePeriod = 10 * time.Millisecond
 
-// addrOf names a node for people.
+// addrOf returns a name of a node for people: its first address or its ID.
 func addrOf(info peer.AddrInfo) string {
 	if len(info.Addrs) == 0 {
 		return info.ID.String()

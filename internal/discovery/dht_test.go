@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hang is how long a test may take on a busy machine.
+// hang is the time limit of a test on a busy machine.
 const hang = 4 * time.Minute
 
-// bootstrap starts a node on loopback and returns it with its address.
+// bootstrap starts a node on loopback and returns it and its address.
 func bootstrap(t *testing.T, cfg Server) (*Bootstrap, string) {
 	t.Helper()
 	if cfg.Identity == "" {
@@ -49,7 +49,7 @@ func bootstrap(t *testing.T, cfg Server) (*Bootstrap, string) {
 	return b, addrs[0]
 }
 
-// client returns the table of the nodes at addresses.
+// client returns the DHT of the nodes at the addresses.
 func client(t *testing.T, addrs ...string) *DHT {
 	t.Helper()
 	d, err := New(addrs...)
@@ -59,14 +59,15 @@ func client(t *testing.T, addrs ...string) *DHT {
 	return d
 }
 
-// patiently is a context that lasts for a test on a busy machine.
+// patiently returns a context with the time limit hang.
 func patiently(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// eventually calls f until it returns true: sessions end in time on their own, busy machine or not.
+// eventually calls f until it returns true. On a busy machine a session may exceed its time limit,
+// so one failure is not final.
 func eventually(t *testing.T, what string, f func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	ctx := patiently(t)
@@ -85,7 +86,7 @@ func eventually(t *testing.T, what string, f func(ctx context.Context) (bool, er
 	}
 }
 
-// announce announces members until it succeeds.
+// announced announces members and repeats this until it succeeds.
 func (d *DHT) announced(t *testing.T, key string, members ...elastic.Member) {
 	t.Helper()
 	eventually(t, "announce", func(ctx context.Context) (bool, error) {
@@ -94,7 +95,7 @@ func (d *DHT) announced(t *testing.T, key string, members ...elastic.Member) {
 	})
 }
 
-// finds returns the IDs that are found under a key.
+// finds returns the IDs of the members that are found under a key.
 func (d *DHT) finds(t *testing.T, key string) (ids []elastic.ID) {
 	t.Helper()
 	eventually(t, "find", func(ctx context.Context) (bool, error) {
@@ -133,8 +134,8 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 }
 
-// What was announced at one of several bootstrap nodes is found by way of another one, and stays
-// when the first has died.
+// A record that was announced at one of several bootstrap nodes is found through another node, and
+// stays there after the death of the first.
 func TestSeveralNodes(t *testing.T) {
 	first, at := bootstrap(t, Server{})
 	second, there := bootstrap(t, Server{Others: []string{at}})
@@ -155,7 +156,8 @@ func TestSeveralNodes(t *testing.T) {
 	})
 }
 
-// A node keeps no record that lacks the signature of its name, and none that is older than the one it has.
+// A node keeps no record without the signature of its name, and no record that is older than its
+// present one.
 func TestNodeRefuses(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	one, forger := of(t, "one"), of(t, "forger")
@@ -169,7 +171,7 @@ func TestNodeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As a client would send them that does not check itself.
+	// Sent by a client without checks of its own.
 	liar := liarOf(t, d)
 	for _, record := range [][]byte{forged, old, []byte("junk"), make([]byte, 1<<20)} {
 		liar(t, one.name(), record)
@@ -182,7 +184,7 @@ func TestNodeRefuses(t *testing.T) {
 	}
 }
 
-// records returns how many records a node has.
+// records returns the number of records in a node.
 func records(t *testing.T, b *Bootstrap) int {
 	t.Helper()
 	b.records.mu.Lock()
@@ -193,13 +195,13 @@ func records(t *testing.T, b *Bootstrap) int {
 	return len(b.records.oldest)
 }
 
-// credulous takes any record for right.
+// credulous is a validator that accepts any record.
 type credulous struct{}
 
 func (credulous) Validate(string, []byte) error        { return nil }
 func (credulous) Select(string, [][]byte) (int, error) { return 0, nil }
 
-// liarOf returns what sends records to the nodes of a table that nobody has checked.
+// liarOf returns a function that sends unchecked records to the nodes of a table.
 func liarOf(t *testing.T, d *DHT) func(t *testing.T, name string, record []byte) {
 	return func(t *testing.T, name string, record []byte) {
 		t.Helper()
@@ -210,8 +212,8 @@ func liarOf(t *testing.T, d *DHT) func(t *testing.T, name string, record []byte)
 	}
 }
 
-// A flood of records that are signed by keys of their own takes a bounded place, and what is
-// announced afterwards is found.
+// A flood of records with valid signatures of other keys takes bounded memory, and a record that
+// is announced afterwards is found.
 func TestFlood(t *testing.T) {
 	const most = 20
 	b, addr := bootstrap(t, Server{most: most})
@@ -245,7 +247,7 @@ func TestStore(t *testing.T) {
 	}
 	put("a")
 	put("b")
-	put("a") // again: it stays the oldest
+	put("a") // written again: it stays the oldest
 	put("c")
 	for k, want := range map[string]bool{"a": false, "b": true, "c": true} {
 		if got, err := s.Has(ctx, datastore.NewKey(k)); got != want || err != nil {
@@ -269,7 +271,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// Without an answer the error says who was asked and why there is none, in one line.
+// If no node answers, the error names a node and the cause in one line.
 func TestNoBootstrap(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	if err := b.node.Network().Close(); err != nil {
@@ -281,7 +283,7 @@ func TestNoBootstrap(t *testing.T) {
 	}
 }
 
-// A node has the same ID after a restart, and nobody else's file makes one.
+// A node has the same ID after a restart, and a file that others can read is refused.
 func TestIdentity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "key")
 	first, err := identity(path)
@@ -308,7 +310,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// An address that is taken is an error, not a node that nobody reaches.
+// Serve returns an error for an address that is in use.
 func TestListenTaken(t *testing.T) {
 	b, _ := bootstrap(t, Server{})
 	taken := b.node.Network().ListenAddresses()[0]
@@ -322,7 +324,7 @@ func TestListenTaken(t *testing.T) {
 	}
 }
 
-// Who announces and asks listens nowhere, and is gone afterwards: nobody of the table can reach it.
+// A client listens nowhere, and after the session no node of the table can reach it.
 func TestClientsListenNowhere(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	eventually(t, "a session", func(ctx context.Context) (bool, error) {

@@ -1,5 +1,6 @@
-// Package discovery finds members of a job by a distributed hash table (Kademlia, by
-// go-libp2p-kad-dht) of the user's own, for newcomers whose ticket names only hosts that are gone.
+// Package discovery finds members of a job in a distributed hash table that the user runs
+// (Kademlia, by go-libp2p-kad-dht). It is for newcomers whose ticket names only hosts that have
+// gone.
 //
 //	b, err := discovery.Serve(ctx, discovery.Server{Identity: file, Listen: addrs})  // elrun bootstrap
 //	defer b.Close()
@@ -7,27 +8,28 @@
 //	err = d.Announce(ctx, []string{key}, members)                                    // twice a minute, at members
 //	found, err := d.Find(ctx, key)                                                   // at a newcomer
 //
-// # Who stores, who asks
+// # Servers and clients
 //
-// Bootstrap nodes are the servers of the table, and nobody else: elruns are clients, which listen
-// nowhere for it and connect only as long as an announcement or a question takes. So strangers of
-// the table reach neither a job nor its launchers. Several bootstrap nodes that know each other
-// share the records by the rules of Kademlia. No node is built in: without an address of one there
-// is no table.
+// Only bootstrap nodes are servers of the table. The elrun processes are clients: they do not
+// listen for the table, and connect only for the duration of an announcement or a lookup. So
+// strangers in the table reach neither a job nor its launchers. Several bootstrap nodes that know
+// each other distribute the records by the rules of Kademlia (Maymounkov and Mazières 2002). There
+// is no default node: without the address of a node there is no table.
 //
-// # What is announced
+// # Records
 //
-// A record is for those who know a key: that of a ticket, which its holder and the members know
-// (transport/ticket). From it both derive a pair of Ed25519 keys and an AES key.
+// A record can be read only by processes that know its key, the key of a ticket, which the holder
+// of the ticket and the members know (transport/ticket). Both derive a pair of Ed25519 keys and an
+// AES key from it.
 //
 //	name    "/elrun/" public key
-//	value   version, number, box, signature of all that under the private key
-//	box     AES-256-GCM of the IDs and addresses of some members, filled up to one size
+//	value   version, number, box, signature of all of these by the private key
+//	box     AES-256-GCM of the IDs and addresses of some members, padded to a fixed size
 //
-// Nodes check signatures, so that nobody who lacks the ticket can make or change its record; they
-// learn neither the job nor its members, and not how many there are. The higher number counts;
-// who announces takes a higher one than the table has. What is found is a hint: members are
-// proven when a newcomer connects with them. A node may keep records back, or show an old one.
-// Who holds a ticket may announce what it likes under it, and so hide the job from others that
-// have the same ticket.
+// Nodes check signatures, so that only holders of the ticket can make or change its record. Nodes
+// learn neither the job nor its members, nor how many members there are. The record with the
+// highest number is valid; a new record gets a higher number than the record in the table. A
+// result is a hint only: newcomers authenticate members when they connect to them. A node may
+// withhold records, or return an old one. A holder of a ticket can announce anything under it, and
+// so hide the job from other holders of the same ticket.
 package discovery

@@ -28,25 +28,26 @@ import (
 )
 
 const (
-	// dialTime is how long one connection may take, with its handshake.
+	// dialTime is the time limit of one connection attempt with its handshake.
 	dialTime = 3 * time.Second
-	// maxConns is how many connections a bootstrap node has at a time, maxConnsPerIP how many of
-	// them with one address, and maxHalfOpen how many whose handshake is not over.
+	// maxConns bounds the connections of a bootstrap node, maxConnsPerIP the connections with one
+	// address, and maxHalfOpen the connections whose handshake has not ended.
 	maxConns, maxConnsPerIP, maxHalfOpen = 512, 64, 64
-	// maxStreams is how many streams one peer may have.
+	// maxStreams bounds the streams of one peer.
 	maxStreams = 16
-	// maxMemory bounds what connections and streams take of a node.
+	// maxMemory bounds the memory for connections and streams of a node, in bytes.
 	maxMemory = 128 << 20
 )
 
-// node is a host of libp2p that speaks TCP and TLS. Its Close ends all that it stands on.
+// node is a libp2p host with TCP and TLS. Its Close also closes the parts that the host is built
+// on.
 type node struct {
 	host.Host
-	below []io.Closer // while there is no host: the last one first
+	below []io.Closer // parts to close if the host cannot be built, last one first
 }
 
-// newNode makes a host that listens nowhere. manager, which may be nil, ends connections where
-// there are too many.
+// newNode returns a host that does not listen. manager closes connections when there are too many;
+// it may be nil.
 func newNode(key crypto.PrivKey, manager connmgr.ConnManager) (*node, error) {
 	quiet()
 	n := &node{}
@@ -107,7 +108,7 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	return nil
 }
 
-// closeBelow closes what the host stands on, in the reverse order.
+// closeBelow closes the parts of the host in reverse order.
 func (n *node) closeBelow() error {
 	var errs []error
 	for i := len(n.below) - 1; i >= 0; i-- {
@@ -116,7 +117,7 @@ func (n *node) closeBelow() error {
 	return errors.Join(errs...)
 }
 
-// dialError is why a node could not be connected, in one line.
+// dialError returns the cause of a failed connection, in one line.
 func dialError(err error) error {
 	var all *swarm.DialError
 	for errors.As(err, &all) {
@@ -131,7 +132,7 @@ func dialError(err error) error {
 	return err
 }
 
-// limits bounds what others may take.
+// limits returns the resource limits of a node, which bound the resources that others can take.
 func limits() (network.ResourceManager, error) {
 	all := rcmgr.ResourceLimits{Conns: maxConns, ConnsInbound: maxConns, ConnsOutbound: maxConns, FD: maxConns,
 		Streams: maxConns * maxStreams, StreamsInbound: maxConns * maxStreams, StreamsOutbound: maxConns * maxStreams, Memory: maxMemory}
@@ -147,8 +148,8 @@ func limits() (network.ResourceManager, error) {
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: maxConnsPerIP}}))
 }
 
-// quiet keeps libraries from writing their logs to standard error, unless the user has asked for
-// it by their own variable.
+// quiet discards the logs of libraries, unless the user has asked for them by the libraries' own
+// variable GOLOG_LOG_LEVEL.
 func quiet() {
 	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
 		gologshim.SetDefaultHandler(slog.DiscardHandler)

@@ -17,13 +17,13 @@ import (
 	"github.com/elrun/elrun/internal/private"
 )
 
-// identity reads the key of a bootstrap node from a file, which it makes if there is none: a node
-// has the same ID whenever it is started, as addresses name it.
+// identity reads the key of a bootstrap node from a file, and makes the file if there is none. So
+// the node has the same ID after a restart, as its addresses require.
 func identity(path string) (crypto.PrivKey, error) {
 	seed, err := readSeed(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeSeed(path); err == nil {
-			seed, err = readSeed(path) // it may be that of another node that was quicker
+			seed, err = readSeed(path) // it may be the seed of another node that was faster
 		}
 	}
 	if err != nil {
@@ -36,7 +36,8 @@ func identity(path string) (crypto.PrivKey, error) {
 	return key, nil
 }
 
-// readSeed reads the file. One that others can read is refused: they could pose as the node.
+// readSeed reads the file. It refuses a file that others can read, because they could impersonate
+// the node.
 func readSeed(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -51,7 +52,7 @@ func readSeed(path string) ([]byte, error) {
 		return nil, fmt.Errorf("identity %s: not a private file: chmod 600 it, or name another one", path)
 	}
 	text := make([]byte, 2*ed25519.SeedSize+2)
-	n, _ := f.Read(text) // a file that cannot be read has too few bytes
+	n, _ := f.Read(text) // with an error there are too few bytes, which is checked below
 	seed, err := hex.DecodeString(strings.TrimSpace(string(text[:n])))
 	if err != nil || len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("identity %s: not the key of a bootstrap node: name another file, or remove this one", path)
@@ -59,12 +60,12 @@ func readSeed(path string) ([]byte, error) {
 	return seed, nil
 }
 
-// makeSeed writes a new one, whole or not at all.
+// makeSeed writes a new random seed, atomically.
 func makeSeed(path string) error {
 	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // with private.File
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600, as private.File has it
 	if err != nil {
 		return err
 	}

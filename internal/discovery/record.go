@@ -18,16 +18,16 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Bounds of a record. What is longer is no record, and is neither stored nor decoded.
+// The format and the limits of a record. Anything longer is neither stored nor decoded.
 const (
-	// MaxMembers is how many members a record names, MaxAddrs how many addresses of each.
+	// MaxMembers bounds the members in a record, and MaxAddrs the addresses of each.
 	MaxMembers = 16
 	MaxAddrs   = 8
 	maxID      = 128 // bytes of an ID
 	maxAddr    = 255 // bytes of an address
 
 	version    = 1
-	boxText    = 2 << 10 // bytes of the text in a box, whatever it says
+	boxText    = 2 << 10 // bytes of the padded text in a box
 	boxSize    = boxText + 12 + 16
 	headSize   = 1 + 8
 	recordSize = headSize + boxSize + ed25519.SignatureSize
@@ -36,16 +36,16 @@ const (
 	namespace = "/elrun/"
 )
 
-// errRecord: the bytes are no record.
+// errRecord reports bytes that are no valid record.
 var errRecord = errors.New("no record of a job")
 
-// keys are what a key of a job is good for in the table.
+// keys are the keys that are derived from the key of a job.
 type keys struct {
 	sign ed25519.PrivateKey
 	box  cipher.AEAD
 }
 
-// keysOf derives them. Who does not know the key learns nothing of it by what is announced.
+// keysOf derives the keys. A record reveals nothing about the key from which they are derived.
 func keysOf(key string) (keys, error) {
 	derive := func(use string, size int) ([]byte, error) {
 		return hkdf.Key(sha256.New, []byte(key), nil, "elrun announcement "+use, size)
@@ -69,15 +69,15 @@ func keysOf(key string) (keys, error) {
 	return keys{ed25519.NewKeyFromSeed(seed), box}, nil
 }
 
-// name is the name of the record in the table.
+// name returns the name of the record in the table.
 func (k keys) name() string { return namespace + string(k.sign.Public().(ed25519.PublicKey)) }
 
-// signedText is what the signature of a record is of.
+// signedText returns the text that the signature of a record covers.
 func signedText(name string, body []byte) []byte {
 	return slices.Concat([]byte("elrun announcement\n"), []byte(name), body)
 }
 
-// seal makes a record. Members and addresses beyond the bounds are left out.
+// seal returns a signed record. Members and addresses beyond the limits are left out.
 func (k keys) seal(number uint64, members []elastic.Member) ([]byte, error) {
 	text, err := encodeMembers(members)
 	if err != nil {
@@ -88,7 +88,8 @@ func (k keys) seal(number uint64, members []elastic.Member) ([]byte, error) {
 	return append(body, ed25519.Sign(k.sign, signedText(k.name(), body))...), nil
 }
 
-// open returns what a record says. Members that it could not have been told of are left out.
+// open checks and decrypts a record and returns its members. Members that exceed the limits are
+// left out.
 func (k keys) open(record []byte) ([]elastic.Member, error) {
 	if err := checkRecord(k.name(), record); err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (k keys) open(record []byte) ([]elastic.Member, error) {
 	return decodeMembers(text)
 }
 
-// checkRecord reports whether a record may stand under a name.
+// checkRecord returns an error unless a record is valid under a name.
 func checkRecord(name string, record []byte) error {
 	public, ok := strings.CutPrefix(name, namespace)
 	switch {
@@ -117,18 +118,18 @@ func checkRecord(name string, record []byte) error {
 	return nil
 }
 
-// numberOf returns the number of a record that checkRecord has let pass.
+// numberOf returns the number of a record that has passed checkRecord.
 func numberOf(record []byte) uint64 { return binary.BigEndian.Uint64(record[1:headSize]) }
 
-// validator says which records the table keeps. It implements record.Validator of
+// validator decides which records the table keeps. It implements record.Validator of
 // go-libp2p-record.
 type validator struct{}
 
 // Validate implements record.Validator.
 func (validator) Validate(name string, value []byte) error { return checkRecord(name, value) }
 
-// Select implements record.Validator: the highest number, and of several records that have it the
-// greatest, so that all nodes agree.
+// Select implements record.Validator. It selects the highest number, and of several records with
+// this number the greatest bytes, so that all nodes agree.
 func (validator) Select(name string, values [][]byte) (int, error) {
 	best := -1
 	for i, v := range values {
@@ -145,13 +146,13 @@ func (validator) Select(name string, values [][]byte) (int, error) {
 	return best, nil
 }
 
-// place is a member in a box.
+// place is the entry of a member in a box.
 type place struct {
 	ID    string   `json:"i"`
 	Addrs []string `json:"a"`
 }
 
-// fits reports whether a member may stand in a box.
+// fits reports whether a member is within the limits of a box.
 func (p place) fits() bool {
 	if p.ID == "" || len(p.ID) > maxID || len(p.Addrs) == 0 || len(p.Addrs) > MaxAddrs {
 		return false
@@ -164,8 +165,8 @@ func (p place) fits() bool {
 	return true
 }
 
-// encodeMembers writes the first members, as many as have room, and fills up the rest. It leaves out
-// those who cannot be reached.
+// encodeMembers encodes the first members, as many as fit in a box, and pads the text. It leaves
+// out members without addresses.
 func encodeMembers(members []elastic.Member) ([]byte, error) {
 	places, text := []place{}, []byte("[]")
 	for _, m := range members {
@@ -185,7 +186,8 @@ func encodeMembers(members []elastic.Member) ([]byte, error) {
 	return append(text, bytes.Repeat([]byte(" "), boxText-len(text))...), nil
 }
 
-// decodeMembers reads what encodeMembers wrote, by whoever has the key.
+// decodeMembers is the inverse of encodeMembers. The text may come from any holder of the key, so
+// it is not trusted.
 func decodeMembers(text []byte) ([]elastic.Member, error) {
 	var places []place
 	if len(text) > boxText {

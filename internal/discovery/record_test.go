@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// of returns what a key is good for.
+// of returns the keys that are derived from a key.
 func of(t interface{ Fatal(...any) }, key string) keys {
 	k, err := keysOf(key)
 	if err != nil {
@@ -25,7 +25,7 @@ func of(t interface{ Fatal(...any) }, key string) keys {
 	return k
 }
 
-// member is one with n addresses.
+// member returns a member with n addresses.
 func member(id string, n int) elastic.Member {
 	m := elastic.Member{ID: elastic.ID(id)}
 	for i := range n {
@@ -34,8 +34,8 @@ func member(id string, n int) elastic.Member {
 	return m
 }
 
-// A record says what it was made of, as far as there is room, has one size, and cannot be
-// changed or read by who lacks its key.
+// A record contains its members, as far as there is room, has a fixed size, and cannot be changed
+// or read without its key.
 func TestRecord(t *testing.T) {
 	one, other := of(t, "one"), of(t, "other")
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,7 +71,8 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// Who makes a key of its own cannot sign for that of a job, nor put a box of another record into one.
+// A forger with another key can neither sign for the key of a job, nor put the box of another
+// record into a record of the job.
 func TestForgedRecord(t *testing.T) {
 	one, forger := of(t, "one"), of(t, "forger")
 	record, err := forger.seal(7, []elastic.Member{member("a", 1)})
@@ -93,7 +94,7 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// All nodes agree on the newest record, whatever else they have, in whichever order.
+// All nodes select the same newest record, in whatever order they have the records.
 func TestSelect(t *testing.T) {
 	k := of(t, "one")
 	var all [][]byte
@@ -121,7 +122,7 @@ func TestSelect(t *testing.T) {
 	})
 }
 
-// A record is left as it is while it is new and says the same, and its successor counts more.
+// A fresh record with the same content is not replaced, and the next record has a higher number.
 func TestNext(t *testing.T) {
 	k, now := of(t, "one"), time.UnixMilli(1e12)
 	a, b := []elastic.Member{member("a", 1)}, []elastic.Member{member("b", 1)}
@@ -144,7 +145,7 @@ func TestNext(t *testing.T) {
 		{made(1e12), a, 0, nil},
 		{made(1e12 - 1), b, 1e12, nil},
 		{made(1e12 - fresh), a, 1e12, nil},
-		{made(1e12 + 7), a, 1e12 + 8, nil}, // by a clock that is ahead
+		{made(1e12 + 7), a, 1e12 + 8, nil}, // from a clock that is ahead
 		{made(math.MaxUint64 - 1), a, math.MaxUint64, nil},
 		{made(math.MaxUint64), a, 0, ErrHeld},
 	} {
@@ -155,7 +156,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Whoever has the key may have put anything into the box: it is bounded.
+// A holder of the key may put anything into a box: the decoded members are bounded.
 func TestHostileBox(t *testing.T) {
 	for _, text := range []string{"", "{}", "[", strings.Repeat("[", boxText), `[{"i":1}]`, strings.Repeat(" ", boxText+1)} {
 		if got, err := decodeMembers([]byte(text)); err == nil && len(got) > 0 {
@@ -182,10 +183,10 @@ func FuzzRecord(f *testing.F) {
 	f.Add(record, "")
 	f.Add([]byte{}, `[{"i":"x","a":["y"]}]`)
 	f.Fuzz(func(t *testing.T, b []byte, text string) {
-		if members, err := k.open(b); err == nil && numberOf(b) != 7 { // no other was ever made
+		if members, err := k.open(b); err == nil && numberOf(b) != 7 { // no record with another number was signed
 			t.Errorf("forged: %v", members)
 		}
-		// As who has the key makes it.
+		// A holder of the key makes records from any text.
 		members, _ := decodeMembers([]byte(text))
 		if len(members) > MaxMembers {
 			t.Fatalf("%d members", len(members))

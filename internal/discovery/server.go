@@ -14,12 +14,12 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// Server says how a bootstrap node is made.
+// Server is the configuration of a bootstrap node.
 type Server struct {
-	Identity string           // file of its key, which is made if there is none
-	Listen   []netip.AddrPort // where it listens
-	Others   []string         // addresses of bootstrap nodes with which it shares the records
-	most     int              // records kept; 0 for maxRecords
+	Identity string           // file with its key, which is made if it does not exist
+	Listen   []netip.AddrPort // addresses to listen on
+	Others   []string         // addresses of bootstrap nodes that share the records with it
+	most     int              // limit of records; 0 for maxRecords
 }
 
 // Bootstrap is a running bootstrap node.
@@ -30,7 +30,7 @@ type Bootstrap struct {
 	records *store
 }
 
-// idleTime is how long a connection may live before it can be ended for others.
+// idleTime is the age from which a connection may be closed in favour of others.
 const idleTime = 20 * time.Second
 
 // Serve starts a bootstrap node, which runs until Close.
@@ -63,7 +63,8 @@ func Serve(ctx context.Context, cfg Server) (*Bootstrap, error) {
 	return b, nil
 }
 
-// listen begins to take connections. Hosts without IPv6 do without all of its addresses.
+// listen begins to listen on the addresses. On a host without IPv6 the address of all IPv6
+// interfaces is skipped, unless it is the first one.
 func (b *Bootstrap) listen(addrs []netip.AddrPort) error {
 	for i, a := range addrs {
 		family := "ip6"
@@ -98,7 +99,7 @@ func (b *Bootstrap) Addrs() ([]string, error) {
 	return out, nil
 }
 
-// Close ends the node, and waits for what it has begun.
+// Close ends the node and waits for its goroutines.
 func (b *Bootstrap) Close() error {
 	var errs []error
 	if b.table != nil {

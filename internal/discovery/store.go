@@ -8,27 +8,28 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 )
 
-// maxRecords is how many records a node keeps: some 20 MB. Anybody can make up keys and sign
-// records with them.
+// maxRecords bounds the records in a node, about 20 MB. The bound is needed because anybody can
+// make keys and sign records with them.
 const maxRecords = 8192
 
-// store keeps records in memory. Where there are too many the oldest makes way: members announce
-// again and again, so that a record that was pushed out by a flood comes back.
+// store keeps records in memory. When it is full, a new record evicts the oldest. Members announce
+// periodically, so that a record that a flood has evicted comes back. It is safe for concurrent
+// use.
 type store struct {
 	datastore.Batching // safe for concurrent use
 	most               int
 
 	mu     sync.Mutex
-	oldest []datastore.Key // those written, the oldest first
+	oldest []datastore.Key // keys of the records, oldest first
 	there  map[datastore.Key]bool
 }
 
-// newStore makes an empty store for so many records.
+// newStore returns an empty store for most records.
 func newStore(most int) *store {
 	return &store{Batching: dssync.MutexWrap(datastore.NewMapDatastore()), most: most, there: make(map[datastore.Key]bool)}
 }
 
-// Put implements datastore.Datastore.
+// Put implements datastore.Datastore. It may evict the oldest record.
 func (s *store) Put(ctx context.Context, key datastore.Key, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,12 +52,12 @@ func (s *store) Delete(ctx context.Context, key datastore.Key) error {
 	return s.dropLocked(ctx, key)
 }
 
-// Batch implements datastore.Batching: one by one, so that the bound holds.
+// Batch implements datastore.Batching. It writes the records one by one, so that the bound holds.
 func (s *store) Batch(context.Context) (datastore.Batch, error) {
 	return datastore.NewBasicBatch(s), nil
 }
 
-// dropLocked removes a record.
+// dropLocked removes a record. mu is held.
 func (s *store) dropLocked(ctx context.Context, key datastore.Key) error {
 	delete(s.there, key)
 	for i, k := range s.oldest {
