@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// A newcomer takes an answer as what it is: a member's word, an impostor's, or none yet.
+// A newcomer distinguishes the answer of a member, of an impostor, and of a member that cannot
+// decide yet.
 func TestTakeAnswer(t *testing.T) {
 	c := signer(1).Credential("test", ticket.Identity{}, "new")
 	said := func(a ticket.Answer, member, newcomer string) ticket.Answer {
@@ -34,7 +35,7 @@ func TestTakeAnswer(t *testing.T) {
 	}
 }
 
-// No answer of a member is believed but the right one.
+// A newcomer accepts only the exact answer that a member has made.
 func FuzzProofAnswer(f *testing.F) {
 	f.Add(make([]byte, ticket.AnswerSize))
 	f.Fuzz(func(t *testing.T, in []byte) {

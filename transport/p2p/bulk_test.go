@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// pair starts two hosts that know each other, of which host 0 answers with f.
+// pair starts two hosts that know each other; host 0 answers requests with f.
 func pair(t testing.TB, cfg p2p.Config, f func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) []*p2p.Host {
 	t.Helper()
 	hs, v := hosts(t, 2, cfg)
@@ -24,7 +24,7 @@ func pair(t testing.TB, cfg p2p.Config, f func(ctx context.Context, from elastic
 	return hs
 }
 
-// pattern returns n bytes that differ from place to place.
+// pattern returns n bytes that differ by position.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -69,7 +69,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// An answer that its maker broke off, or that nobody makes, is not taken for a short one.
+// A request fails if the answering side breaks off its answer, or never answers; a short answer is
+// not reported as a whole one.
 func TestBulkBrokenOffByServer(t *testing.T) {
 	hs := pair(t, configs()["tls"], func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
 		if _, err := w.Write(make([]byte, len(request))); err != nil {
@@ -94,7 +95,7 @@ func TestBulkBrokenOffByServer(t *testing.T) {
 	}
 }
 
-// endless answers for ever, and reports how that ended.
+// endless sends an answer without end, and reports the error that ended it.
 func endless(ended chan<- error) func(context.Context, elastic.ID, []byte, io.Writer) error {
 	return func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
 		b := make([]byte, 100_000)
@@ -108,8 +109,8 @@ func endless(ended chan<- error) func(context.Context, elastic.ID, []byte, io.Wr
 	}
 }
 
-// Whoever asked can break off by Close or by its ctx, and the maker of the answer learns
-// of it; also when a host closes or forgets the other.
+// The asking side can cancel by Close or by its ctx, and the answering side gets an error. So it
+// does when a host closes or forgets the other.
 func TestBulkBrokenOffByReader(t *testing.T) {
 	for name, end := range map[string]func(hs []*p2p.Host, a io.Closer, cancel func()) error{
 		"close":       func(_ []*p2p.Host, a io.Closer, _ func()) error { return a.Close() },
@@ -147,8 +148,8 @@ func TestBulkBrokenOffByReader(t *testing.T) {
 	}
 }
 
-// More requests than a peer may make at a time are refused after a moment; when some have
-// ended there is room again.
+// Requests beyond a peer's limit are refused after a moment. When some have ended new ones are
+// accepted.
 func TestBulkLimit(t *testing.T) {
 	const limit = 8
 	begun, goOn := make(chan struct{}, limit), make(chan struct{})
@@ -199,7 +200,7 @@ func TestBulkArguments(t *testing.T) {
 	}
 }
 
-// latency sends n messages from host 1 to host 0 and back, and returns the longest way.
+// latency sends n messages from host 1 to host 0 and back, and returns the longest one-way time.
 func latency(t testing.TB, hs []*p2p.Host, n int) (longest time.Duration) {
 	t.Helper()
 	for range n {
@@ -215,8 +216,8 @@ func latency(t testing.TB, hs []*p2p.Host, n int) (longest time.Duration) {
 	return longest
 }
 
-// Messages get through while a large answer is under way. The time they take is logged,
-// as it depends on the machine.
+// Messages arrive during a large answer. The time they take is only logged, as it depends on the
+// machine.
 func TestControlBesideBulk(t *testing.T) {
 	for name, size := range map[string]int{"tls": 64 << 20, "noise": 8 << 20, "quic": 8 << 20} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// BenchmarkConnect connects the same hosts again and again, as the survivors of a
-// death do: one epoch after another, the transport before closed meanwhile.
+// BenchmarkConnect connects the same hosts again and again, as the survivors of a death do: one
+// epoch after another, while the transport of the epoch before is closing.
 func BenchmarkConnect(b *testing.B) {
 	for _, name := range []string{"tls", "noise", "quic", "direct", "unix", "auto"} {
 		for _, n := range []int{2, 4} {
@@ -36,8 +36,8 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// Members die one after the other, and the rest connects again each time, on the same
-// hosts, while the transports of the epoch before are closing.
+// Members die one after the other. The rest connect again each time, on the same hosts, while the
+// transports of the epoch before are closing.
 func TestChurn(t *testing.T) {
 	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// A member that is dead fails Connect at all ranks, whether it has ever been seen or not,
-// and whether it should have dialled or been dialled. Nobody waits for a deadline.
+// A dead member makes Connect fail at all ranks, whether it was reached before or not, and
+// whichever side should have dialled. No rank waits for a deadline.
 func TestConnectToTheDead(t *testing.T) {
 	t.Parallel() // it waits
 	for rank := range 3 {
@@ -96,7 +96,7 @@ func TestConnectToTheDead(t *testing.T) {
 	}
 }
 
-// To dial into an epoch that a member has done with is nobody's fault.
+// Dialling into an epoch that a member has left blames no member.
 func TestConnectStale(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	closeAll(t, connect(t, hs, v))
@@ -111,7 +111,8 @@ func TestConnectStale(t *testing.T) {
 	}
 }
 
-// A Send to a peer whose process is dead ends by itself, also if it was never seen.
+// Send to a peer whose process is dead fails without a deadline, also if the peer was never
+// reached.
 func TestSendToTheDead(t *testing.T) {
 	t.Parallel() // it waits
 	hs, v := hosts(t, 2, configs()["tls"])
@@ -122,14 +123,13 @@ func TestSendToTheDead(t *testing.T) {
 	if err := hs[0].Send(within(t, long), v.Members[1].ID, nil); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("got %v", err)
 	}
-	// It does not become unsure again.
+	// The result stays certain.
 	if err := hs[0].Send(within(t, long), v.Members[1].ID, nil); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Hosts that listen on all interfaces find each other, by loopback, as they are on one
-// host.
+// Hosts of one machine that listen on all interfaces connect over loopback.
 func TestLoopbackWins(t *testing.T) {
 	for _, transport := range []string{"tcp", "quic"} {
 		hs, v := hosts(t, 2, p2p.Config{Job: "test", Path: "p2p", Transport: transport})
@@ -141,7 +141,7 @@ func TestLoopbackWins(t *testing.T) {
 	}
 }
 
-// An endpoint is the host under its own name, whatever the caller calls it.
+// Endpoint has the host's own ID and addresses, whatever the caller passes.
 func TestEndpoint(t *testing.T) {
 	hs, _ := hosts(t, 1, configs()["tls"])
 	e := hs[0].Endpoint(elastic.Member{ID: "someone", Index: 3, Host: "here"})

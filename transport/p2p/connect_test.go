@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// closeAll closes the transports as ranks do, at the same time.
+// closeAll closes all transports at the same time, as ranks do.
 func closeAll(t testing.TB, ts []transport.Transport) {
 	t.Helper()
 	done := make(chan error)
@@ -54,7 +54,8 @@ func TestConnectMany(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// Of two hosts only one can dial, as behind a firewall, whichever opens the streams of the pair.
+// Only one of two hosts can dial, as behind a firewall. They connect, whichever opens the streams
+// of the pair.
 func TestConnectOneWay(t *testing.T) {
 	for _, name := range []string{"tls", "direct", "auto"} {
 		for hidden := range 2 {
@@ -71,7 +72,7 @@ func TestConnectOneWay(t *testing.T) {
 	}
 }
 
-// A path names the other end, as that calls it.
+// Path has the other end's address, in the form that the other end itself reports.
 func TestPath(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	ts := connect(t, hs, v)
@@ -91,8 +92,7 @@ func TestConnectAlone(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// A view follows another on the same hosts, in another order, before all ranks have
-// closed the first.
+// A second view begins on the same hosts, with other ranks, before all ranks have closed the first.
 func TestConnectNextEpoch(t *testing.T) {
 	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestConnectNextEpoch(t *testing.T) {
 	}
 }
 
-// The rank that is waited for enters last: streams to it are parked until then.
+// One rank enters last: streams to it are parked until then.
 func TestConnectParks(t *testing.T) {
 	hs, v := hosts(t, 3, configs()["tls"])
 	introduce(t, hs, v)
@@ -133,7 +133,7 @@ func TestConnectParks(t *testing.T) {
 	}
 	go enter(2)
 	go enter(1)
-	// A message says that the connections of ranks 1 and 2 to rank 0 are there.
+	// A message shows that ranks 1 and 2 are connected with rank 0.
 	send(t, hs, 1, 0, "here")
 	send(t, hs, 2, 0, "here")
 	go enter(0)
@@ -146,7 +146,7 @@ func TestConnectParks(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// refusals are what must keep two hosts from exchanging data.
+// refusals are the differences for which two hosts must not exchange data.
 func TestConnectRefused(t *testing.T) {
 	tests := map[string]struct {
 		job  string
@@ -209,8 +209,8 @@ func TestConnectErrors(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// The death of a member is noticed by those that wait for it, without a deadline,
-// whether it comes before they begin to wait or after.
+// Ranks that wait for a member notice its death without a deadline, whether it dies before they
+// begin to wait or after.
 func TestDeathDuringConnect(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "meanwhile": false} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestDeathDuringConnect(t *testing.T) {
 	}
 }
 
-// Closing the host while connecting ends the attempt.
+// Close interrupts a Connect in progress.
 func TestCloseDuringConnect(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	done := make(chan error, 1)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// short bounds attempts that must fail; long bounds those that must not.
+// short is the timeout of attempts that must fail, long of those that must succeed.
 const (
 	short = 300 * time.Millisecond
 	long  = 4 * time.Minute
@@ -31,7 +31,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// introduce lets each host know all others.
+// introduce introduces all hosts to each other.
 func introduce(t testing.TB, hs []*p2p.Host, v elastic.View) {
 	t.Helper()
 	for _, h := range hs {
@@ -41,7 +41,7 @@ func introduce(t testing.TB, hs []*p2p.Host, v elastic.View) {
 	}
 }
 
-// event returns the next event of h as text, with the peer's number in hs.
+// event returns the next event of h as text, in which the peer is named by its index in hs.
 func event(t testing.TB, hs []*p2p.Host, i int) string {
 	t.Helper()
 	select {
@@ -101,8 +101,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// Both may connect at the same time; each message arrives once, in the order of its
-// sender.
+// Both hosts may connect at the same time. Each message arrives once, in the order of its sender.
 func TestControlBothWaysAtOnce(t *testing.T) {
 	const senders, each = 3, 30
 	hs, v := hosts(t, 2, configs()["tls"])
@@ -131,13 +130,13 @@ func TestControlBothWaysAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A peer that is told of this host later must be found as soon as it is.
+// A peer that is introduced to this host later is reached as soon as it is.
 func TestControlBeforeIntroduction(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	if err := hs[0].Introduce(v.Members); err != nil {
 		t.Fatal(err)
 	}
-	// Not known to host 1, it is refused until ctx ends, and nothing comes through.
+	// Host 1 does not know it, so it is refused until ctx ends, and no message arrives.
 	if err := hs[0].Send(within(t, short), hs[1].ID(), []byte("early")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a stranger sent: %v", err)
 	}
@@ -150,8 +149,8 @@ func TestControlBeforeIntroduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	// The stranger's last attempt may have reached host 1 by then, if only to end, as its time
-	// was over. The message comes by a later one.
+	// The stranger's last attempt may have reached host 1 by then and ended at once, as its time
+	// was over. The message comes by a later attempt.
 	after := map[string][]string{"": {"0 up"}, "0 down": {"0 up"}, "0 up": {"0 down", "0 says patient"}}
 	for seen := ""; seen != "0 says patient"; {
 		next := event(t, hs, 1)
@@ -186,7 +185,7 @@ func TestControlErrors(t *testing.T) {
 		t.Error(err)
 	}
 	wantEvents(t, hs, 0, "1 down")
-	// Its port is closed: that is certain enough to end without a deadline.
+	// Its port is closed, which is certain enough to fail without a deadline.
 	if err := hs[0].Send(within(t, long), hs[1].ID(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("sent to the dead: %v", err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// strangersTo starts a host, and another one that the first looks for where nobody answers.
+// strangersTo starts a host, and another one whose address the first has wrong: nobody answers
+// there.
 func strangersTo(t *testing.T) (h, other *Host) {
 	t.Helper()
 	var hs [2]*Host
@@ -27,7 +28,7 @@ func strangersTo(t *testing.T) (h, other *Host) {
 	return hs[0], hs[1]
 }
 
-// Who waits for a connection that gets no answer has the one that comes in meanwhile.
+// A dial without an answer ends when the peer's own connection comes in.
 func TestReachByOther(t *testing.T) {
 	h, other := strangersTo(t)
 	id, err := idOf(string(other.ID()))
@@ -54,7 +55,7 @@ func TestReachByOther(t *testing.T) {
 	}
 }
 
-// An attempt ends with the last of those that wait for it, and with the host.
+// An attempt ends when its last caller leaves, and when the host closes.
 func TestReachGivenUp(t *testing.T) {
 	h, other := strangersTo(t)
 	id, err := idOf(string(other.ID()))

@@ -13,11 +13,11 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// inside says that this process runs in a network namespace of its own.
+// inside is the environment variable that marks a process in a network namespace of its own.
 const inside = "ELRUN_TEST_NETWORK"
 
-// TestDiscover runs in a process of its own, in a network that only that process sees: it
-// must not tell the neighbours about itself.
+// TestDiscover runs in a process of its own, in its own network namespace: it must not advertise on
+// the real network.
 func TestDiscover(t *testing.T) {
 	if os.Getenv(inside) != "" {
 		discoverInside(t)
@@ -47,7 +47,7 @@ func isolated(t testing.TB, script string, args ...string) *exec.Cmd {
 	return c
 }
 
-// discoverInside lets hosts of two jobs and one on loopback find each other, or not.
+// discoverInside checks which hosts find each other, with hosts of two jobs and one on loopback.
 func discoverInside(t *testing.T) {
 	all := p2p.Config{Job: "test"}
 	member, m := host(t, all, doorOf(key(1)))
@@ -70,7 +70,7 @@ func discoverInside(t *testing.T) {
 		if f.ID != m.ID || strings.Contains(strings.Join(f.Addrs, " "), "127.0.0.1") || len(f.Addrs) == 0 {
 			t.Errorf("found %v", f)
 		}
-		// What was found can be proven, and is no more than a hint before.
+		// A discovered peer is a hint. It becomes a member by Prove.
 		if err := newcomer.Send(within(t, short), f.ID, nil); err == nil {
 			t.Error("trusted a hint")
 		}
@@ -95,7 +95,7 @@ func discoverInside(t *testing.T) {
 	}
 }
 
-// On loopback there is nobody to find, and nothing is advertised.
+// On loopback Discover fails, and nothing is advertised.
 func TestDiscoverNowhere(t *testing.T) {
 	hs, _ := hosts(t, 1, configs()["tls"])
 	err := hs[0].Discover(t.Context(), func(elastic.Member) { t.Error("found somebody") })

@@ -12,12 +12,11 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// SetHandshakeTime sets how long whoever has connected to a host may take until it is known
-// who it is.
+// SetHandshakeTime sets the timeout of the security handshake of inbound connections.
 func SetHandshakeTime(cfg *Config, d time.Duration) { cfg.handshake = d }
 
-// OnLoopback lets relays take loopback for a network, and if punch is set also those who look for
-// ways through routers.
+// OnLoopback makes loopback count as a network for relays, and if punch is set also for hole
+// punching.
 func OnLoopback(cfg *Config, punch bool) { cfg.loopback, cfg.punch = true, punch }
 
 // Break resets the libp2p streams of views with a peer.
@@ -36,7 +35,7 @@ func Break(h *Host, peer elastic.ID) error {
 	return nil
 }
 
-// Mute returns the address of somebody who takes connections and says nothing.
+// Mute returns the address of a listener that accepts connections and sends nothing.
 func Mute(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

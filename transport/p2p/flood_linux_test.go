@@ -16,8 +16,8 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// TestFloodOfOneAddress runs in a network of its own: while one address connects as often as
-// it can and says nothing, a newcomer from another is let in.
+// TestFloodOfOneAddress runs in a network namespace of its own: while one address opens as many
+// silent connections as it can, a newcomer from another address is admitted.
 func TestFloodOfOneAddress(t *testing.T) {
 	if os.Getenv(inside) != "" {
 		floodInside(t)
@@ -40,8 +40,8 @@ func TestFloodOfOneAddress(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// floodInside connects from 192.0.2.2 and proves from 192.0.2.1. No place in the handshake
-// becomes free by the end of its time.
+// floodInside floods from 192.0.2.2 and proves from 192.0.2.1. The handshake timeout is so long
+// that it frees no slot.
 func floodInside(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/192.0.2.1/tcp/0"}}
 	p2p.SetHandshakeTime(&cfg, time.Hour)
@@ -79,7 +79,7 @@ func floodInside(t *testing.T) {
 	attackers.Wait()
 }
 
-// hold connects and waits for the other side to hang up.
+// hold connects and waits until the other side closes the connection.
 func hold(ctx context.Context, network, addr string, connected func()) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2)}}
 	c, err := d.DialContext(ctx, network, addr)

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// Whatever a member offers is refused, or comes out as it was.
+// Any bytes are refused as an offer, or encode again to the same bytes.
 func FuzzOffer(f *testing.F) {
 	o := offer{path: mesh.UnixPath, encrypt: neverEncrypt}
 	o.Socket, o.Doors = "@s", []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}
@@ -29,7 +29,7 @@ func FuzzOffer(f *testing.F) {
 	})
 }
 
-// Whatever a member chooses is refused, or comes out as it was.
+// Any bytes are refused as a choice, or encode again to the same bytes.
 func FuzzChoice(f *testing.F) {
 	for _, c := range []choice{{code: stays, why: "refused"}, {code: dialled}, {code: yourTurn, ticket: direct.NewTicket()}} {
 		f.Add(c.append(nil)[wire.HeaderSize:])
@@ -53,8 +53,8 @@ func TestOfferFits(t *testing.T) {
 	}
 }
 
-// Whatever a host tells of addresses is refused, or within the bounds. Written again it is
-// the same.
+// Any bytes are refused as a message about addresses, or decode to a message within the limits.
+// Encoded again it decodes to the same.
 func FuzzBook(f *testing.F) {
 	f.Add([]byte(`{"open":true,"error":"not here","addrs":{"a":["/ip4/127.0.0.1/tcp/1","nonsense"],"b":null}}`))
 	f.Add([]byte(`{"addrs":{"a":[` + strings.Repeat(`"/ip4/127.0.0.1/tcp/1",`, maxBookAddrs) + `""]},"error":"` + strings.Repeat("long ", maxBookError) + `"}`))
@@ -86,7 +86,7 @@ func FuzzBook(f *testing.F) {
 	})
 }
 
-// A message about addresses ends somewhere.
+// A message about addresses beyond maxBook is refused.
 func TestLongBook(t *testing.T) {
 	text := strings.NewReader(`{"addrs":{"a":["` + strings.Repeat("x", maxBook))
 	if _, err := readBook(text); err == nil || !strings.Contains(err.Error(), "too long") || text.Len() > 32 {

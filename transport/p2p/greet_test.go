@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// greeted listens as a member with a door, or without one, and returns its address.
+// greeted listens as a member with or without a Door, and returns the address.
 func greeted(t *testing.T, door Door) (h *Host, addr string) {
 	t.Helper()
 	h, err := Listen(t.Context(), Config{Job: "greeted", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -21,7 +21,8 @@ func greeted(t *testing.T, door Door) (h *Host, addr string) {
 	return h, h.Addrs()[0]
 }
 
-// A member that lets in newcomers shows that, and who it is, at a multiaddr and at HOST:PORT.
+// Greet reports the ID of a member, and that it admits newcomers, for a multiaddr and for
+// HOST:PORT.
 func TestGreet(t *testing.T) {
 	h, addr := greeted(t, doorOf(signer(1)))
 	_, address, err := dialArgs(addr)
@@ -36,7 +37,7 @@ func TestGreet(t *testing.T) {
 	}
 }
 
-// How far a greeting comes tells what is wrong.
+// The fields of a Greeting show which step has failed.
 func TestGreetFails(t *testing.T) {
 	_, closed := greeted(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,8 +8,8 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// One address, or one network of IPv6 that a single host has, takes its share of places and
-// no more; others find theirs free, and what a source gives back it can have again.
+// One source, which is an address or the IPv6 /64 of a host, gets its share of slots and no more.
+// Other sources find theirs free, and a source can use again the slots that it has freed.
 func TestHalfOpenPerAddress(t *testing.T) {
 	limits, err := resources()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// hole is a way to a host that can swallow what goes through it, as a network does that
-// drops packets: connections stay, and new ones are not answered.
+// hole is a TCP proxy to a host that can become a black hole, as in a network that drops packets:
+// open connections stay, and new ones get no answer.
 type hole struct {
 	listener net.Listener
 	to       string
@@ -25,7 +25,7 @@ type hole struct {
 	filled chan struct{} // closed when bytes pass; those of old connections stay lost
 }
 
-// dig returns the way to the host with that multiaddr, and its own multiaddr.
+// dig returns a hole in front of the host with that multiaddr, and the hole's own multiaddr.
 func dig(t testing.TB, addr string) (*hole, string) {
 	t.Helper()
 	a, err := multiaddr.NewMultiaddr(addr)
@@ -51,7 +51,7 @@ func dig(t testing.TB, addr string) (*hole, string) {
 	return w, own.String()
 }
 
-// accept connects those who come with the host.
+// accept connects inbound connections with the host.
 func (w *hole) accept() {
 	for {
 		in, err := w.listener.Accept()
@@ -72,8 +72,8 @@ func (w *hole) accept() {
 	}
 }
 
-// copy passes bytes on, for a connection made when filled was what it is, until the hole
-// opens the next time: then they are swallowed.
+// copy forwards bytes of a connection that was made at the given value of filled. Once the hole has
+// opened again it drops them.
 func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
 	<-filled
 	b := make([]byte, 64<<10)
@@ -94,7 +94,7 @@ func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
 	}
 }
 
-// open swallows everything from now on, and fill lets new connections through.
+// open drops all bytes from now on, and fill lets new connections through.
 func (w *hole) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,9 +122,8 @@ func (w *hole) close() {
 	w.working.Wait()
 }
 
-// A connection on which nothing comes back is given up within a second or two: Send fails,
-// the peer is reported down, and when the network works again the next Send gets
-// through at once.
+// A connection without acknowledgements is given up within a second or two: Send fails and the peer
+// is reported down. When the network works again the next Send arrives at once.
 func TestBlackHole(t *testing.T) {
 	t.Parallel() // it waits
 	hs, v := hosts(t, 2, configs()["tls"])

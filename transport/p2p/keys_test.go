@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Who knows an ID can tell what its owner has signed from all else.
+// With an ID one can verify its owner's signatures, and no others.
 func TestKeys(t *testing.T) {
 	var all [2]keys
 	var ids [2]elastic.ID

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// freeRange returns the first of n ports in a row that were free a moment ago.
+// freeRange returns the first of n consecutive ports that were free a moment ago.
 func freeRange(t *testing.T, n int) int {
 	t.Helper()
 	for range 100 {
@@ -38,8 +38,7 @@ func freeRange(t *testing.T, n int) int {
 	return 0
 }
 
-// Hosts take the free ports of a range, two each, and the first for which none is left says
-// so.
+// Each host takes two free ports of a range. The first host for which none is left reports that.
 func TestListenInRange(t *testing.T) {
 	first := freeRange(t, 5)
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d-%d", first, first+4)}}
@@ -70,8 +69,8 @@ func TestListenInRange(t *testing.T) {
 	}
 }
 
-// A host that opens itself later is reached by those who know only where it listened
-// before, once they have asked a member; whoever is asked to open and may not says so.
+// A host that opens itself later is reached by hosts that know only its earlier addresses, after
+// they have asked a member. A host that is asked to open and may not answers with an error.
 func TestOpenLater(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
 	opened := make(chan bool, 10)

@@ -16,14 +16,14 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// signer is that of a test job, and doorOf a door at which only it has a say.
+// signer is the signer of a test job, and doorOf a Door that accepts only its claims.
 func signer(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
 func doorOf(s ticket.Signer) Door {
 	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
-// credential is what a host shows at such a door.
+// credential returns the credential of a host for such a Door.
 func (h *Host) credential(s ticket.Signer) ticket.Credential {
 	return s.Credential("test", ticket.Identity{}, string(h.id))
 }
@@ -43,7 +43,7 @@ func listenNear(t testing.TB, door Door) (*Host, elastic.Member) {
 	return h, elastic.Member{ID: h.ID(), Addrs: h.Addrs()}
 }
 
-// loiter connects a stranger, which then does nothing.
+// loiter connects a stranger that sends nothing.
 func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 	t.Helper()
 	if err := h.Introduce([]elastic.Member{m}); err != nil {
@@ -60,8 +60,8 @@ func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 	return c
 }
 
-// A crowd of strangers takes no more than its share, and keeps out neither members nor
-// a newcomer that has a ticket. Each may open one stream, which is for its proof.
+// A crowd of strangers gets only its share, and keeps out neither members nor a newcomer with a
+// ticket. Each stranger may open one stream, for its proof.
 func TestCrowd(t *testing.T) {
 	member, m := listenNear(t, doorOf(signer(1)))
 	var crowd []*Host
@@ -101,7 +101,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// Who does not prove itself is put out after a time.
+// A stranger that does not prove its right is disconnected after a time.
 func TestLobbyTime(t *testing.T) {
 	t.Parallel() // it waits
 	_, m := listenNear(t, doorOf(signer(1)))
@@ -123,7 +123,7 @@ func TestLobbyTime(t *testing.T) {
 	}
 }
 
-// away is a connection from an address.
+// away is a connection from a given address.
 type away struct {
 	network.Conn
 	addr string
@@ -153,7 +153,7 @@ func TestLobbyPerAddress(t *testing.T) {
 	}
 }
 
-// Loopback is tried first, all else a little later; without it all at once.
+// Loopback is dialled first, all else a little later. Without loopback all are dialled at once.
 func TestNearFirst(t *testing.T) {
 	far, near := multiaddr.StringCast("/ip4/192.0.2.1/tcp/1"), multiaddr.StringCast("/ip4/127.0.0.1/tcp/1")
 	for _, d := range nearFirst([]multiaddr.Multiaddr{far, near}) {

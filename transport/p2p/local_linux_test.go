@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// keyed starts a host for each word, as in "auto key" or "p2p", where the second part makes the
-// key that it has.
+// keyed starts a host for each word, such as "auto key" or "p2p": the first part is the path, the
+// second the host key.
 func keyed(t testing.TB, words ...string) ([]*Host, elastic.View) {
 	t.Helper()
 	var hs []*Host
@@ -39,7 +39,7 @@ func keyed(t testing.TB, words ...string) ([]*Host, elastic.View) {
 	return hs, v
 }
 
-// libp2pConns counts the connections of libp2p that hosts have.
+// libp2pConns returns the number of libp2p connections of the hosts.
 func libp2pConns(hs []*Host) (n int) {
 	for _, h := range hs {
 		n += len(h.swarm.Conns())
@@ -47,8 +47,8 @@ func libp2pConns(hs []*Host) (n int) {
 	return n
 }
 
-// Hosts that share a key enter views, talk, send control messages and ask without one connection
-// of libp2p; and those that do not, by libp2p as before, with all that they had.
+// Hosts with a common key enter views, send data and control messages and make requests without one
+// libp2p connection. Hosts without one use libp2p for all of that.
 func TestLocal(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts string
@@ -85,7 +85,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// Who dials before the other has its key, or has been told of it, gets through later.
+// A dial before the other side has its key, or before it was introduced, succeeds later.
 func TestLocalComesEarly(t *testing.T) {
 	hs, v := keyed(t, "auto key", "auto")
 	key := append([]byte("key"), make([]byte, HostKeySize-3)...)
@@ -108,7 +108,7 @@ func TestLocalComesEarly(t *testing.T) {
 	}
 }
 
-// That a process of the host has ended is certain, and known at once.
+// The end of a process of the host is certain, and known at once.
 func TestLocalDeath(t *testing.T) {
 	hs, v := keyed(t, "auto key", "auto key", "auto key")
 	for _, h := range hs {
@@ -125,7 +125,7 @@ func TestLocalDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")) == nil {
-		// Its stream may not have ended here yet.
+		// The stream may not have ended at this side yet.
 	}
 	if err := hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("to one that has been heard: %v, want %v", err, elastic.ErrGone)
@@ -135,7 +135,7 @@ func TestLocalDeath(t *testing.T) {
 	}
 }
 
-// One that was put out is refused, and its streams end.
+// A banned peer is refused, and its streams end.
 func TestLocalForget(t *testing.T) {
 	hs, v := keyed(t, "auto key", "auto key")
 	ts := mustMeet(t, hs, v)
@@ -154,7 +154,7 @@ func TestLocalForget(t *testing.T) {
 	endAll(t, ts)
 }
 
-// An identity that cannot have a socket, as its name is taken, does not begin.
+// Listen fails if the name of its socket is taken.
 func TestLocalNameTaken(t *testing.T) {
 	hs, _ := keyed(t, "auto key")
 	if _, err := colocated.Listen(string(hs[0].ID())); err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Probes and long messages are measured at the other side, short messages are not, and
-// probes are in nobody's way.
+// The receiver measures probes and long messages, and not short ones. Probes delay no other
+// messages.
 func TestMeter(t *testing.T) {
 	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// configs are the ways of connecting by libp2p that all must work alike.
+// configs are the kinds of libp2p connections, which must all behave alike.
 func configs() map[string]p2p.Config {
 	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
 	return map[string]p2p.Config{
@@ -22,7 +22,7 @@ func configs() map[string]p2p.Config {
 	}
 }
 
-// paths are the ways that data can take, those of libp2p among them.
+// paths are the kinds of paths for data, including those of libp2p.
 func paths() map[string]p2p.Config {
 	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
 	all := configs()
@@ -36,7 +36,7 @@ func paths() map[string]p2p.Config {
 	return all
 }
 
-// hosts starts n hosts and closes them at the end of the test.
+// hosts starts n hosts, which the test closes at its end.
 func hosts(t testing.TB, n int, cfg p2p.Config) ([]*p2p.Host, elastic.View) {
 	t.Helper()
 	v := elastic.View{Epoch: 1}
@@ -89,7 +89,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conform checks the transports between the hosts that start starts.
+// conform runs the conformance suite on transports between the hosts that start returns.
 func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic.View)) {
 	t.Helper()
 	owner := make(map[transport.Transport]*p2p.Host)

@@ -20,8 +20,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// keepsFiles expects that the test, with its other cleanups, leaves no descriptor open. Some
-// are closed by goroutines that may be about to end.
+// keepsFiles fails the test if it, with its other cleanups, leaves a file descriptor open. Some are
+// closed by goroutines that may be about to end.
 func keepsFiles(t testing.TB) {
 	t.Helper()
 	count := func() int {
@@ -44,7 +44,8 @@ func keepsFiles(t testing.TB) {
 	})
 }
 
-// party starts a host for each way of data, as in "direct" or "direct never".
+// party starts a host for each word, such as "direct" or "direct never": Config.Path, and
+// Config.Encrypt.
 func party(t testing.TB, ways ...string) ([]*Host, elastic.View) {
 	t.Helper()
 	var hs []*Host
@@ -94,7 +95,7 @@ func meet(t testing.TB, hs []*Host, v elastic.View) ([]*mesh.Transport, []error)
 	return ts, errs
 }
 
-// mustMeet is meet where nothing must fail.
+// mustMeet is meet, and fails the test on any error.
 func mustMeet(t testing.TB, hs []*Host, v elastic.View) []*mesh.Transport {
 	t.Helper()
 	ts, errs := meet(t, hs, v)
@@ -104,7 +105,7 @@ func mustMeet(t testing.TB, hs []*Host, v elastic.View) []*mesh.Transport {
 	return ts
 }
 
-// endAll ends transports as ranks do, all at once.
+// endAll closes all transports at once, as ranks do.
 func endAll(t testing.TB, ts []*mesh.Transport) {
 	t.Helper()
 	done := make(chan error)
@@ -153,7 +154,7 @@ func talk(t testing.TB, ts []*mesh.Transport) {
 	}
 }
 
-// wantPath checks how rank a reaches rank b.
+// wantPath checks the path from rank a to rank b.
 func wantPath(t testing.TB, ts []*mesh.Transport, a, b int, kind, why string) {
 	t.Helper()
 	p := ts[a].Path(b)
@@ -165,8 +166,7 @@ func wantPath(t testing.TB, ts []*mesh.Transport, a, b int, kind, why string) {
 	}
 }
 
-// Each pair takes the best way that both of its members want, and says why where that is
-// not the best there is.
+// Each pair uses the best path that both members want, and reports why if it is not the best kind.
 func TestPathsOfPairs(t *testing.T) {
 	const unwanted = "does not want to share memory"
 	for name, test := range map[string]struct {
@@ -199,7 +199,7 @@ func TestPathsOfPairs(t *testing.T) {
 	}
 }
 
-// hurryAway closes hosts before the test looks for what they have left open.
+// hurryAway closes the hosts before keepsFiles looks for open descriptors.
 func hurryAway(t testing.TB, hs []*Host) {
 	t.Helper()
 	for _, h := range hs {
@@ -209,8 +209,8 @@ func hurryAway(t testing.TB, hs []*Host) {
 	}
 }
 
-// Where both sides do without encryption there is none, and the path says so. libp2p's own
-// streams keep theirs, and the peers are still known.
+// If both sides have Encrypt "never" direct connections are not encrypted, and Path reports that.
+// libp2p's streams are encrypted, and the peers are still authenticated.
 func TestPathInClear(t *testing.T) {
 	hs, v := party(t, "direct never", "direct never", "p2p never")
 	ts := mustMeet(t, hs, v)
@@ -222,8 +222,8 @@ func TestPathInClear(t *testing.T) {
 	endAll(t, ts)
 }
 
-// Who wants shared memory and nothing else is not in a session without it, and says why.
-// Nor are the others, who would never get into one.
+// A member with Path "shm" enters no session without shared memory, and reports why. The others do
+// not enter one either, as they would never complete it.
 func TestPathShmOnly(t *testing.T) {
 	for other, want := range map[string]string{
 		"unix":   "rank 1 does not want to share memory",
@@ -243,7 +243,7 @@ func TestPathShmOnly(t *testing.T) {
 	endAll(t, mustMeet(t, alone, v))
 }
 
-// A newcomer that cannot share memory with those who want nothing else has to go; they stay.
+// A newcomer that cannot share memory with members that have Path "shm" is put out; they stay.
 func TestPathShmOnlyAndNewcomer(t *testing.T) {
 	hs, v := party(t, "shm", "shm", "direct")
 	first, second := following(v, 0, 1), following(v, 0, 1, 2)
@@ -261,7 +261,8 @@ func TestPathShmOnlyAndNewcomer(t *testing.T) {
 	}
 }
 
-// That a member dies is no reason to give up for good, though nobody shares memory then.
+// The death of a member does not make a member with Path "shm" give up for good, though no memory
+// is shared in that attempt.
 func TestPathShmOnlyAndDead(t *testing.T) {
 	hs, v := trio(t, "shm")
 	errs := make(chan error)
@@ -288,7 +289,7 @@ func TestPathUnknown(t *testing.T) {
 	}
 }
 
-// A system that gives no memory is no obstacle: all say so and do without.
+// A system without shared memory is no obstacle: all ranks report that and do without.
 func TestShareWithoutMemory(t *testing.T) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
@@ -308,7 +309,8 @@ func TestShareWithoutMemory(t *testing.T) {
 	endAll(t, ts)
 }
 
-// A peer that dies while memory is being agreed on is what ends the session of the others.
+// If a peer dies while the ranks agree on memory, the session of the others ends with its death as
+// the cause.
 func TestShareWithDead(t *testing.T) {
 	hs, v := trio(t, "auto")
 	var streams [2]lines
@@ -329,7 +331,7 @@ func TestShareWithDead(t *testing.T) {
 	stillThere(t, hs, v)
 }
 
-// shut makes a host's port refuse, as a firewall that answers does.
+// shut makes a host's direct port refuse, like a firewall that answers.
 func shut(t testing.TB, h *Host) {
 	t.Helper()
 	if err := h.port.Close(); err != nil {
@@ -337,8 +339,7 @@ func shut(t testing.TB, h *Host) {
 	}
 }
 
-// Where nothing answers at either port the streams of libp2p do, and the path says what was
-// tried first.
+// If neither direct port answers, the libp2p stream is the fallback, and Path reports the errors.
 func TestPathFallsBack(t *testing.T) {
 	for path, what := range map[string]string{"direct": "dial tcp 127.0.0.1", "unix": "dial unix @elrun-direct", "auto": "dial unix @elrun-direct"} {
 		hs, v := party(t, path, path)
@@ -357,7 +358,7 @@ func TestPathFallsBack(t *testing.T) {
 	}
 }
 
-// What does not answer is not tried again for a while, and others are.
+// An unresponsive target is not dialled again for a while, and other targets are.
 func TestPathIsSilent(t *testing.T) {
 	t.Parallel() // it waits
 	hs, _ := party(t, "direct")

@@ -16,10 +16,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// outerIP is the address of fakeGateway: one of loopback.
+// outerIP is the external address of fakeGateway, on loopback.
 const outerIP = "127.0.0.2"
 
-// fakeGateway is a router on loopback: what comes to a port that it has granted it passes on.
+// fakeGateway is a router on loopback: it forwards connections to the ports that it has granted.
 type fakeGateway struct {
 	t       *testing.T
 	refuses bool          // it grants no port
@@ -49,7 +49,7 @@ func (g *fakeGateway) AddMapping(_ context.Context, protocol string, port int) e
 	return nil
 }
 
-// pass passes connections on until the listener is closed.
+// pass forwards connections until the listener is closed.
 func (g *fakeGateway) pass(l net.Listener, p innerPort) {
 	for {
 		out, err := l.Accept()
@@ -95,8 +95,8 @@ func (g *fakeGateway) Close() error {
 	return nil
 }
 
-// mapping returns a host that has its ports mapped by what find finds, what it was told, and what
-// ends that.
+// mapping returns a host that maps its ports at the gateway of find, the results that MapPorts has
+// reported, and a function that ends MapPorts.
 func mapping(t *testing.T, find func(context.Context) (gateway, error)) (h *Host, told chan error, end func()) {
 	t.Helper()
 	h, err := Listen(t.Context(), Config{Job: "test", Path: "direct", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, gateway: find})
@@ -117,8 +117,8 @@ func mapping(t *testing.T, find func(context.Context) (gateway, error)) (h *Host
 	return h, told, end
 }
 
-// Others who know nothing but the router's address connect with a host behind it, and send data to
-// it, by ports that the router maps when the host begins to listen on the network.
+// Hosts that know only the router's address connect with a host behind it, and send data to it,
+// through ports that the router maps when the host begins to listen on the network.
 func TestMapPorts(t *testing.T) {
 	g := &fakeGateway{t: t}
 	h, told, _ := mapping(t, func(context.Context) (gateway, error) { return g, nil })
@@ -171,7 +171,7 @@ func TestMapPorts(t *testing.T) {
 	}
 }
 
-// Where no router maps ports that is said once, and nobody waits for it.
+// If no router maps ports that is reported once, and nobody waits for it.
 func TestNoPortsMapped(t *testing.T) {
 	for want, find := range map[error]func(context.Context) (gateway, error){
 		errNoGateway: func(context.Context) (gateway, error) { return nil, errors.New("nobody answers") },
@@ -198,7 +198,7 @@ func TestNoPortsMapped(t *testing.T) {
 	}
 }
 
-// A router that does not answer any more holds up nobody.
+// A router that stops answering holds up nobody.
 func TestGatewayHangs(t *testing.T) {
 	const hangs = 20 * time.Second
 	g := &fakeGateway{t: t, hang: make(chan struct{})}
@@ -219,7 +219,7 @@ func TestGatewayHangs(t *testing.T) {
 	}
 }
 
-// Only addresses to which a router can send are mapped.
+// Only addresses that a router can forward to are mapped.
 func TestMappable(t *testing.T) {
 	for text, want := range map[string]bool{
 		"0.0.0.0:7000": true, "192.168.1.2:7000": true, "[::ffff:192.168.1.2]:7000": true,
