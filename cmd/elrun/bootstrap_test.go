@@ -14,7 +14,7 @@ const nodeAddr = "/ip4/192.0.2.1/tcp/7474/p2p/12D3KooWEyoppNCUx8Yx66oV9fJnriXwCc
 func TestDHTFlags(t *testing.T) {
 	for _, c := range []struct {
 		flags dhtFlags
-		want  string // in the error, "" for none
+		want  string // text of the error; "" for success
 	}{
 		{dhtFlags{}, ""},
 		{dhtFlags{DHT: true, Bootstrap: []string{nodeAddr, nodeAddr}}, ""},

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A ticket that stands first becomes a flag; what only looks a bit like one does not.
+// A ticket as the first argument becomes a flag; similar words do not.
 func TestNameTicket(t *testing.T) {
 	for line, want := range map[string]string{
 		"join elrun1.abc -n 2 -- prog x": "join --ticket=elrun1.abc -n 2 -- prog x",
@@ -54,7 +54,7 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
-// written makes a file with that text.
+// written returns the path of a new file with the given text.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "ticket")
@@ -66,13 +66,13 @@ func written(t *testing.T, text string) string {
 
 func TestReadTicket(t *testing.T) {
 	for _, c := range []struct {
-		arg, text string // text is on standard input, or in the file
-		want      string // the ticket, or part of the error
+		arg, text string // text on standard input or in the file
+		want      string // the ticket, or a part of the error
 	}{
 		{"elrun1.abc", "", "elrun1.abc"},
 		{"", "", ""},
 		{"-", "elrun1.abc\n", "elrun1.abc"},
-		{"@", " elrun1.ab\ncd \r\n", "elrun1.ab\ncd"}, // the parser of tickets knows line breaks
+		{"@", " elrun1.ab\ncd \r\n", "elrun1.ab\ncd"}, // the ticket parser handles line breaks
 		{"-", "", "from standard input: it is empty"},
 		{"@", "\n \n", ": it is empty"},
 		{"-", strings.Repeat("x", maxTicket), strings.Repeat("x", maxTicket)},
@@ -95,8 +95,8 @@ func TestReadTicket(t *testing.T) {
 	}
 }
 
-// What comes through a pipe bit by bit is read to its end; an interrupt ends the wait
-// for input that does not come.
+// Input that arrives piece by piece through a pipe is read to its end. An interrupt ends the wait
+// for input.
 func TestReadTicketFromPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -126,7 +126,7 @@ func TestReadTicketFromPipe(t *testing.T) {
 	}
 }
 
-// The ticket on standard input is what is joined with.
+// join uses the ticket on standard input.
 func TestJoinByInput(t *testing.T) {
 	out, err := os.Create(filepath.Join(t.TempDir(), "err"))
 	if err != nil {
@@ -146,7 +146,7 @@ func TestJoinByInput(t *testing.T) {
 	}
 }
 
-// FuzzNameTicket: all words stay, in their order, but for a ticket that gets its flag.
+// FuzzNameTicket: all words stay, in order, except that a ticket gets its flag.
 func FuzzNameTicket(f *testing.F) {
 	for _, line := range []string{"join elrun1.x prog", "join - prog", "join @f -- prog", "join x -- y", "join", "run x", "join -- -", ""} {
 		f.Add(line)
@@ -166,8 +166,8 @@ func FuzzNameTicket(f *testing.F) {
 	})
 }
 
-// FuzzParse: no command line makes the parser panic, and those that it takes for scale
-// name a job and a number, or are refused.
+// FuzzParse: no command line makes the parser panic, and accepted ones of scale name a job and a
+// number.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{"scale j 3 --elrun 7", "scale --elrun=7 3", "scale j --elrun 7 3", "-n 2 prog -x", "join - prog",
 		"--state-rate 10MB/s prog", "status j --json", "stop", "ps j", "bench allreduce --sizes 4", "--", "run -- --", "ticket --valid 1h j"} {

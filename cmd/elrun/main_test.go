@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/cmd/elrun/bench"
 )
 
-// command runs one command line inside this process.
+// command runs a command line in this process.
 func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var files [2]*os.File
@@ -89,7 +89,7 @@ func TestUsageErrors(t *testing.T) {
 	})
 }
 
-// usageErrors wants that command lines are refused with a text.
+// usageErrors requires that command lines are refused with a given text.
 func usageErrors(t *testing.T, lines map[string]string) {
 	t.Helper()
 	for line, want := range lines {
@@ -176,13 +176,13 @@ func TestInterruptibleReleased(t *testing.T) {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cause %v", err)
 	}
-	signals <- syscall.SIGINT // is not taken from whoever comes next
+	signals <- syscall.SIGINT // release must leave it in the channel
 	if len(signals) != 1 {
 		t.Error("a released context took a signal")
 	}
 }
 
-// alone runs a peer of bench as a group of one, and returns its lines.
+// alone runs a peer of bench as a group of one, and returns the lines of its output.
 func alone(t *testing.T, f benchFlags) []string {
 	t.Helper()
 	stdout, stderr, status := command(t, append(f.args(), "--group=1")...)
@@ -192,7 +192,7 @@ func alone(t *testing.T, f benchFlags) []string {
 	return slices.Collect(strings.Lines(stdout))
 }
 
-// The flags of bench reach its peers as they are.
+// bench passes its flags to its peers unchanged.
 func TestBenchArguments(t *testing.T) {
 	lines := alone(t, benchFlags{Collective: "scan", Sizes: "4,1K", DType: "int8", Op: "max", Algorithm: "auto", Iters: 3,
 		InPlace: true, Alloc: true, JSON: true, Transport: "p2p", Encrypt: "always"})

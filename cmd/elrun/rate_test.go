@@ -25,7 +25,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// What is written as a number of a unit is read as that many of it.
+// A number with a unit is parsed as that many units.
 func TestParseRateUnits(t *testing.T) {
 	units := map[string]int{"": 1, "B": 1, "k": 1000, "KB": 1000, "MB": 1e6, "GiB": 1 << 30, "MiB": 1 << 20, "Ki": 1024}
 	rapid.Check(t, func(t *rapid.T) {
@@ -38,8 +38,7 @@ func TestParseRateUnits(t *testing.T) {
 	})
 }
 
-// FuzzParseRate: a rate that is read lies within its bounds, and is read again when it
-// is written as bytes.
+// FuzzParseRate: a parsed rate is within its bounds, and is parsed again when written in bytes.
 func FuzzParseRate(f *testing.F) {
 	for _, s := range []string{"10MB/s", "1.5GiB", "500k", "0", "-1", "1e400", "inf", "KiB/s", "99999999999G"} {
 		f.Add(s)

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// shown returns what write writes.
+// shown returns the output of write.
 func shown(t *testing.T, write func(*strings.Builder) error) string {
 	t.Helper()
 	var b strings.Builder
@@ -172,7 +172,7 @@ func TestWordStopped(t *testing.T) {
 	}
 }
 
-// hostsOfMany is a job of so many peers on each of two hosts that have one name.
+// hostsOfMany returns a job with n peers on each of two hosts of the same name.
 func hostsOfMany(n int) launch.Status {
 	s := launch.Status{Job: "m", Epoch: 3, Step: 7}
 	for rank := range 2 * n {
@@ -228,7 +228,7 @@ PAIRS  BETWEEN    AND        PATH  ENCRYPTED  WHY NO BETTER ONE
 	}
 }
 
-// However many peers there are, no line of the status by hosts or paths is longer than people read.
+// No line of the status by hosts or paths exceeds the limit, whatever the number of peers.
 func TestStatusIsNarrow(t *testing.T) {
 	s := hostsOfMany(64)
 	for range 128 {

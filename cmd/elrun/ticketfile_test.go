@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/internal/scheduler"
 )
 
-// silent returns a terminal that shows nothing.
+// silent returns a terminal that discards output.
 func silent(t *testing.T) *terminal {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -23,7 +23,7 @@ func silent(t *testing.T) *terminal {
 	return &terminal{stdout: null, stderr: null, signals: make(chan os.Signal)}
 }
 
-// The file is private, and says what was written last; others' files are refused.
+// The file is private and has the latest text. Files of other users are refused.
 func TestTicketFile(t *testing.T) {
 	dir := t.TempDir()
 	r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Tasks: 2})
@@ -66,13 +66,13 @@ func TestTicketFile(t *testing.T) {
 	}
 }
 
-// A task waits for the ticket. One that is late ends as the job has, and one that the job has
-// finished without has not failed.
+// A task waits for the ticket. A late task has the outcome of the job, and a task that the job
+// has finished without has not failed.
 func TestTicketFileJoin(t *testing.T) {
 	for _, c := range []struct {
 		says  string
-		ends  error  // of the peers
-		after string // what the file says then
+		ends  error  // outcome of the peers
+		after string // text in the file afterwards
 		runs  bool
 		want  int
 	}{
@@ -84,12 +84,12 @@ func TestTicketFileJoin(t *testing.T) {
 		{"ended 0", nil, "ended 0", false, 0},
 		{"ended 75", nil, "ended 75", false, 75},
 		{"ended x", nil, "ended x", false, 1},
-		{"", nil, "", false, 1}, // within the time
+		{"", nil, "", false, 1}, // no ticket within the time limit
 		{"wait", nil, "", false, 1},
 	} {
 		dir, term := t.TempDir(), silent(t)
 		synctest.Test(t, func(t *testing.T) {
-			term.signals = make(chan os.Signal) // of the bubble
+			term.signals = make(chan os.Signal) // must belong to the synctest bubble
 			r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Rank: 1, Tasks: 2})
 			writes := time.AfterFunc(time.Minute, func() {
 				if c.says != "" {
@@ -110,7 +110,7 @@ func TestTicketFileJoin(t *testing.T) {
 	}
 }
 
-// Task 0 leaves word of how its elrun has ended, also where it could not begin.
+// Task 0 writes the outcome of its launcher to the file, also if the launcher could not start.
 func TestTicketFileForm(t *testing.T) {
 	dir := t.TempDir()
 	r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Tasks: 2})

@@ -14,14 +14,14 @@ import (
 	"testing"
 )
 
-// sample is a header with everything in it.
+// sample is a header with all fields set.
 func sample(step int64) Header {
 	return Header{Step: step, Pass: 2, Position: 512, Seed: 1<<64 - 1, Samples: 60000, GlobalBatch: 512, Microbatch: 16,
 		Optimizer: "SGD{0.9 true 0}", Exponents: []int8{-128, 3, 127}, DataHash: "abc",
 		Params: []Param{{"layer0.weight", []int{3, 4}}, {"layer0.bias", []int{4}}}, Settings: map[string]string{"clip": "1"}}
 }
 
-// stateOf makes the state of a step: n bytes that differ from those of others.
+// stateOf writes the state of a step: n bytes that differ between steps.
 func stateOf(step int64, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -52,8 +52,8 @@ func mustWrite(t *testing.T, dir string, step int64, state []byte) string {
 	return path
 }
 
-// checkLatest wants the latest checkpoint to be that of step, and problems with these
-// words in turn.
+// checkLatest requires that the latest checkpoint is of the given step, and that the problems
+// contain these words, in order.
 func checkLatest(t *testing.T, dir string, step int64, n int, words ...string) {
 	t.Helper()
 	c, problems, err := Latest(dir, nil)
@@ -91,7 +91,7 @@ func TestWriteAndRead(t *testing.T) {
 			t.Errorf("path %s", path)
 		}
 		checkLatest(t, dir, 12, n)
-		mustWrite(t, dir, 12, stateOf(12, n)) // again: replaced
+		mustWrite(t, dir, 12, stateOf(12, n)) // replaces the checkpoint
 		checkLatest(t, dir, 12, n)
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 			t.Errorf("%d files, error %v; want 2", len(entries), err)
@@ -99,7 +99,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// Names sort by number and not as text.
+// File names sort by step, as numbers.
 func TestLatestIsByStep(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []int64{9, 1e12 - 1, 1e11, 10} {
@@ -108,7 +108,7 @@ func TestLatestIsByStep(t *testing.T) {
 	checkLatest(t, dir, 1e12-1, 10)
 }
 
-// A file cut at any byte is passed over, and the one before is used.
+// A file that is truncated at any byte is skipped, and the previous one is used.
 func TestTornAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, 1, stateOf(1, 100))
@@ -134,7 +134,7 @@ func overwrite(t *testing.T, path string, b []byte) {
 	}
 }
 
-// Any single bit that is flipped is noticed.
+// Any single flipped bit is detected.
 func TestFlippedBits(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, 1, stateOf(1, 300))
@@ -185,7 +185,7 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 		"no such file", "it is of step 3")
 }
 
-// What does not fit the job is passed over like what is damaged.
+// A checkpoint that does not fit the job is skipped like a damaged one.
 func TestAlienCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	for step := range int64(4) {
@@ -221,7 +221,7 @@ func TestMissingAndForbiddenFolders(t *testing.T) {
 	if _, err := Write(file, sample(1), writing(nil)); err == nil || !strings.Contains(err.Error(), "write step 1") {
 		t.Errorf("a file for a folder: %v", err)
 	}
-	if os.Getuid() == 0 { // nothing is forbidden to root
+	if os.Getuid() == 0 { // root ignores permissions
 		return
 	}
 	if err := os.Chmod(dir, 0o500); err != nil {
@@ -240,7 +240,7 @@ func TestMissingAndForbiddenFolders(t *testing.T) {
 	checkLatest(t, dir, 1, 3, "permission denied")
 }
 
-// limited fails after so many bytes, as a full disk does.
+// limited is a writer that fails after n bytes, as on a full disk.
 type limited struct{ left int }
 
 var errFull = errors.New("no space left on device")
@@ -255,7 +255,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An error of any single write reaches the caller.
+// The error of any write reaches the caller.
 func TestFullDisk(t *testing.T) {
 	var whole bytes.Buffer
 	if err := encode(&whole, sample(1), writing(stateOf(1, 3000))); err != nil {
@@ -339,8 +339,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// Two launchers may have been given one folder: whatever they write at the same time,
-// what appears is whole.
+// Two launchers may use the same folder. Whatever they write concurrently, each visible file is
+// complete.
 func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -362,7 +362,7 @@ func TestConcurrentWriters(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
-	for _, step := range []int64{10, 20, 30, 40, 900} { // 900 is of another run
+	for _, step := range []int64{10, 20, 30, 40, 900} { // step 900 belongs to another run
 		mustWrite(t, dir, step, stateOf(step, 1))
 	}
 	if err := Keep(dir, 2, 40); err != nil {
@@ -381,7 +381,7 @@ func TestKeep(t *testing.T) {
 	if err := Keep(filepath.Join(dir, "missing"), 1, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing folder: %v", err)
 	}
-	// What cannot be removed is reported.
+	// A file that cannot be deleted is reported.
 	if err := os.MkdirAll(filepath.Join(dir, fileName(1), "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is accepted comes back from writing it.
+		// An accepted file can be written again with the same content.
 		content := b[state.first : state.first+state.size]
 		var again bytes.Buffer
 		if err := encode(&again, h, writing(content)); err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Models and checkpoints are for the user alone, whatever the umask and whoever could read
-// the file that they replace; so are folders that are made for them.
+// Only the user may read models and checkpoints, whatever the umask and the mode of a file that
+// they replace. The same holds for folders that are created for them.
 func TestFilesArePrivate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)

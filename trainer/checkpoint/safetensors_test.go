@@ -40,7 +40,7 @@ func TestSafetensorsThereAndBack(t *testing.T) {
 	}
 }
 
-// The bytes as the format's description wants them, decoded by hand.
+// The bytes of a file agree with the description of the format, decoded by hand.
 func TestSafetensorsFormat(t *testing.T) {
 	var b bytes.Buffer
 	if err := encodeTensors(&b, twoTensors(), map[string]string{"a": "b"}); err != nil {
@@ -84,7 +84,7 @@ func TestSafetensorsRefusesToWrite(t *testing.T) {
 	}
 }
 
-// file makes a file of a header and so many bytes of data.
+// file returns a file with the given header and number of data bytes.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)
@@ -142,7 +142,7 @@ func TestSafetensorsAnyTensors(t *testing.T) {
 		if err != nil || len(got) != len(tensors) {
 			t.Fatalf("%d tensors, error %v; want %d", len(got), err, len(tensors))
 		}
-		for _, want := range tensors { // tensors without elements may change places
+		for _, want := range tensors { // empty tensors may be in another order
 			found := false
 			for _, g := range got {
 				found = found || reflect.DeepEqual(g, want)
@@ -180,7 +180,7 @@ func FuzzDecodeTensors(f *testing.F) {
 		if total > len(b) {
 			t.Fatalf("%d bytes of data from %d", total, len(b))
 		}
-		// What is accepted comes back from writing it.
+		// An accepted file can be written again with the same content.
 		var again bytes.Buffer
 		if err := encodeTensors(&again, tensors, metadata); err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// headersRefused are headers of files with 8 bytes of data that the format or its reference
-// implementation refuses, by what the error says.
+// headersRefused has headers of files with 8 bytes of data that the format or its reference
+// implementation refuses, by the text of the error.
 func headersRefused() map[string][]string {
 	tensor := func(info string) string { return `{"a":{` + info + `}}` }
 	return map[string][]string{
@@ -53,7 +53,7 @@ func headersRefused() map[string][]string {
 	}
 }
 
-// What the reference implementation refuses is refused, with a reason.
+// Headers that the reference implementation refuses are refused, with the reason.
 func TestSafetensorsHeadersRefused(t *testing.T) {
 	for want, headers := range headersRefused() {
 		for _, header := range headers {
@@ -66,7 +66,7 @@ func TestSafetensorsHeadersRefused(t *testing.T) {
 	}
 }
 
-// What the reference implementation accepts is accepted, odd as it may be.
+// Headers that the reference implementation accepts are accepted, however unusual.
 func TestSafetensorsHeadersAccepted(t *testing.T) {
 	for _, header := range []string{
 		`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}    `,
@@ -83,8 +83,8 @@ func TestSafetensorsHeadersAccepted(t *testing.T) {
 	}
 }
 
-// checkAccepted wants a file that was accepted to have a header that is right in an
-// obvious reading of it: UTF-8, and all that must be there for as many tensors as came.
+// checkAccepted requires that the header of an accepted file is valid by a simple check: UTF-8,
+// and all necessary fields for the number of tensors that were read.
 func checkAccepted(t *testing.T, b []byte, tensors int) {
 	header := b[8:][:uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24]
 	var all map[string]json.RawMessage

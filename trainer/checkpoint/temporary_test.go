@@ -13,14 +13,15 @@ import (
 	"testing"
 )
 
-// dieVariable makes this program begin to write a file, say so and wait to be killed.
+// dieVariable is the environment variable that makes this program begin to write a file, report
+// that, and wait to be killed.
 const dieVariable = "ELRUN_TEST_WRITE_AND_WAIT"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(dieVariable); path != "" {
 		err := replace(path, func(w io.Writer) error {
 			fmt.Println("writing")
-			_, err := io.Copy(w, os.Stdin) // which does not end before the test does
+			_, err := io.Copy(w, os.Stdin) // does not return before the test ends
 			return err
 		})
 		fmt.Fprintln(os.Stderr, err)
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startWriter starts a process that is about to write path, and returns what kills it.
+// startWriter starts a process that begins to write path, and returns the function that kills it.
 func startWriter(t *testing.T, path string) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -49,8 +50,8 @@ func startWriter(t *testing.T, path string) (kill func()) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	return func() {
-		_ = cmd.Process.Kill() // it may have been killed
-		_ = cmd.Wait()         // with the error that it was
+		_ = cmd.Process.Kill() // the process may be dead already
+		_ = cmd.Wait()         // the error says that it was killed
 	}
 }
 
@@ -63,8 +64,8 @@ func temporaries(t *testing.T, dir string) []string {
 	})
 }
 
-// What a killed writer leaves is removed by the next one, but not what others write
-// meanwhile, nor what only looks alike.
+// The next writer deletes the files of a killed writer, but neither files that others are writing
+// nor files with similar names.
 func TestKilledWriterIsSweptUp(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no locks that end with a process")

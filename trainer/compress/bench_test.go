@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A bucket of the default size. The rates are of the float32 that are coded.
+// Benchmarks for a bucket of the default size. Rates count the bytes of the float32 values before
+// coding.
 func BenchmarkCodings(b *testing.B) {
 	const n = 65536
 	v := make([]float32, n)

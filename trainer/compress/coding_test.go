@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// must returns a coding by name.
+// must returns the coding of a name.
 func must(t testing.TB, name string) collective.Coding {
 	t.Helper()
 	c, err := compress.Parse(name)
@@ -28,7 +28,7 @@ func must(t testing.TB, name string) collective.Coding {
 // names lists a coding of each kind.
 func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
-// decoded codes a copy of v and returns what comes out, and what was left.
+// decoded codes a copy of v, and returns the decoded vector and the rest that Encode left.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
 	t.Helper()
 	rest, out = slices.Clone(v), make([]float32, len(v))
@@ -46,8 +46,8 @@ func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float3
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// gradient draws vectors of several blocks and runs whose values differ by many orders of
-// magnitude, with runs of equal ones.
+// gradient generates vectors of several blocks and runs, whose values differ by many orders of
+// magnitude, with runs of equal values.
 func gradient(rt *rapid.T) []float32 {
 	n := rapid.SampledFrom([]int{0, 1, 2, 254, 255, 256, 511, 1023, 1024, 1025, 2500, 9000}).Draw(rt, "n")
 	state := rapid.Uint64().Draw(rt, "seed") | 1
@@ -64,8 +64,8 @@ func gradient(rt *rapid.T) []float32 {
 	return v
 }
 
-// What is decoded and what is left are what there was: exactly, as far as a float32 can be
-// the difference of two. With values of 2 bits what is decoded may be the larger of both.
+// The decoded vector plus the rest is the input: exactly, as far as the difference of two float32
+// is exact. With values of 2 bits the decoded magnitude may exceed the input's.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -84,7 +84,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// What each kind may lose of a value, as its documentation has it.
+// The error of each coding is within the bound in its documentation.
 func TestPrecision(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -109,7 +109,7 @@ func TestPrecision(t *testing.T) {
 	})
 }
 
-// The twin of topk sorts.
+// TopK selects the same elements as a twin that sorts.
 func TestTopKIsSorting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -122,7 +122,7 @@ func TestTopKIsSorting(t *testing.T) {
 		for i := range places {
 			places[i] = i
 		}
-		// Of equal ones the first.
+		// Of equal magnitudes the first is kept.
 		slices.SortStableFunc(places, func(a, b int) int { return -cmp.Compare(math.Abs(float64(v[a])), math.Abs(float64(v[b]))) })
 		k := min(len(v), max(256, int(math.Ceil(fraction*float64(len(v))))))
 		want, coarse := make([]float32, len(v)), make([]float32, len(v))
@@ -148,9 +148,9 @@ func TestTopKIsSorting(t *testing.T) {
 	})
 }
 
-// twoMagnitudes is the twin of values of 2 bits: it rounds the elements of a chunk at some places
-// to one of two magnitudes. They are split at their mean, and then eight times in the middle between
-// the means of both parts.
+// twoMagnitudes is a reference implementation of values of 2 bits. It rounds the elements of a
+// chunk at the given positions to one of two magnitudes. The threshold starts at the mean
+// magnitude; then, eight times, it moves to the midpoint between the means of both parts.
 func twoMagnitudes(dst, v []float32, places []int) {
 	mean := func(part []int) float64 {
 		sum := 0.0
@@ -185,12 +185,12 @@ func twoMagnitudes(dst, v []float32, places []int) {
 	}
 }
 
-// For values that are spread like noise two magnitudes come close to the best ones, of which there
-// are as many pairs as ways to split the sorted magnitudes.
+// For noise-like values the two magnitudes are close to the best pair. There is one candidate
+// pair for each way to split the sorted magnitudes.
 func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for trial := range 50 {
-		v := make([]float32, 256) // all are kept
+		v := make([]float32, 256) // all elements are kept
 		for i := range v {
 			v[i] = float32(rng.NormFloat64())
 			if trial%2 == 1 { // longer tails
@@ -224,7 +224,7 @@ func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	}
 }
 
-// A single infinity or NaN shows in what is decoded.
+// A single infinity or NaN survives coding.
 func TestNotFiniteStays(t *testing.T) {
 	for _, name := range names() {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
@@ -241,7 +241,7 @@ func TestNotFiniteStays(t *testing.T) {
 	}
 }
 
-// The largest and the smallest numbers there are.
+// The largest and the smallest float32 values.
 func TestExtremes(t *testing.T) {
 	for _, name := range names() {
 		for _, x := range []float32{math.MaxFloat32 / 2, 65520, 65504, 1, 0x1p-99, 0x1p-126, math.SmallestNonzeroFloat32, 0} {
@@ -258,7 +258,7 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// How much shorter gradients get, for a bucket of the default size.
+// Compression ratios for a bucket of the default size.
 func TestSizes(t *testing.T) {
 	const n = 65536
 	for name, want := range map[string]float64{"fp16": 1.999, "bf16": 2, "int8": 3.984, "topk": 117.7, "topk:0.1": 13.1,
@@ -277,7 +277,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A training begins with an eighth of the elements, or with as many as it goes on with.
+// A training begins with an eighth of the elements, or with its own fraction if that is larger.
 func TestAt(t *testing.T) {
 	for _, name := range []string{"fp16", "bf16", "int8", "topk:0.125", "topk:0.3"} {
 		for step := range int64(300) {
@@ -297,7 +297,7 @@ func TestAt(t *testing.T) {
 	if compress.At(nil, 1) != nil {
 		t.Error("no coding becomes one")
 	}
-	// All that comes earlier by this costs what a few steps would without compression.
+	// The additional elements of the first steps cost as much as a few steps without compression.
 	for _, fraction := range []float64{1e-6, 0.001, 0.01, 0.1} {
 		c, err := compress.NewTopK(fraction)
 		if err != nil {
@@ -314,7 +314,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// FuzzAdd decodes any bytes: a vector or an error, and the same again.
+// FuzzAdd: arbitrary bytes decode to a vector or to an error, the same each time.
 func FuzzAdd(f *testing.F) {
 	for _, n := range []int{0, 1, 300, 1100} {
 		v := make([]float32, n)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// zeros are as many as somebody reads, and counts them.
+// zeros is an endless reader of zeros that counts the bytes read.
 type zeros struct{ n int }
 
 func (z *zeros) Read(p []byte) (int, error) {
@@ -19,7 +19,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bomb packs a header and some zeros.
+// bomb returns a compressed file of a header and n zeros.
 func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -37,8 +37,8 @@ func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
 	return b.Bytes()
 }
 
-// A small packed file cannot ask for much memory, whatever its header claims, and one that
-// holds more than its header says is not read on.
+// A small compressed file cannot cause a large allocation, whatever its header claims. Reading
+// stops if it has more data than the header says.
 func TestPackedBomb(t *testing.T) {
 	const side = 256
 	b := bomb(t, freeBytes+1<<20, 0x803, MaxPixels/side/side, side, side)
@@ -55,7 +55,7 @@ func TestPackedBomb(t *testing.T) {
 	}
 }
 
-// Memory is taken as the bytes arrive, and not more than they need.
+// Memory is allocated as the bytes arrive, and no more than necessary.
 func TestBodyTakesWhatItNeeds(t *testing.T) {
 	all := func(uint64) bool { return true }
 	for _, n := range []uint64{0, 1, 1 << 20, 1<<20 + 1, 5<<20 + 3} {

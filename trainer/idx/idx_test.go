@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// file builds an IDX file from its header words and its body.
+// file returns an IDX file with the given header words and body.
 func file(body []byte, header ...uint32) []byte {
 	var b []byte
 	for _, w := range header {
@@ -99,7 +99,7 @@ func TestDamagedLabels(t *testing.T) {
 	}
 }
 
-// A gzip stream whose checksum is wrong must not pass though all bytes came.
+// A gzip stream with a wrong checksum is refused even if all bytes have arrived.
 func TestPackedChecksum(t *testing.T) {
 	b := packed(t, twoImages())
 	b[len(b)-5] ^= 1
@@ -108,7 +108,7 @@ func TestPackedChecksum(t *testing.T) {
 	}
 }
 
-// write makes a folder with the files given by name.
+// write creates a folder with the given files.
 func write(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -161,7 +161,7 @@ func TestReadReportsTheFileSystem(t *testing.T) {
 	if _, err := idx.ReadImages(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want ErrNotExist", err)
 	}
-	// A file in place of the folder is another error than a missing file.
+	// A file in place of the folder causes another error than a missing file.
 	dir := write(t, map[string][]byte{"file": nil})
 	if _, err := idx.Load(filepath.Join(dir, "file"), "train", 10); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want one that is not ErrNotExist", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/idx"
 )
 
-// anonymous returns how many bytes of this process belong to no file.
+// anonymous returns the bytes of this process's anonymous resident memory.
 func anonymous(t *testing.T) int {
 	t.Helper()
 	debug.FreeOSMemory()
@@ -28,7 +28,8 @@ func anonymous(t *testing.T) int {
 	return kib << 10
 }
 
-// sparse writes a set of count images of side x side that takes no room on the disk.
+// sparse writes a data set of count images of side x side as sparse files, which need no disk
+// space.
 func sparse(t *testing.T, count, side int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,8 +56,8 @@ func sparse(t *testing.T, count, side int) string {
 	return dir
 }
 
-// All of a mapped set can be read, and its pages remain the file's: the process takes no
-// memory for it, as it does for one that is decoded.
+// A mapped set can be read completely, and its pages remain the file's: the process needs no
+// anonymous memory for it, unlike for a decoded set.
 func TestMappedSetsTakeNoMemory(t *testing.T) {
 	const count, side = 96, 512 // 24 MiB
 	dir := sparse(t, count, side)
@@ -85,7 +86,7 @@ func TestMappedSetsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A set may be larger than the limits for what is decoded, and than the memory.
+// A mapped set may exceed the limits for decoded sets, and the memory.
 func TestMappedSetsMayBeLarge(t *testing.T) {
 	dir := sparse(t, 1<<11, 1<<10) // 2 GiB
 	set, err := idx.Open(dir, "train", 10)

@@ -19,13 +19,13 @@ const (
 	trainLabels = "train-labels-idx1-ubyte"
 )
 
-// openers are the ways to get a set of files.
+// openers returns the functions that open a data set.
 func openers() map[string]func(dir, name string, classes int) (*idx.Set, error) {
 	return map[string]func(dir, name string, classes int) (*idx.Set, error){"mapped": idx.Open, "decoded": idx.Load}
 }
 
-// Mapped, unpacked and decoded, a set is the same: the images are those of DecodeImages,
-// the scale is its only addition. Images are larger than what is read at a time.
+// A data set is the same whether mapped, decompressed or decoded: its images are those of
+// DecodeImages, scaled. Images are larger than the buffer.
 func TestMappedIsDecoded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(1, 50).Draw(rt, "rows"), rapid.IntRange(1, 50).Draw(rt, "cols")
@@ -43,7 +43,7 @@ func TestMappedIsDecoded(t *testing.T) {
 	})
 }
 
-// checkSet wants the set in dir to hold the images and labels.
+// checkSet requires that the set in dir has the given images and labels.
 func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, error), dir string, images *idx.Images, labels []byte) {
 	set, err := open(dir, "train", 10)
 	if err != nil {
@@ -71,7 +71,7 @@ func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, 
 	}
 }
 
-// Whatever is wrong with a file, mapped or decoded, the error names it and says what to do.
+// For any defect of a file, mapped or decoded, the error names the file and gives advice.
 func TestDamagedFilesAreNamed(t *testing.T) {
 	good := map[string][]byte{trainImages: twoImages(), trainLabels: file([]byte{3, 9}, 0x801, 2)}
 	for _, tt := range []struct {
@@ -109,7 +109,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 	}
 }
 
-// A file that is cut off while it is in use ends nothing but the reading.
+// A file that is truncated while it is in use only makes reading fail.
 func TestCutOffWhileInUse(t *testing.T) {
 	const side = 100
 	dir := write(t, map[string][]byte{
@@ -169,7 +169,7 @@ func TestSampleOutOfRangePanics(t *testing.T) {
 	}
 }
 
-// Whatever two files hold, Open and Load come to the same, and never panic.
+// Open and Load agree on any two files, and never panic.
 func FuzzOpen(f *testing.F) {
 	f.Add(twoImages(), file([]byte{3, 9}, 0x801, 2))
 	f.Add(packed(f, twoImages()), file([]byte{3, 9}, 0x801, 2))

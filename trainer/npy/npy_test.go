@@ -18,15 +18,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// file builds a file of format 1, as numpy.save writes it, from the dictionary and the
-// elements.
+// file returns a file of version 1, as numpy.save writes it, with the given header and elements.
 func file(dict string, elements []byte) []byte {
 	header := dict + strings.Repeat(" ", 63-(10+len(dict))%64) + "\n"
 	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
 	return slices.Concat(b, []byte(header), elements)
 }
 
-// dict is the header of an array in C order.
+// dict returns the header of an array in C order.
 func dict(descr, shape string) string {
 	return fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape)
 }
@@ -41,7 +40,7 @@ func write(t testing.TB, name string, b []byte) string {
 	return path
 }
 
-// six are the elements 0 to 5 of a type, and what they are as bytes.
+// six returns the elements 0 to 5 of a type, as bytes.
 func six(t testing.TB, elements any) []byte {
 	t.Helper()
 	b, err := binary.Append(nil, binary.LittleEndian, elements)
@@ -51,7 +50,7 @@ func six(t testing.TB, elements any) []byte {
 	return b
 }
 
-// Every type of element, with its extremes.
+// All element types, with their extreme values.
 func TestElements(t *testing.T) {
 	const max64 = 1 << 63
 	for descr, tt := range map[string]struct {
@@ -84,8 +83,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// The twin of Row decodes the whole file, also where rows are longer than what is read
-// at a time.
+// Row agrees with a twin that decodes the whole file, also for rows longer than the buffer.
 func TestRowsAreTheArray(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(0, 4).Draw(rt, "rows"), rapid.IntRange(1, 800).Draw(rt, "columns")
@@ -106,8 +104,8 @@ func TestRowsAreTheArray(t *testing.T) {
 	})
 }
 
-// Versions 2 and 3 have a longer length; keys may come in any order, quotes be of either
-// kind, and Python 2's integers end with L.
+// Versions 2 and 3 have a longer length field. Keys may be in any order, quotes single or double,
+// and Python 2's integers end with L.
 func TestVersions(t *testing.T) {
 	text := `{"shape": (2L,3L) , 'fortran_order':False,"descr":"|u1"}` + "\n"
 	for version := byte(1); version <= 3; version++ {
@@ -128,7 +126,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// What is not read is refused with the path and with what to do.
+// Unsupported files are refused with an error that has the path and advice.
 func TestRefused(t *testing.T) {
 	good := file(dict("|u1", "(2, 3)"), make([]byte, 6))
 	changed := func(old, new string) []byte {
@@ -186,7 +184,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is refused with its name, or all of its rows can be read.
+// Any file is either refused with its name, or all of its rows can be read.
 func FuzzOpenArray(f *testing.F) {
 	f.Add(file(dict("|u1", "(2, 3)"), make([]byte, 6)))
 	f.Add(file(dict("<f8", "(3,)"), make([]byte, 24)))

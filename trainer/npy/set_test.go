@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// digits writes three images of 2 x 2 with labels, and returns where.
+// digits writes three images of 2 x 2 with labels, and returns the paths.
 func digits(t testing.TB) npy.Files {
 	return npy.Files{
 		Inputs:  write(t, "x.npy", file(dict("|u1", "(3, 2, 2)"), []byte{0, 255, 51, 1, 2, 3, 4, 5, 255, 255, 255, 0})),
@@ -50,8 +50,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Labels of any integer type, as a column, too, are what was written; the type of inputs
-// changes nothing.
+// Labels may have any integer type, and may be a column. The type of the inputs makes no
+// difference.
 func TestSetsOfEveryType(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		labels := rapid.SliceOfN(rapid.IntRange(0, 99), 0, 300).Draw(rt, "labels")
@@ -115,7 +115,7 @@ func TestSetErrors(t *testing.T) {
 	}
 }
 
-// A file that is cut off while it is in use ends nothing but the reading.
+// A file that is truncated while it is in use only makes reading fail.
 func TestCutOffWhileInUse(t *testing.T) {
 	for _, which := range []string{"inputs", "labels"} {
 		files := npy.Files{Inputs: write(t, "x.npy", file(dict("<f4", "(5000, 2)"), make([]byte, 40_000))),

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// measure runs cfg on n ranks in memory and returns the results of rank 0.
+// measure runs cfg on n in-memory ranks and returns the results of rank 0.
 func measure(t *testing.T, n int, cfg bench.Config) []bench.Result {
 	t.Helper()
 	var out []bench.Result
@@ -29,7 +29,7 @@ func measure(t *testing.T, n int, cfg bench.Config) []bench.Result {
 	return out
 }
 
-// checkAll fails t if a result is not what cfg asked for.
+// checkAll fails the test if a result does not agree with cfg.
 func checkAll(t *testing.T, n int, cfg bench.Config) {
 	t.Helper()
 	got := measure(t, n, cfg)
@@ -101,7 +101,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// What auto chooses is reported by name, for every call.
+// The algorithm that auto chooses is reported by name, for every call.
 func TestChosenAlgorithm(t *testing.T) {
 	for _, name := range bench.Collectives() {
 		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4}, Type: dtype.F32, Op: "sum", Iters: 1})[0]
@@ -156,7 +156,7 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-// Each link has a speed, which all ranks know.
+// Each link has a speed, and all ranks know it.
 func TestLinks(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -177,10 +177,10 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Data that arrives changed is an error that says so.
+// Corrupted data is an error that says so.
 func TestLinksChecked(t *testing.T) {
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
-		if c.Rank() == 0 { // sends zeros
+		if c.Rank() == 0 { // rank 0 sends zeros
 			asked := make([]int64, 1)
 			if err := collective.Recv(ctx, c, 1, 0, asked); err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// over runs f on ranks in memory; those of one host share it.
+// over runs f on in-memory ranks; ranks of one host share memory.
 func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	all, err := mem.NewShared(perHost...)
@@ -27,13 +27,13 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	}, cluster.Over(all))
 }
 
-// Each algorithm that can do the call is measured, that of auto among them, at every size
-// and with the same outcome at every rank.
+// Each algorithm that can do the call is measured, auto's choice among them, at every size and
+// with the same result at every rank.
 func TestTune(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		perHost []int
-		want    string // one of the algorithms
+		want    string // an algorithm that must be among them
 	}{{"allreduce", []int{1, 1, 1}, "ring"}, {"allreduce", []int{2, 1}, "two-level"}, {"broadcast", []int{3}, "shm"}, {"scan", []int{1, 1}, "recursive-doubling"}} {
 		got := make([][]bench.Tuned, 3)
 		cfg := bench.Config{Collective: c.name, Bytes: []int{4, 5000}, Type: dtype.F32, Op: "sum", Iters: 1}
@@ -64,7 +64,7 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// What is said in words is what Choice returns.
+// Crossovers agrees with Choice.
 func TestCrossovers(t *testing.T) {
 	over(t, []int{1, 1, 1, 1}, func(_ context.Context, c *collective.Comm) error {
 		text, err := bench.Crossovers(c, "allreduce")
@@ -86,8 +86,8 @@ func TestCrossovers(t *testing.T) {
 	})
 }
 
-// Vectors from shared memory give the same results, and are given back afterwards: the next
-// vector lies where the first one lay.
+// Vectors from shared memory give the same results, and are freed afterwards: the next vector
+// gets the same address as the first one.
 func TestAlloc(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		for _, name := range []string{"allreduce", "reducescatter", "allgather"} {
@@ -113,7 +113,7 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// place returns where a vector from shared memory begins.
+// place returns the address of a vector from shared memory.
 func place(c *collective.Comm) (*float32, error) {
 	v, err := collective.Alloc[float32](c, 1)
 	if err != nil || !c.SharesMemory() {

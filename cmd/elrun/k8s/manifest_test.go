@@ -11,13 +11,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// good is a spec that nothing is wrong with.
+// good returns a valid spec.
 func good() Spec {
 	return Spec{Name: "mnist", Image: "registry.example/mnist:1", Peers: 4, CPU: "500m", Memory: "1Gi",
 		Program: []string{"mnist", "--passes", "3", "yes", "$(HOME)", "", "a: b # c", "two\nlines"}}
 }
 
-// document is one object, as any reader of YAML sees it.
+// document is one object, as a YAML parser returns it.
 type document = map[string]any
 
 // read returns the objects of a manifest by their kinds.
@@ -38,7 +38,7 @@ func read(t *testing.T, manifest []byte) map[string]document {
 	}
 }
 
-// at walks down objects and lists; nil where a step is missing.
+// at returns the value at a path in nested objects and lists; nil if there is none.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -56,7 +56,7 @@ func at(v any, path ...any) any {
 	return v
 }
 
-// made returns the objects of a spec.
+// made returns the objects in the manifest of a spec.
 func made(t *testing.T, s Spec) map[string]document {
 	t.Helper()
 	text, err := s.Manifest("key-of-the-job")
@@ -66,7 +66,7 @@ func made(t *testing.T, s Spec) map[string]document {
 	return read(t, text)
 }
 
-// path is a way down an object, and what is there.
+// path is a path in an object, and the value that must be there.
 type path struct {
 	kind string
 	way  []any
@@ -80,8 +80,8 @@ func (p path) check(t *testing.T, all map[string]document) {
 	}
 }
 
-// What pods need to find each other, to be replaced in the right way, and to be accepted
-// where "restricted" is enforced.
+// The manifest has all that pods need to find each other, to be replaced correctly, and to be
+// admitted under "restricted".
 func TestManifest(t *testing.T) {
 	s := good()
 	s.Namespace = "train"
@@ -133,7 +133,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// The program's words reach it as they are: YAML and Kubernetes change none.
+// The program receives its arguments unchanged: neither YAML nor Kubernetes modifies them.
 func TestProgramWords(t *testing.T) {
 	s := good()
 	if got := words(t, made(t, s)); !slices.Equal(got, s.Program) {
@@ -141,7 +141,7 @@ func TestProgramWords(t *testing.T) {
 	}
 }
 
-// words returns the program's words in a Job, as its pods get them.
+// words returns the program's arguments in a Job, as its pods receive them.
 func words(t *testing.T, all map[string]document) (out []string) {
 	t.Helper()
 	list, _ := at(all["Job"], "spec", "template", "spec", "containers", 0, "command").([]any)
@@ -167,7 +167,7 @@ func TestOnePodHasNoBudget(t *testing.T) {
 	}
 }
 
-// A drain must be possible at every size, and the budget hold at least one pod.
+// At every size nodes can be drained, and the budget protects at least one pod.
 func TestBudget(t *testing.T) {
 	s := good()
 	for s.Peers = 2; s.Peers < 20; s.Peers++ {
@@ -181,7 +181,7 @@ func TestBudget(t *testing.T) {
 func TestQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		least, most int
-		want        string // annotation
+		want        string // name of the annotation
 		value       any
 	}{
 		"fixed":   {4, 4, "kueue.x-k8s.io/elastic-job", nil},
@@ -198,7 +198,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// Each mistake is told in one line, before anything is printed.
+// Each invalid field causes an error of one line, and no manifest.
 func TestCheck(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	for want, change := range map[string]func(*Spec){
@@ -247,7 +247,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Two manifests of one command have two keys, long enough for elrun.
+// Two manifests of one command have different keys, long enough for elrun.
 func TestNewKey(t *testing.T) {
 	a, b := NewKey(), NewKey()
 	if a == b || len(a) < 32 {
@@ -255,7 +255,7 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-// Whatever is accepted becomes a manifest that says it.
+// Every accepted spec becomes a manifest with its values.
 func FuzzManifest(f *testing.F) {
 	f.Add("mnist", "", "registry.example/mnist:1", "500m", "1Gi", "", "mnist", "--passes")
 	f.Add("a", "b", "c", "1", "1", "q", "$(X)", "# 'x': \"y\"\r\n\t")
