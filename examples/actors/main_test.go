@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// All learners find the machine that pays best, and the actors end by themselves.
+// All learners find the machine that pays best, and the actors end without further action.
 func TestActors(t *testing.T) {
 	said := make(chan string, 2)
 	p := program(options{steps: 100, actors: 2}, func(line string) (int, error) {

@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Training learns something, and ends with the same bits each time, whatever the evaluator does.
+// Training improves the model, and its result has the same bits each time, whatever the evaluator
+// does.
 func TestEvaluator(t *testing.T) {
 	var last string
 	for range 2 {
@@ -25,7 +26,7 @@ func TestEvaluator(t *testing.T) {
 	}
 }
 
-// What does not fit the model is refused.
+// Weights that do not fit the model are refused.
 func TestScoreRefuses(t *testing.T) {
 	for _, w := range []Weights{{}, {Params: [][]float32{{1}, {2}}}} {
 		if _, err := new(evaluator).score(t.Context(), w); err == nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// One peer alone has nobody to send to, and loses nothing. It goes on from a checkpoint
-// that was made with another coding.
+// A peer without others sends nothing, so compression loses nothing. It resumes from a checkpoint
+// of a training with another coding.
 func TestCompressAlone(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
 	args := []string{"--data", data, "--steps", "14", "--hidden", "10", "--global-batch", "40"}

@@ -15,10 +15,10 @@ import (
 	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
-// outcome is what a job left behind that ended well.
+// outcome is the result of a successful job.
 type outcome struct{ sha256, stdout, stderr string }
 
-// trained runs a job to its end.
+// trained runs a job to its end and returns its outcome.
 func trained(t *testing.T, args ...string) outcome {
 	t.Helper()
 	status, out, errs := command(t, t.Context(), args...)
@@ -29,8 +29,8 @@ func trained(t *testing.T, args ...string) outcome {
 	return outcome{out[at:], out, errs}
 }
 
-// newestIn returns the newest checkpoint and its step. Which steps are saved depends
-// on how long writing takes.
+// newestIn returns the newest checkpoint and its step. Which steps are saved depends on the speed
+// of writing.
 func newestIn(t *testing.T, dir string) (path string, step int) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.elrun"))
@@ -44,7 +44,7 @@ func newestIn(t *testing.T, dir string) (path string, step int) {
 	return path, step
 }
 
-// checkResumed wants a job to have gone on after a step, to the same weights.
+// checkResumed requires that a job has resumed after a step, and has the same final weights.
 func checkResumed(t *testing.T, got, whole outcome, after int) {
 	t.Helper()
 	if got.sha256 != whole.sha256 {
@@ -58,8 +58,8 @@ func checkResumed(t *testing.T, got, whole outcome, after int) {
 	}
 }
 
-// A job that goes on from a checkpoint ends with the weights of one that was not
-// interrupted, in exact mode and without.
+// A job that resumes from a checkpoint has the same final weights as an uninterrupted one, in
+// exact mode and without.
 func TestResume(t *testing.T) {
 	data := tinyMNIST(t)
 	for _, mode := range []string{"--exact", "--optimizer=adam"} {
@@ -73,7 +73,7 @@ func TestResume(t *testing.T) {
 		newest, step := newestIn(t, dir)
 		checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
 
-		// A later one is torn: it is passed over, and the user is told.
+		// The latest checkpoint is damaged: it is skipped, with a message to the user.
 		b, err := os.ReadFile(newest)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// hashed is the hash of the data in dir.
+// hashed returns the hash of the data in dir.
 func hashed(t *testing.T, dir string) string {
 	t.Helper()
 	train, test, err := open(dir)
@@ -150,7 +150,7 @@ func hashed(t *testing.T, dir string) string {
 	return hash
 }
 
-// Any byte of an image or a label changes the hash; whether files are packed does not.
+// Each byte of an image or a label affects the hash; compression does not.
 func TestDataHash(t *testing.T) {
 	dir := tinyMNIST(t)
 	first := hashed(t, dir)
@@ -174,7 +174,7 @@ func TestDataHash(t *testing.T) {
 	}
 }
 
-// pack replaces every file in dir by a compressed one.
+// pack compresses all files in dir.
 func pack(t *testing.T, dir string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*-ubyte"))
@@ -196,7 +196,7 @@ func pack(t *testing.T, dir string) {
 	}
 }
 
-// Mapped files train the same model as those that are unpacked into memory.
+// Mapped files and files that are decompressed into memory train the same model.
 func TestPackedDataIsTheSameData(t *testing.T) {
 	dir := tinyMNIST(t)
 	args := []string{"--data", dir, "--steps", "5", "--hidden", "10", "--global-batch", "60"}
@@ -207,7 +207,7 @@ func TestPackedDataIsTheSameData(t *testing.T) {
 	}
 }
 
-// Data that is cut off while it is used ends the job with one line that names the file.
+// Data that is truncated while it is in use ends the job with one line that names the file.
 func TestDataIsCutOff(t *testing.T) {
 	dir := tinyMNIST(t)
 	path := filepath.Join(dir, "train-images-idx3-ubyte")
@@ -234,7 +234,7 @@ func TestDataIsCutOff(t *testing.T) {
 	}
 }
 
-// Scores between steps change nothing, and the last one is that of the result.
+// Evaluation between steps has no effect on training, and the last score is the result's.
 func TestEvalEvery(t *testing.T) {
 	args := []string{"--data", tinyMNIST(t), "--global-batch", "30", "--microbatch", "4", "--hidden", "12", "--steps", "9"}
 	without, with := trained(t, args...), trained(t, append(args, "--eval-every", "4")...)

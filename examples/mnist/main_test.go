@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// tinyMNIST writes a data set in the form of MNIST: an image of class c is bright in
-// the rows 2c and 2c+1 and a little dirty elsewhere.
+// tinyMNIST writes a data set in the format of MNIST: an image of class c is bright in the rows
+// 2c and 2c+1, with some noise elsewhere.
 func tinyMNIST(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// command runs a command line and returns what it left behind.
+// command runs a command line and returns its output and status.
 func command(t *testing.T, ctx context.Context, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

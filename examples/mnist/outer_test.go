@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Local steps learn, and a job that goes on from a checkpoint ends with the weights of one
-// that was not interrupted.
+// Local steps improve the model, and a job that resumes from a checkpoint has the same final
+// weights as an uninterrupted one.
 func TestLocalSteps(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
 	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5"}
@@ -30,7 +30,7 @@ func TestLocalSteps(t *testing.T) {
 	}
 }
 
-// A job with a delay goes on from what was outstanding.
+// A job with a delay resumes with its outstanding sum.
 func TestLocalStepsWithDelay(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
 	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5", "--delay"}
@@ -43,7 +43,7 @@ func TestLocalStepsWithDelay(t *testing.T) {
 	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
 }
 
-// Alone a peer has one path in a round by speed.
+// A peer without others has one path per round with --by-speed.
 func TestLocalStepsBySpeed(t *testing.T) {
 	args := []string{"--data", tinyMNIST(t), "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5"}
 	fixed, whole := trained(t, args...), trained(t, append(args, "--by-speed")...)
@@ -71,7 +71,7 @@ func TestLocalArguments(t *testing.T) {
 			t.Errorf("%s: status %d, errors %q; want %q in them", args, status, errs, word)
 		}
 	}
-	// A number of steps that no round can have is found when the data is there.
+	// Some invalid numbers of steps are only detected once the data is known.
 	status, _, errs := command(t, t.Context(), "--data", tinyMNIST(t), fmt.Sprint("--local=", 1<<62))
 	if status != statusFailed || !strings.Contains(errs, "too many") {
 		t.Errorf("status %d, errors %q", status, errs)

@@ -62,7 +62,7 @@ func FuzzSlowdown(f *testing.F) {
 	})
 }
 
-// fixed is a model that takes a fixed time, in a bubble where time is virtual.
+// fixed is a model that takes a fixed virtual time.
 func fixed(takes time.Duration, err error) trainer.Model {
 	return trainer.Model{Params: make([]trainer.Param, 3), Gradient: func(b *trainer.Batch) (float64, error) {
 		<-time.After(takes)
@@ -73,7 +73,7 @@ func fixed(takes time.Duration, err error) trainer.Model {
 	}}
 }
 
-// slowly returns what a model computes for 10 samples; none of it may be complete before the
+// slowly returns the result of a model for 10 samples. No part of it may be complete before the
 // end.
 func slowly(t *testing.T, m trainer.Model) (loss float64, took time.Duration, err error) {
 	t.Helper()
@@ -82,7 +82,7 @@ func slowly(t *testing.T, m trainer.Model) (loss float64, took time.Duration, er
 	return loss, time.Since(begun), err
 }
 
-// pacedTime returns how long a model takes for 10 samples.
+// pacedTime returns the time that a model takes for 10 samples.
 func pacedTime(t *testing.T, m trainer.Model) time.Duration {
 	t.Helper()
 	loss, took, err := slowly(t, m)
@@ -116,7 +116,7 @@ func TestPaced(t *testing.T) {
 	})
 }
 
-// What a wait lasts too long is made up for within a step, and forgotten between steps.
+// Excess waiting time is compensated within a step, and forgotten between steps.
 func TestPacedMakesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacer(t.Context(), options{Pace: time.Millisecond})
@@ -125,7 +125,7 @@ func TestPacedMakesUp(t *testing.T) {
 		begun := time.Now()
 		for range 5 {
 			pacedTime(t, m)
-			<-time.After(3 * time.Millisecond) // a timer that fires late
+			<-time.After(3 * time.Millisecond) // as if the timer had fired late
 		}
 		if got := time.Since(begun); got != 53*time.Millisecond {
 			t.Errorf("five microbatches of 10 ms took %v, each of which ended 3 ms late", got)
@@ -154,7 +154,7 @@ func TestPacedEndsEarly(t *testing.T) {
 	})
 }
 
-// A model that is slowed down keeps what does not depend on time.
+// A slowed model keeps all properties that do not depend on time.
 func TestPacedKeepsTheRest(t *testing.T) {
 	var read []int
 	m := fixed(0, nil)

@@ -27,18 +27,18 @@ const (
 	pace  = 10 * time.Millisecond
 )
 
-// network has links with a little delay.
+// network returns a network whose links have a small latency.
 func network(seed uint64) *simnet.Network {
 	return simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
 }
 
-// finals are the models that members ended with.
+// finals has the final models of members.
 type finals struct {
 	mu     sync.Mutex
 	models []ownloop.Model
 }
 
-// train is what each member does.
+// train is the program of each member.
 func (f *finals) train(ctx context.Context, g *elastic.Group) error {
 	var m ownloop.Model
 	if err := m.Train(ctx, g, steps, pace); err != nil {
@@ -50,8 +50,8 @@ func (f *finals) train(ctx context.Context, g *elastic.Group) error {
 	return nil
 }
 
-// check wants so many models: the same to the bit, and but for the order of sums that
-// of a run alone.
+// check requires one model per member: equal to the bit, and equal to the model of a run alone except for the
+// order of sums.
 func (f *finals) check(t *testing.T, members int) {
 	t.Helper()
 	if len(f.models) != members {
@@ -70,7 +70,7 @@ func (f *finals) check(t *testing.T, members int) {
 	}
 }
 
-// alone is the obvious twin: the loop without any peers.
+// alone is the reference implementation: the loop without peers.
 func alone() *ownloop.Model {
 	m := new(ownloop.Model)
 	for m.Steps < steps {
@@ -89,7 +89,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// Members die and others join, at any time: no sample is lost or counts twice.
+// Members die and others join at any time: no sample is lost or counts twice.
 func TestChurn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -97,7 +97,8 @@ func TestChurn(t *testing.T) {
 				var f finals
 				r := rand.New(rand.NewPCG(seed, 0))
 				job := cluster.Start(t, 4, network(seed), f.train)
-				// Two of four die, and one that came in between: each leaves a majority.
+				// Two of four die, and one that has joined in between: each time a majority is
+				// left.
 				next := func() { <-time.After(time.Duration(300_000+r.IntN(150_000)) * time.Microsecond) }
 				victims := r.Perm(4)
 				next()
@@ -115,9 +116,9 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// A member dies as it sends its message number k, counted from the first one of its first
-// step, which covers a few whole steps with the calls in them: nobody else notices but for the
-// size of the group.
+// A member dies when it sends message number k, counted from the first message of its first step.
+// The values of k cover a few steps with all their calls. The others notice only the change in
+// the size of the group.
 func TestKillAtMessage(t *testing.T) {
 	for k := int64(1); k <= 24; k++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,7 +142,7 @@ func TestKillAtMessage(t *testing.T) {
 	}
 }
 
-// A peer that joins with another number of steps is refused.
+// A peer with another number of steps is refused.
 func TestOtherSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f finals

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// programs returns the whole programs that the README shows, in their order.
+// programs returns the complete programs in the README, in order.
 func programs(t *testing.T) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile("../../README.md")
@@ -24,7 +24,7 @@ func programs(t *testing.T) (all []string) {
 	return all
 }
 
-// What elrun adds to a loop are few lines, and no line of the loop goes but its head.
+// elrun adds only a few lines to a loop, and removes none but the loop's head.
 func TestAddedLines(t *testing.T) {
 	shown := programs(t)
 	if len(shown) != 2 {
@@ -52,7 +52,7 @@ func TestAddedLines(t *testing.T) {
 	}
 }
 
-// Both programs are whole, and alone they end with the same weights.
+// Both programs compile, and alone they have the same final weights.
 func TestProgramsAlone(t *testing.T) {
 	for i, program := range programs(t) {
 		dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Groups of any size train one model, which tells the rings apart.
+// Groups of all sizes train the same model, which separates the rings.
 func TestTrains(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// The model keeps the rules of trainer.Model.
+// The model satisfies trainer.CheckModel.
 func TestCheckModel(t *testing.T) {
 	m, err := tensors.NewModel(tensors.Data{
 		Points: tensor.New(tensor.WithShape(3, 2), tensor.WithBacking([]float32{0.5, -0.25, 1, 1.5, -2, 0.75})),
@@ -63,7 +63,7 @@ func TestCheckModel(t *testing.T) {
 	}
 }
 
-// What Gradient adds is the difference quotient of the loss.
+// Gradient agrees with the difference quotient of the loss.
 func TestGradient(t *testing.T) {
 	data := tensors.Data{
 		Points: tensor.New(tensor.WithShape(3, 2), tensor.WithBacking([]float32{0.5, -0.25, 1, 1.5, -2, 0.75})),
@@ -74,7 +74,7 @@ func TestGradient(t *testing.T) {
 		t.Fatal(err)
 	}
 	samples := []int{2, 0, 1, 2}
-	const before = 1 // in the gradient, from other microbatches
+	const before = 1 // sum of other microbatches in the gradient
 	loss := func() (float64, [][]float32) {
 		grad := make([][]float32, len(m.Params()))
 		for i, p := range m.Params() {

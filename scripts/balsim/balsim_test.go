@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// simulate runs the policy of a name.
+// simulate runs the policy of the given name.
 func simulate(t testing.TB, trace *balsim.Trace, name string) *balsim.Run {
 	t.Helper()
 	p, err := loadbal.New(name)
@@ -22,15 +22,15 @@ func simulate(t testing.TB, trace *balsim.Trace, name string) *balsim.Run {
 	return balsim.Simulate(trace, p)
 }
 
-// four is the trace of the four peers that the command line makes by --slow: 512
-// microbatches of 0.8 ms, without noise.
+// four returns the trace of four peers as --slow creates them: 512 microbatches of 0.8 ms,
+// without noise.
 func four(trace *balsim.Trace) *balsim.Trace {
 	trace.Microbatches, trace.Noise = 512, 0
 	return trace
 }
 
-// Speeds 1:1:1:1/4: within a few steps the group is as fast as its peers together, less
-// than 3 % for whole shares.
+// With speeds 1:1:1:1/4 the group reaches the sum of its peers' speeds within a few steps, except
+// for less than 3 % because shares are whole.
 func TestThroughputOfUnequalPeers(t *testing.T) {
 	for _, noise := range []int64{0, 5} {
 		trace := four(balsim.Step(4, 200, 0, 200))
@@ -40,7 +40,7 @@ func TestThroughputOfUnequalPeers(t *testing.T) {
 		for _, s := range run.Took[5:] {
 			took += s
 		}
-		// All together do 3.25 microbatches in the time that the fast ones need for one.
+		// Together they compute 3.25 microbatches in the time that a fast peer needs for one.
 		ideal := int64(len(run.Took)-5) * 512 * trace.Pace[0][0] * 100 / 325
 		if ideal*100 < took*97 {
 			t.Errorf("noise %d: %d %% of the sum of speeds", noise, ideal*100/took)
@@ -48,8 +48,8 @@ func TestThroughputOfUnequalPeers(t *testing.T) {
 	}
 }
 
-// A peer is four times slower for a while. The times are within 5 % of the spread of
-// the best shares 5 steps later, and 10 steps after it is as before.
+// A peer is four times slower for a while. The spread of the times is within 5 % of the best
+// shares' after 5 steps. 10 steps after the end it is as before.
 func TestStepChange(t *testing.T) {
 	for _, noise := range []int64{0, 5} {
 		trace := four(balsim.Step(4, 200, 50, 120))
@@ -60,7 +60,7 @@ func TestStepChange(t *testing.T) {
 			if s < 55 || s >= 120 && s < 130 {
 				continue
 			}
-			// The times without noise: these shares at the true speeds.
+			// The noise-free times of these shares at the true speeds.
 			got, best := trueTimes(trace, s, run.Shares[s]), trueTimes(trace, s, trace.Foresight(s))
 			if e := trace.Excess(s, run.Shares[s]); e != balsim.Spread(got)-balsim.Spread(best) {
 				t.Fatalf("Excess of %v is %d, and times %v are instead of %v", run.Shares[s], e, got, best)
@@ -72,7 +72,7 @@ func TestStepChange(t *testing.T) {
 	}
 }
 
-// trueTimes are the times of shares where there are no fixed costs.
+// trueTimes returns the noise-free times of shares, without fixed costs.
 func trueTimes(trace *balsim.Trace, step int, shares []int) []int64 {
 	times := make([]int64, len(shares))
 	for p, b := range shares {
@@ -81,7 +81,7 @@ func trueTimes(trace *balsim.Trace, step int, shares []int) []int64 {
 	return times
 }
 
-// Where most of the time is fixed, shares are settled within 5 steps and stay.
+// If most of the time is fixed, shares settle within 5 steps and then stay.
 func TestFixedCostDominates(t *testing.T) {
 	for _, noise := range []int64{0, 5, 10} {
 		for _, fixed := range [][]int64{{100e6, 100e6, 100e6, 200e6}, {100e6, 120e6, 140e6, 110e6}, {300e6, 300e6, 300e6, 300e6}} {
@@ -98,7 +98,7 @@ func TestFixedCostDominates(t *testing.T) {
 	}
 }
 
-// 64 peers whose speeds change all the time reach at least 93 % of what foresight does.
+// 64 peers with constantly changing speeds reach at least 93 % of the speed with foresight.
 func TestNearForesight(t *testing.T) {
 	for _, trace := range []*balsim.Trace{balsim.Periodic(64, 500), balsim.Walk(64, 500)} {
 		for _, noise := range []int64{0, trace.Noise} {
@@ -110,7 +110,7 @@ func TestNearForesight(t *testing.T) {
 	}
 }
 
-// The default is the best of all in the mean, and the best of its variants.
+// The default policy has the best mean of all policies, and is the best of its variants.
 func TestDefaultWins(t *testing.T) {
 	sum := func(name string) (sum int64) {
 		for _, trace := range balsim.All(32, 300) {
@@ -126,7 +126,7 @@ func TestDefaultWins(t *testing.T) {
 	}
 }
 
-// Foresight is never worse than a policy where there is no noise to be lucky with.
+// Without noise foresight is never worse than a policy.
 func TestNobodyBeatsForesight(t *testing.T) {
 	for _, trace := range balsim.All(8, 120) {
 		trace.Noise = 0
@@ -181,7 +181,7 @@ func FuzzRecorded(f *testing.F) {
 		if err != nil || trace.Peers() > 16 || len(trace.Pace) > 50 {
 			return
 		}
-		// Whatever could be read can be run.
+		// Every trace that can be read can be simulated.
 		if run := simulate(t, trace, ""); len(run.Took) != len(trace.Pace) {
 			t.Fatalf("%d steps of %d", len(run.Took), len(trace.Pace))
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// Between equal peers shares do not wander, though times are never the same.
+// Shares of equal peers stay equal, despite noise in the times.
 func TestHomogeneousPeersDoNotWander(t *testing.T) {
 	for _, peers := range []int{2, 4, 16, 64} {
 		for _, noise := range []int64{0, 10, 20, 40, 100} {
@@ -16,7 +16,7 @@ func TestHomogeneousPeersDoNotWander(t *testing.T) {
 				trace := balsim.Homogeneous(peers, 300)
 				trace.Noise, trace.Seed = noise, seed
 				run := simulate(t, trace, "")
-				// Each wrong change takes a few more to put right.
+				// Each wrong change needs a few more to be corrected.
 				most, least := 4, int64(990)
 				if noise > 40 {
 					most, least = 12, 960
@@ -29,7 +29,7 @@ func TestHomogeneousPeersDoNotWander(t *testing.T) {
 	}
 }
 
-// A step change is followed within two steps, however noisy the steps before were.
+// The policy follows a step change within two steps, even after noisy steps.
 func TestStepChangeInNoise(t *testing.T) {
 	const change = 100
 	for _, peers := range []int{4, 16, 64} {
@@ -49,8 +49,8 @@ func TestStepChangeInNoise(t *testing.T) {
 	}
 }
 
-// So it is where the first steps are full of noise already: what was learned wrongly from them
-// does not keep a peer at its share for ever.
+// The same with noise from the first step: wrong initial forecasts do not fix a peer's share for
+// ever.
 func TestStepChangeAfterNoiseOnly(t *testing.T) {
 	const change, end = 20, 45
 	for _, noise := range []int64{50, 100, 200, 300} {
@@ -69,8 +69,8 @@ func TestStepChangeAfterNoiseOnly(t *testing.T) {
 	}
 }
 
-// Where fixed costs dominate, times are near those of the best shares within 5 steps, and
-// stay there: what changes later is one step nearer to them, not there and back.
+// With dominant fixed costs, times are near the best shares' times within 5 steps and stay there:
+// later changes only approach the best shares and do not oscillate.
 func TestFixedCostsSettle(t *testing.T) {
 	for _, noise := range []int64{0, 2, 5} {
 		for seed := range 4 {
@@ -89,9 +89,8 @@ func TestFixedCostsSettle(t *testing.T) {
 	}
 }
 
-// Single steps that take five times as long, one in twenty, tell nothing about the step
-// after: equal peers are hardly slower than with equal shares, and nobody is left with
-// next to nothing.
+// Outliers: one step in twenty takes five times as long and says nothing about the next step.
+// Equal peers are hardly slower than with equal shares, and no peer's share becomes tiny.
 func TestOutliersAreLived(t *testing.T) {
 	for _, noise := range []int64{5, 20, 100} {
 		for seed := range 5 {
@@ -128,8 +127,8 @@ func outliers(trace *balsim.Trace, seed int) *balsim.Trace {
 	return trace
 }
 
-// On a machine with more to do than cores, where times say nothing about those to
-// come, the default is not far behind equal shares.
+// On an oversubscribed machine, where past times predict nothing, the default policy is not much
+// worse than equal shares.
 func TestRecordedChaos(t *testing.T) {
 	for _, name := range []string{"short-steps.txt", "long-steps.txt"} {
 		trace := recorded(t, name)
@@ -140,7 +139,7 @@ func TestRecordedChaos(t *testing.T) {
 	}
 }
 
-// recorded reads a trace of testdata.
+// recorded reads a trace in testdata.
 func recorded(t *testing.T, name string) *balsim.Trace {
 	t.Helper()
 	f, err := os.Open("testdata/" + name)

@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// Every stop names a function of the code, and no walk has more than eight.
+// Each stop names an existing function, and no walk has more than eight stops.
 func TestStopsExist(t *testing.T) {
 	for _, w := range walks() {
 		if len(w.stops) > 8 {
@@ -52,7 +52,7 @@ func exists(s stop) (bool, error) {
 	return false, nil
 }
 
-// receiver returns the type of a method's receiver, "" of a function.
+// receiver returns the type of a method's receiver; "" for a function.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""
@@ -70,7 +70,7 @@ func receiver(fn *ast.FuncDecl) string {
 	return "?"
 }
 
-// The drawings in docs/architecture are those of the walks, and are XML.
+// The drawings in docs/architecture are up to date, and are valid XML.
 func TestDrawingsAreUpToDate(t *testing.T) {
 	for _, w := range walks() {
 		want := w.draw()
@@ -88,7 +88,7 @@ func TestDrawingsAreUpToDate(t *testing.T) {
 	}
 }
 
-// A wrong call says how to do it.
+// A wrong command line prints the usage.
 func TestUsage(t *testing.T) {
 	if err := run(nil); err == nil || !strings.Contains(err.Error(), "usage") {
 		t.Errorf("got %v", err)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// folder makes files with these modes, whose content is their name, and sets their times.
+// folder creates files with the given modes and times, whose content is their name.
 func folder(t *testing.T, at time.Time, files map[string]os.FileMode) (names []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func folder(t *testing.T, at time.Time, files map[string]os.FileMode) (names []s
 	return names
 }
 
-// packed returns the bytes of a tarball.
+// packed returns the bytes of a tarball of the files.
 func packed(t *testing.T, names ...string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.tar.gz")
@@ -44,7 +44,8 @@ func packed(t *testing.T, names ...string) []byte {
 	return b
 }
 
-// The order of the arguments, the times and the umask of the files do not count.
+// The tarball does not depend on the order of arguments, nor on the times and the umask of the
+// files.
 func TestSameBytes(t *testing.T) {
 	first := folder(t, time.Unix(1e9, 0), map[string]os.FileMode{"elrun": 0o755, "LICENSE": 0o644, "README.md": 0o644})
 	second := folder(t, time.Unix(2e9, 7), map[string]os.FileMode{"elrun": 0o700, "LICENSE": 0o600, "README.md": 0o664})
@@ -80,7 +81,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// A failure leaves no tarball.
+// After a failure there is no tarball.
 func TestFailures(t *testing.T) {
 	one := folder(t, time.Now(), map[string]os.FileMode{"a": 0o644})[0]
 	two := folder(t, time.Now(), map[string]os.FileMode{"a": 0o644})[0]

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// stream is what the go command prints for a package with one test of each outcome.
+// stream is the go command's output for a package with one test of each outcome.
 const stream = `{"Action":"start","Package":"p"}
 {"Action":"output","Package":"p","Test":"TestGood","Output":"=== RUN   TestGood\n"}
 {"Action":"output","Package":"p","Test":"TestGood","Output":"chatter\n"}
@@ -19,8 +19,8 @@ const stream = `{"Action":"start","Package":"p"}
 {"Action":"pass","Package":"p"}
 `
 
-// failures adds a failing test, one that takes its process with it, a package that
-// does not compile, and a line of plain text.
+// failures is further output: a failing test, a test that ends its process, a package that does
+// not compile, and a line of plain text.
 const failures = `{"Action":"output","Package":"q","Test":"TestBad","Output":"want 1\n"}
 {"Action":"fail","Package":"q","Test":"TestBad"}
 {"Action":"output","Package":"q","Test":"TestExit","Output":"going down\n"}
@@ -30,7 +30,7 @@ const failures = `{"Action":"output","Package":"q","Test":"TestBad","Output":"wa
 {"ImportPath":"r","Action":"build-fail"}
 go: something is wrong`
 
-// summarise returns what is printed for a stream of events, and the verdict.
+// summarise returns the output for a stream of events, and the verdict.
 func summarise(t *testing.T, events string, strict bool) (string, bool) {
 	t.Helper()
 	var out strings.Builder
@@ -80,7 +80,7 @@ func TestReasonOfSilentSkip(t *testing.T) {
 	}
 }
 
-// Every -C begins a run of its own, in which it is the first flag.
+// Each -C begins a further run, of which it is the first flag.
 func TestRunsOfSeveralModules(t *testing.T) {
 	for _, c := range []struct {
 		args, want string // commands are separated by "; "
@@ -89,7 +89,7 @@ func TestRunsOfSeveralModules(t *testing.T) {
 		{"-run X ./...", "go test -json -run X ./..."},
 		{"./... -C a ./... -v -C b .", "go test -json ./...; go test -C a -json ./... -v; go test -C b -json ."},
 		{"-C a ./...", "go test -C a -json ./..."},
-		{"-C", "go test -json -C"}, // the go command says what is missing
+		{"-C", "go test -json -C"}, // the go command reports the missing folder
 	} {
 		var got []string
 		for _, args := range parts(strings.Fields(c.args)) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A program has the licence of Go in it, once, and those of its modules.
+// The notices of a program have the licence of Go, once, and the licences of its modules.
 func TestRun(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

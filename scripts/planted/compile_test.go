@@ -22,8 +22,8 @@ import (
 
 const module = "github.com/elrun/elrun"
 
-// TestCompiles checks the types in every Go file with its bug: the compiler refuses some mistakes,
-// such as a variable that nothing uses any more, and then no test runs that could find them.
+// TestCompiles type-checks each Go file with its bug. A bug that does not compile, as with a
+// variable that becomes unused, would run no test that could detect it.
 func TestCompiles(t *testing.T) {
 	root := filepath.Join("..", "..")
 	c := newChecker(t, root)
@@ -37,13 +37,13 @@ func TestCompiles(t *testing.T) {
 	}
 }
 
-// listed is a package as the go command lists it.
+// listed is a package in the output of go list.
 type listed struct {
 	Dir, ImportPath, Export string
 	GoFiles                 []string
 }
 
-// list has the go command list packages.
+// list runs go list for packages.
 func list(t *testing.T, root string, args ...string) map[string]listed {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=Dir,ImportPath,Export,GoFiles"}, args...)...)
@@ -64,13 +64,13 @@ func list(t *testing.T, root string, args ...string) map[string]listed {
 	}
 }
 
-// checker checks types: of packages of the module from their source, of all others from what the
-// compiler has written about them.
+// checker type-checks packages of this module from source, and imports all others from the
+// compiler's export data.
 type checker struct {
 	fset   *token.FileSet
-	own    map[string]listed // by import path
+	own    map[string]listed // packages by import path
 	known  map[string]*types.Package
-	beside map[string][]*ast.File // the other files of its package, by file
+	beside map[string][]*ast.File // other files of a file's package, by file
 	others types.Importer
 }
 
@@ -86,7 +86,7 @@ func newChecker(t *testing.T, root string) *checker {
 	return c
 }
 
-// Import returns a package, of which the bodies of functions are not checked.
+// Import implements types.Importer. It does not check the bodies of functions.
 func (c *checker) Import(path string) (*types.Package, error) {
 	own, is := c.own[path]
 	if !is {
@@ -104,7 +104,7 @@ func (c *checker) Import(path string) (*types.Package, error) {
 	return c.known[path], err
 }
 
-// parse parses the files of a package without the bodies of their functions, but for one file.
+// parse parses the files of a package, without bodies of functions except in one file.
 func (c *checker) parse(p listed, but string) ([]*ast.File, error) {
 	var files []*ast.File
 	for _, name := range p.GoFiles {
@@ -125,7 +125,7 @@ func (c *checker) parse(p listed, but string) ([]*ast.File, error) {
 	return files, nil
 }
 
-// check checks the file of a bug with the bug.
+// check type-checks the file of a bug with the bug in it.
 func (c *checker) check(root string, b bug) error {
 	dir, name := path.Split(b.file)
 	importPath := path.Join(module, dir)
@@ -152,11 +152,11 @@ func (c *checker) check(root string, b bug) error {
 	}
 	var wrong []error
 	cfg := types.Config{Importer: c, Error: func(err error) {
-		// The other files lack what uses their imports and returns results.
+		// Without bodies the other files have unused imports and missing returns.
 		if at := (types.Error{}); errors.As(err, &at) && c.fset.Position(at.Pos).Filename == b.name {
 			wrong = append(wrong, err)
 		}
 	}}
-	_, _ = cfg.Check(importPath, c.fset, append(slices.Clone(c.beside[b.file]), with), nil) // Error was told
+	_, _ = cfg.Check(importPath, c.fset, append(slices.Clone(c.beside[b.file]), with), nil) // errors went to cfg.Error
 	return errors.Join(wrong...)
 }

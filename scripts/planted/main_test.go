@@ -40,7 +40,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Every bug of the list fits the source as it is, and names a test that there is.
+// Each bug in the list fits the current source, and names an existing test.
 func TestList(t *testing.T) {
 	root := filepath.Join("..", "..")
 	for _, b := range readList(t, root) {
@@ -75,7 +75,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 	return false
 }
 
-// readList returns the bugs of the list.
+// readList returns the bugs in the list.
 func readList(t *testing.T, root string) []bug {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "planted-bugs.md"))

@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What was kept is drawn, as XML.
+// An earlier run's figures are drawn, as valid XML.
 func TestDraw(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
