@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/transport/internal/wire"
 )
@@ -104,6 +105,30 @@ func TestAgreeCancelled(t *testing.T) {
 		if err := crewOf(t, m, 1-silent).conclude(t.Context()); !isPassing(err) {
 			t.Errorf("rank %d of a host that is closed: %v", 1-silent, err)
 		}
+	}
+}
+
+// deadlines is a line that keeps its last deadline.
+type deadlines struct {
+	line
+	last time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.last = t; return nil }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil }
+
+// When there is no time at all any more, a limit gives none back.
+func TestLimitAfterTheEnd(t *testing.T) {
+	d := new(deadlines)
+	s := &sharing{conns: []line{nil, d}}
+	s.limit(time.Unix(100, 0))
+	if !d.last.Equal(time.Unix(100, 0)) {
+		t.Errorf("the deadline is %v, want the limit", d.last)
+	}
+	s.hurry()
+	s.limit(time.Unix(200, 0))
+	if d.last.After(time.Unix(1, 0)) {
+		t.Errorf("the deadline is %v, want one that has passed", d.last)
 	}
 }
 
