@@ -136,11 +136,11 @@ func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point)
 
 // pass caches the ticket that this launcher gives to others. It is safe for concurrent use.
 type pass struct {
-	job string
+	job string // name of the job
 
 	mu   sync.Mutex
-	text string
-	made time.Time
+	text string    // the cached ticket; "" for none
+	made time.Time // when it was issued
 }
 
 // ticket returns a ticket for another launcher, or an error while no peer here is a member yet.

@@ -25,6 +25,8 @@ func main() {
 	}
 }
 
+// hello sums the ranks over all peers. The barrier keeps a peer from leaving before the others
+// are done.
 func hello(ctx context.Context) (err error) {
 	g, err := launch.Init(ctx)
 	if err != nil {

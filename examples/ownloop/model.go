@@ -55,6 +55,7 @@ func (m *Model) Loss() float64 {
 	return loss
 }
 
+// predict returns the scalar product of the weights and x.
 func (m *Model) predict(x [features]float64) (y float64) {
 	for k := range x {
 		y += m.Weights[k] * x[k]

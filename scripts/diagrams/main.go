@@ -21,6 +21,7 @@ func main() {
 	}
 }
 
+// run writes all walks as SVG files to the folder in args.
 func run(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: diagrams FOLDER")

@@ -23,10 +23,12 @@ func (s stop) function() string {
 	return s.pkg + " " + s.recv + "." + s.name
 }
 
+// walks returns all walks.
 func walks() []walk {
 	return []walk{allReduceWalk(), gradientWalk(), deathWalk(), joinWalk()}
 }
 
+// allReduceWalk follows a vector from AllReduce to the wire.
 func allReduceWalk() walk {
 	return walk{"allreduce", "An AllReduce, from the call to the wire", []stop{
 		{"collective", "", "AllReduce", "describes the call and chooses the algorithm: here the ring"},
@@ -40,6 +42,7 @@ func allReduceWalk() walk {
 	}}
 }
 
+// gradientWalk follows a gradient.
 func gradientWalk() walk {
 	return walk{"gradient", "A gradient, from the backward pass to the applied update", []stop{
 		{"trainer", "openStep", "contribute", "calls Model.Gradient for the microbatches of this rank's share"},
@@ -53,6 +56,7 @@ func gradientWalk() walk {
 	}}
 }
 
+// deathWalk follows the death of a member.
 func deathWalk() walk {
 	return walk{"death", "A death, from the broken connection to the next step", []stop{
 		{"transport/mesh", "pair", "verdict", "the stream broke: a revocation may explain it, else the peer is lost"},
@@ -66,6 +70,7 @@ func deathWalk() walk {
 	}}
 }
 
+// joinWalk follows the join of a peer.
 func joinWalk() walk {
 	return walk{"join", "A join, from the ticket to the first share", []stop{
 		{"launch", "identity", "introduceBy", "a ticket gets the peer past the gate of a member"},

@@ -90,6 +90,7 @@ func (s *summary) fail(t test) {
 	}
 }
 
+// show prints the pending output of a test and forgets it.
 func (s *summary) show(t test) {
 	for _, text := range s.pending[t] {
 		s.print(text)

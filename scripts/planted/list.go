@@ -33,6 +33,7 @@ func parse(text string) ([]bug, error) {
 	return all, nil
 }
 
+// parseSection parses one entry; its first line is the heading without ###.
 func parseSection(section string) (bug, error) {
 	name, rest, _ := strings.Cut(section, "\n")
 	b := bug{name: strings.TrimSpace(name)}

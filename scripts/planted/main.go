@@ -33,6 +33,7 @@ func main() {
 	}
 }
 
+// run tries the bugs whose name or file matches pattern, and prints how many were found.
 func run(pattern string) (err error) {
 	wanted, err := regexp.Compile(pattern)
 	if err != nil {

@@ -24,9 +24,9 @@ type Checkpoint struct {
 
 // section is the position of the state in a file, with the checksum that it must have.
 type section struct {
-	first, size int64
+	first, size int64   // in bytes
 	seed        [8]byte // the header's checksum; the state's checksum covers it too
-	sum         uint64
+	sum         uint64  // XXH64 of seed and state
 }
 
 // Open opens a checkpoint and verifies all of it, which reads the file once. Errors wrap

@@ -87,7 +87,7 @@ func encodeStart(h Header) ([]byte, error) {
 type summed struct {
 	w    io.Writer
 	hash *xxhash.Digest
-	n    int64
+	n    int64 // bytes written
 }
 
 // Write implements io.Writer.

@@ -21,8 +21,8 @@ import (
 // magnitudes, the smaller one first; then k times 2 bits, from the low bits of each byte up: bit
 // 0 is the sign, bit 1 is set for the larger magnitude (level.go).
 type TopK struct {
-	fraction float64
-	twoBit   bool
+	fraction float64 // of the elements that are kept, at most 0.5
+	twoBit   bool    // values have 2 bits instead of 16
 }
 
 // leastKept is the least number of elements that a code keeps; a shorter vector is kept whole. It

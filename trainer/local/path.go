@@ -13,13 +13,13 @@ import (
 // path computes paths: it is the implementation of the wrapped Model.Gradient, and owns its work
 // space. No result depends on an earlier call.
 type path struct {
-	model    trainer.Model // the model of ordinary training
-	batch    int           // samples of a local step
-	most     int           // samples of a path
-	bySpeed  bool          // a path has up to a round's samples, in any number of steps
-	rule     optim.Optimizer
-	schedule optim.Schedule
-	clip     float64
+	model    trainer.Model   // the model of ordinary training
+	batch    int             // samples of a local step
+	most     int             // samples of a path
+	bySpeed  bool            // a path has up to a round's samples, in any number of steps
+	rule     optim.Optimizer // the inner optimizer
+	schedule optim.Schedule  // of the inner optimizer, by steps of ordinary training
+	clip     float64         // limit of the gradient's norm in a local step; 0 is none
 	place    place
 
 	start [][]float32 // parameters at the beginning of a path

@@ -89,6 +89,8 @@ func (l *conv) blocks(yield func(b block) bool) {
 // of returns the block's part of v, a vector over all samples with size elements for each.
 func (b block) of(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
+// forward multiplies each block's columns by W. It fills the columns of the first block before it
+// waits for the parameters, because that needs no parameters.
 func (l *conv) forward(x []float32, n int, from source) []float32 {
 	l.n, l.turned = n, false
 	l.columns, l.rows = grow(l.columns, l.patch()*n*l.places()), grow(l.rows, l.out.C*n*l.places())
@@ -143,6 +145,8 @@ func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 	told.done(0, 0)
 }
 
+// backward computes the gradient of the columns, W^T * rows, and adds it back to the inputs
+// (col2im).
 func (l *conv) backward(dy []float32) []float32 {
 	l.turn(dy)
 	l.dx = grow(l.dx, l.n*l.in.Size())
@@ -232,6 +236,7 @@ func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
 
 func (l *pool) accumulate([]float32, [][]float32, listener) {}
 
+// forward stores the index of each maximum for backward.
 func (l *pool) forward(x []float32, n int, _ source) []float32 {
 	l.n = n
 	l.y = grow(l.y, n*l.out.Size())

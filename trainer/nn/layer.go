@@ -25,10 +25,10 @@ type Layer struct {
 
 // builder has the inputs for the construction of a layer.
 type builder struct {
-	in   Shape  // shape of one sample's inputs
-	name string // prefix of the parameters' names
-	rng  *random
-	work *worker
+	in   Shape   // shape of one sample's inputs
+	name string  // prefix of the parameters' names
+	rng  *random // generator of the initial weights, for this layer only
+	work *worker // shared by all layers of the network
 }
 
 // layer is a layer of a network, with its parameters and its work space. It is not safe for
@@ -61,7 +61,9 @@ type halved interface {
 	// deferred to finish. If it returns all rows, the gradients of the other parameters are
 	// deferred too.
 	split() (rows int)
+	// begin is the part of accumulate that is not deferred.
 	begin(dy []float32, grad [][]float32, told listener)
+	// finish is the deferred part of accumulate, with the dy of begin.
 	finish(dy []float32, grad [][]float32, told listener)
 }
 

@@ -14,14 +14,14 @@ import (
 type Network struct {
 	data    Data
 	in      Shape
-	classes int
-	first   []int // index of each layer's first parameter, and the number of parameters at the end
-	late    []int // layers that defer a part of their own gradient until the first layer's gradient is complete
-	params  []trainer.Param
-	work    *worker
-	lanes   []*lane // work space for each group of a batch; at least one
-	scores  *lane   // work space of evaluations, which may run in the middle of a gradient; nil before the first
-	grad    [][]float32
+	classes int             // outputs of the last layer
+	first   []int           // index of each layer's first parameter, and the number of parameters at the end
+	late    []int           // layers that defer a part of their own gradient until the first layer's gradient is complete
+	params  []trainer.Param // of all layers, in order
+	work    *worker         // computes the products of all layers
+	lanes   []*lane         // work space for each group of a batch; at least one
+	scores  *lane           // work space of evaluations, which may run in the middle of a gradient; nil before the first
+	grad    [][]float32     // of the current call, by parameter; owned by the trainer
 }
 
 // lane is the work space for a group of samples that are computed together.
@@ -31,7 +31,7 @@ type lane struct {
 	delta  []float32   // the logits after a forward pass; then the gradient of the activations, layer by layer
 	late   [][]float32 // the delta at each layer of Network.late, for finish
 	told   listener    // gets reports of finished gradients
-	loss   float64
+	loss   float64     // sum over the samples
 }
 
 // New returns a network for the samples of data, whose inputs have the shape in. The last layer

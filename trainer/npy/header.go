@@ -7,9 +7,9 @@ import (
 
 // header has the values of the dictionary at the beginning of a file.
 type header struct {
-	descr   string
-	fortran bool
-	shape   []int
+	descr   string // element type, as in <f4
+	fortran bool   // column-major order
+	shape   []int  // dimensions, the first one outermost
 }
 
 // maxDims is NumPy's limit of the number of dimensions.

@@ -22,7 +22,7 @@ type Files struct {
 // Set is a data set of vectors with labels. It is safe for concurrent use until Close.
 type Set struct {
 	inputs, labels *Array
-	scale          float32
+	scale          float32 // factor of inputs, never 0
 	failure        mmap.Failure
 }
 

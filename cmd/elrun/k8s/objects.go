@@ -3,8 +3,10 @@ package k8s
 // Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest
 // uses.
 
+// labels are labels, or other maps of the API from strings to strings.
 type labels map[string]string
 
+// metadata is an ObjectMeta.
 type metadata struct {
 	Name        string `yaml:"name,omitempty"`
 	Namespace   string `yaml:"namespace,omitempty"`
@@ -12,6 +14,7 @@ type metadata struct {
 	Annotations labels `yaml:"annotations,omitempty"`
 }
 
+// object is any top-level object of the manifest; only a Secret has Type and StringData.
 type object struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
@@ -21,6 +24,7 @@ type object struct {
 	Spec       any      `yaml:"spec,omitempty"`
 }
 
+// port is a ServicePort or a ContainerPort.
 type port struct {
 	Name          string `yaml:"name"`
 	Port          int    `yaml:"port,omitempty"`
@@ -28,6 +32,7 @@ type port struct {
 	Protocol      string `yaml:"protocol"`
 }
 
+// serviceSpec is a ServiceSpec.
 type serviceSpec struct {
 	ClusterIP                string `yaml:"clusterIP"`
 	PublishNotReadyAddresses bool   `yaml:"publishNotReadyAddresses"`
@@ -35,16 +40,19 @@ type serviceSpec struct {
 	Ports                    []port `yaml:"ports"`
 }
 
+// selector is a LabelSelector.
 type selector struct {
 	MatchLabels labels `yaml:"matchLabels"`
 }
 
+// budgetSpec is a PodDisruptionBudgetSpec.
 type budgetSpec struct {
 	MinAvailable               int      `yaml:"minAvailable"`
 	UnhealthyPodEvictionPolicy string   `yaml:"unhealthyPodEvictionPolicy"`
 	Selector                   selector `yaml:"selector"`
 }
 
+// jobSpec is a JobSpec.
 type jobSpec struct {
 	CompletionMode       string        `yaml:"completionMode"`
 	Completions          int           `yaml:"completions"`
@@ -56,40 +64,48 @@ type jobSpec struct {
 	Template             podTemplate   `yaml:"template"`
 }
 
+// successPolicy is a Job's SuccessPolicy: when the Job counts as complete.
 type successPolicy struct {
 	Rules []successRule `yaml:"rules"`
 }
 
+// successRule is a SuccessPolicyRule.
 type successRule struct {
 	SucceededCount int `yaml:"succeededCount"`
 }
 
+// failurePolicy is a PodFailurePolicy: what follows from the failure of a pod.
 type failurePolicy struct {
 	Rules []failureRule `yaml:"rules"`
 }
 
+// failureRule is a PodFailurePolicyRule.
 type failureRule struct {
 	Action          string         `yaml:"action"`
 	OnPodConditions []podCondition `yaml:"onPodConditions,omitempty"`
 	OnExitCodes     *exitCodes     `yaml:"onExitCodes,omitempty"`
 }
 
+// podCondition is a PodFailurePolicyOnPodConditionsPattern.
 type podCondition struct {
 	Type   string `yaml:"type"`
 	Status string `yaml:"status"`
 }
 
+// exitCodes is a PodFailurePolicyOnExitCodesRequirement.
 type exitCodes struct {
 	ContainerName string `yaml:"containerName"`
 	Operator      string `yaml:"operator"`
 	Values        []int  `yaml:"values"`
 }
 
+// podTemplate is a PodTemplateSpec.
 type podTemplate struct {
 	Metadata metadata `yaml:"metadata"`
 	Spec     podSpec  `yaml:"spec"`
 }
 
+// podSpec is a PodSpec.
 type podSpec struct {
 	Subdomain                     string      `yaml:"subdomain"`
 	RestartPolicy                 string      `yaml:"restartPolicy"`
@@ -102,6 +118,7 @@ type podSpec struct {
 	Volumes                       []volume    `yaml:"volumes"`
 }
 
+// podSecurity is a PodSecurityContext.
 type podSecurity struct {
 	RunAsNonRoot   bool        `yaml:"runAsNonRoot"`
 	RunAsUser      int         `yaml:"runAsUser"`
@@ -110,10 +127,12 @@ type podSecurity struct {
 	SeccompProfile typedObject `yaml:"seccompProfile"`
 }
 
+// typedObject is an object with only a type, as a SeccompProfile.
 type typedObject struct {
 	Type string `yaml:"type"`
 }
 
+// spread is a TopologySpreadConstraint.
 type spread struct {
 	MaxSkew           int      `yaml:"maxSkew"`
 	TopologyKey       string   `yaml:"topologyKey"`
@@ -121,6 +140,7 @@ type spread struct {
 	LabelSelector     selector `yaml:"labelSelector"`
 }
 
+// container is a Container.
 type container struct {
 	Name            string            `yaml:"name"`
 	Image           string            `yaml:"image"`
@@ -133,60 +153,72 @@ type container struct {
 	VolumeMounts    []mount           `yaml:"volumeMounts"`
 }
 
+// probe is a Probe that connects to a TCP port.
 type probe struct {
 	TCPSocket     portNumber `yaml:"tcpSocket"`
 	PeriodSeconds int        `yaml:"periodSeconds"`
 }
 
+// portNumber is a TCPSocketAction.
 type portNumber struct {
 	Port int `yaml:"port"`
 }
 
+// variable is an EnvVar.
 type variable struct {
 	Name      string      `yaml:"name"`
 	Value     string      `yaml:"value,omitempty"`
 	ValueFrom *fieldValue `yaml:"valueFrom,omitempty"`
 }
 
+// fieldValue is an EnvVarSource.
 type fieldValue struct {
 	FieldRef fieldRef `yaml:"fieldRef"`
 }
 
+// fieldRef is an ObjectFieldSelector.
 type fieldRef struct {
 	FieldPath string `yaml:"fieldPath"`
 }
 
+// resources is a ResourceRequirements.
 type resources struct {
 	Requests labels `yaml:"requests"`
 	Limits   labels `yaml:"limits"`
 }
 
+// containerSecurity is a SecurityContext.
 type containerSecurity struct {
 	AllowPrivilegeEscalation bool         `yaml:"allowPrivilegeEscalation"`
 	ReadOnlyRootFilesystem   bool         `yaml:"readOnlyRootFilesystem"`
 	Capabilities             capabilities `yaml:"capabilities"`
 }
 
+// capabilities is a Capabilities.
 type capabilities struct {
 	Drop []string `yaml:"drop"`
 }
 
+// mount is a VolumeMount.
 type mount struct {
 	Name      string `yaml:"name"`
 	MountPath string `yaml:"mountPath"`
 	ReadOnly  bool   `yaml:"readOnly,omitempty"`
 }
 
+// volume is a Volume; one of its sources is set.
 type volume struct {
 	Name     string        `yaml:"name"`
 	EmptyDir *emptyDir     `yaml:"emptyDir,omitempty"`
 	Secret   *secretVolume `yaml:"secret,omitempty"`
 }
 
+// emptyDir is an EmptyDirVolumeSource.
 type emptyDir struct {
 	SizeLimit string `yaml:"sizeLimit"`
 }
 
+// secretVolume is a SecretVolumeSource.
 type secretVolume struct {
 	SecretName  string `yaml:"secretName"`
 	DefaultMode int    `yaml:"defaultMode"`
