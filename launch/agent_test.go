@@ -16,25 +16,26 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// launcher is the other side of an agent.
+// launcher is the launcher's end of an agent's connection.
 type launcher struct {
 	*pipe
 	exited chan int
 }
 
-// newTestAgent returns an agent whose launcher is the test. Call it in a bubble.
+// newTestAgent returns an agent and its launcher, which the test plays. Call it in a synctest
+// bubble.
 func newTestAgent() (*agent, launcher) {
 	here, there := net.Pipe()
 	l := launcher{newPipe(there), make(chan int, 1)}
 	return newAgent(here, func(status int) { l.exited <- status }), l
 }
 
-// startMessage lets a peer begin, alone.
+// startMessage returns the order for a group of one.
 func startMessage() message {
 	return message{Start: &startOrder{Peers: []elastic.Member{memberAt(0)}, PID: 77}}
 }
 
-// serve reads hello and sends answer, then n messages.
+// serve reads hello, sends answer, then reads n messages.
 func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
 	t.Helper()
 	out := make(chan []message, 1)
@@ -85,14 +86,14 @@ func TestAgentJoinsAndReports(t *testing.T) {
 			t.Error("exit while the launcher lives")
 		default:
 		}
-		_ = l.conn.Close() // the launcher dies after the group was closed
+		_ = l.conn.Close() // the launcher dies after the group has closed
 		if status := <-l.exited; status != 1 {
 			t.Errorf("exit %d", status)
 		}
 	})
 }
 
-// Close sends what was emitted before it, also when the launcher is slow.
+// Close sends everything that was emitted before it, also to a slow launcher.
 func TestAgentFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -116,7 +117,7 @@ func TestAgentFlushes(t *testing.T) {
 	})
 }
 
-// sending counts what has been written to a connection.
+// sending counts the bytes written to a connection.
 type sending struct {
 	net.Conn
 	messages atomic.Int32
@@ -128,7 +129,7 @@ func (s *sending) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// What was emitted is on its way when Emit returns: this process may be killed then.
+// Emit returns only after the event has been sent, because this process may be killed then.
 func TestAgentSendsFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	here, there := net.Pipe()
@@ -144,11 +145,11 @@ func TestAgentSendsFirst(t *testing.T) {
 		if a.Emit(event.Event{Body: event.Step{}}); conn.messages.Load() < before+i+1 {
 			late++
 		}
-		for conn.messages.Load() < before+i+1 { // or the next one would not wait
+		for conn.messages.Load() < before+i+1 { // otherwise the next Emit would not wait
 			runtime.Gosched()
 		}
 	}
-	if late > n/4 { // without waiting it is half; some find no core for as long as Emit waits
+	if late > n/4 { // without waiting half would be late; some find no core within emitPatience
 		t.Errorf("%d of %d events were sent after Emit", late, n)
 	}
 	<-got
@@ -156,8 +157,8 @@ func TestAgentSendsFirst(t *testing.T) {
 	_ = l.conn.Close()
 }
 
-// A launcher that is stopped, for however long, is not dead, and holds up no step. When it
-// reads again it learns of the gap, and of everything that the job's result hangs on.
+// A launcher that is stopped, for however long, does not count as dead and delays no step. When it
+// reads again, it gets a message about the gap and everything that the job's result needs.
 func TestAgentLauncherStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -167,7 +168,7 @@ func TestAgentLauncherStopped(t *testing.T) {
 		for range steps {
 			a.Emit(event.Event{Body: event.Step{}})
 		}
-		const losses = 300 // more than the bound of what changes the group
+		const losses = 300 // more than the bound of history
 		for range losses {
 			a.Emit(event.Event{Body: event.Lost{Who: strings.Repeat("x", 64<<10)}})
 		}
@@ -215,7 +216,7 @@ func TestAgentLauncherStopped(t *testing.T) {
 	})
 }
 
-// heard lets a join and returns when it has.
+// heard lets the peer join and collects the messages to the launcher.
 func heard(l launcher, a *agent, t *testing.T) <-chan []message {
 	got := l.serve(t, startMessage(), 0)
 	if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
@@ -276,7 +277,7 @@ func TestOpenAgentBadFD(t *testing.T) {
 	}
 }
 
-// Deaths that were told before there was a group are not forgotten.
+// Deaths that were reported before there was a group are kept.
 func TestAgentDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -302,7 +303,7 @@ func TestAgentDead(t *testing.T) {
 	})
 }
 
-// What the peer asks of its launcher arrives: a suspicion, a new ID, what it knows.
+// All requests and reports of the peer arrive: a suspicion, a new ID, its knowledge of the group.
 func TestAgentTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -329,7 +330,7 @@ func TestAgentScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
 		<-heard(l, a, t)
-		// Answers to nobody, to the first request too late, and to the second.
+		// Answers to no request, to the first request too late, and to the second.
 		go func() {
 			for _, answer := range []scaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
 				if m, err := l.receive(); err != nil || m.Scale == nil {

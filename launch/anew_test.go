@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// started returns who is told to begin in a first view of so many.
+// started returns the peers that get an order for a first view of n members.
 func started(letters []letter, n int) []int {
 	var out []int
 	for _, l := range letters {
@@ -18,15 +18,15 @@ func started(letters []letter, n int) []int {
 	return out
 }
 
-// restarted lets peer i end and come back under another ID.
+// restarted makes peer i end and come back under another ID.
 func restarted(m *meeting, i int) {
 	m.exit(i, "was killed", true)
 	m.expect(i)
 	m.hello(i, elastic.Member{ID: elastic.ID("again-" + string(rune('a'+i)))})
 }
 
-// Those that wait begin anew when the last member is gone, and not before; also the one
-// that has not said hello yet is waited for.
+// The waiting peers begin anew when the last member is gone, and not before. They wait for a
+// running peer that has not said hello yet.
 func TestMeetingBeginsAnew(t *testing.T) {
 	m := met(t, 3)
 	restarted(m, 0)
@@ -51,7 +51,7 @@ func TestMeetingBeginsAnew(t *testing.T) {
 	}
 }
 
-// Where a peer of another launcher may be a member, nothing is certain.
+// If a peer of another launcher may be a member, the peers do not begin anew.
 func TestMeetingWithStrangersDoesNotBeginAnew(t *testing.T) {
 	m := met(t, 2)
 	m.viewed([]string{peerID(0).Short(), peerID(1).Short(), "stranger"})
@@ -62,7 +62,7 @@ func TestMeetingWithStrangersDoesNotBeginAnew(t *testing.T) {
 	}
 }
 
-// Who waits when the members have finished is told so, once.
+// A peer that waits when the members have finished is told so, once.
 func TestMeetingFinished(t *testing.T) {
 	m := met(t, 2)
 	restarted(m, 0)
@@ -77,8 +77,8 @@ func TestMeetingFinished(t *testing.T) {
 	}
 }
 
-// Peers that run a further program begin together when all have ended the one before, whose
-// deaths the others are told.
+// Peers that run a further program begin together when all have ended the previous one. The deaths
+// of the previous processes are reported to the others.
 func TestMeetingFurtherProgram(t *testing.T) {
 	m := met(t, 2)
 	m.complete(0)

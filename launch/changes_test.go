@@ -12,8 +12,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// script feeds a changes, one second between events unless told otherwise, and collects
-// its lines.
+// script feeds events into a changes, one second apart by default, and collects its lines.
 type script struct {
 	c     *changes
 	now   time.Time
@@ -26,19 +25,19 @@ func newScript() *script {
 	return s
 }
 
-// tell reports an event of n peers.
+// tell reports the same event from n peers.
 func (s *script) tell(n int, epoch uint64, step int64, body event.Body) {
 	for i := range n {
 		s.lines = append(s.lines, s.c.event(event.Event{Peer: fmt.Sprint(i), Epoch: epoch, Step: step, Body: body}, s.now)...)
 	}
 }
 
-// view reports a view of members, a letter each.
+// view reports a view of members, with one letter for each.
 func (s *script) view(epoch uint64, reason, members string) {
 	s.tell(3, epoch, 0, event.View{Members: strings.Split(members, ""), Reason: reason})
 }
 
-// pass lets time pass.
+// pass advances the time.
 func (s *script) pass(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.lines = append(s.lines, s.c.due(s.now)...)
@@ -70,7 +69,7 @@ func TestChangesDeath(t *testing.T) {
 	s.view(2, "lost", "acd")
 	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 3.14})
 	s.pass(gatherPeriod)
-	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // of before the loss
+	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // from before the loss
 	s.expect(t)
 	s.tell(2, 2, 7, event.Step{Recomputed: 2})
 	s.pass(gatherPeriod)
@@ -80,7 +79,7 @@ func TestChangesDeath(t *testing.T) {
 	s.expect(t)
 }
 
-// The line about a child waits for the word of how it ended, which may come late.
+// The line about a child waits for the report of how it ended, which may come late.
 func TestChangesDeathOfChild(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "amz")
@@ -104,12 +103,12 @@ func TestChangesWithoutSteps(t *testing.T) {
 	s.expect(t)
 	s.pass(time.Millisecond)
 	s.expect(t, "epoch 2: <b> is lost: nothing was heard of it; 1 peer goes on")
-	// Its launcher learns later how it ended.
+	// The launcher learns later how the process ended.
 	s.lines = s.c.ended("b", "exited with status 1", s.now)
 	s.expect(t, "<b> exited with status 1")
 }
 
-// A death that nobody goes on from is told, too.
+// A death is reported even if no view follows.
 func TestChangesDeathAlone(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "ab")
@@ -127,19 +126,19 @@ func TestChangesComeAndGo(t *testing.T) {
 	s.tell(1, 1, 0, event.Join{Who: "m", Reason: "admitted"})
 	s.view(2, "join", "abcm")
 	s.tell(1, 2, 0, event.Join{Who: "m", Reason: "level", Bytes: 3 << 20, MS: 40})
-	s.tell(1, 2, 0, event.Resync{Who: "m", Bytes: 7}) // says the same
+	s.tell(1, 2, 0, event.Resync{Who: "m", Bytes: 7}) // has the same line
 	s.tell(2, 2, 0, event.Leave{Who: "a", Reason: "asked"})
 	s.view(3, "leave", "bcm")
 	s.expect(t, "epoch 2: <m> has joined with 3.0 MiB of state in 40 ms; 4 peers go on")
 	s.pass(costPeriod)
 	s.expect(t, "epoch 3: <a> has left (asked); 3 peers go on")
 	s.tell(1, 3, 9, event.Done{})
-	s.view(4, "leave", "b") // the end
+	s.view(4, "leave", "b") // the end of the program
 	s.pass(costPeriod)
 	s.expect(t)
 }
 
-// A group that lets others in, or loses some, while it is too small does not go on.
+// A group below its minimum does not go on, even if members join or are lost.
 func TestChangesTooFew(t *testing.T) {
 	s := newScript()
 	s.c.fewest = 3
@@ -154,7 +153,7 @@ func TestChangesTooFew(t *testing.T) {
 		"epoch 5: <b> is lost: no reason was told; 1 peer of the 3 needed waits for more")
 }
 
-// Peers that close their groups at the end of a program leave.
+// Leaves at the end of a program are not reported.
 func TestChangesAtTheEnd(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
@@ -167,7 +166,7 @@ func TestChangesAtTheEnd(t *testing.T) {
 	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
 }
 
-// A launcher that joins tells of its own peers only at first.
+// A launcher whose peers join reports only its own peers at first.
 func TestChangesJoiningLauncher(t *testing.T) {
 	s := newScript()
 	s.view(5, "join", "abmn")
@@ -204,11 +203,11 @@ func TestNotices(t *testing.T) {
 		"too few peers came in time (1 present, 3 needed); the group gives up with status 75")
 	s.tell(3, 1, 0, event.Quorum{State: "lost", Present: 1, Needed: 3})
 	s.tell(3, 1, 0, event.Quorum{State: "back", Present: 1, Needed: 3})
-	s.expect(t) // it was too short to be told
+	s.expect(t) // too short for a report
 }
 
-// However the peers' reports are mixed, each member's way in and out is told once, and
-// the memory stays bounded.
+// In whatever order the peers' reports come, each join and each departure of a member is reported
+// once, and memory stays bounded.
 func TestChangesOnceEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScript()
@@ -237,7 +236,7 @@ func TestChangesOnceEach(t *testing.T) {
 	})
 }
 
-// The cause of a loss that says the most is told, with its limit, whoever reports last.
+// The highest-ranking cause of a loss is reported, with its limit, whatever the order of reports.
 func TestCausesAreRanked(t *testing.T) {
 	for _, reports := range [][]event.Lost{
 		{{Cause: "silent", LimitMS: 1300}, {Cause: "reset"}, {Cause: ""}},
@@ -256,7 +255,8 @@ func TestCausesAreRanked(t *testing.T) {
 	}
 }
 
-// A member that was to make way is called stalled by the others, as by itself.
+// A member that is asked to leave because it holds up the others is described as stalled, in the
+// reports of others and in its own.
 func TestChangesStalled(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
@@ -266,20 +266,20 @@ func TestChangesStalled(t *testing.T) {
 	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others, and said no Busy); 2 peers go on")
 }
 
-// A peer that was put out and joins again is not told to be lost as well: its launcher knows
-// that it runs.
+// A peer that was put out and joins again is not reported as lost, because its launcher knows that
+// it runs.
 func TestChangesFormerSelf(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abm")
 	s.tell(1, 1, 0, event.Fenced{Who: "m", Reason: "silent"})
 	s.expect(t)
 	s.tell(1, 3, 0, event.Join{Who: "n", Reason: "level"})
-	s.view(3, "join", "abn") // the first that its peer is in again; the one without it was never seen here
+	s.view(3, "join", "abn") // its first view with the new ID; no peer here has seen the view without it
 	s.pass(time.Hour)
 	s.expect(t, "epoch 3: <m> was put out while it still runs (silent), and joins again under a new ID, <n> has joined; 3 peers go on")
 }
 
-// Whatever number of members is gone or comes, one line of bounded length says so.
+// Any number of joins and departures makes one line of bounded length.
 func TestChangesOfMany(t *testing.T) {
 	s := newScript()
 	s.c.who = func(id string) string { return "peer 99 (" + id + "zzzzzzz)" }
@@ -298,8 +298,8 @@ func TestChangesOfMany(t *testing.T) {
 	s.expect(t, "epoch 2: 21 of 50 peers are lost: 1 ended, 20 silent, 10 peers have left, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 31 peers go on")
 }
 
-// What is told of several members at a time makes one line, and the overload of their host is
-// told before all else.
+// Events of one kind about several members make one line, and the overload of their host comes
+// first.
 func TestCrowds(t *testing.T) {
 	s := newScript()
 	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
@@ -332,7 +332,7 @@ func TestCrowds(t *testing.T) {
 	s.expect(t, "peer 10 (aaaaaaar) was killed, and 2 more have ended; the others have not gone on yet")
 }
 
-// One that is put out on an overloaded host, and one that ended there: the cause comes first.
+// On an overloaded host the line about a peer that was put out or ended begins with the overload.
 func TestChangesOverloaded(t *testing.T) {
 	s := newScript()
 	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
@@ -361,7 +361,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// Whatever is told of however many members, no line is longer than people read.
+// No line exceeds the limit, whatever the events and the number of members.
 func TestLinesAreShort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScript()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// held is a log that takes nothing until it is released.
+// held is a log that blocks until it is released.
 type held struct {
 	buffer
 	release chan struct{}
@@ -18,8 +18,8 @@ func (h *held) Write(b []byte) (int, error) {
 	return h.buffer.Write(b)
 }
 
-// A death is told when it happens, though the output of the dead is not passed on yet, and
-// after all messages; nothing of the output is lost.
+// A death is reported at once and after all messages, even while output is still held back; no
+// output is lost.
 func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	log := &held{release: make(chan struct{})}
 	var out buffer

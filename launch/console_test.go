@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// buffer is a bytes.Buffer that may be read while a console writes to it.
+// buffer is a bytes.Buffer that is safe to read while a console writes to it.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -36,7 +36,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// stuck is a writer that takes nothing until it is closed.
+// stuck is a writer that blocks until it is closed.
 type stuck chan struct{}
 
 func (s stuck) Write(p []byte) (int, error) {
@@ -66,7 +66,7 @@ func TestConsoleStreams(t *testing.T) {
 	}
 }
 
-// Many senders: every block arrives, whole and in its sender's order.
+// With many senders every block arrives whole and in its sender's order.
 func TestConsoleWholeBlocks(t *testing.T) {
 	var out buffer
 	c := newConsole(&out, &out, nil, false)
@@ -117,8 +117,8 @@ func TestConsoleProgressLine(t *testing.T) {
 	})
 }
 
-// While nobody reads, the launcher's own lines do not wait, and those of peers wait only
-// until the console is known to be stuck. Later people learn how many are missing.
+// While nobody reads, the launcher's lines do not wait, and the peers' lines wait only until the
+// console counts as stuck. Later a line reports the number of dropped lines.
 func TestConsoleStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := &stuckOnce{free: make(chan struct{})}
@@ -160,7 +160,7 @@ func TestConsoleStuck(t *testing.T) {
 	})
 }
 
-// stuckOnce takes nothing until it is freed.
+// stuckOnce blocks until it is freed.
 type stuckOnce struct {
 	buffer
 	free chan struct{}
@@ -171,7 +171,7 @@ func (s *stuckOnce) Write(p []byte) (int, error) {
 	return s.buffer.Write(p)
 }
 
-// A reader that is slow loses nothing.
+// A slow reader loses nothing.
 func TestConsoleSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slow{}
@@ -188,7 +188,7 @@ func TestConsoleSlow(t *testing.T) {
 	})
 }
 
-// slow takes its time for each write.
+// slow is a writer that takes long for each write.
 type slow struct{ buffer }
 
 func (s *slow) Write(p []byte) (int, error) {
@@ -196,7 +196,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.buffer.Write(p)
 }
 
-// A console that is stuck to the end is given up when the caller says so.
+// The caller can give up a console that stays stuck.
 func TestConsoleGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(stuck)
@@ -215,8 +215,8 @@ func TestConsoleGivenUp(t *testing.T) {
 	})
 }
 
-// An error that can pass is told once; what comes later is written, whole, and so is how
-// much is missing.
+// A temporary error is reported once. Later lines are written whole, after a line with the number
+// of dropped lines.
 func TestConsoleDiskFull(t *testing.T) {
 	for to, gap := range map[target]string{toStdout: "elrun: 2 lines dropped: standard output did not take them\n", toEvents: `"events":2}` + "\n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestConsoleDiskFull(t *testing.T) {
 	}
 }
 
-// The result that could not be written is an error, and is told.
+// A result that could not be written is an error and is reported.
 func TestConsoleResultUnwritten(t *testing.T) {
 	var err buffer
 	c := newConsole(&disk{}, &err, nil, false)
@@ -252,7 +252,7 @@ func TestConsoleResultUnwritten(t *testing.T) {
 	}
 }
 
-// Of a line that a regular file did not take whole nothing is left.
+// No part remains of a line that a regular file did not take completely.
 func TestLineWriterTakesBack(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -270,7 +270,7 @@ func TestLineWriterTakesBack(t *testing.T) {
 	}
 }
 
-// disk has room for so many bytes.
+// disk is a writer with room for a limited number of bytes.
 type disk struct {
 	buffer
 	room int
@@ -284,7 +284,7 @@ func (d *disk) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A reader that has gone ends the job, and other streams are still written.
+// A broken pipe ends the job, and the other streams are still written.
 func TestConsoleBroken(t *testing.T) {
 	var err, events buffer
 	c := newConsole(gone{}, &err, &events, false)
@@ -310,7 +310,7 @@ type gone struct{}
 
 func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// What others have said cannot control the terminal.
+// Text of peers and strangers cannot control the terminal.
 func TestConsoleEscapes(t *testing.T) {
 	var err buffer
 	c := newConsole(io.Discard, &err, nil, false)

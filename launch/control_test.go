@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// testJob is a job name of this test process alone.
+// testJob returns the name of a job that belongs to this test process alone.
 func testJob(t *testing.T) string {
 	t.Helper()
 	return jobName(strings.ReplaceAll(t.Name(), "/", "-"), strconv.Itoa(os.Getpid())+"t")
@@ -28,8 +28,7 @@ func serve(t *testing.T, job string, index int, status func() Status) *control {
 	return c
 }
 
-// Whoever connects and says nothing, or garbage, disturbs nobody, and Close does not
-// wait for it.
+// A client that sends nothing or garbage disturbs no other client, and Close does not wait for it.
 func TestControlGarbage(t *testing.T) {
 	job := testJob(t)
 	c := serve(t, job, 0, func() Status { return Status{Job: job} })
@@ -50,7 +49,7 @@ func TestControlGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(text)) // may fail: the peer hangs up in the middle
+		_, _ = conn.Write([]byte(text)) // may fail: the peer may hang up before the end
 		b, _ := io.ReadAll(conn)
 		if want != "" && !strings.Contains(string(b), want) {
 			t.Errorf("%.20q: got %q, want %q in it", text, b, want)
@@ -116,7 +115,7 @@ func FuzzControlDecoders(f *testing.F) {
 		if set := []bool{r.Status != nil, r.Stopping, r.Scaling != "", r.Ticket != nil, r.Done != "", r.Error != ""}; countTrue(set) != 1 {
 			t.Errorf("answer %+v has not exactly one field", r)
 		}
-		// Only who asks in so many words ends a peer or changes the job.
+		// Only an exact request ends a peer or changes the job.
 		asked, err := decodeRequest(b)
 		if r.Stopping && (err != nil || asked.Request != "stop") {
 			t.Errorf("%q stops the peer", b)

@@ -17,12 +17,12 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// fakeDiscovery remembers what was announced last under each key.
+// fakeDiscovery remembers the last announcement under each key.
 type fakeDiscovery struct {
 	mu    sync.Mutex
 	under map[string][]elastic.Member
 	calls int
-	err   error // of all calls
+	err   error // the result of all calls
 }
 
 func (f *fakeDiscovery) fail(err error) {
@@ -54,7 +54,7 @@ func (f *fakeDiscovery) Find(_ context.Context, key string) ([]elastic.Member, e
 	return f.under[key], f.err
 }
 
-// announcedIDs returns who was announced under a key, and how many calls there were.
+// announcedIDs returns the members announced under a key, and the number of calls.
 func (f *fakeDiscovery) announcedIDs(key string) (ids []elastic.ID, calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *fakeDiscovery) announcedIDs(key string) (ids []elastic.ID, calls int) {
 	return ids, f.calls
 }
 
-// openJob is an open job with a ticket and members on hosts.
+// openJob returns an open job with a ticket and members on hosts.
 func openJob(hosts ...string) known {
 	k := known{Epoch: 1, Open: true, Tickets: []openTicket{{Key: "key"}}}
 	for i, h := range hosts {
@@ -73,8 +73,8 @@ func openJob(hosts ...string) known {
 	return k
 }
 
-// A job is announced when it is open, by the keys of tickets that hold, with members of many
-// hosts and without addresses of loopback.
+// An open job is announced under the keys of its valid tickets, with members of many hosts and
+// without loopback addresses.
 func TestAnnouncementOf(t *testing.T) {
 	now := time.Unix(100, 0)
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,7 +113,7 @@ func TestAnnouncementOf(t *testing.T) {
 	})
 }
 
-// Tickets that let in nobody any more, and the key of the launcher, are not announced.
+// Tickets that admit nobody any more, and the launcher's key, are not announced.
 func TestTicketsOf(t *testing.T) {
 	got := ticketsOf(elastic.View{Grants: []elastic.Grant{{Key: "root"}, {Key: "good", Issuer: "a", Expiry: 7}, {Key: "revoked", Issuer: "a", Revoked: true},
 		{Key: "used up", Issuer: "a", Uses: 2, Used: 2}, {Key: "left", Issuer: "a", Uses: 2, Used: 1}}})
@@ -122,8 +122,8 @@ func TestTicketsOf(t *testing.T) {
 	}
 }
 
-// Changes are announced at once, the rest again and again, and failures are said once and
-// repaired soon.
+// Changes are announced at once, and an unchanged job periodically. A failure is reported once and
+// retried soon.
 func TestAnnouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeDiscovery{}
@@ -175,7 +175,7 @@ func TestAnnouncer(t *testing.T) {
 	})
 }
 
-// What is announced is found at once when it is there, and later otherwise; who waits for long is told
+// An announced job is found at once, or later if it is announced later. A long wait is reported
 // once.
 func TestSeeker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestSeeker(t *testing.T) {
 	})
 }
 
-// The launcher's word about who was found reaches the search of its peers.
+// The launcher's message about found members reaches the search of its peers.
 func TestFoundMessage(t *testing.T) {
 	line, err := message{Found: []elastic.Member{foundAt("a", 1), foundAt("b", 2)}}.encode()
 	if err != nil {
@@ -219,7 +219,7 @@ func TestFoundMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, a := &peer{}, &agent{}
-	a.hear(m) // nobody listens yet
+	a.hear(m) // before watchFound
 	a.watchFound(p.find)
 	a.hear(m)
 	if got := p.finds(); len(got) != 2 {
@@ -240,8 +240,8 @@ func TestFoundMessage(t *testing.T) {
 	}
 }
 
-// Who has let a peer in may be gone a moment later: it asks those that this one knew, and those
-// that listen at the ticket's other addresses, when these answer.
+// The member that has admitted a peer may die right afterwards. So the peer contacts the members
+// that this one knew, and members that listen at the ticket's other addresses.
 func TestContactsAfterIntroduction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil})
@@ -280,12 +280,12 @@ func TestContactsAfterIntroduction(t *testing.T) {
 			t.Errorf("b is not asked: %v", asked())
 		}
 		<-time.After(2 * vacantAfter)
-		_ = i.Close() // it would hang if somebody still knocked
+		_ = i.Close() // would hang if an attempt were still running
 	})
 }
 
-// What was found may name a member with false addresses: whoever listens at those of the ticket is
-// asked all the same. A member that listens on loopback only is not announced.
+// A found member may have false addresses: the ticket's addresses are tried as well. A member that
+// listens on loopback only is not announced.
 func TestFalseFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil})

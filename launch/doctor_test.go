@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// checkNamed returns the check of that name.
+// checkNamed returns the check with a name.
 func checkNamed(t *testing.T, all []Check, name string) Check {
 	t.Helper()
 	i := slices.IndexFunc(all, func(c Check) bool { return c.Name == name })
@@ -21,7 +21,7 @@ func checkNamed(t *testing.T, all []Check, name string) Check {
 	return all[i]
 }
 
-// What all other tests of this package need works, so Doctor must find that it does.
+// All other tests of this package need these facilities, so Doctor must find that they work.
 func TestDoctor(t *testing.T) {
 	job := testJob(t)
 	serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report() })

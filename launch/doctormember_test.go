@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// member listens as a member that lets in newcomers.
+// listenMember returns a host that listens as a member that admits newcomers.
 func listenMember(t *testing.T) *p2p.Host {
 	t.Helper()
 	h, err := p2p.Listen(t.Context(), p2p.Config{Job: "m", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -35,7 +35,7 @@ func levels(checks []Check) string {
 	return strings.Join(out, " ")
 }
 
-// All addresses of a ticket are tried. One that works is enough for its member.
+// All addresses of a ticket are tested. One working address is enough for its member.
 func TestDoctorMember(t *testing.T) {
 	h := listenMember(t)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +81,7 @@ func TestCheckExpiry(t *testing.T) {
 	}
 }
 
-// What keeps a connection from being made has its remedy.
+// Each cause of a failed connection has its remedy.
 func TestCheckGreeting(t *testing.T) {
 	in := p2p.Greeting{Connect: time.Millisecond, ID: elastic.ID("x"), Handshake: time.Millisecond}
 	for want, c := range map[string]struct {

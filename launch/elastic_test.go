@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// In these tests the shell is a peer, which says hello, and then what it likes.
+// In these tests a shell script is a peer: it says hello, and then sends the messages of the test.
 
-// sayEvent prints an event with these fields to the launcher.
+// sayEvent returns a shell command that sends an event with these fields to the launcher.
 func sayEvent(name, fields string) string {
 	return fmt.Sprintf(`printf '{"event":{"time":"2026-01-02T03:04:05Z","event":"%s","epoch":1,"peer":"peer-%%s","index":0,%s}}\n' $ELRUN_INDEX >&3; `,
 		name, fields)
 }
 
-// viewOfTwo says that peers 0 and 1 are in.
+// viewOfTwo returns a shell command that reports a view of peers 0 and 1.
 func viewOfTwo() string {
 	return sayEvent("view", `"members":["peer-0","peer-1"],"voters":[],"reason":"start"`)
 }
@@ -43,8 +43,8 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// A crashed peer comes back under its index, is told how to join and of the death of its
-// predecessor, and the log has it.
+// A crashed peer comes back under its index. It is told how to join and that its predecessor is
+// dead, and the event log has the restart.
 func TestRunRestarts(t *testing.T) {
 	var events buffer
 	dir := t.TempDir()
@@ -75,9 +75,9 @@ func TestRunRestartsUsedUp(t *testing.T) {
 	}
 }
 
-// A peer asks for three, and then for one.
+// A peer asks for three peers, and then for one.
 func TestRunScales(t *testing.T) {
-	// Between two answers may come that a peer which was asked to leave is dead.
+	// The death of a peer that was asked to leave may be reported between two answers.
 	res, out, err := runShell(t, sayHello+`scale() {
 			printf '{"scale":{"seq":%s,"peers":%s}}\n' $1 $2 >&3
 			r='"dead"'; while case $r in *'"dead"'*) true;; *) false;; esac; do read -r r <&3; done; echo "$r"
@@ -101,7 +101,7 @@ func TestRunScales(t *testing.T) {
 	}
 }
 
-// A peer that has stopped itself is reported by the other one, and killed.
+// A peer that has stopped itself is reported by the other peer, and killed.
 func TestRunKillsStopped(t *testing.T) {
 	res, out, err := runShell(t, "cd "+t.TempDir()+"; "+sayHello+viewOfTwo()+`
 		[ $ELRUN_INDEX = 1 ] && { echo $$ > new; mv new pid; kill -STOP $$; exit; }

@@ -19,7 +19,7 @@ func endedAs(job, outcome string) Status {
 	return Status{Job: job, Step: 3, Of: 3, Ended: &Ended{Outcome: outcome, Began: time.Unix(1e9, 0).UTC(), At: time.Unix(1e9+7, 0).UTC()}}
 }
 
-// ownEnds keeps the ends of jobs of a test in a folder of its own, which it returns.
+// ownEnds keeps the records of ended jobs in a folder of the test, which it returns.
 func ownEnds(t *testing.T) (dir string) {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
@@ -30,8 +30,8 @@ func ownEnds(t *testing.T) (dir string) {
 	return dir
 }
 
-// The end of a job is found by its name or the beginning of it, the latest of one name, and only
-// the user can read it.
+// The record of a job is found by its name or the beginning of its name, the latest one counts,
+// and only the user can read it.
 func TestKeepEnded(t *testing.T) {
 	dir := ownEnds(t)
 	if _, err := LastStatus(t.Context(), "m"); !errors.Is(err, ErrNoJob) {
@@ -64,8 +64,8 @@ func TestKeepEnded(t *testing.T) {
 	}
 }
 
-// What ended more than a day ago is removed, and so is what a launcher left that was killed while
-// it wrote.
+// Records older than a day are removed, and so are temporary files of a launcher that was killed
+// while it wrote.
 func TestSweepEnded(t *testing.T) {
 	dir := ownEnds(t)
 	if err := errors.Join(keepEnded(endedAs("old", "x")), keepEnded(endedAs("new", "x"))); err != nil {
@@ -84,7 +84,7 @@ func TestSweepEnded(t *testing.T) {
 	}
 }
 
-// A job whose name would lead out of the folder is not kept.
+// The record of a job whose name would lead out of the folder is not written.
 func TestKeepEndedNames(t *testing.T) {
 	ownEnds(t)
 	for _, name := range []string{"", "../x", "a/b", ".x", strings.Repeat("x", maxJobName+1)} {
@@ -94,7 +94,7 @@ func TestKeepEndedNames(t *testing.T) {
 	}
 }
 
-// A file that is not what was written is an error, and no answer.
+// A damaged record is an error.
 func TestBrokenEnd(t *testing.T) {
 	dir := ownEnds(t)
 	if err := private.MkdirAll(dir); err != nil {
@@ -110,7 +110,7 @@ func TestBrokenEnd(t *testing.T) {
 	}
 }
 
-// An agent keeps what its launcher says.
+// An agent writes the record that its launcher sends.
 func TestAgentKeepsEnd(t *testing.T) {
 	ownEnds(t)
 	s := endedAs("far", "finished")

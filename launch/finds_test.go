@@ -10,13 +10,13 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// foundAt is a find with one address.
+// foundAt returns a find with one address.
 func foundAt(id string, host int) elastic.Member {
 	return elastic.Member{ID: elastic.ID(id), Addrs: []string{fmt.Sprintf("/ip4/192.0.2.%d/tcp/7", host)}}
 }
 
-// Junk of one address takes a few places, junk of many takes the oldest; a member that comes
-// later is kept all the same, and whoever has proved itself stays.
+// False finds with one address take a few places, and with many addresses they evict the oldest. A
+// later member is kept nevertheless, and a find that has proved itself stays.
 func TestJunkFinds(t *testing.T) {
 	var f finds
 	f.add(foundAt("proved", 1))

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// frames are one of each kind.
+// frames returns one frame of each kind.
 func frames() []frame {
 	self := memberAt(1)
 	return []frame{
@@ -52,7 +52,7 @@ func TestFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newFrameReader(strings.NewReader(text.String() + `{"need":true}`)) // the last line is not ended
+	r := newFrameReader(strings.NewReader(text.String() + `{"need":true}`)) // the last line is unfinished
 	for _, want := range frames() {
 		if got, err := r.next(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, error %v, want %+v", got, err, want)

@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// together adds up the ranks of all peers, which makes them one group, and reports a result.
+// together sums the ranks of all peers, which shows that they form one group, and reports a
+// result.
 func together(ctx context.Context, g *elastic.Group) error {
 	var step int64
 	total := make([]int64, 1)
@@ -29,7 +30,7 @@ func together(ctx context.Context, g *elastic.Group) error {
 	return g.Err()
 }
 
-// A call has the result of the service, or the text of its error, whoever calls.
+// A call returns the result of the service, or the text of its error, from any node.
 func TestHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := launch.NewProgram("p")
@@ -65,7 +66,8 @@ func TestHandle(t *testing.T) {
 	})
 }
 
-// Requests and results are copies, also in one process, and Go has made its copy when it returns.
+// Requests and results are copies, also within one process, and Go has made its copy when it
+// returns.
 func TestHandleCopies(t *testing.T) {
 	p := launch.NewProgram("p")
 	kept := make([]float32, 2)
@@ -119,7 +121,7 @@ func TestHandleDeadline(t *testing.T) {
 	})
 }
 
-// A task is started again as often as it may be, and its last error is that of the program.
+// A task is restarted as often as allowed, and its last error is the error of the program.
 func TestTaskRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := launch.NewProgram("p")
@@ -135,12 +137,12 @@ func TestTaskRestarts(t *testing.T) {
 			t.Errorf("got %v after %d tries", err, tries)
 		}
 		if took := time.Since(begun); took < 2*time.Minute {
-			t.Errorf("the pauses took %v", took) // none, one minute, and one again at most
+			t.Errorf("the pauses took %v", took) // no pause, one minute, and at most one more
 		}
 	})
 }
 
-// Without the peers' result tasks are told to stop, and the program returns the peers' error.
+// If the peers end without a result, tasks are cancelled and the program returns the peers' error.
 func TestPeersFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := launch.NewProgram("p")
@@ -155,7 +157,7 @@ func TestPeersFail(t *testing.T) {
 	})
 }
 
-// Mistakes in a program are told before anything is started.
+// Mistakes in a program are reported before any node is started.
 func TestDeclarations(t *testing.T) {
 	peers := func(p *launch.Program) { p.Peers("train", 1, together) }
 	ok := func(_ context.Context, n int) (int, error) { return n, nil }

@@ -2,7 +2,7 @@ package launch
 
 import "github.com/elrun/elrun/elastic"
 
-// memberAt is a made-up peer.
+// memberAt returns a made-up peer.
 func memberAt(i int) elastic.Member {
 	return elastic.Member{ID: peerID(i), Index: i, Host: "host"}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An agent that hears nothing ends only when it has no peers: the network to its launcher is
-// gone. A launcher that says from time to time that it lives keeps it.
+// An agent without heartbeats ends only if it has no peers: the network to its launcher is gone. A
+// heartbeat keeps it alive.
 func TestAgentOfASilentLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
@@ -28,7 +28,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 		if took := time.Since(begun); took != 30*beatPeriod+silencePeriod {
 			t.Errorf("it served for %v", took)
 		}
-		_ = in.Close() // for the goroutine that reads
+		_ = in.Close() // ends the reading goroutine
 	})
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()

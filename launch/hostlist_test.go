@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// hostsNamed returns hosts that are not connected.
+// hostsNamed returns hosts without a connection.
 func hostsNamed(slots int, names ...string) *hostList {
 	l := &hostList{}
 	for _, n := range names {
@@ -14,7 +14,7 @@ func hostsNamed(slots int, names ...string) *hostList {
 	return l
 }
 
-// names returns those of hosts.
+// names returns the names of hosts.
 func names(hosts []*remoteHost) []string {
 	var out []string
 	for _, h := range hosts {
@@ -25,7 +25,7 @@ func names(hosts []*remoteHost) []string {
 
 func TestSeats(t *testing.T) {
 	l := hostsNamed(2, "a", "b")
-	l.hosts[1].Slots = 0 // as many as cores
+	l.hosts[1].Slots = 0 // one for each core
 	l.seat(0)
 	if got := names(l.seats); !slices.Equal(got, []string{"a", "a", "b", "b", "b"}) {
 		t.Errorf("seats %v", got)
@@ -40,8 +40,8 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A peer keeps its seat; one that has none, or whose host is gone, comes where the fewest are
-// for the slots.
+// A peer keeps its assigned host. A peer without one, or whose host was lost, gets the host with
+// the fewest peers per slot.
 func TestPlace(t *testing.T) {
 	l := hostsNamed(2, "a", "b")
 	l.hosts[1].Slots = 4
@@ -62,7 +62,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A host is left out only where neither it nor the other can connect; as few as possible are.
+// A host is left out only if no direction of a pair connects, and as few hosts as possible are
+// left out.
 func TestWorst(t *testing.T) {
 	l := hostsNamed(1, "a", "b", "c", "d")
 	failed := func(all ...map[string]string) (out []probeResult) {

@@ -20,12 +20,12 @@ import (
 
 // fakeNet is a network on which some members accept proofs.
 type fakeNet struct {
-	accept map[elastic.ID]error // nil: accepts; missing: cannot be reached
-	deaf   map[string]error     // addresses at which nobody answers
-	pause  time.Duration        // that a proof takes
+	accept map[elastic.ID]error // nil: accepts; missing: unreachable
+	deaf   map[string]error     // addresses without an answer, and the error
+	pause  time.Duration        // duration of a proof
 
 	contacts []elastic.Member // of all members
-	lost     map[string]bool  // addresses where nobody is, of those who were found
+	lost     map[string]bool  // addresses of found members at which nobody listens
 
 	mu         sync.Mutex
 	proven     map[elastic.ID]int
@@ -57,7 +57,7 @@ func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, _ ticket.Credenti
 	return err
 }
 
-// Identify finds the member of an ID at that address, or what deaf says.
+// Identify returns the member with an ID at that address, or the error in deaf.
 func (f *fakeNet) Identify(ctx context.Context, addr string) (elastic.Member, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *fakeNet) Forget(id elastic.ID) {
 	f.introduced[id] = false
 }
 
-// knows reports whether a member was introduced, and not forgotten since.
+// knows reports whether a member was introduced, and not forgotten afterwards.
 func (f *fakeNet) knows(id elastic.ID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *fakeNet) MapPorts(ctx context.Context, told func(error)) {
 	<-ctx.Done()
 }
 
-// Contacts of any member are the same.
+// Contacts returns the same members for every member.
 func (f *fakeNet) Contacts(context.Context, elastic.ID) ([]elastic.Member, error) {
 	return f.contacts, nil
 }
@@ -130,7 +130,7 @@ func (f *fakeNet) Request(ctx context.Context, to elastic.ID, b []byte) (io.Read
 
 func (f *fakeNet) Serve(func(context.Context, elastic.ID, []byte, io.Writer) error) {}
 
-// identity returns an identity on f, which the test closes at its end.
+// identity returns an identity on f, which is closed at the end of the test.
 func (f *fakeNet) identity(entered func(elastic.View)) *identity {
 	return newIdentity(elastic.Endpoint{Self: elastic.Member{ID: "self"}, Network: f,
 		Close: func() error { return nil }}, f, entered)
@@ -144,13 +144,13 @@ func membersOf(ids ...elastic.ID) []elastic.Member {
 	return out
 }
 
-// A newcomer's messages wait until it has proven itself.
+// A newcomer's messages wait until it has proved its right to join.
 func TestIdentityProvesBeforeItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil, "b": nil, "bad": ticket.ErrUnknown})
 		f.pause = time.Second
 		i := f.identity(nil)
-		for range 2 { // the second time adds nothing
+		for range 2 { // the second call changes nothing
 			if err := i.Introduce(membersOf("a", "b", "bad", "away", "self")); err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 		if err := i.Send(ctx, "away", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("to one that cannot be reached: %v", err)
 		}
-		// What failed is tried again.
+		// A failed proof is tried again.
 		f.mu.Lock()
 		f.accept["bad"] = nil
 		f.mu.Unlock()
@@ -185,7 +185,7 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 	})
 }
 
-// Once it is in a view an identity has nothing to prove.
+// An identity in a view needs no proof.
 func TestIdentityInView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(nil)
@@ -253,7 +253,7 @@ func TestIntroduceBy(t *testing.T) {
 	}
 }
 
-// A member that was kicked is told before its connections are taken.
+// A kicked member gets a message before its connections are closed.
 func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(nil)

@@ -34,7 +34,7 @@ func TestInitHalfSet(t *testing.T) {
 	}
 }
 
-// A child of a peer inherits the environment, and not the socket.
+// A child process of a peer inherits the environment, but not the socket.
 func TestInitWithoutSocket(t *testing.T) {
 	for _, v := range (environment{job: "job", peers: 1, fd: 1 << 19, transport: "auto", listen: "local"}).list() {
 		name, value, _ := strings.Cut(v, "=")

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// findJob finds a job that a test serves.
+// findJob finds a job that the test serves.
 func findJob(t *testing.T, name string) *Job {
 	t.Helper()
 	j, err := Find(t.Context(), name)
@@ -74,7 +74,7 @@ func TestControlStatus(t *testing.T) {
 	}
 }
 
-// A job whose peers do not answer is found all the same, and its status says why it is missing.
+// A job whose peers do not answer is found, and its status is an error with the cause.
 func TestStatusNotAnswered(t *testing.T) {
 	job := testJob(t)
 	l, err := listenControl(socketName{job, 0, os.Getpid()})
@@ -114,8 +114,7 @@ func TestJobsOfSeveral(t *testing.T) {
 	}
 }
 
-// serveJob serves peer 0 of a job with testServices, started by the launcher with that
-// process ID.
+// serveJob serves peer 0 of a job with testServices. launcher is the process ID of its launcher.
 func serveJob(t *testing.T, job string, launcher int) {
 	t.Helper()
 	s := testServices()
@@ -171,9 +170,9 @@ func TestChooseJob(t *testing.T) {
 		{"c", nil, "c; none is running"},
 		{"c", []string{"a", "b"}, "c; running: a, b"},
 		{"mn", []string{"mnist-abcde", "sweep"}, "mnist-abcde"},
-		{"mnist", []string{"mnist-abcde", "mnist"}, "mnist"}, // a whole name before beginnings
+		{"mnist", []string{"mnist-abcde", "mnist"}, "mnist"}, // a full name takes precedence over beginnings
 		{"mnist-", []string{"mnist-abcde", "mnist-bcdef", "x"}, "could be meant by mnist-: name one of mnist-abcde, mnist-bcdef"},
-		{"abcde", []string{"mnist-abcde"}, "abcde; running: mnist-abcde"}, // no end of a name
+		{"abcde", []string{"mnist-abcde"}, "abcde; running: mnist-abcde"}, // the end of a name is not enough
 		{"mnist-abcdef", []string{"mnist-abcde"}, "mnist-abcdef; running"},
 	} {
 		got, err := chooseJob(c.job, c.running)
@@ -184,7 +183,7 @@ func TestChooseJob(t *testing.T) {
 	}
 }
 
-// A name that is chosen runs, and begins as was asked; every running job can be chosen.
+// A chosen name is in the list and begins as requested, and every running job can be chosen.
 func TestChooseJobProperty(t *testing.T) {
 	name := rapid.StringMatching("[ab]{1,3}")
 	rapid.Check(t, func(t *rapid.T) {

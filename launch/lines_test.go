@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// splitWhole is the slow twin: it sees the whole stream at once.
+// splitWhole is a slow reference implementation, which gets the whole stream at once.
 func splitWhole(stream, prefix string, limit int) string {
 	var out strings.Builder
 	line := func(s string) { out.WriteString(prefix + s + "\n") }
@@ -28,7 +28,7 @@ func splitWhole(stream, prefix string, limit int) string {
 	}
 }
 
-// However the stream is cut into parts, the lines are those of the whole.
+// The lines do not depend on the division of the stream into parts.
 func TestSplitterTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 8).Draw(t, "limit")

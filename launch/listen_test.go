@@ -28,7 +28,7 @@ func TestParseListen(t *testing.T) {
 	}
 }
 
-// Of a closed job only this host's processes can reach the peers.
+// The peers of a closed job are reachable only from this host.
 func TestListenAddrsByWord(t *testing.T) {
 	for _, word := range []string{listenAuto, listenLocal} {
 		if got, err := listenAddrs(word); err != nil || len(got) == 0 || !onlyLoopback(got) {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// told advances a lobby second by second and returns the lines and their times.
+// told advances a lobby by the second and returns the lines and their times.
 func told(l *lobby, from, to int) (lines []string, at []int) {
 	for s := from; s <= to; s++ {
 		for _, line := range l.due(time.Unix(int64(s), 0)) {
@@ -45,7 +45,7 @@ func TestLobby(t *testing.T) {
 		t.Errorf("with one let in: %q", lines)
 	}
 	l.enter(2, "d", time.Unix(410, 0))
-	l.event(event.View{Members: []string{"c"}}) // of its former ID, and late
+	l.event(event.View{Members: []string{"c"}}) // with its former ID, and late
 	if lines, _ = told(&l, 411, 470); len(lines) != 1 {
 		t.Errorf("with a new ID: %q", lines)
 	}
@@ -59,7 +59,7 @@ func TestLobby(t *testing.T) {
 	}
 }
 
-// Lines come only while somebody waits, and never closer than lobbyPause.
+// Lines appear only while a peer waits, and at least lobbyPause apart.
 func TestLobbyPauses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l lobby

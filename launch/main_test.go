@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// How the jobs of the tests ended is not kept in the home of who runs them.
+// The records of the tests' jobs are not written to the user's home folder.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "launch-test-")
 	if err = errors.Join(err, os.Setenv("XDG_STATE_HOME", dir)); err != nil {

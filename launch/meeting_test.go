@@ -14,12 +14,12 @@ import (
 
 func peerID(i int) elastic.ID { return elastic.ID("12D3KooW-peer-" + string(rune('a'+i))) }
 
-// testOrder is what a launcher that starts a job tells its peers.
+// testOrder returns the order of a launcher that starts a job.
 func testOrder() startOrder {
 	return startOrder{Launcher: "launcher", Secret: bytes.Repeat([]byte{7}, secretSize)}
 }
 
-// met returns a meeting that n peers have started.
+// met returns a meeting whose n peers have started.
 func met(t *testing.T, n int) *meeting {
 	t.Helper()
 	m := newMeeting(n, testOrder(), false)
@@ -78,7 +78,7 @@ func TestMeetingSecondHello(t *testing.T) {
 	}
 }
 
-// addressees returns who is told of the death of id.
+// addressees returns the receivers of the report that id is dead.
 func addressees(letters []letter, id elastic.ID) []int {
 	var out []int
 	for _, l := range letters {
@@ -106,15 +106,14 @@ func TestMeetingDeathIsTold(t *testing.T) {
 	}
 }
 
-// A peer that is started late, or again, gets contacts that may live, a pass, and the
-// deaths of before.
+// A late or restarted peer gets contacts that may be alive, a pass, and all earlier deaths.
 func TestMeetingLatePeer(t *testing.T) {
 	m := met(t, 3)
 	m.exit(0, "ended", true)
 	far := elastic.Member{ID: "far", Host: "elsewhere", Launcher: "another"}
 	m.learn(known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}}})
 	for round, i := range []int{0, 7} {
-		sole := round == 0 // after the first a member of another launcher is known
+		sole := round == 0 // later rounds know a member of another launcher
 		m.expect(i)
 		if m.joined(i) {
 			t.Errorf("peer %d has joined before hello", i)
@@ -146,7 +145,7 @@ func TestMeetingLatePeer(t *testing.T) {
 	}
 }
 
-// A launcher that joins by a ticket hands it on, and signs for nobody.
+// A launcher that joins by a ticket passes it on, and signs nothing.
 func TestMeetingByTicket(t *testing.T) {
 	m := newMeeting(2, startOrder{Launcher: "second", Ticket: "ticket"}, true)
 	if s := m.hello(1, elastic.Member{ID: peerID(1)})[0].msg.Start; s.Ticket != "ticket" || s.Root != "" || s.Pass != nil || s.Sole {
@@ -158,10 +157,9 @@ func TestMeetingByTicket(t *testing.T) {
 	}
 }
 
-// In any order of hellos and ends every peer that said hello and still runs has
-// exactly one answer in the end, if all have said hello or one ended; all answers
-// are of one kind unless the group had started; and each death after the start is told to
-// every member that runs, once.
+// In any order of hellos and ends, every running peer that has said hello finally has exactly one
+// answer, if all have said hello or one has ended. All answers are of one kind unless the group
+// had started. Each death after the start is reported to every running member, once.
 func TestMeetingAnswersEverybody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
@@ -208,8 +206,7 @@ func TestMeetingAnswersEverybody(t *testing.T) {
 	})
 }
 
-// The launcher that began the job signs for new identities of its peers, and its key stays
-// with it.
+// The launcher that began the job signs new identities of its peers, and its key never leaves it.
 func TestMeetingSignsForNewID(t *testing.T) {
 	m := met(t, 2)
 	letters := m.hello(1, elastic.Member{ID: "new"})

@@ -53,8 +53,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// What has come before the deadline is read after it, whatever keeps the reader; a line that
-// was not ended is no message.
+// Data that came before the deadline is read after it, however late the reader is. An unfinished
+// line is not a message.
 func TestPipeAfterDeadline(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestPipeAfterDeadline(t *testing.T) {
 	}
 	defer there.Close()
 	out, in := newPipe(here), newPipe(there)
-	const messages = 1000 // more than is read at once, less than a socket holds
+	const messages = 1000 // more than one read takes, less than a socket buffers
 	for range messages {
 		if err := send(out, message{Event: json.RawMessage(`{"event":"x"}`)}); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPipeAfterDeadline(t *testing.T) {
 	}
 }
 
-// A line that does not end must cost bounded memory and become an error.
+// An endless line takes bounded memory and becomes an error.
 func TestPipeEndlessLine(t *testing.T) {
 	here, there := net.Pipe()
 	done := make(chan struct{})
@@ -139,7 +139,7 @@ func TestSendTooLong(t *testing.T) {
 	}
 }
 
-// Whatever decodes is what encoding it and decoding it again gives.
+// A decoded message is unchanged by encoding and decoding.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, s := range []string{`{"hello":{"id":"a","index":1,"host":"h","addrs":["/ip4/1.2.3.4/tcp/5"]}}`,
 		`{"event":{"event":"step","step":3}}`, `{"start":{"peers":[{"id":"a"}],"any":true}}`, `{"known":{"epoch":4,"members":[{"id":"a"}]}}`, `{"dead":"a"}`,

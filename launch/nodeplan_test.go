@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// planOf returns a plan of nodes, begun at the zero of these tests.
+// planOf returns a plan of nodes and its start time.
 func planOf(t rapid.TB, nodes ...nodeInfo) (*nodePlan, time.Time) {
 	t.Helper()
 	info := programInfo{Name: "p", Nodes: append(nodes, nodeInfo{Name: "peers", Kind: kindPeers, Peers: 1})}
@@ -25,7 +25,7 @@ func serviceNode(name string, after ...string) nodeInfo {
 
 func taskNode(name string) nodeInfo { return nodeInfo{Name: name, Kind: kindTask} }
 
-// wantActions compares what a plan wants with what is expected.
+// wantActions compares the actions of a plan with the expected ones.
 func wantActions(t *testing.T, got []nodeAction, want ...nodeAction) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -33,7 +33,7 @@ func wantActions(t *testing.T, got []nodeAction, want ...nodeAction) {
 	}
 }
 
-// A program comes to its end: first the tasks, then the services, the last one first.
+// At the end of a program first the tasks end, then the services, in reverse order.
 func TestPlanEnds(t *testing.T) {
 	p, now := planOf(t, serviceNode("a"), serviceNode("b"), taskNode("c"))
 	wantActions(t, p.advance(now, situation{peers: true}), nodeAction{0, actStart}, nodeAction{1, actStart}, nodeAction{2, actStart})
@@ -78,7 +78,8 @@ func TestPlanRestarts(t *testing.T) {
 	}
 }
 
-// A program that is stopped early asks its tasks; what was to be started again is not.
+// When a program is stopped early, its tasks are asked to stop, and pending restarts are
+// cancelled.
 func TestPlanStops(t *testing.T) {
 	n := serviceNode("a")
 	n.Restarts, n.Backoff = 9, time.Hour
@@ -96,8 +97,8 @@ func TestPlanStops(t *testing.T) {
 	}
 }
 
-// Whatever dies and when, services outlive peers and tasks, at most one is asked at a time, nobody
-// is started more often than allowed, and every program ends.
+// Whichever nodes die at whatever times, services outlive peers and tasks, at most one is asked to
+// stop at a time, no node is restarted more often than allowed, and every program ends.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := planRun{started: map[int]int{}}
@@ -129,14 +130,14 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// planRun is a program in progress.
+// planRun simulates a program.
 type planRun struct {
 	plan    *nodePlan
 	now     time.Time
 	started map[int]int
 }
 
-// step carries out what the plan wants.
+// step carries out the actions of the plan.
 func (r *planRun) step(t *rapid.T, s situation) {
 	for _, a := range r.plan.advance(r.now, s) {
 		n := r.plan.nodes[a.node]
@@ -161,7 +162,7 @@ func (r *planRun) step(t *rapid.T, s situation) {
 	}
 }
 
-// die lets some node that runs end, and time pass.
+// die makes a running node end, and advances the time.
 func (r *planRun) die(t *rapid.T) {
 	r.now = r.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
 	for i, n := range r.plan.nodes {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// written closes an outbox and returns what its writer puts out.
+// written closes an outbox and returns the lines that its writer writes.
 func written(o *outbox) (lines []string) {
 	o.close()
 	o.run(func(line []byte) error {
@@ -17,7 +17,7 @@ func written(o *outbox) (lines []string) {
 	return lines
 }
 
-// A class keeps what its bound allows and counts the rest where it is missing; results are
+// A class keeps messages up to its bound and counts dropped ones at their place; results are
 // always kept.
 func TestOutboxBound(t *testing.T) {
 	o := newOutbox(func(lost int) []byte { return fmt.Append(nil, "lost ", lost) })
@@ -28,7 +28,7 @@ func TestOutboxBound(t *testing.T) {
 	}
 	o.add([]byte("done"), result)
 	for range 2 {
-		o.add(step, telemetry) // the class drops until half of it is gone
+		o.add(step, telemetry) // the class drops until half of its bytes are written
 	}
 	lines := written(o)
 	kept := slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return s != string(step) })
@@ -38,8 +38,8 @@ func TestOutboxBound(t *testing.T) {
 	}
 }
 
-// Whoever adds waits for the socket until the reader has once been late, and again when it
-// has taken all.
+// add returns a channel to wait for until the reader has once been late, and again after the queue
+// has been empty.
 func TestOutboxLateReader(t *testing.T) {
 	o := newOutbox(nil)
 	first, second := o.add([]byte("1"), history), o.add([]byte("2"), history)

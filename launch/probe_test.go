@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// A host is reached if one of its addresses leads to it, and not to whatever else listens
-// there.
+// A host counts as reached if one of its addresses leads to its probe, and not to another server.
 func TestProbe(t *testing.T) {
 	p, err := listenProbe()
 	if err != nil {
@@ -49,8 +48,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A host whose word comes, and nothing that needs a large packet or not as it was sent, is no host
-// that can be reached.
+// A host does not count as reached if its word arrives, but large packets are lost or the data is
+// changed.
 func TestProbeChecksData(t *testing.T) {
 	for name, c := range map[string]struct {
 		follows []byte

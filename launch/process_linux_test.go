@@ -31,8 +31,8 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// A process is busy, asleep, stopped or a zombie; one that has another start is another
-// one, of which nothing is known.
+// A process is busy, asleep, stopped or a zombie. A process with another start time is a different
+// one, whose state is unknown.
 func TestInspect(t *testing.T) {
 	if got := inspect(elastic.Member{Process: processName()}); got != elastic.ProcessBusy {
 		t.Errorf("this process, which runs, is in state %d", got)

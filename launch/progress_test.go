@@ -42,7 +42,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A loop of the user's own tells no loss, and perhaps no samples.
+// A user's own loop reports no loss, and perhaps no samples.
 func TestProgressOfOwnLoop(t *testing.T) {
 	for samples, want := range map[int]string{64: "step 3/5  64 samples/s  2s left", 0: "step 3/5  1.0 steps/s  2s left"} {
 		var p progress
@@ -57,7 +57,7 @@ func TestProgressOfOwnLoop(t *testing.T) {
 	}
 }
 
-// Shares are told where they differ.
+// Shares are shown if they differ.
 func TestProgressShares(t *testing.T) {
 	var p progress
 	p.observe(stepEvent(1, 2.5, 512, 101), time.Unix(1000, 0))
@@ -76,7 +76,7 @@ func TestProgressShares(t *testing.T) {
 	}
 }
 
-// The speed is that of the last seconds, and the memory bounded.
+// The speed is measured over the last seconds, and memory is bounded.
 func TestProgressWindow(t *testing.T) {
 	var p progress
 	now := time.Unix(0, 0)
@@ -96,7 +96,7 @@ func TestProgressWindow(t *testing.T) {
 	}
 }
 
-// The remaining time is told where it is known and means something.
+// The remaining time is shown if it is known and meaningful.
 func TestProgressLeft(t *testing.T) {
 	for _, c := range []struct {
 		of   int64
@@ -120,7 +120,7 @@ func TestProgressLeft(t *testing.T) {
 	}
 }
 
-// Whatever the steps, the line has no negative number in it.
+// The line never has a negative number.
 func TestProgressNeverNegative(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p progress
@@ -135,7 +135,7 @@ func TestProgressNeverNegative(t *testing.T) {
 	})
 }
 
-// Nothing is shown while the job waits, and the pause does not count for the speed.
+// Nothing is shown while the job waits, and the pause does not affect the speed.
 func TestProgressWhileWaiting(t *testing.T) {
 	for name, body := range map[string]event.Body{
 		"too few":   event.Quorum{State: "lost"},
@@ -149,7 +149,7 @@ func TestProgressWhileWaiting(t *testing.T) {
 		p.observe(stepEvent(2, 1, 100, 0), second(2))
 		p.observe(event.Event{Body: body}, second(3))
 		p.observe(event.Event{Body: event.Quorum{State: "back"}}, second(60))
-		p.observe(stepEvent(2, 1, 100, 0), second(61)) // of a peer that reports late
+		p.observe(stepEvent(2, 1, 100, 0), second(61)) // from a peer that reports late
 		if got := p.line(second(61)); got != "" {
 			t.Errorf("%s: %q is shown", name, got)
 		}
@@ -161,7 +161,7 @@ func TestProgressWhileWaiting(t *testing.T) {
 	}
 }
 
-// A newcomer that is put aside does not change what is shown of peers that go on.
+// A parked newcomer does not change the line of peers that go on.
 func TestProgressBesideParked(t *testing.T) {
 	var p progress
 	for i := int64(1); i <= 5; i++ {
@@ -174,7 +174,8 @@ func TestProgressBesideParked(t *testing.T) {
 	}
 }
 
-// A plain line comes with a new step, not closer than plainPeriod; none while the job waits.
+// A plain line appears for a new step, at least plainPeriod after the last one, and not while the
+// job waits.
 func TestShowProgressPlain(t *testing.T) {
 	var out buffer
 	r := &runner{console: newConsole(io.Discard, &out, nil, false)}
@@ -183,7 +184,7 @@ func TestShowProgressPlain(t *testing.T) {
 	r.progress.observe(stepEvent(1, 2.5, 10, 0), at(1))
 	r.showProgress(at(2))
 	r.showProgress(at(5))
-	r.showProgress(at(11)) // no step since
+	r.showProgress(at(11)) // no step since the last line
 	r.progress.observe(stepEvent(2, 2.25, 10, 0), at(12))
 	r.progress.observe(event.Event{Body: event.Quorum{State: "waiting"}}, at(13))
 	r.showProgress(at(20))
@@ -195,7 +196,7 @@ func TestShowProgressPlain(t *testing.T) {
 	}
 }
 
-// On a terminal the line goes away while the job waits.
+// On a terminal the line is removed while the job waits.
 func TestShowProgressLive(t *testing.T) {
 	out := newExpecting("loss 2.5")
 	r := &runner{o: Options{Live: true}, console: newConsole(io.Discard, out, nil, true)}

@@ -6,7 +6,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A peer that has ended in good order, or because its group gave up, is not started again.
+// A peer that has ended with status 0, or because its group gave up, is not restarted.
 func TestRunRestartsNoneThatEnded(t *testing.T) {
 	for _, how := range []string{"exit 0", "exit 75"} {
 		res, _, err := runShell(t, sayHello+`[ $ELRUN_INDEX = 1 ] && `+how+`; read -r dead <&3; exit 0`, Options{Peers: 2, Restart: 3})
@@ -16,7 +16,7 @@ func TestRunRestartsNoneThatEnded(t *testing.T) {
 	}
 }
 
-// Where only some members name their sites people are told that these do not count.
+// If only some members have a site, people are told that sites are ignored.
 func TestWordSites(t *testing.T) {
 	for want, sites := range map[string][]string{
 		"": {"", ""},

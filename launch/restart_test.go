@@ -13,7 +13,7 @@ func TestRestarts(t *testing.T) {
 		pause time.Duration
 	}{
 		{0, time.Hour, 0}, {0, time.Second, 0}, {0, time.Second, time.Second}, {0, 0, 2 * time.Second},
-		{1, time.Second, 0},                                // another peer has its own series
+		{1, time.Second, 0},                                // deaths are counted for each peer
 		{0, quickDeath - 1, 4 * time.Second},               // still quick
 		{0, quickDeath, 0}, {0, 0, 0}, {0, 0, time.Second}, // and again from the start
 		{1, 0, time.Second}, {1, 0, 2 * time.Second}, {1, 0, 4 * time.Second},

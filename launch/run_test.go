@@ -33,14 +33,14 @@ func runShell(t *testing.T, script string, o Options) (res Result, stdout, stder
 	return res, out.String(), err.String()
 }
 
-// sorted returns the lines of s in order, for output of several peers.
+// sorted returns the sorted lines of s, for output of several peers.
 func sorted(s string) []string {
 	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 	slices.Sort(lines)
 	return lines
 }
 
-// expecting is a writer that closes seen when what was written has text in it.
+// expecting is a writer that closes seen once its input contains text.
 type expecting struct {
 	buffer
 	text string
@@ -49,7 +49,7 @@ type expecting struct {
 
 func newExpecting(text string) *expecting { return &expecting{text: text, seen: make(chan struct{})} }
 
-// Write is called by one goroutine, the console's.
+// Write is called by one goroutine, the printer's.
 func (e *expecting) Write(p []byte) (int, error) {
 	before := strings.Contains(e.String(), e.text)
 	n, err := e.buffer.Write(p)
@@ -109,7 +109,7 @@ func TestRunStatus(t *testing.T) {
 	}
 }
 
-// The shell can speak the protocol itself.
+// A shell script can use the protocol directly.
 const sayHello = `printf '{"hello":{"id":"peer-%s"}}\n' $ELRUN_INDEX >&3; read -r answer <&3; `
 
 func TestRunPeersMeet(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRunGarbageMessage(t *testing.T) {
 	}
 }
 
-// A flooding peer loses nothing and does not keep a quiet one from being heard.
+// A flooding peer loses nothing and does not hold back the output of a quiet one.
 func TestRunFlood(t *testing.T) {
 	const lines = 200_000
 	res, out, _ := runShell(t, fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && { echo quiet; exit; }
@@ -191,7 +191,7 @@ func TestRunFlood(t *testing.T) {
 	}
 }
 
-// What a program started in the background ends with the program.
+// Processes that a program started in the background end with the program.
 func TestRunLeavesNoGrandchildren(t *testing.T) {
 	_, out, _ := runShell(t, `sleep 300 & echo $!`, Options{Peers: 1, Plain: true})
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
@@ -205,8 +205,8 @@ func TestRunLeavesNoGrandchildren(t *testing.T) {
 	}
 }
 
-// interrupted runs a script at 2 peers and sends signals, the first when both have
-// printed "ready", the next when the launcher has told of the one before.
+// interrupted runs a script as 2 peers and sends signals: the first when both have printed
+// "ready", each next one when the launcher has reported the previous one.
 func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (Result, string) {
 	t.Helper()
 	out := newExpecting("[1] ready")
@@ -218,7 +218,7 @@ func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (
 		<-out.seen
 		for i, s := range signals {
 			if i > 0 {
-				<-time.After(repeatPeriod) // sooner it would count as the same
+				<-time.After(repeatPeriod) // an earlier one would count as a repetition
 			}
 			c <- s
 			<-told.seen
@@ -275,8 +275,8 @@ func TestRunCancelled(t *testing.T) {
 	}
 }
 
-// The end of the context is told with its cause. A signal that follows, as from a machine that
-// is shut down, kills nobody; the next one does.
+// The end of the context is reported with its cause. The next signal, as from a machine that shuts
+// down, kills no peer; the one after it does.
 func TestRunCancelledThenSignalled(t *testing.T) {
 	r := newRunner(Options{Peers: 1, Stdout: io.Discard, Stderr: newExpecting("x"), Grace: time.Hour}, "", startOrder{})
 	out := r.o.Stderr.(*expecting)
@@ -286,7 +286,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	r.cancel(errors.New("the machine goes"), now)
 	r.cancel(errors.New("once more"), now)
 	r.interrupt(syscall.SIGTERM, now.Add(time.Minute))
-	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod/2)) // counts as the same
+	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod/2)) // counts as a repetition
 	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM}) || r.out.signal != syscall.SIGTERM {
 		t.Errorf("the peer got %v, and the job's signal is %v", p.got, r.out.signal)
 	}
@@ -304,7 +304,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	}
 }
 
-// silentProcess is a process that only takes signals.
+// silentProcess is a process that only accepts signals.
 type silentProcess struct {
 	process
 	got []syscall.Signal

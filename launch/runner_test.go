@@ -53,7 +53,7 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// After the last step the speed shown stays what it was.
+// After the last step the shown speed does not change.
 func TestProgressAtTheEnd(t *testing.T) {
 	var p progress
 	now := time.Unix(0, 0)

@@ -36,8 +36,8 @@ func TestPlanScale(t *testing.T) {
 	}
 }
 
-// The plan leads to n peers that stay, starts nothing twice, and lets only those leave
-// that run and have not been asked.
+// The plan leads to n remaining peers, starts no index twice, and asks only running peers that
+// have not been asked.
 func TestPlanScaleProperty(t *testing.T) {
 	indices := rapid.SliceOfNDistinct(rapid.IntRange(0, 9), 0, 8, rapid.ID[int])
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSignalsLeave(t *testing.T) {
-	// The program itself asks for the signal as well.
+	// The program registers for the signal as well.
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
 	defer stop()
 	s := newSignals()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// runtimeDir makes a directory that is this test's XDG_RUNTIME_DIR, and returns where its
-// sockets come.
+// runtimeDir makes a directory, sets XDG_RUNTIME_DIR to it for this test, and returns the
+// directory of the sockets.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "run") // t.TempDir may be too long for a socket
@@ -29,8 +29,8 @@ func runtimeDir(t *testing.T) string {
 	return filepath.Join(dir, "elrun", networkSpace())
 }
 
-// A socket at which nobody listens any more goes with the next look, but not one that may
-// be about to listen.
+// A socket on which nobody listens is removed at the next listing, unless its process may be about
+// to listen.
 func TestStaleSocket(t *testing.T) {
 	dir := runtimeDir(t)
 	at := socketName{testJob(t), 3, os.Getpid()}
@@ -39,7 +39,7 @@ func TestStaleSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil { // as a kill does it
+	if err := l.Close(); err != nil { // leaves the file, as a kill does
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, at.file())
@@ -69,7 +69,7 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
-// A young socket of a process that is gone is not listed: it was killed just now.
+// A young socket of a dead process is not listed: the process was killed just now.
 func TestSocketOfTheKilled(t *testing.T) {
 	dir := runtimeDir(t)
 	gone := exec.Command("true")
@@ -94,7 +94,8 @@ func TestSocketOfTheKilled(t *testing.T) {
 	}
 }
 
-// A directory that others may enter, or that is a link, holds no socket: the next one does.
+// A directory that others can enter, or that is a link, gets no socket; the next directory is
+// used.
 func TestDirThatIsNotPrivate(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"mode": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o755)) },
@@ -163,8 +164,8 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// exposed serves a control socket where anybody can reach it, as no peer does: it has to
-// look who is there.
+// exposed serves a control socket in a place that everybody can reach, unlike a peer, to test the
+// check of the other user.
 func exposed(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open")
@@ -187,7 +188,7 @@ func exposed(t *testing.T) string {
 	return path
 }
 
-// intrude is what the other user does.
+// intrude carries out the attempts of the other user.
 func intrude(private, open string) {
 	names, _ := listControls()
 	fmt.Println("jobs:", names)

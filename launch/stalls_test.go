@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// bracketed stands for what words short IDs.
+// bracketed stands in for the function that describes short IDs.
 func bracketed(ids string) string { return "<" + ids + ">" }
 
 func TestStallLine(t *testing.T) {
@@ -33,8 +33,8 @@ func TestStallLine(t *testing.T) {
 	}
 }
 
-// One stall is told once, however long it lasts and whoever reports what of it; another
-// one by the same culprit again after a while.
+// A stall is reported once, however long it lasts and whoever reports it. A later stall of the
+// same culprit is reported again after a while.
 func TestStallsOncePerCulprit(t *testing.T) {
 	var s stalls
 	start := time.Unix(1000, 0)
@@ -46,10 +46,10 @@ func TestStallsOncePerCulprit(t *testing.T) {
 		{3 * time.Second, 3 * time.Second, "abc", "<abc>"},
 		{4 * time.Second, 3 * time.Second, "abc", ""},
 		{20 * time.Second, 20 * time.Second, "def,abc", "<def>"},
-		{5 * time.Minute, 4 * time.Minute, "abc,def", "<abc,def>"}, // of others, that began later
+		{5 * time.Minute, 4 * time.Minute, "abc,def", "<abc,def>"}, // about others, which began later
 		{9 * time.Minute, 8*time.Minute + 30*time.Second, "abc", ""},
 		{9*time.Minute + 10*time.Second, 5 * time.Second, "def", "<def>"},
-		{9*time.Minute + 30*time.Second, 5 * time.Second, "def", ""}, // too soon after
+		{9*time.Minute + 30*time.Second, 5 * time.Second, "def", ""}, // too soon after the last line
 	} {
 		e := event.Stall{Culprit: c.culprits, What: "sum", SinceMS: float64(c.since.Milliseconds())}
 		got := s.line(1, e, start.Add(c.at), bracketed)
@@ -59,8 +59,8 @@ func TestStallsOncePerCulprit(t *testing.T) {
 	}
 }
 
-// However reports come, a culprit is told at most once a stallPause, and at once the
-// first time.
+// In whatever order reports come, a culprit is reported at most once in stallPause, and at once
+// the first time.
 func TestStallsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s stalls

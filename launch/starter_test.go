@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// The command of a host names it, and ends with the script; what the job's settings say of its
-// tasks does not reach srun.
+// The command contains the host and ends with the script. The job's settings for its tasks do not
+// reach srun.
 func TestStarterCommand(t *testing.T) {
 	t.Setenv("SLURM_NTASKS_PER_NODE", "4")
 	for want, s := range map[string]starter{
@@ -36,7 +36,7 @@ func TestStarterCommand(t *testing.T) {
 	}
 }
 
-// Each failure of srun names the host, what srun says and what to do.
+// Each failure of srun names the host, the output of srun and the remedy.
 func TestStarterFailure(t *testing.T) {
 	s := starter{srun: true}
 	words := &lastWords{}
@@ -57,7 +57,7 @@ func TestStarterFailure(t *testing.T) {
 	}
 }
 
-// Of several launchers the one whose peer has rank 0 tells how the job fares.
+// Of several launchers the one whose peer has rank 0 reports the progress.
 func TestLeads(t *testing.T) {
 	former, joiner := met(t, 1), newMeeting(1, startOrder{Launcher: "other"}, true)
 	ours, theirs := elastic.Member{ID: peerID(0), Launcher: "launcher"}, elastic.Member{ID: peerID(1), Launcher: "other"}

@@ -74,7 +74,7 @@ func TestReducerFigures(t *testing.T) {
 	}
 }
 
-// A report must stay as it was when the reducer goes on.
+// A report does not change when the reducer goes on.
 func TestReportIsACopy(t *testing.T) {
 	r := newTestReducer("aaaaaaaa", 0)
 	r.apply(viewOf(1, "aaaaaaaa"))
@@ -111,7 +111,7 @@ func TestMergeStatus(t *testing.T) {
 	}
 }
 
-// The last change of the shares counts, whoever tells of it.
+// The latest change of the shares counts, whichever peer reports it.
 func TestMergeBalanced(t *testing.T) {
 	reports := []Status{{}, {Balanced: &Balanced{Step: 4, Reason: "early"}}, {Balanced: &Balanced{Step: 9, Reason: "late"}}, {}}
 	for range reports {
@@ -141,7 +141,7 @@ func TestStepTime(t *testing.T) {
 	}
 }
 
-// The order in which peers answer does not matter.
+// The merged status does not depend on the order of answers.
 func TestMergeOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var reports []Status
@@ -160,8 +160,8 @@ func TestMergeOrder(t *testing.T) {
 	})
 }
 
-// A peer tells of the others what it knows; of several who tell, the one that has heard a member
-// last counts, and a member's own word counts most.
+// A peer reports its knowledge of others. Of several reports about a member the one that heard
+// from it last counts, and the member's own report takes precedence.
 func TestDescribeOthers(t *testing.T) {
 	self, other, third := memberAt(0), memberAt(1), memberAt(2)
 	other.Host, other.Index = "far", 3

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// mortal serves a peer that, asked to stop, does what dying says and is gone then.
+// mortal serves a peer that calls dying when it is asked to stop, and then is gone.
 func mortal(t *testing.T, job string, index int, dying func()) {
 	t.Helper()
 	asked := make(chan struct{}, 1)
@@ -40,7 +40,7 @@ func TestStop(t *testing.T) {
 		mortal(t, job, i, func() {})
 	}
 	other := "other-" + testJob(t)
-	serve(t, other, 0, func() Status { return Status{Job: other} }) // is not stopped
+	serve(t, other, 0, func() Status { return Status{Job: other} }) // is not stopped: another job
 	found := findJob(t, job)
 	s, err := found.Stop(t.Context())
 	if err != nil || s.Job != job || s.Peers != 3 || s.Took <= 0 {
@@ -54,7 +54,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A peer that has agreed to end waits for whoever asked to hang up, or for its own end.
+// A peer that has agreed to end waits until the client hangs up, or for its own time limit.
 func TestStopWaits(t *testing.T) {
 	for name, end := range map[string]func(net.Conn, *control) error{
 		"hung up": func(conn net.Conn, _ *control) error { return conn.Close() },
@@ -84,7 +84,7 @@ func TestStopWaits(t *testing.T) {
 	}
 }
 
-// A peer that comes while others end is asked, too.
+// A peer that starts while others end is asked as well.
 func TestStopDuringStart(t *testing.T) {
 	job := testJob(t)
 	mortal(t, job, 0, func() { mortal(t, job, 1, func() {}) })
@@ -94,7 +94,7 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-// The error names those that still run, and only those.
+// The error names exactly the peers that still run.
 func TestStopStubborn(t *testing.T) {
 	job := testJob(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -116,7 +116,7 @@ func TestStopStubborn(t *testing.T) {
 	}
 }
 
-// A peer that hangs up is asked again and again, and the error says why that failed.
+// A peer that hangs up is asked repeatedly, and the error has the cause.
 func TestStopNotTaken(t *testing.T) {
 	job := testJob(t)
 	l, err := listenControl(socketName{job, 0, os.Getpid()})
@@ -136,7 +136,7 @@ func TestStopNotTaken(t *testing.T) {
 	peer.Wait()
 }
 
-// hangUp ends every connection at once, and calls then at the nth.
+// hangUp closes every connection at once, and calls then at the nth.
 func hangUp(l net.Listener, nth int, then func()) {
 	for i := 1; ; i++ {
 		conn, err := l.Accept()

@@ -39,7 +39,7 @@ func TestTicketContacts(t *testing.T) {
 	for _, c := range ticketContacts(members, members[1]) {
 		ids = append(ids, string(c.ID))
 	}
-	// Itself, one of each other host, and the first of what is left.
+	// The peer itself, one member of each other host, and the first of the rest.
 	if got := strings.Join(ids, " "); got != "1 4 8 0 2" {
 		t.Errorf("got %s", got)
 	}
@@ -65,7 +65,7 @@ func TestCheckTicket(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	late := Options{Join: true, Ticket: issue("job-1")} // long ago
+	late := Options{Join: true, Ticket: issue("job-1")} // after its expiry
 	if err := late.find(t.Context()); !errors.Is(err, ticket.ErrExpired) || errors.Is(err, ErrOptions) {
 		t.Errorf("find: %v", err)
 	}
@@ -88,7 +88,7 @@ func TestIssueBeforeJoining(t *testing.T) {
 	_ = p.id.Close()
 }
 
-// Of each member a ticket names addresses of the best kind that it has.
+// A ticket has the addresses of the best kind of each member.
 func TestTicketAddrs(t *testing.T) {
 	members := []elastic.Member{
 		{ID: "a", Addrs: []string{"/ip4/192.0.2.1/tcp/1", "/ip6/2001:db8::1/tcp/1", "/ip6/fe80::1/tcp/1", "/ip4/127.0.0.1/tcp/1"}},

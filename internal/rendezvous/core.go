@@ -27,7 +27,7 @@ type stage string
 
 const (
 	seeking  stage = "seeking"
-	running  stage = "running" // it has the job, or is about to start or join it
+	running  stage = "running" // it has the job, or is about to get it
 	finished stage = "finished"
 )
 

@@ -38,7 +38,7 @@ func TestCodec(t *testing.T) {
 	})
 }
 
-// Floats keep their bits, also those that are no numbers.
+// Floats keep their bits, NaNs included.
 func TestCodecFloats(t *testing.T) {
 	c, err := NewCodec()
 	if err != nil {

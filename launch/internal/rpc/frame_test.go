@@ -63,7 +63,7 @@ func TestFrameBad(t *testing.T) {
 	}
 }
 
-// What a header claims takes no memory.
+// The size in a header alone takes no memory.
 func TestFrameClaims(t *testing.T) {
 	b, err := frame{kind: kindCall}.encode()
 	if err != nil {

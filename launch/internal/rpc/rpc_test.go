@@ -15,7 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start returns a server of methods and a connection to it, which end with the test.
+// start returns a server of methods and a connection to it, which are closed at the end of the
+// test.
 func start(t *testing.T, methods ...Method) (*Server, *Conn) {
 	t.Helper()
 	s := NewServer("program", methods)
@@ -30,7 +31,7 @@ func start(t *testing.T, methods ...Method) (*Server, *Conn) {
 	return s, c
 }
 
-// echo answers with the request.
+// echo returns the request.
 func echo(_ context.Context, request []byte) ([]byte, error) { return request, nil }
 
 // wait returns when its context ends.
@@ -68,7 +69,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// The method is told when nobody waits any more, and of the deadline.
+// The context of a method has the caller's deadline and ends when the caller stops waiting.
 func TestContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
@@ -95,7 +96,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// A call whose server ends is lost, and so is each after it.
+// A call whose server ends returns ErrLost, and so does each later call.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := start(t, wait)
@@ -126,7 +127,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Somebody who never says hello is not waited for for ever, on either side.
+// The wait for the other side's hello is bounded on both sides.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewServer("program", nil)
@@ -147,7 +148,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Callers beyond the bound wait, and their contexts hold meanwhile.
+// Calls beyond mostCalls wait, and their contexts apply meanwhile.
 func TestManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := start(t, wait, echo)
