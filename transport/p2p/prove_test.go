@@ -13,19 +13,19 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// key is the signer of a test job, and doorOf a door at which only it has a say.
+// key is the signer of a test job, and doorOf a Door that accepts only its claims.
 func key(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
 func doorOf(s ticket.Signer) p2p.Door {
 	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
-// by is what a host shows at such a door.
+// by returns the credential of a host for such a Door.
 func by(h *p2p.Host, s ticket.Signer) ticket.Credential {
 	return s.Credential("test", ticket.Identity{}, string(h.ID()))
 }
 
-// host starts one host, with a door unless that is nil.
+// host starts one host, with a Door unless door is nil.
 func host(t testing.TB, cfg p2p.Config, door p2p.Door) (*p2p.Host, elastic.Member) {
 	t.Helper()
 	cfg.Door = door
@@ -33,7 +33,8 @@ func host(t testing.TB, cfg p2p.Config, door p2p.Door) (*p2p.Host, elastic.Membe
 	return hs[0], v.Members[0]
 }
 
-// A newcomer with a ticket gets in at every member, and lets in the next when it has a door.
+// A newcomer with a ticket is admitted by every member, and with a Door of its own it admits the
+// next newcomer.
 func TestProve(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +66,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// Tickets that are no good are refused with words that say why, and let nobody in. One that
-// another has shown is no good.
+// Invalid tickets are refused with the reason, and admit nobody. A claim that was made for another
+// newcomer is invalid.
 func TestProveRefused(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {
@@ -108,8 +109,8 @@ func TestProveRefused(t *testing.T) {
 	}
 }
 
-// A host that is no member cannot make a newcomer believe that it is one: it does not know the
-// ticket, lets in everybody, or the one that was dialled is somebody else.
+// A host that is no member cannot pass for one, in three cases: it does not know the ticket; it
+// admits everybody; another host listens at the dialled address.
 func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
 	_, m := host(t, cfg, doorOf(key(1)))
@@ -120,14 +121,14 @@ func TestProveToImpostor(t *testing.T) {
 	if err := newcomer.Prove(within(t, long), o, by(newcomer, key(1))); !errors.Is(err, p2p.ErrImpostor) {
 		t.Errorf("an impostor: %v", err)
 	}
-	// It is not believed either when it speaks first.
+	// It is not believed either when it sends first.
 	if err := other.Introduce([]elastic.Member{{ID: newcomer.ID(), Addrs: newcomer.Addrs()}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.Send(within(t, short), newcomer.ID(), []byte("trust me")); err == nil {
 		t.Error("an impostor sent a message")
 	}
-	// Another's address under a member's ID.
+	// The member's ID with another host's address.
 	if err := newcomer.Prove(within(t, short), elastic.Member{ID: m.ID, Addrs: o.Addrs}, by(newcomer, key(1))); err == nil {
 		t.Error("proved to somebody else")
 	}
@@ -138,7 +139,7 @@ func TestProveToImpostor(t *testing.T) {
 	}
 }
 
-// Without a door there is no lobby, as before.
+// Without a Door there is no lobby.
 func TestProveWithoutDoor(t *testing.T) {
 	_, m := host(t, configs()["tls"], nil)
 	newcomer, _ := host(t, configs()["tls"], nil)
@@ -150,7 +151,7 @@ func TestProveWithoutDoor(t *testing.T) {
 	}
 }
 
-// The end of a member's process while a newcomer asks is not waited out.
+// Prove ends at once when the member's process ends meanwhile.
 func TestProveToTheDead(t *testing.T) {
 	dead, m := host(t, configs()["tls"], doorOf(key(1)))
 	if err := dead.Close(); err != nil {
@@ -162,7 +163,7 @@ func TestProveToTheDead(t *testing.T) {
 	}
 }
 
-// Who listens at an address shows by a handshake; nothing else does.
+// Identify returns the ID of the host that listens at an address, and fails for anything else.
 func TestIdentify(t *testing.T) {
 	_, m := host(t, configs()["tls"], doorOf(key(1)))
 	asker, _ := host(t, configs()["tls"], nil)
@@ -195,7 +196,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Forget ends what there is and lets nothing new begin, from either side.
+// Forget ends all connections and prevents new ones, from either side.
 func TestForget(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {

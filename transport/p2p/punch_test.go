@@ -8,14 +8,14 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// punching returns cfg with relays, and looking for ways through routers, allowed.
+// punching returns cfg with relays and hole punching allowed.
 func punching(cfg p2p.Config) p2p.Config {
 	cfg = relaying(cfg)
 	p2p.OnLoopback(&cfg, true)
 	return cfg
 }
 
-// What goes over UDP through routers keeps the contract, too.
+// Transports over punched connections pass the conformance suite, too.
 func TestPunchConformance(t *testing.T) {
 	cfg := punching(configs()["tls"])
 	conform(t, func(t *testing.T, n int) ([]*p2p.Host, elastic.View) {
@@ -24,8 +24,8 @@ func TestPunchConformance(t *testing.T) {
 	})
 }
 
-// Hosts that find a way through routers are in no need of others from their first view on: the one
-// that was between may go. The address of UDP is told to nobody else.
+// Hosts that are connected by hole punching need no relay from their first view on: the relay may
+// stop. The UDP address is advertised to nobody else.
 func TestPunchPath(t *testing.T) {
 	cfg := punching(paths()["direct"])
 	open, hs, v := behind(t, cfg, alike(3, cfg)...)
@@ -60,7 +60,7 @@ func TestPunchPath(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// Who allows no relay looks for no way either, and one of whom that is wanted says nothing.
+// A host that allows no relays does no hole punching, and does not answer requests for it.
 func TestPunchNeedsBoth(t *testing.T) {
 	cfg := punching(configs()["tls"])
 	_, hs, v := behind(t, cfg, cfg, relaying(configs()["tls"]))
@@ -74,7 +74,7 @@ func TestPunchNeedsBoth(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// A newcomer that a member reaches by way of others is reached directly once it is let in.
+// A newcomer that a member reaches through a relay is connected directly after it was admitted.
 func TestPunchForNewcomer(t *testing.T) {
 	cfg := punching(configs()["tls"])
 	open, m0 := host(t, cfg, doorOf(key(1)))

@@ -6,8 +6,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// What an outsider sends over UDP is read as long as it has tokens, and sending it the state earns
-// more than its acknowledgements cost. Members do not pay.
+// QUIC packets of an outsider are read as long as it has tokens. Sending the state to it earns more
+// tokens than its acknowledgements cost. Members pay nothing.
 func TestPunchedOutsiderPays(t *testing.T) {
 	h := &Host{throttle: newThrottle(make(chan struct{}))}
 	p := newPuncher(h, nil, nil, false)

@@ -10,18 +10,18 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// nowhere is an address at which nobody is.
+// nowhere is an address at which nobody listens.
 const nowhere = "/ip4/127.0.0.1/tcp/1"
 
-// relaying returns cfg with a relay allowed.
+// relaying returns cfg with relays allowed.
 func relaying(cfg p2p.Config) p2p.Config {
 	cfg.Relay = "members"
 	p2p.OnLoopback(&cfg, false)
 	return cfg
 }
 
-// behind starts a host in the open, which is not in the view, and one for each of cfgs
-// that nobody can connect with, which have connected with the first.
+// behind starts a relay, which is not in the view, and a host for each of cfgs that nobody can
+// dial, all connected with the relay.
 func behind(t testing.TB, first p2p.Config, cfgs ...p2p.Config) (open *p2p.Host, hs []*p2p.Host, v elastic.View) {
 	t.Helper()
 	os, all := hosts(t, 1, first)
@@ -42,7 +42,7 @@ func behind(t testing.TB, first p2p.Config, cfgs ...p2p.Config) (open *p2p.Host,
 	return os[0], hs, v
 }
 
-// alike returns n times cfg.
+// alike returns n copies of cfg.
 func alike(n int, cfg p2p.Config) []p2p.Config {
 	var out []p2p.Config
 	for range n {
@@ -51,7 +51,7 @@ func alike(n int, cfg p2p.Config) []p2p.Config {
 	return out
 }
 
-// What goes by way of another keeps the contract, too.
+// Transports over relays pass the conformance suite, too.
 func TestRelayConformance(t *testing.T) {
 	for _, name := range []string{"tls", "quic"} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestRelayConformance(t *testing.T) {
 	}
 }
 
-// The log names who is between; the addresses that others are told are the host's own.
+// The log names the relay. The addresses that a host advertises are its own.
 func TestRelayPath(t *testing.T) {
 	cfg := relaying(paths()["direct"])
 	open, hs, v := behind(t, cfg, cfg, cfg)
@@ -84,7 +84,7 @@ func TestRelayPath(t *testing.T) {
 	}
 }
 
-// Nobody is a relay, uses one, or is reached by one, who does not allow it.
+// A host that does not allow relays is no relay, uses none, and is not reached through one.
 func TestRelayNeedsAll(t *testing.T) {
 	never := configs()["tls"]
 	for name, who := range map[string]int{"relay": 0, "dialler": 2, "dialled": 1} {
@@ -99,7 +99,7 @@ func TestRelayNeedsAll(t *testing.T) {
 	}
 }
 
-// When the one between dies the pair is apart, and says so at once.
+// When the relay dies the two hosts are disconnected, and report that at once.
 func TestRelayDies(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	open, hs, v := behind(t, cfg, cfg, cfg)
@@ -120,7 +120,7 @@ func TestRelayDies(t *testing.T) {
 	}
 }
 
-// Where the network allows it later the next views do without the one between.
+// When the network allows direct connections later the next views do without the relay.
 func TestRelayMakesWay(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	_, hs, v := behind(t, cfg, cfg, cfg)
@@ -147,7 +147,7 @@ func TestRelayMakesWay(t *testing.T) {
 	}
 }
 
-// A newcomer that holds a ticket proves it to a member that only others reach.
+// A newcomer with a ticket proves its right to a member that it reaches only through a relay.
 func TestRelayForNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	open, m0 := host(t, cfg, doorOf(key(1)))
@@ -166,7 +166,7 @@ func TestRelayForNewcomer(t *testing.T) {
 	}
 }
 
-// A newcomer can be reached as soon as one member has let it in, before it has said more.
+// A newcomer can be reached as soon as one member has admitted it, before it sends another message.
 func TestRelayToNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	open, m0 := host(t, cfg, doorOf(key(1)))
@@ -192,7 +192,7 @@ func TestRelayToNewcomer(t *testing.T) {
 	}
 }
 
-// A relay that is not known by that name is an error.
+// An unknown value of Config.Relay is an error.
 func TestRelayErrors(t *testing.T) {
 	cfg := configs()["tls"]
 	cfg.Relay = "anybody"

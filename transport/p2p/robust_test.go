@@ -22,8 +22,8 @@ import (
 
 const hang = 4 * time.Minute
 
-// trio starts three hosts that know each other: ranks 0 and 1 of the view are decent,
-// rank 2 is the one that misbehaves, as an authenticated member.
+// trio starts three hosts that know each other. Ranks 0 and 1 of the view are correct; rank 2
+// misbehaves, as an authenticated member.
 func trio(t testing.TB, path string) ([]*Host, elastic.View) {
 	t.Helper()
 	var hs []*Host
@@ -49,7 +49,7 @@ func trio(t testing.TB, path string) ([]*Host, elastic.View) {
 	return hs, v
 }
 
-// connected is the Transport that Connect returned.
+// connected is the result of Connect.
 func connected(e transport.Transport, err error) (*mesh.Transport, error) {
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func connected(e transport.Transport, err error) (*mesh.Transport, error) {
 	return e.(*mesh.Transport), nil
 }
 
-// lines are the streams of a pair: of data, and the urgent one.
+// lines are the streams of a pair: the data stream and the urgent one.
 type lines [2]mesh.Stream
 
 const (
@@ -65,12 +65,12 @@ const (
 	urgentStream
 )
 
-// greeting is the hello of a rank of v.
+// greeting returns the greeting of a rank of v.
 func greeting(v elastic.View, rank int) wire.Greeting {
 	return wire.Greeting{Job: "test", Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(rank)}
 }
 
-// hello is the frame of a greeting.
+// hello returns the Hello frame of a greeting.
 func hello(t testing.TB, g wire.Greeting) []byte {
 	t.Helper()
 	body, err := g.Append(nil)
@@ -86,7 +86,7 @@ func readHello(r io.Reader) error {
 	return err
 }
 
-// enter lets ranks 0 and 1 connect while f plays rank 2.
+// enter makes ranks 0 and 1 connect while f plays rank 2.
 func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*mesh.Transport, *mesh.Transport) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -109,7 +109,7 @@ func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*mesh.Transport,
 	return ts[0], ts[1]
 }
 
-// impostor opens the streams of rank 2 to the two others, in good order so far.
+// impostor opens the streams of rank 2 to the two others, with correct hellos.
 func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2]lines) {
 	t.Helper()
 	for rank := range 2 {
@@ -127,7 +127,7 @@ func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2]lines) {
 	return streams
 }
 
-// join opens a stream from rank 2 to another and finds the best way.
+// join opens a stream from rank 2 to another rank and completes the upgrade.
 func join(t testing.TB, hs []*Host, v elastic.View, rank int, k mesh.Kind) (mesh.Stream, error) {
 	s, err := carrier{hs[2]}.Open(t.Context(), hs[rank].ID(), k)
 	if err != nil {
@@ -147,7 +147,7 @@ func join(t testing.TB, hs []*Host, v elastic.View, rank int, k mesh.Kind) (mesh
 	return s, nil
 }
 
-// hangUp ends the impostor's streams, so that nobody waits for its answers.
+// hangUp ends the impostor's streams, so that no rank waits for its answers.
 func hangUp(streams [2]lines) {
 	for _, pair := range streams {
 		for _, s := range pair {
@@ -156,7 +156,7 @@ func hangUp(streams [2]lines) {
 	}
 }
 
-// endWriting ends what the other side reads.
+// endWriting ends the bytes of this side.
 func endWriting(s mesh.Stream) error {
 	if _, ok := s.(mesh.TwoWriter); ok {
 		return s.Close()
@@ -164,15 +164,15 @@ func endWriting(s mesh.Stream) error {
 	return s.CloseWrite()
 }
 
-// frame returns an encoded header, and payload.
+// frame returns an encoded header and payload.
 func frame(h wire.Header, payload string) []byte {
 	var b [wire.HeaderSize]byte
 	h.Encode(&b)
 	return append(b[:], payload...)
 }
 
-// malformed is what rank 2 writes on one of its streams to rank 0, whether it hangs up then,
-// and what the others must say.
+// malformed is a case: the bytes that rank 2 writes on one of its streams to rank 0, whether it
+// hangs up then, and the error that the others must report.
 type malformed struct {
 	stream int
 	bytes  []byte
@@ -180,8 +180,8 @@ type malformed struct {
 	want   string
 }
 
-// What an authenticated member sends out of order ends the epoch at all ranks, with
-// an error that names it.
+// A frame of an authenticated member that breaks the protocol ends the epoch at all ranks, with an
+// error that names the member.
 func TestMalformedFrames(t *testing.T) {
 	huge := frame(wire.Header{Kind: wire.Data}, "")
 	binary.LittleEndian.PutUint64(huge[16:], math.MaxUint64)
@@ -204,7 +204,7 @@ func TestMalformedFrames(t *testing.T) {
 	}
 }
 
-// misbehave lets rank 2 write what it must not.
+// misbehave makes rank 2 write the bytes of a case.
 func misbehave(t *testing.T, path string, m malformed) {
 	hs, v := trio(t, path)
 	var streams [2]lines
@@ -234,7 +234,7 @@ func misbehave(t *testing.T, path string, m malformed) {
 	stillThere(t, hs, v)
 }
 
-// Half a revocation blames nobody by itself: the data stream decides.
+// A revocation that is cut short blames nobody by itself: the data stream decides.
 func TestHalfRevocation(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	var streams [2]lines
@@ -261,7 +261,7 @@ func TestHalfRevocation(t *testing.T) {
 	}
 }
 
-// stillThere connects ranks 0 and 1 in a view of their own.
+// stillThere checks that ranks 0 and 1 can connect in a view of their own.
 func stillThere(t testing.TB, hs []*Host, v elastic.View) {
 	t.Helper()
 	next := elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash(), Members: v.Members[:2]}
@@ -276,7 +276,7 @@ func stillThere(t testing.TB, hs []*Host, v elastic.View) {
 	}
 }
 
-// Bytes on a fresh data stream that are no good hello end that stream only.
+// Bytes on a new data stream that are no valid hello end that stream only.
 func TestMalformedHello(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	as := func(change func(*wire.Greeting)) []byte {
@@ -299,7 +299,7 @@ func TestMalformedHello(t *testing.T) {
 	}
 	var streams [2]lines
 	t0, t1 := enter(t, hs, v, func() {
-		// Rank 2 comes in good order only after all the attempts.
+		// Rank 2 behaves correctly only after all the attempts.
 		for name, bytes := range hellos {
 			id, err := idOf(string(hs[0].ID()))
 			if err != nil {
@@ -329,7 +329,7 @@ func TestMalformedHello(t *testing.T) {
 	}
 }
 
-// A control message whose length is above the limit ends its stream, not the host.
+// A control message with a length above the limit ends its stream, and not the host.
 func TestMalformedControl(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	id, err := idOf(string(hs[0].ID()))
@@ -357,7 +357,7 @@ func TestMalformedControl(t *testing.T) {
 	stillThere(t, hs, v)
 }
 
-// Strangers that never get through the handshake cost nothing but their connection.
+// Connections that never complete the handshake cost nothing else.
 func TestGarbageFromStrangers(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	addr, err := manet.ToNetAddr(hs[0].host.Addrs()[0])

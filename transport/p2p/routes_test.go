@@ -13,11 +13,11 @@ import (
 	"github.com/elrun/elrun/transport/internal/direct"
 )
 
-// ip parses an address.
+// ip parses an IP address.
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// A route counts for routeTime, for a host with the same addresses in any order, and until the
-// network changes.
+// A route is valid for routeTime, for the addresses of the host in any order, until the network
+// changes.
 func TestRoutes(t *testing.T) {
 	r, now := newRoutes(), time.Now()
 	key := routeKey([]netip.Addr{ip("10.0.0.1"), ip("10.1.0.1")})
@@ -37,7 +37,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// Routes to ever new hosts take bounded memory.
+// Routes to ever new hosts take limited memory.
 func TestRoutesAreBounded(t *testing.T) {
 	r, now := newRoutes(), time.Now()
 	a := ip("10.0.0.0")
@@ -55,7 +55,7 @@ func TestRoutesAreBounded(t *testing.T) {
 	}
 }
 
-// Only addresses to which long packets are lost get short segments, and the reason is told.
+// Only addresses to which long packets are lost get a shorter MSS, and the reason is reported.
 func TestBound(t *testing.T) {
 	r := newRoutes()
 	r.bound(ip("10.0.0.1"))
@@ -68,7 +68,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// What is told of a choice names the chosen address first, and all others.
+// The message about a choice has the chosen address first, and all others.
 func TestCompare(t *testing.T) {
 	at := []netip.Addr{ip("10.0.0.1"), ip("10.1.0.1"), ip("10.2.0.1")}
 	all := []direct.Surveyed{{Speed: direct.Speed{Rate: 6e6}}, {Speed: direct.Speed{Rate: 117.5e6}}, {Err: errors.New("silent")}}
@@ -81,8 +81,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A connection is left for a faster address, but neither for one that is as fast nor because of a
-// single small difference, and comparisons that change nothing become rare.
+// A connection is given up for a clearly faster address, but not for one of the same speed nor
+// after a single small difference. Comparisons that change nothing become rare.
 func TestBetter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one := &watched{pause: compareFirst}

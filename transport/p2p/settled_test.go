@@ -9,14 +9,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// attempts describes what a puncher knows of attempts with one peer.
+// attempts is the state of a puncher for one peer.
 type attempts struct {
 	busy, failed bool // one is under way; one has failed
 	waits        bool // whether that is waited for
 }
 
-// What takes its time waits for the end of the first attempt to find a way through routers, and
-// for no other one; the end of the context or of the host ends the waiting.
+// A long-lived stream waits for the end of the first attempt at hole punching, and for no later
+// one. The end of the context or of the host ends the waiting.
 func TestSettled(t *testing.T) {
 	for name, a := range map[string]attempts{
 		"none":   {},

@@ -16,19 +16,19 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// waited returns the time that f takes.
+// waited returns the duration of f.
 func waited(f func()) time.Duration {
 	begun := time.Now()
 	f()
 	return time.Since(begun)
 }
 
-// forTokens is the time in which so many tokens come at a part of the rate.
+// forTokens returns the time in which n tokens come at a part of the rate.
 func forTokens(n, parts int) time.Duration {
 	return time.Duration(float64(n*parts) / outsiderRate * float64(time.Second))
 }
 
-// near compares times that were computed in floating point.
+// near compares times that have rounding errors.
 func near(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if d := got - want; d < -time.Microsecond || d > time.Microsecond {
@@ -60,7 +60,7 @@ func TestThrottle(t *testing.T) {
 	})
 }
 
-// Who becomes a member waits no longer, and who is none any more does.
+// An outsider that becomes a member stops waiting, and a member that becomes an outsider waits.
 func TestThrottleOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newThrottle(nil)
@@ -80,7 +80,7 @@ func TestThrottleOfMembers(t *testing.T) {
 	})
 }
 
-// Those for whom there is no bucket share one.
+// Outsiders beyond maxThrottled share one bucket.
 func TestThrottleOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
@@ -109,7 +109,7 @@ type pipe struct{ net.Conn }
 func (pipe) LocalMultiaddr() multiaddr.Multiaddr  { return nil }
 func (pipe) RemoteMultiaddr() multiaddr.Multiaddr { return nil }
 
-// Of an outsider that sends as fast as it can so much is read as it has tokens for.
+// An outsider that sends as fast as it can is read only as far as its tokens go.
 func TestMeteredConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span, size = 10 * time.Second, 100
@@ -156,8 +156,8 @@ func TestMeteredConn(t *testing.T) {
 	})
 }
 
-// ownView starts n hosts of a job with a door: the first is in a view of its own, and the
-// others have shown it by what right they come. What an outsider has used up does not come again.
+// ownView starts n hosts of a job with a Door: the first is in a view of its own, and the others
+// have proven their right to join it. The buckets are not refilled.
 func ownView(t *testing.T, n int, cfg Config) (all []*Host) {
 	t.Helper()
 	cfg.Job, cfg.Path, cfg.Door = "test", "p2p", doorOf(signer(1))
@@ -197,7 +197,7 @@ func tellHost(t *testing.T, from, to *Host, text string) {
 	}
 }
 
-// message returns what the next control message says.
+// message returns the content of the next control message.
 func message(t *testing.T, h *Host) string {
 	t.Helper()
 	for {
@@ -226,14 +226,14 @@ func askHost(ctx context.Context, t *testing.T, from, to *Host) {
 	_ = answer.Close()
 }
 
-// left returns how many tokens an outsider has left.
+// left returns the tokens that an outsider has left.
 func (t *throttle) left(id peer.ID) float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.bucketLocked(id, time.Now()).tokens
 }
 
-// Outsiders pay for the bytes on a connection, whoever has dialled.
+// Outsiders pay for the bytes on a connection, whichever side has dialled it.
 func TestOutsiderPays(t *testing.T) {
 	for name, back := range map[string]bool{"came in": false, "dialled": true} {
 		t.Run(name, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestOutsiderPays(t *testing.T) {
 	}
 }
 
-// Outsiders pay for messages and streams also over QUIC. One in debt is not heard until it is
-// a member; others are.
+// Outsiders pay for messages and streams also over QUIC. An outsider in debt is not read until it
+// is a member; other peers are.
 func TestOutsiderInDebt(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"tcp":  {ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}},
@@ -311,7 +311,7 @@ func TestOutsiderInDebt(t *testing.T) {
 	}
 }
 
-// A relay that carries the connections of a view is no outsider.
+// A relay that carries connections of a view is no outsider.
 func TestRelayIsInside(t *testing.T) {
 	var all []*Host
 	v := elastic.View{Epoch: 1}

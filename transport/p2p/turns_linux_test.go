@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// Where one of two does not answer at its port it is the one that dials, whichever of them has
+// If the direct port of one host does not answer, that host dials the other, whichever of them has
 // dialled libp2p's connection or opens the stream.
 func TestPathTheOtherWay(t *testing.T) {
 	for path, kind := range map[string]string{"direct": "direct", "unix": "unix", "auto": "shm"} {
@@ -38,8 +38,8 @@ func TestPathTheOtherWay(t *testing.T) {
 	}
 }
 
-// Who has dialled libp2p's connection dials first, but for sockets of the same host, and
-// nobody where no connection is wanted.
+// The side that has dialled libp2p's connection dials first, except for Unix sockets. No side dials
+// where no direct connection is wanted.
 func TestTurns(t *testing.T) {
 	for ways, want := range map[[2]string][2][]bool{
 		{"direct", "direct"}: {{true, false}, {false, true}},
@@ -67,7 +67,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// introduce tells hosts of each other.
+// introduce introduces the hosts to each other.
 func introduce(t testing.TB, hs []*Host, v elastic.View) {
 	t.Helper()
 	for _, h := range hs {
@@ -77,7 +77,7 @@ func introduce(t testing.TB, hs []*Host, v elastic.View) {
 	}
 }
 
-// mustID is a host's identity, as libp2p has it.
+// mustID returns the libp2p ID of a host.
 func mustID(t testing.TB, h *Host) peer.ID {
 	t.Helper()
 	id, err := idOf(string(h.ID()))
@@ -87,8 +87,7 @@ func mustID(t testing.TB, h *Host) peer.ID {
 	return id
 }
 
-// What a member says wrongly about its ways ends the stream on which it does, and it can
-// come again.
+// A malformed offer or choice of a member ends its stream only, and the member can connect again.
 func TestMalformedOffers(t *testing.T) {
 	hs, v := trio(t, "direct")
 	good := appendOffer(nil, hs[2].offer(direct.Ticket{}))
@@ -123,8 +122,8 @@ func TestMalformedOffers(t *testing.T) {
 	endAll(t, []*mesh.Transport{t0, t1})
 }
 
-// speak opens a data stream from rank 2 to rank 0 and says the first part behind its hello,
-// the second behind the answer. It returns how the stream ends.
+// speak opens a data stream from rank 2 to rank 0. It writes first after its hello, and second
+// after the answer, and returns how the stream ends.
 func speak(t testing.TB, hs []*Host, v elastic.View, parts [][]byte) error {
 	t.Helper()
 	s, err := hs[2].host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)

@@ -34,10 +34,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// BenchmarkEnterView shows what entering a later view takes, for all members together in this
-// one process: the time until all have entered it (ns/op), and of the processor (cpu-ns/op).
-//
-//	go test ./transport/p2p -run - -bench EnterView
+// BenchmarkEnterView measures entering a later view, for all members together in this one process:
+// the time until all have entered it (ns/op), and the processor time (cpu-ns/op).
 func BenchmarkEnterView(b *testing.B) {
 	for _, name := range []string{"local", "auto", "direct", "tls"} {
 		for _, n := range []int{4, 16, 64} {
@@ -61,7 +59,7 @@ func BenchmarkEnterView(b *testing.B) {
 	}
 }
 
-// processorTime returns how long processors have worked for this process.
+// processorTime returns the processor time of this process.
 func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

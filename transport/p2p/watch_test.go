@@ -43,10 +43,10 @@ func watchedHosts(t *testing.T) (a, b *Host, id peer.ID) {
 	return a, b, id
 }
 
-// surveyLimit is how long a test waits for one thing.
+// surveyLimit is the timeout of each wait of a test.
 const surveyLimit = 4 * time.Minute
 
-// A member lets others measure it at its addresses, and answers pings.
+// A member accepts measurements at its addresses, and answers pings.
 func TestSurveyOfMember(t *testing.T) {
 	a, _, id := watchedHosts(t)
 	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
@@ -64,7 +64,7 @@ func TestSurveyOfMember(t *testing.T) {
 	}
 }
 
-// Who is no member is neither measured nor answered.
+// A peer that is no member is neither measured nor answered.
 func TestSurveyOfStranger(t *testing.T) {
 	a, b, id := watchedHosts(t)
 	b.Forget(a.ID())
@@ -75,7 +75,8 @@ func TestSurveyOfStranger(t *testing.T) {
 	}
 }
 
-// A host tells its new addresses when its network has changed, and lets go of what was measured.
+// After a change of its network a host sends its new addresses to the members, and drops its
+// measurements.
 func TestNetworkChanged(t *testing.T) {
 	a, b, id := watchedHosts(t)
 	if _, err := a.ping(id, surveyLimit); err != nil { // connected
@@ -104,7 +105,7 @@ func TestNetworkChanged(t *testing.T) {
 	}
 }
 
-// Connections over TCP are looked after until they end, Unix sockets are not.
+// The watch monitors TCP connections until they end, and no Unix sockets.
 func TestWatch(t *testing.T) {
 	w := newWatch()
 	p, err := direct.Open(direct.Config{IPs: []netip.Addr{ip("127.0.0.1")}, Unix: true})
@@ -153,8 +154,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A libp2p stream that stands in is given up when the peer can be reached by a connection of its
-// own, with ErrPath, and attempts become rarer until there is one.
+// A fallback stream is given up with ErrPath when the peer's direct port can be reached. Until then
+// the attempts become rarer.
 func TestStandIn(t *testing.T) {
 	a, _, id := watchedHosts(t)
 	raw, err := a.open(t.Context(), id, surveyProtocol)

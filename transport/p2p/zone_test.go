@@ -10,8 +10,8 @@ import (
 
 func two() []string { return []string{"eth0", "wlan0"} }
 
-// A link-local address is tried on all links, whatever its zone was where it comes from; others
-// are left alone.
+// A link-local address is dialled on all links, whatever its zone was on the host that it comes
+// from. Other addresses stay as they are.
 func TestOnLinks(t *testing.T) {
 	for text, want := range map[string][]string{
 		"/ip4/192.0.2.1/tcp/7":              {"/ip4/192.0.2.1/tcp/7"},
@@ -40,7 +40,7 @@ func TestOnLinks(t *testing.T) {
 	}
 }
 
-// The place of an address has the zone that its socket needs.
+// The IP address of a multiaddr has the zone that its socket needs.
 func TestHostOf(t *testing.T) {
 	for text, want := range map[string]string{
 		"/ip6zone/eth0/ip6/fe80::1/tcp/7":              "fe80::1%eth0",
@@ -59,7 +59,7 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-// The transport takes addresses with any zones.
+// The transport accepts addresses with any zones.
 func TestScopedCanDial(t *testing.T) {
 	s := scoped{}
 	for text, want := range map[string]bool{
