@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hang is how long anything may take before the test has failed.
+// hang is the time after which a test counts as hanging.
 const hang = 4 * time.Minute
 
 // within returns a context that ends when the test hangs.
@@ -23,13 +23,13 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// keyOf makes a key of a word.
+// keyOf returns a key that is derived from a word.
 func keyOf(word string) (k Key) {
 	copy(k[:], word)
 	return k
 }
 
-// listening is a socket that does not serve yet.
+// listening returns a socket that does not serve yet.
 func listening(t testing.TB, id string) *Socket {
 	t.Helper()
 	s, err := Listen(id)
@@ -47,12 +47,13 @@ func listening(t testing.TB, id string) *Socket {
 	return s
 }
 
-// taking admits all and passes them on.
+// taking returns a Taker that admits all streams and passes them on.
 func taking(came chan<- *Stream) Taker {
 	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) { came <- st }}
 }
 
-// counting admits all, counts them, and ends them, so that who asks for one does not wait.
+// counting returns a Taker that admits all streams, counts them, and closes them, so that a dialler
+// does not wait.
 func counting(came *atomic.Int64) Taker {
 	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) {
 		came.Add(1)
@@ -60,7 +61,7 @@ func counting(came *atomic.Int64) Taker {
 	}}
 }
 
-// serving is a socket with a key, and the streams that it has taken in.
+// serving is a socket with a key, and the streams that it has accepted.
 func serving(t testing.TB, id, key string) (*Socket, <-chan *Stream) {
 	t.Helper()
 	s, came := listening(t, id), make(chan *Stream, 100)
@@ -68,7 +69,7 @@ func serving(t testing.TB, id, key string) (*Socket, <-chan *Stream) {
 	return s, came
 }
 
-// next is the next stream that has been taken in.
+// next returns the next accepted stream.
 func next(t testing.TB, came <-chan *Stream) *Stream {
 	t.Helper()
 	select {

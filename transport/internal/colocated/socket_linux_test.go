@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// unique makes an ID of this test and process: names of sockets hold for the whole host.
+// unique returns an ID of this test and process, as the names of sockets are common to the whole
+// host.
 func unique(t testing.TB, name string) string {
 	t.Helper()
 	return fmt.Sprintf("%s-%d-%.20s", name, os.Getpid(), t.Name())
@@ -51,7 +52,7 @@ func TestStreamCarriesBothWays(t *testing.T) {
 	}
 }
 
-// Those who come before the key wait in the socket's queue, and lose nothing.
+// Connections that come before the key wait in the socket's queue, and lose nothing.
 func TestDialBeforeServe(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "key")
 	b := listening(t, unique(t, "b"))
@@ -87,8 +88,8 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// A key that differs is told, so that the other way is tried at once; the key of neither side
-// is told.
+// A different key is reported to the dialler, so that it uses libp2p at once. The answer reveals
+// neither key.
 func TestWrongKey(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "one key")
 	b, came := serving(t, unique(t, "b"), "another key")
@@ -107,7 +108,7 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// impostor listens under the ID of another process and answers what it likes.
+// impostor listens under the ID of another process and sends arbitrary answers.
 func impostor(t *testing.T, id string, answer func(b *[helloSize]byte) [answerSize]byte) {
 	t.Helper()
 	l, err := net.Listen("unix", "@"+nameOf(id))
@@ -158,7 +159,7 @@ func TestImpostorIsRefused(t *testing.T) {
 	}
 }
 
-// ask connects to a socket, says what it is given and returns what comes back.
+// ask connects to a socket, writes bytes and returns the answer.
 func ask(t *testing.T, id string, say []byte) []byte {
 	t.Helper()
 	sock, err := net.Dial("unix", "@"+nameOf(id))
@@ -216,7 +217,7 @@ func TestBadHelloIsRefused(t *testing.T) {
 	}
 }
 
-// A refusal says why.
+// A refusal has its code.
 func TestRefusal(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "key")
 	b := listening(t, unique(t, "b"))
@@ -284,7 +285,7 @@ func TestHangUpAndClose(t *testing.T) {
 	}
 }
 
-// Many at once, from both sides, all come, and none is taken for a replay.
+// Many streams at once, from both sides, are all accepted; none counts as a replay.
 func TestManyAtOnce(t *testing.T) {
 	ctx := within(t)
 	const n = 300
