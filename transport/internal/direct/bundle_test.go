@@ -26,8 +26,8 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// Whatever is written in whatever pieces comes out in order, and each connection has had
-// its turns.
+// Bytes that are written in arbitrary pieces are read in order, and each connection has carried its
+// stripes.
 func TestBundleIsOneStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, maxStripes).Draw(t, "connections")
@@ -67,7 +67,7 @@ func TestBundleIsOneStream(t *testing.T) {
 	})
 }
 
-// counted counts what is written.
+// counted counts the bytes written.
 type counted struct {
 	net.Conn
 	bytes int
@@ -90,7 +90,7 @@ func writeAll(w io.Writer, b []byte, sizes []int) error {
 	return nil
 }
 
-// Several connections of one ticket are one Conn, in whatever order they arrive.
+// Several connections of one ticket form one Conn, in whatever order they arrive.
 func TestSeveralConnections(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -131,7 +131,7 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// One connection that does not come leaves the others behind with the Wait, and no longer.
+// If one connection does not come the Wait owns the others, until it is cancelled.
 func TestOneOfSeveralIsMissing(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -159,7 +159,7 @@ func TestOneOfSeveralIsMissing(t *testing.T) {
 	}
 }
 
-// What does not belong together is refused.
+// Connections that do not belong together are refused.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	for name, heads := range map[string][][2]int{ // index and count of each connection
 		"none":         {{0, 0}},

@@ -22,8 +22,8 @@ func congestionOf(t *testing.T, sock syscall.Conn) (name string) {
 	return name
 }
 
-// begunWith returns both ends of a connection of which the sockets had that congestion
-// control before it was made.
+// begunWith returns both ends of a connection whose sockets had that congestion control before they
+// were connected.
 func begunWith(t *testing.T, name string) [2]*net.TCPConn {
 	t.Helper()
 	var lacks error
@@ -52,8 +52,8 @@ func begunWith(t *testing.T, name string) [2]*net.TCPConn {
 	return [2]*net.TCPConn{dialed.(*net.TCPConn), accepted.(*net.TCPConn)}
 }
 
-// No connection begins under BBR; what the system has chosen else stays. Over a long way it
-// has what a new socket has if that is BBR.
+// No connection begins under BBR; any other default stays. On a long path the connection switches
+// to BBR if that is the default.
 func TestAvoidBBR(t *testing.T) {
 	usual, err := usualCongestionControl()
 	if err != nil {
@@ -78,7 +78,7 @@ func TestAvoidBBR(t *testing.T) {
 	}
 }
 
-// That is so at both sides of a port.
+// The same holds at both sides of a port.
 func TestPortAvoidsBBR(t *testing.T) {
 	p := opened(t)
 	for _, l := range p.listeners {

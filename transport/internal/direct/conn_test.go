@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/internal/race"
 )
 
-// Whatever is written, in whatever pieces and both ways at once, comes out as it was.
+// Bytes that are written in arbitrary pieces, in both directions at once, are read unchanged.
 func TestConnIsOneStream(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestCloseAndReset(t *testing.T) {
 	}
 }
 
-// A limit that is over ends what waits, and one that was taken back does not.
+// A deadline that passes ends a waiting call, and one that was removed does not.
 func TestDeadlines(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -167,9 +167,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Frames are sent without a heap allocation, however long they are. (What comes is not
-// decrypted here: the standard library allocates a few bytes for each record. And nobody looks
-// at the link, which takes an allocation every MiB.)
+// Frames of any length are sent without a heap allocation. Decryption is not measured, as
+// crypto/tls allocates a few bytes for each record; nor is the check of the link, which allocates
+// once per MiB.
 func TestWriteAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("pools lose what they hold under the race detector")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memories returns n files of which each holds its number.
+// memories returns n files; each holds its own number.
 func memories(t *testing.T, n int) []*os.File {
 	t.Helper()
 	var all []*os.File
@@ -39,8 +39,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// Files arrive in their order and with the bytes that they were sent along with, the first
-// of which say how many there should be; what is sent before and afterwards stays apart.
+// Files arrive in their order, with the bytes that they were sent with, of which the first ones
+// have their number. Bytes that are sent before and after stay separate.
 func TestSendFiles(t *testing.T) {
 	keepsFiles(t)
 	a, b := connected(t, opened(t), ways()["unix"])
@@ -79,7 +79,7 @@ func TestSendFiles(t *testing.T) {
 	}
 }
 
-// Files that come where nobody expects them are closed.
+// Received files that nobody expects are closed.
 func TestFilesThatNobodyTakes(t *testing.T) {
 	keepsFiles(t)
 	a, b := connected(t, opened(t), ways()["unix"])
@@ -122,7 +122,7 @@ func TestFilesRefused(t *testing.T) {
 	}
 }
 
-// Files for which this process has no room are missed.
+// Files beyond this process's limit of open files are reported as lost.
 func TestFilesLost(t *testing.T) {
 	keepsFiles(t)
 	a, b := connected(t, opened(t), ways()["unix"])
@@ -147,7 +147,7 @@ func TestFilesLost(t *testing.T) {
 	}
 }
 
-// A reader that pauses may do so for as long as it likes: no option ends the connection.
+// A reader may pause for any time: no option ends the connection.
 func TestReaderMayPause(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["tls"])
 	for _, c := range []*Conn{a, b} {
@@ -162,8 +162,8 @@ func TestReaderMayPause(t *testing.T) {
 	}
 }
 
-// Another user of this host gets nowhere at a Unix socket, also with the right ticket, and is
-// not believed to be the one who waits.
+// A process of another user is refused at a Unix socket, even with the right ticket, and cannot
+// pass for the waiter.
 func TestAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")
@@ -201,7 +201,7 @@ func TestAnotherUser(t *testing.T) {
 	}
 }
 
-// as runs f in a thread of another user, which ends with it.
+// as runs f in a thread with another user ID, which ends after f.
 func as(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hang is how long anything may take before the test has failed.
+// hang is the time after which a test counts as hanging.
 const hang = 4 * time.Minute
 
 // within returns a context that ends when the test hangs.
@@ -32,7 +32,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// openFiles returns how many descriptors this process has; 0 where that is not known.
+// openFiles returns the number of open file descriptors of this process; 0 where that is not known.
 func openFiles() int {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -51,10 +51,10 @@ func keepsFiles(t testing.TB) {
 	})
 }
 
-// loopback is where the ports of tests listen.
+// loopback is the address at which the ports of tests listen.
 func loopback() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
 
-// opened is a port on loopback, and at a Unix socket where there is such a thing.
+// opened returns a port on loopback, and at a Unix socket where the system has them.
 func opened(t testing.TB) *Port {
 	t.Helper()
 	p, err := Open(Config{IPs: []netip.Addr{loopback()}, Unix: true})
@@ -69,7 +69,7 @@ func opened(t testing.TB) *Port {
 	return p
 }
 
-// target is where a port is reached by "tcp" or "unix".
+// target returns the target of a port for the network "tcp" or "unix".
 func target(t testing.TB, p *Port, network string) Target {
 	t.Helper()
 	to, ok := p.offer.ByTCP(loopback())
@@ -82,7 +82,7 @@ func target(t testing.TB, p *Port, network string) Target {
 	return to
 }
 
-// identity is a certificate, and knows by its bytes who else is right.
+// identity is a certificate, which also verifies a given other one by its bytes.
 type identity struct{ cert tls.Certificate }
 
 func newIdentity(t testing.TB) identity {
@@ -99,7 +99,7 @@ func newIdentity(t testing.TB) identity {
 	return identity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}
 }
 
-// with returns the configuration for a connection with just that other one.
+// with returns the TLS configuration for a connection with just that other identity.
 func (i identity) with(other identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
@@ -117,7 +117,7 @@ func (i identity) with(other identity) *tls.Config {
 	}
 }
 
-// way is how two sides are connected.
+// way is a kind of connection between two sides.
 type way struct {
 	network string
 	tls     bool
@@ -172,7 +172,7 @@ func sockets(t testing.TB, to Target, n int) []net.Conn {
 	return socks
 }
 
-// ended waits until the other side has ended a connection, on which nothing comes.
+// ended waits until the other side has ended a connection on which no bytes come.
 func ended(t testing.TB, c net.Conn) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {

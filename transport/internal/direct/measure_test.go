@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A waiter is measured any number of times up to the bound, and gets its connection after that.
+// A waiter accepts measurements up to the limit, and gets its connection after that.
 func TestMeasure(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -43,7 +43,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Only the holder of a ticket measures, and only while it is expected.
+// Only the holder of a ticket can measure, and only while the waiter expects it.
 func TestMeasureNeedsTicket(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -60,7 +60,7 @@ func TestMeasureNeedsTicket(t *testing.T) {
 	}
 }
 
-// A side that answers short messages and takes in no long ones is behind a black hole.
+// A peer that answers short messages and receives no long ones is reported as behind a black hole.
 func TestMeasureBlackHole(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,8 +95,8 @@ func TestMeasureBlackHole(t *testing.T) {
 	}
 }
 
-// FuzzMeasured checks that whatever a dialler sends, a waiter answers the whole rounds within the
-// bounds and ends.
+// FuzzMeasured checks that a waiter answers only the complete rounds within the limits of arbitrary
+// input, and then ends.
 func FuzzMeasured(f *testing.F) {
 	one := binary.LittleEndian.AppendUint32(nil, 3)
 	f.Add(append(one, "abc"...))

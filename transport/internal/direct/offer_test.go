@@ -40,7 +40,7 @@ func TestOfferRoundTrip(t *testing.T) {
 	})
 }
 
-// What there is no room for is left out, not refused by the other side.
+// Doors and names beyond the limits are left out, rather than refused by the other side.
 func TestOfferTooLong(t *testing.T) {
 	o := Offer{Socket: "@" + strings.Repeat("x", 300)}
 	for range maxDoors + 3 {
@@ -84,7 +84,7 @@ func TestOfferRefused(t *testing.T) {
 	}
 }
 
-// head is an encoded offer but for its doors.
+// head returns an encoded offer without its doors.
 func (o Offer) head() []byte {
 	b := o.Append(nil)
 	return b[:len(b)-1]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Both sides get a connection, which says of itself what it is.
+// Both sides get a connection, which reports its own kind.
 func TestConnect(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// Dial finds out itself how many connections there should be, and ends by its context.
+// Dial computes the number of connections itself, and ends with its context.
 func TestDial(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -64,8 +64,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// Whoever is not the one that a ticket was made for does not get in, and the one who dials
-// does not take somebody else for the one that made it.
+// A dialler without the right ticket is refused, and a dialler refuses a waiter that has not made
+// its ticket.
 func TestRefused(t *testing.T) {
 	a, b, other := newIdentity(t), newIdentity(t), newIdentity(t)
 	ticket := NewTicket()
@@ -112,7 +112,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A ticket is good for one connection, which a second attempt does not disturb.
+// A ticket is valid for one connection. A second attempt does not disturb the first.
 func TestTicketTwice(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -142,7 +142,7 @@ func TestTicketTwice(t *testing.T) {
 	}
 }
 
-// impostor listens and lets f play the side that waits, once.
+// impostor listens once and lets f play the waiter.
 func impostor(t *testing.T, f func(net.Conn)) Target {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,8 +166,8 @@ func impostor(t *testing.T, f func(net.Conn)) Target {
 	return Target{Network: "tcp", Addr: l.Addr().String()}
 }
 
-// Who sits on the wire hears the number and the proof of the one who dials. None of it
-// serves as an answer, and its silence ends with the context.
+// An observer of the connection reads the dialler's number and proof. None of that is valid as an
+// answer, and an observer's silence ends with the context.
 func TestImpostorWaits(t *testing.T) {
 	said := make([]byte, helloSize+proofSize)
 	for name, answer := range map[string]func(c net.Conn){
@@ -201,7 +201,7 @@ func TestImpostorWaits(t *testing.T) {
 	}
 }
 
-// A crowd that connects and says nothing, or nonsense, is bounded and keeps nobody out.
+// A crowd of silent or malformed connections is limited in number and keeps nobody out.
 func TestStrangers(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -243,7 +243,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// What strangers say never gets them in, whatever it is.
+// Arbitrary bytes of strangers never make a connection.
 func FuzzStranger(f *testing.F) {
 	ticket := Ticket{Number: [numberSize]byte{1, 2, 3}}
 	f.Add([]byte("garbage"), byte(1))
@@ -280,7 +280,7 @@ func FuzzStranger(f *testing.F) {
 	})
 }
 
-// A Wait that is over leaves nothing behind, however far the connection has come.
+// A cancelled Wait leaves nothing behind, at any stage of the connection.
 func TestCancel(t *testing.T) {
 	a, b := newIdentity(t), newIdentity(t)
 	for name, come := range map[string]func(t *testing.T, p *Port, ticket Ticket) net.Conn{
@@ -330,7 +330,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// limited notes the limit that was set last.
+// limited records the deadline that was set last.
 type limited struct {
 	net.Conn
 	until time.Time
@@ -341,7 +341,7 @@ func (l *limited) SetDeadline(t time.Time) error {
 	return l.Conn.SetDeadline(t)
 }
 
-// The limits of the time in which a peer has to prove itself end when it has.
+// The deadlines of the proof are removed after it.
 func TestNoLimitStays(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -375,7 +375,7 @@ func TestNoLimitStays(t *testing.T) {
 	}
 }
 
-// Close ends everybody: who waits, who is being let in, strangers, and those that dial.
+// Close ends all: calls of Wait, handshakes in progress, strangers, and dialling peers.
 func TestClose(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -425,7 +425,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// Offer tells where the port is, with the ticket of the one who is told.
+// Offer has the addresses of the port and the given ticket.
 func TestPortOffers(t *testing.T) {
 	p := opened(t)
 	ticket := NewTicket()

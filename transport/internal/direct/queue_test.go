@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// look is the rate at which a link was seen, in bytes per second, and the limit that this makes.
+// look is a measured rate of a link, in bytes per second, and the limit that follows from it.
 type look struct {
 	rate  float64
 	limit uint32
@@ -37,8 +37,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// The rate is that of the time while the link carried something, and is found when that was
-// long enough.
+// The rate is computed over the time in which the link was busy, and only when that was long
+// enough.
 func TestLook(t *testing.T) {
 	var q queue
 	for i, l := range []struct {
@@ -57,13 +57,14 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// drawRate draws bytes per second from 8 kbit/s to 400 Gbit/s, all magnitudes alike.
+// drawRate draws a rate in bytes per second from 8 kbit/s to 400 Gbit/s, uniformly in its
+// logarithm.
 func drawRate(t *rapid.T, name string) float64 {
 	return math.Pow(10, rapid.Float64Range(3, math.Log10(50e9)).Draw(t, name))
 }
 
-// Whatever was seen before, just those links have a limit that are slow, and none lets too
-// little wait. It does not change for little, and fits a rate that stays.
+// After any history only slow links have a limit, and none has less than queueLeast. Small changes
+// of the rate do not change the limit, and it suits a steady rate.
 func TestFitFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue
@@ -82,25 +83,26 @@ func TestFitFollows(t *testing.T) {
 	})
 }
 
-// checkFit lets q see a rate, and wants a limit that may be and is not a little beside the last.
+// checkFit passes a rate to q, and checks that the new limit is valid and not slightly different
+// from the last one.
 func checkFit(t *rapid.T, q *queue, rate float64) {
 	before := q.limit
 	q.limit = q.fit(rate)
 	if q.limit < queueLeast || q.limit > queueMost && q.limit != noLimit {
 		t.Fatalf("%v bytes a second: at most %d wait", rate, q.limit)
 	}
-	// The limit is a whole number, and what it was made of may have been a bit more.
+	// The limit was rounded down to an integer.
 	if q.limit != before && q.limit > queueLeast && near(float64(q.limit)+1, before) && near(float64(q.limit), before) {
 		t.Fatalf("%v bytes a second: at most %d wait, before %d", rate, q.limit, before)
 	}
 }
 
-// near reports whether there is no need for another limit.
+// near reports whether the limit may stay.
 func near(room float64, limit uint32) bool {
 	return math.Abs(room-float64(limit)) < float64(limit)/4
 }
 
-// A connection of which hardly anything may wait in the kernel carries all.
+// A connection with a very small limit still carries all bytes.
 func TestConnWithLimit(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestConnWithLimit(t *testing.T) {
 	}
 }
 
-// manyPieces are some MiB of frames that are not alike, the same each time.
+// manyPieces returns some MiB of frames of different lengths, the same ones on each call.
 func manyPieces() pieces {
 	var all pieces
 	for i := range 40 {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentLimit returns the bound of the bytes that wait to be sent over a TCP connection. Where
-// none was set it is 0 or what the system has for all.
+// unsentLimit returns the limit of unsent bytes of a TCP connection. If none was set it is 0 or the
+// system's default.
 func unsentLimit(t *testing.T, sock net.Conn) (room uint32) {
 	t.Helper()
 	err := control(sock, func(fd int) error {
@@ -24,7 +24,7 @@ func unsentLimit(t *testing.T, sock net.Conn) (room uint32) {
 	return room
 }
 
-// A TCP connection has the limit that was set last, and that can be lifted.
+// A TCP connection has the limit that was set last, and the limit can be removed.
 func TestLimitUnsent(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["plain"])
 	other := unsentLimit(t, b.sock)
@@ -39,8 +39,8 @@ func TestLimitUnsent(t *testing.T) {
 	}
 }
 
-// Each connection of a bundle has a limit at both sides from the start, and takes the limits
-// that come: a turn of the writer at least, or its part of the room.
+// Each connection of a bundle has a limit at both sides from the start, and accepts later ones: its
+// part, but at least one stripe.
 func TestLimitUnsentOfBundles(t *testing.T) {
 	for _, name := range []string{"plain bundle", "tls bundle"} {
 		a, b := connected(t, opened(t), ways()[name])
@@ -57,7 +57,7 @@ func TestLimitUnsentOfBundles(t *testing.T) {
 	}
 }
 
-// checkLimits wants every connection of a bundle to have the same limit.
+// checkLimits checks that every connection of a bundle has the same limit.
 func checkLimits(t *testing.T, name string, sock net.Conn, want uint32) {
 	t.Helper()
 	if len(socksOf(sock)) < 2 {
@@ -70,8 +70,8 @@ func checkLimits(t *testing.T, name string, sock net.Conn, want uint32) {
 	}
 }
 
-// A bundle's rate is known from what all its connections have carried, so that the limits
-// follow it.
+// The rate of a bundle is computed from the bytes of all its connections, so that the limits follow
+// it.
 func TestBundleFitsLimits(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["plain bundle"])
 	for n := 0; a.queue.limit == 0; n++ {
@@ -87,7 +87,7 @@ func TestBundleFitsLimits(t *testing.T) {
 	}
 }
 
-// A Unix socket gets no limit, and has no rate that is known.
+// A Unix socket has no limit and no known rate.
 func TestLimitUnsentOfUnix(t *testing.T) {
 	a, _ := connected(t, opened(t), ways()["unix"])
 	a.queue.wrote(a.sock, queueCheck)
@@ -97,7 +97,7 @@ func TestLimitUnsentOfUnix(t *testing.T) {
 	}
 }
 
-// The kernel counts what has arrived, and the time that this took.
+// The kernel counts the bytes that have arrived, and the time that this took.
 func TestCarried(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["plain"])
 	bytes, busy := carried(a.sock)
@@ -113,8 +113,8 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-// The link is looked at after so many bytes, however they are written, and when it was busy for
-// long enough the connection has the limit that fits.
+// The rate is checked after queueCheck bytes, in whatever pieces they are written. If the link was
+// busy for long enough the connection then has the new limit.
 func TestQueueLooks(t *testing.T) {
 	for _, name := range []string{"plain", "tls"} {
 		a, b := connected(t, opened(t), ways()[name])
@@ -134,7 +134,7 @@ func TestQueueLooks(t *testing.T) {
 	}
 }
 
-// carry takes frames from one side to the other.
+// carry sends frames from one side to the other.
 func carry(t *testing.T, from, to *Conn, frames pieces) {
 	t.Helper()
 	wrote := make(chan error, 1)

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A survey tells of each target in order, also where nobody listens, and the ticket stays good.
+// A survey has a result for each target in order, also where nobody listens. The ticket stays
+// valid.
 func TestSurvey(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -38,7 +39,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// The fastest target is one than which no other is clearly faster, and the earliest of equals.
+// Fastest returns a target than which no other is clearly faster, and the first of equal ones.
 func TestFastest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Surveyed
