@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// segment is a network: whoever has an address there takes packets for it; the rest goes up.
+// segment is a network: it delivers packets to its own addresses, and passes all others to the
+// network above.
 type segment struct {
 	w     *world
 	up    *router // nil for the network that all routers lead to
 	nodes map[netip.Addr]func(packet)
 }
 
-// packet is one datagram.
+// packet is a UDP datagram.
 type packet struct {
 	from, to netip.AddrPort
 	data     []byte
 }
 
-// world is what segments have in common.
+// world is the state that all segments share.
 type world struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -37,7 +38,7 @@ func (w *world) loseNothing() {
 	w.loss = 0
 }
 
-// send delivers a packet after some time, or loses it.
+// send delivers a packet after a delay, or loses it.
 func (g *segment) send(p packet) {
 	g.w.mu.Lock()
 	lost, delay := g.w.random.Float64() < g.w.loss, g.w.delay+time.Duration(g.w.random.Int64N(int64(g.w.delay)))
@@ -59,7 +60,7 @@ func (g *segment) deliver(p packet) {
 	}
 }
 
-// How a router maps and filters: RFC 4787, sections 4.1 and 5.
+// Kinds of mapping and filtering of a router: RFC 4787, sections 4.1 and 5.
 const (
 	independent = iota
 	byAddr
@@ -87,7 +88,7 @@ func newRouter(outer *segment, wan string, mapping, filters int) *router {
 	return r
 }
 
-// part is what of an address a behaviour looks at.
+// part returns the part of an address that a kind of mapping or filtering distinguishes.
 func part(behaviour int, a netip.AddrPort) netip.AddrPort {
 	switch behaviour {
 	case independent:

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// newWorld returns the network that all routers lead to, with one host that serves.
+// newWorld returns the network to which all routers lead, with one host that serves.
 func newWorld(seed uint64, loss float64) (public *segment, member *peer) {
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), loss: loss, delay: 10 * time.Millisecond}
 	public = &segment{w: w, nodes: make(map[netip.Addr]func(packet))}
 	return public, newPeer(public, "198.51.100.1")
 }
 
-// peer is a socket that is read as QUIC reads it.
+// peer is a socket that a goroutine reads, as QUIC does.
 type peer struct {
 	*Socket
 	conn *conn
@@ -43,7 +43,7 @@ func newPeer(on *segment, ip string) *peer {
 	return p
 }
 
-// behind is a way to stand: in the open, or behind routers.
+// behind is the position of a host: on the open network, or behind routers.
 type behind struct {
 	name             string
 	mapping, filters int  // of the host's own router
@@ -63,7 +63,7 @@ func kinds() []behind {
 	}
 }
 
-// host puts a host there. Private addresses are the same behind all.
+// host adds a host at that position. Private addresses are the same behind all routers.
 func (k behind) host(public *segment, n int) *peer {
 	ip := fmt.Sprintf("203.0.113.%d", n)
 	if k.open {
@@ -76,7 +76,7 @@ func (k behind) host(public *segment, n int) *peer {
 	return newPeer(newRouter(public, ip, k.mapping, k.filters).inner, "192.168.1.2")
 }
 
-// strict returns the strictest filter on the way.
+// strict returns the strictest filter between the host and the open network.
 func (k behind) strict() int {
 	if k.double {
 		return byPort
@@ -84,8 +84,8 @@ func (k behind) strict() int {
 	return k.filters
 }
 
-// possible reports whether RFC 4787 lets the two reach each other: of two sides one must have a
-// port that the other can know, and let in who comes from one that it cannot know.
+// possible reports whether RFC 4787 lets two hosts reach each other: one of them must have a port
+// that the other can know, and accept packets from a port that it cannot know.
 func possible(a, b behind) bool {
 	known := func(k behind) bool { return k.open || k.mapping == independent }
 	letsIn := func(k behind) bool { return k.open || k.strict() != byPort }
@@ -100,7 +100,7 @@ func possible(a, b behind) bool {
 	return false
 }
 
-// observe returns where a member sees a peer.
+// observe returns the external address of a peer, as a member sees it.
 func observe(t *testing.T, p, member *peer) netip.AddrPort {
 	t.Helper()
 	c := NewCredential()
@@ -114,7 +114,8 @@ func observe(t *testing.T, p, member *peer) netip.AddrPort {
 	return at
 }
 
-// meet lets two peers look for each other, and returns where each has found the other.
+// meet makes two peers search for each other, and returns the address at which each has found the
+// other.
 func meet(t *testing.T, a, b, member *peer, account Account) (at [2]netip.AddrPort, errs [2]error, leave func()) {
 	t.Helper()
 	candidates := [2][]netip.AddrPort{{a.conn.at, observe(t, a, member)}, {b.conn.at, observe(t, b, member)}}
@@ -141,8 +142,8 @@ func meet(t *testing.T, a, b, member *peer, account Account) (at [2]netip.AddrPo
 	}
 }
 
-// Two hosts behind any two kinds of routers reach each other where that is possible, although
-// packets are lost, and what one sends to where it has found the other arrives.
+// Two hosts behind any two kinds of routers find each other where that is possible, although
+// packets are lost. Packets to the found addresses arrive.
 func TestMatrix(t *testing.T) {
 	for i, ka := range kinds() {
 		for _, kb := range kinds()[i:] {
@@ -167,7 +168,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// checkFound sends a packet each way.
+// checkFound sends a packet in each direction.
 func checkFound(t *testing.T, a, b *peer, at [2]netip.AddrPort, errs [2]error) {
 	t.Helper()
 	if errs[0] != nil || errs[1] != nil {
@@ -183,8 +184,8 @@ func checkFound(t *testing.T, a, b *peer, at [2]netip.AddrPort, errs [2]error) {
 	}
 }
 
-// Two hosts behind one router do without what is beyond it, and a host does not take itself for
-// another that has the same private address.
+// Two hosts behind one router need nothing beyond it. A host does not take itself for another one
+// with the same private address.
 func TestSameAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		public, member := newWorld(1, 0)
@@ -206,8 +207,8 @@ func TestSameAddresses(t *testing.T) {
 	})
 }
 
-// Who holds no credential is not answered and reaches nobody; who is refused by the account, or
-// was dropped, does not reach QUIC.
+// A peer without a credential gets no answer and reaches nobody. Packets that the account refuses,
+// or whose address was dropped, do not reach QUIC.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		public, member := newWorld(1, 0)

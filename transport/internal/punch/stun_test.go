@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What was encoded is read again, and opens with its own secret only; no byte can be changed.
+// An encoded message decodes to the same message, and only its own secret opens it. Changing any
+// byte makes it invalid.
 func TestMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewCredential()
@@ -35,7 +36,7 @@ func TestMessage(t *testing.T) {
 	})
 }
 
-// The example of RFC 5769, section 2.2, for the one attribute that is in it too.
+// The example of RFC 5769, section 2.2, for the one attribute that this package uses, too.
 func TestXorMapped(t *testing.T) {
 	m := message{tx: [12]byte{0xb7, 0xe7, 0xa7, 0x01, 0xbc, 0x34, 0xd6, 0x86, 0xfa, 0x87, 0xdf, 0xae}, mapped: netip.MustParseAddrPort("192.0.2.1:32853")}
 	want := []byte{0, 1, 0xa1, 0x47, 0xe1, 0x12, 0xa6, 0x43}
@@ -44,8 +45,8 @@ func TestXorMapped(t *testing.T) {
 	}
 }
 
-// Whatever comes is read within its bounds; what is taken is what encode makes of it, or has
-// attributes besides.
+// Arbitrary bytes are decoded within their bounds. A valid message encodes again to the same bytes,
+// unless it has unknown attributes.
 func FuzzParse(f *testing.F) {
 	c := Credential{User: [userSize]byte{1}, Secret: [32]byte{2}}
 	for _, m := range []message{
