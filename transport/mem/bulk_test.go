@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// endpoints returns those of a and b on a new network, where b answers with f.
+// endpoints returns the endpoints of a and b on a new network, where b answers requests with f.
 func endpoints(t *testing.T, f func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) (w *mem.Network, a, b elastic.Endpoint) {
 	w = mem.NewNetwork()
 	a, b = w.Endpoint(elastic.Member{ID: "a"}), w.Endpoint(elastic.Member{ID: "b"})
@@ -55,7 +55,7 @@ func TestRequest(t *testing.T) {
 	})
 }
 
-// However an answer is broken off, both sides see it at once.
+// Both sides see at once that an answer is broken off, whichever way that happens.
 func TestRequestBrokenOff(t *testing.T) {
 	errMine := errors.New("mine")
 	tests := map[string]func(w *mem.Network, r io.Closer, cancel context.CancelCauseFunc) error{
@@ -105,7 +105,7 @@ func TestRequestBrokenOff(t *testing.T) {
 	}
 }
 
-// No error of the answerer's looks like a good end.
+// No error of the answering side looks like a complete answer.
 func TestAnswerFails(t *testing.T) {
 	for _, cause := range []error{errors.New("disk full"), io.EOF} {
 		synctest.Test(t, func(t *testing.T) {

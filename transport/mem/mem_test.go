@@ -58,7 +58,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// The dead do not speak: what a killed rank does afterwards reaches nobody.
+// Calls of a killed rank after its death reach nobody.
 func TestKilledRankIsSilent(t *testing.T) {
 	ts := mem.New(2)
 	ts[0].Kill()

@@ -22,7 +22,7 @@ func view(epoch uint64, ids ...elastic.ID) elastic.View {
 	return v
 }
 
-// take returns n events of id as text.
+// take returns the next n events of id as text.
 func take(w *mem.Network, id elastic.ID, n int) (out []string) {
 	for range n {
 		e, ok := <-w.Member(id).Events()

@@ -34,7 +34,7 @@ func ends(t *testing.T) (a, b mesh.Stream) {
 	return a, <-came
 }
 
-// What is written comes out, whatever the pieces are, and then the end.
+// Bytes are read as they were written, in whatever pieces, and then the end.
 func TestPipe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPipe()
@@ -76,8 +76,8 @@ func TestPipe(t *testing.T) {
 	})
 }
 
-// A write that finds no room goes on when there is some, and a deadline ends it; one that was
-// taken back does not.
+// A write without room continues when there is some. A deadline ends it, and one that was removed
+// does not.
 func TestPipeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := ends(t)
@@ -111,14 +111,14 @@ func TestPipeWaits(t *testing.T) {
 	})
 }
 
-// die ends a stream as its member leaves.
+// die ends a stream as if its member had left.
 func die(s mesh.Stream) error {
 	end := s.(*stream)
 	end.ends[end.self].leave()
 	return s.Reset()
 }
 
-// Each way to end a stream is seen at the other end as what it is.
+// The other end distinguishes each way to end a stream.
 func TestPipeEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		end         func(mesh.Stream) error
