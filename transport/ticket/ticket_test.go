@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A ticket is short enough for a line where two addresses suffice.
+// A ticket with two addresses fits in a line.
 func TestShort(t *testing.T) {
 	for want, addrs := range map[int][]string{
 		79:  {"/ip4/192.0.2.1/tcp/40001", "/ip4/198.51.100.1/tcp/40001"},
@@ -87,7 +87,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A line that was cut or of which a character has changed is no ticket.
+// A line that was cut, or of which a character was changed, is no ticket.
 func TestParseRefuses(t *testing.T) {
 	line := sample(t, "/ip4/192.0.2.1/tcp/40001", relayed).String()
 	for name, bad := range map[string]string{
@@ -109,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Whatever parses comes out again as it was.
+// A line that parses is written again as the same line.
 func FuzzParse(f *testing.F) {
 	f.Add(sample(f, "/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/2", "/ip6/::1/tcp/1", relayed).String())
 	f.Add("elrun2.")
@@ -124,7 +124,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A record is what its issuer has signed, and nothing else.
+// A sealed record opens only as its issuer has signed it.
 func TestRecord(t *testing.T) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestRecordCheck(t *testing.T) {
 	}
 }
 
-// A claim is good for the newcomer that it was made for, by the signer whose key it is.
+// A claim is valid only for the newcomer that it was made for, and for its signer.
 func TestClaim(t *testing.T) {
 	s, other := ticket.SignerOf([]byte("seed")), ticket.SignerOf([]byte("seed2"))
 	c := s.Claim("new")
@@ -208,7 +208,8 @@ func TestRequestRoundTrip(t *testing.T) {
 	}
 }
 
-// A newcomer believes a member that knows the key of its ticket, in what it has said to it.
+// A newcomer accepts an answer only from a member that knows the key of its ticket, and only
+// unchanged.
 func TestAnswer(t *testing.T) {
 	signers := []string{ticket.SignerOf([]byte("a")).ID, ticket.SignerOf([]byte("b")).ID}
 	right := ticket.Answer{Verdict: ticket.In, Claim: 1, Signer: signers[1], Clock: 5}
