@@ -152,6 +152,7 @@ func (a *agent) suspect(id elastic.ID) {
 // scale asks the launcher for h.Slots peers on a host, or in the whole job if h has no name, and
 // returns a description of the launcher's action.
 func (a *agent) scale(ctx context.Context, h Host) (string, error) {
+	// One request at a time: a.scaled carries a single answer.
 	select {
 	case a.scaling <- struct{}{}:
 		defer func() { <-a.scaling }()
@@ -166,6 +167,7 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 		return "", errNoLauncher
 	}
 	a.post(message{Scale: &order}, history)
+	// Sequence numbers tell the answer from late answers to requests that gave up.
 	for {
 		select {
 		case r := <-a.scaled:
@@ -241,6 +243,7 @@ func (a *agent) hear(m message) {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:
 		a.order(m)
 	case m.Scaled != nil:
+		// The reader never blocks: it replaces an answer that nobody has taken.
 		select {
 		case <-a.scaled: // an answer that no request waited for
 		default:
@@ -263,6 +266,7 @@ func (a *agent) hear(m message) {
 			}
 		}
 	case m.Dead != "":
+		// Without a listener the death is kept for watchDead, up to a bound.
 		a.mu.Lock()
 		tell := a.onDead
 		if tell == nil && len(a.dead) < maxMembers {

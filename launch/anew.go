@@ -61,6 +61,7 @@ func (m *meeting) anew() (letters []letter, begin []int) {
 	order := m.order
 	order.Sole = true
 	missing := false
+	// Collect the peers that can form the view, and release the peers of a finished job.
 	for _, i := range m.indices() {
 		switch g := m.guests[i]; {
 		case g.ended:
@@ -75,6 +76,7 @@ func (m *meeting) anew() (letters []letter, begin []int) {
 			order.Peers, begin = append(order.Peers, g.self), append(begin, i)
 		}
 	}
+	// A peer that runs but has not said hello will: wait for it, so that one view has all.
 	if missing || len(begin) == 0 {
 		return letters, nil
 	}
@@ -83,6 +85,7 @@ func (m *meeting) anew() (letters []letter, begin []int) {
 		g.told, g.member = true, true
 		letters = append(letters, letter{i, message{Start: &order}})
 	}
+	// The group exists again: what was known of the old one no longer applies.
 	m.gather, m.finished = false, false
 	m.latest = known{Members: order.Peers}
 	return letters, begin

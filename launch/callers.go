@@ -65,6 +65,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	if conn := l.open(); conn != nil {
 		return conn, nil
 	}
+	// Only one call connects; the others wait for it and then share the connection.
 	select {
 	case l.dialing <- struct{}{}:
 		defer func() { <-l.dialing }()
@@ -74,6 +75,8 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	if conn := l.open(); conn != nil {
 		return conn, nil
 	}
+	// The service may be starting or restarting: retry until it answers, has ended for good, or
+	// ctx ends.
 	for pause := firstRedial; ; pause = min(2*pause, longRedial) {
 		conn, err := c.connect(ctx, service)
 		switch {

@@ -164,6 +164,7 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 			r.out, r.why = true, b.Reason
 		}
 		c.sample()
+		// A member of the pending change is reported in the line about that change.
 		if c.pending == nil || !slices.Contains(c.pending.gone, b.Who) {
 			return c.other(e, now)
 		}
@@ -325,6 +326,7 @@ func (c *changes) each(p *change) []string {
 // event log has the members.
 func (c *changes) summary(p *change, detail bool) []string {
 	left, lost, sudden := 0, make(map[string]int), false // by cause
+	// Every member that is gone counts once, by its most certain cause.
 	for _, id := range p.gone {
 		r := c.reason(id)
 		sudden = sudden || r.sudden()
@@ -339,11 +341,13 @@ func (c *changes) summary(p *change, detail bool) []string {
 			lost[r.cause]++
 		}
 	}
+	// Causes are sorted, so that the line does not depend on the order of map iteration.
 	var parts, causes []string
 	for _, cause := range slices.Sorted(maps.Keys(lost)) {
 		causes = append(causes, fmt.Sprintf("%d %s", lost[cause], wordCauses(cause)))
 	}
 	if len(causes) > 0 {
+		// The first part gives the number of lost peers among the peers of the previous view.
 		head := fmt.Sprintf("%d of %d peers", len(p.gone)-left, p.peers-len(p.came)+len(p.gone))
 		if sudden && c.overloaded != "" {
 			head += " were put out: " + c.overloaded

@@ -147,6 +147,7 @@ const mostGreeting = 10_000
 // greet runs the protocol with the agent up to the point where it can start peers. It restarts
 // limit while a file is being copied.
 func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
+	// Find or copy elrun, check its version, and describe the job.
 	if err := h.findAgent(p, limit); err != nil {
 		return err
 	}
@@ -164,6 +165,7 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	if err := w.write(frame{Begin: &p.begin}); err != nil {
 		return err
 	}
+	// The agent asks for the program if it needs a copy, and finally accepts or refuses.
 	for {
 		f, err := h.in.next()
 		switch {

@@ -142,6 +142,7 @@ func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 		return nil, err
 	}
 	var dialer net.Dialer
+	// On the same host: the Unix socket, whose other end must belong to the same user.
 	if entry.Host == d.host {
 		conn, err := dialer.DialContext(ctx, "unix", entry.Socket)
 		if err == nil {
@@ -155,6 +156,7 @@ func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// On another host the addresses are tried in order.
 	errs := []error{fmt.Errorf("host %s has no address", entry.Host)}
 	for i, addr := range entry.Addrs {
 		if i == 0 {

@@ -33,6 +33,7 @@ func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	}
 	plan.begin.Copy = false // no program to copy
 	l := &hostList{}
+	// The hosts connect and run their checks concurrently.
 	all := make([][]Check, len(o.Hosts))
 	hosts := make([]*remoteHost, len(o.Hosts))
 	var work sync.WaitGroup
@@ -51,6 +52,7 @@ func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	// Only connected hosts can test the connections between them.
 	l.hosts = slices.DeleteFunc(hosts, func(h *remoteHost) bool { return h == nil })
 	defer l.hangUp()
 	return slices.Concat(slices.Concat(all...), l.pairs()), err

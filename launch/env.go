@@ -78,6 +78,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 		}
 		values[name] = v
 	}
+	// No variable is set: the process was not started by a launcher.
 	if len(values) == len(missing) {
 		return environment{}, false, nil
 	}
@@ -88,6 +89,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt],
 		relay: values[envRelay], listen: values[envListen]}
 	var errs [4]error
+	// Services and tasks have indices after those of all peers.
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	if e.node, _ = lookup(envNode); e.node == "" {
 		e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))

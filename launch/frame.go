@@ -165,6 +165,7 @@ func decodeFrame(line []byte) (frame, error) {
 	if err := json.Unmarshal(line, &f); err != nil {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
+	// Readers switch on the field that is set, so exactly one must be.
 	set := 0
 	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat, f.Ended != nil, f.Ask != nil,
 		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Findings != nil, f.Output != nil,
@@ -173,6 +174,7 @@ func decodeFrame(line []byte) (frame, error) {
 			set++
 		}
 	}
+	// Check the values that a reader uses as an index, a count or a signal.
 	switch {
 	case set != 1:
 		return frame{}, fmt.Errorf("%w: %d fields, want one", errFrame, set)

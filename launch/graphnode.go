@@ -128,6 +128,7 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	if n == nil || n.info.Kind == kindPeers {
 		return errors.New("the program has no such service or task")
 	}
+	// A signal and the death of the launcher both end ctx.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	a, err := openAgent(env.fd)
@@ -137,6 +138,7 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	defer a.Close()
 	lost := context.AfterFunc(a.gone, stop)
 	defer lost()
+	// The directory comes in answer to the description, so wait for it before the first call.
 	d := newDirectory()
 	a.describe(info, d.learn)
 	if err := d.wait(ctx, a.gone); err != nil {

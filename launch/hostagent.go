@@ -158,6 +158,7 @@ func (a *hostAgent) idle() bool {
 
 // handle carries out one frame. An error ends the connection.
 func (a *hostAgent) handle(f frame) error {
+	// Frames about the host.
 	switch {
 	case f.Begin != nil:
 		return a.begin(*f.Begin)
@@ -175,6 +176,7 @@ func (a *hostAgent) handle(f frame) error {
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
 	}
+	// Frames about a peer. It may have ended while the frame was on its way.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.peers[f.Index]
@@ -239,6 +241,7 @@ func (a *hostAgent) prepare() error {
 			return fmt.Errorf("no working folder %s (%w): make it there, or name another by --dir", dir, cause(err))
 		}
 	}
+	// The program is elrun itself, a copy from the launcher, or a program of this host.
 	switch {
 	case a.order.Program == "":
 		return nil
@@ -254,6 +257,7 @@ func (a *hostAgent) prepare() error {
 		return fmt.Errorf("%s; --copy copies it there", strings.TrimPrefix(err.Error(), "launch: "))
 	}
 	a.path = path
+	// A program with a path must be the same build on all hosts.
 	if a.order.SHA256 == "" {
 		return nil
 	}
@@ -272,10 +276,12 @@ func (a *hostAgent) fetch() error {
 	if err != nil {
 		return fmt.Errorf("no folder for copies of programs: %w", err)
 	}
+	// The hash becomes part of a path, so it must be one.
 	all := filepath.Join(cache, "elrun")
 	if len(a.order.SHA256) != hex.EncodedLen(sha256.Size) || strings.Trim(a.order.SHA256, "0123456789abcdef") != "" {
 		return fmt.Errorf("hash %q of a program", a.order.SHA256)
 	}
+	// A copy of an earlier job is used again if it is intact.
 	dir := filepath.Join(all, a.order.SHA256)
 	a.path = filepath.Join(dir, filepath.Base(a.order.Program))
 	if sum, err := hashFile(a.path); err == nil && sum == a.order.SHA256 {
@@ -290,6 +296,7 @@ func (a *hostAgent) fetch() error {
 	if err := a.out.write(frame{Need: true}); err != nil {
 		return err
 	}
+	// The copy gets its name only when it is complete and has the right hash.
 	f, err := os.CreateTemp(dir, "copy")
 	if err != nil {
 		return fmt.Errorf("copy the program: %w", err)

@@ -28,6 +28,7 @@ func (r *runner) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Connect to all hosts concurrently, and keep those that answer.
 	all := make([]*remoteHost, len(r.o.Hosts))
 	errs := make([]error, len(all))
 	var work sync.WaitGroup
@@ -45,10 +46,12 @@ func (r *runner) connect(ctx context.Context) error {
 		}
 		r.hosts.hosts = append(r.hosts.hosts, h)
 	}
+	// Of these, leave out hosts that cannot reach each other.
 	failed = append(failed, r.hosts.part(!wide(r.o.Listen), r.o.Relay == "members")...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// Assign peers to slots: the job needs room for its minimum.
 	r.hosts.seat(r.o.Peers)
 	room := len(r.hosts.seats)
 	if room < max(1, r.o.MinPeers) {
@@ -60,6 +63,7 @@ func (r *runner) connect(ctx context.Context) error {
 	for _, err := range failed {
 		r.say("%v; the job runs on the other hosts", err)
 	}
+	// From here the number of peers is fixed, and frames of the agents are passed on.
 	r.o.Peers = room
 	r.meet = newMeeting(room, r.meet.order, false)
 	for _, h := range r.hosts.hosts {
@@ -92,12 +96,14 @@ func (l *hostList) part(others, relays bool) (failed []error) {
 		advice = " (no other host connects to both)"
 	}
 	results, errs := l.tryAll()
+	// out marks hosts that are left out, by index in l.hosts.
 	out := make(map[int]bool)
 	for i, err := range errs {
 		if err != nil {
 			failed, out[i] = append(failed, err), true
 		}
 	}
+	// Greedy: leave out the host with the most broken pairs until none is left.
 	for {
 		worst, with := l.worst(results, out, relays)
 		if len(with) == 0 {
@@ -107,6 +113,7 @@ func (l *hostList) part(others, relays bool) (failed []error) {
 		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
 		out[worst] = true
 	}
+	// Their agents are not needed any more.
 	var rest []*remoteHost
 	for i, h := range l.hosts {
 		if out[i] {
@@ -200,6 +207,7 @@ func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 	if h := l.seatOf(index); h != nil && !h.lostNow() {
 		return h
 	}
+	// The load of a host, with this peer on it, per slot. A lost host is the last choice.
 	load := func(h *remoteHost) float64 {
 		n := 1
 		for _, c := range running {

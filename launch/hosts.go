@@ -53,6 +53,7 @@ func ReadHostfile(r io.Reader) ([]Host, error) {
 		if len(words) == 0 {
 			continue
 		}
+		// The short form NAME:N is accepted in a file as well.
 		h := Host{Name: words[0]}
 		if name, count, ok := strings.Cut(words[0], ":"); ok {
 			n, err := parseSlots(count)

@@ -74,6 +74,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 // The group closes its parts in the order network, discovery, control socket, launcher, so that
 // the last events still reach the launcher.
 func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
+	// Steps 1 and 2. Without a control socket the peer goes on: the job matters more.
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.a.Close())
 	}
@@ -86,6 +87,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		closers = append([]io.Closer{control}, closers...)
 	}
 	noControl := err
+	// Steps 3 and 4.
 	cfg, err := p.configure(ctx)
 	if err != nil {
 		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
@@ -94,6 +96,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.a.post(message{Note: noteOf(noControl)}, history)
 	}
 	cfg.Closers = closers
+	// Started is where deaths and orders that arrived early reach the group.
 	cfg.Started = func(g *elastic.Group) { // called before all peers are there
 		p.door.open(g)
 		p.mu.Lock()
@@ -103,10 +106,12 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.a.watchOrders(func(m message) { p.ordered(g, m) })
 		p.begun()
 	}
+	// Step 5.
 	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
 		return nil, err // Join has closed the endpoint and the closers on its error
 	}
+	// SIGTERM and the death of the launcher make the group leave.
 	signals.leave(g.Leave)
 	context.AfterFunc(p.a.gone, g.Leave)
 	return g, nil

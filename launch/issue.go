@@ -25,10 +25,12 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 		return Ticket{}, errNoMember
 	}
 	var note string
+	// A ticket for other hosts needs a job that they can reach and find.
 	if !r.Local {
 		note = p.openJob(ctx)
 		p.publish()
 	}
+	// A ticket for this host is reused while it still admits peers.
 	p.issuing.Lock()
 	defer p.issuing.Unlock()
 	if r.Local && p.local != nil {
@@ -36,6 +38,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 			return p.shown(*p.local, ""), nil
 		}
 	}
+	// The ticket's key comes from a random seed; it admits peers once the members have agreed.
 	seed := [ticket.SeedSize]byte{}
 	if _, err := rand.Read(seed[:]); err != nil {
 		return Ticket{}, fmt.Errorf("make a ticket: %w", err)
@@ -121,6 +124,7 @@ func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 	if t, err := ticket.Parse(name); err == nil {
 		id = elastic.ID(t.Signer().ID)
 	}
+	// named are the tickets that the name means, revoked those that were still valid.
 	var named, revoked []string
 	for _, grant := range g.View().Grants {
 		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {

@@ -169,9 +169,11 @@ func (m message) check() error {
 			set++
 		}
 	}
+	// Readers switch on the field that is set, so exactly one must be.
 	if set != 1 {
 		return fmt.Errorf("launch: decode message: %d fields, want one", set)
 	}
+	// Then bound every list and every key that a reader relies on.
 	for _, members := range m.members() {
 		if err := checkMembers(members); err != nil {
 			return fmt.Errorf("launch: decode message: %w", err)

@@ -128,6 +128,7 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 	p.mu.Unlock()
 	var work sync.WaitGroup
 	var mu sync.Mutex
+	// The members are asked concurrently, at most openAtOnce at a time.
 	slots := make(chan struct{}, openAtOnce)
 	for _, m := range members {
 		if m.ID == self {
@@ -146,6 +147,7 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 		})
 	}
 	work.Wait()
+	// Whether they could or not, these members need not be asked again.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.told == nil {

@@ -161,6 +161,7 @@ func (o *Options) check() error {
 		_, err := parseListen(o.Listen)
 		choices = append(choices, err)
 	}
+	// Numbers are checked here, names and lists above.
 	switch {
 	case (o.Peers < 1 && len(o.Hosts) == 0) || o.Peers < 0 || o.Peers > maxPeers:
 		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)

@@ -96,10 +96,13 @@ func (r *runner) exited(e Exit) {
 	if !e.failed() && !e.Asked {
 		r.meet.complete(e.Index)
 	}
+	// Tell the other peers before people: they wait for the certain death.
 	letters := r.meet.exit(e.Index, e.String(), !e.Lost)
 	r.deliver(letters)
 	defer r.beginAnew()
 	now := time.Now()
+	// An expected end needs no line, a member's loss waits for the next view, and other failures
+	// wait for their likely cause.
 	switch {
 	case r.out.signal != 0 || e.Asked && r.meet.started:
 	case aborts(letters):
@@ -206,6 +209,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 		return
 	}
 	now := time.Now()
+	// All parts see every event; the switch below has the reactions of the launcher itself.
 	r.tellAll(r.changes.event(e, now))
 	r.progress.observe(e, now)
 	r.lobby.event(e.Body)

@@ -102,6 +102,7 @@ func (h *remoteHost) hear(f frame) {
 		p.processID = f.PID
 	}
 	h.mu.Unlock()
+	// Frames of a peer that has ended are late, and of no use.
 	if p == nil {
 		return
 	}
@@ -127,6 +128,7 @@ func (h *remoteHost) hear(f frame) {
 		p.to.mistake(errors.New(clipNote(f.Refused)))
 		p.giveUp(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
 	}
+	// The last frame of a peer, whichever it is, ends watch.
 	if p.over() {
 		h.mu.Lock()
 		delete(h.peers, p.index)

@@ -256,6 +256,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	r.out.member = r.meet.started
 	done, err := agreeDone(r.out.dones)
 	last := ""
+	// Disagreement about the result is an error of the job; otherwise the result is its last line.
 	switch {
 	case err != nil:
 		r.say("%v", err)
@@ -264,6 +265,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	}
 	status := r.out.status(done, err)
 	reason := r.out.summary(done, status)
+	// After an interruption there is nothing to explain.
 	switch {
 	case err != nil:
 		reason = err.Error()
@@ -276,6 +278,7 @@ func (r *runner) finish(ctx context.Context) Result {
 		status, reason = 1, failed
 		r.say("%s", failed)
 	}
+	// Record the end before the console is closed, which may take long.
 	r.keep(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
 		status = 1

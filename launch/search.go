@@ -91,6 +91,7 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 		asked: make(map[elastic.ID]bool), tried: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
 	defer s.work.Wait()
 	defer cancel()
+	// One goroutine for each address asks who listens there; run collects the answers.
 	for n := range addrs {
 		s.work.Go(func() { s.knock(ctx, n) })
 	}
@@ -98,6 +99,7 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 	if err != nil {
 		return introduction{}, err
 	}
+	// The credential has been accepted: show it to the other members as well.
 	i.equip(c)
 	in := introduction{by: by, others: s.named}
 	for n, t := range s.tries {

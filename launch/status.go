@@ -249,6 +249,7 @@ func mergeStatus(reports []Status) Status {
 	var out Status
 	own, seen := map[string]MemberStatus{}, map[string]float64{}
 	var base []MemberStatus
+	// Take the view of the latest epoch, and from each report what is newest.
 	for i, s := range reports {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
@@ -266,6 +267,7 @@ func mergeStatus(reports []Status) Status {
 			}
 		}
 	}
+	// A member's own report replaces what others know of it.
 	out.Members = []MemberStatus{}
 	for _, m := range base {
 		if last, ok := seen[m.ID]; ok {
@@ -281,6 +283,7 @@ func mergeStatus(reports []Status) Status {
 		out.Members = append(out.Members, m)
 	}
 	slices.SortFunc(out.Members, compareMembers)
+	// Several members may wait for the same one: name it once.
 	slices.Sort(out.WaitingFor)
 	out.WaitingFor = append([]string{}, slices.Compact(out.WaitingFor)...)
 	return out
