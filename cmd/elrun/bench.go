@@ -85,6 +85,7 @@ type benchCommand struct {
 
 // Run starts the peers. The peer with rank 0 prints the results.
 func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
+	// The peers run this very program, so that they have the same version.
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
@@ -100,6 +101,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
 		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
+	// There are peers elsewhere, so local is not enough, and links matter.
 	case c.Ticket != "" || c.Group > 0: // peers of other launchers
 		o.Listen, c.Links = "auto", true
 	}

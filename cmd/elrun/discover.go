@@ -59,7 +59,15 @@ func (f *discoverFlags) Validate() error {
 	return nil
 }
 
-// discovered finds the job by its rendezvous, then joins it, or starts it if there is none.
+// discovered finds the job by its rendezvous, then joins it, or starts it if there is none:
+//
+//  1. listen at the rendezvous port and look for the other launchers (seek),
+//  2. from now on answer them with tickets (pass),
+//  3. run the peers of this launcher,
+//  4. inform the others of the end (settle).
+//
+// The deferred calls run in reverse order: readiness ends before its goroutine is waited for, and
+// the port is closed last.
 func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*launch.Options)) error {
 	cfg, err := c.rendezvous(t)
 	if err != nil {
@@ -87,6 +95,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		if o.Grace == 0 { // a notice of preemption may set a shorter time
 			o.Grace = discoverGrace
 		}
+		// Launchers on other hosts will join: listen beyond this host from the start.
 		if o.Listen == "auto" {
 			o.Listen = "all"
 		}

@@ -28,6 +28,7 @@ func forever(ctx context.Context, t *terminal, attempt func(context.Context) err
 		if ctx.Err() != nil || hopeless(err) {
 			return err
 		}
+		// The job was found, so earlier failures no longer count.
 		if err == nil || time.Since(begun) > longestPause {
 			pause = firstPause
 		}

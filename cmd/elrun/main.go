@@ -119,6 +119,7 @@ func run(args []string, t *terminal) int {
 	if err != nil {
 		return report(t.stderr, err)
 	}
+	// Parse returns after --help too; exited then has the status.
 	k, err := parser.Parse(nameTicket(args))
 	if exited >= 0 { // --help
 		return exited

@@ -123,6 +123,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
+	// change completes the options of all three ways to run: discovered, as a task, or alone.
 	change := func(o *launch.Options) {
 		c.add(o, hosts, env, int(c.Peers))
 		o.Srun = srun

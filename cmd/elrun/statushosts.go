@@ -119,6 +119,7 @@ func (n *narrow) Write(b []byte) (int, error) {
 		if n.line = append(n.line, c); c != '\n' {
 			continue
 		}
+		// Truncate at the beginning of a character, so that the line stays valid UTF-8.
 		line := n.line[:len(n.line)-1]
 		if len(line) > widest {
 			cut := widest - len("...")

@@ -34,6 +34,7 @@ func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pa
 				told[pair] = true
 			}
 			g := pathGroup{host[m.ID], host[p.ID], p.Kind, p.Why, p.Encrypted}
+			// A group has no direction: count a pair with the group that came first.
 			if back := (pathGroup{g.b, g.a, g.kind, g.why, g.encrypted}); pairs[back] > 0 {
 				g = back
 			}

@@ -132,6 +132,7 @@ func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job
 // fresh returns the ticket k with the current members, or a new ticket if k is about to expire.
 // With an error it returns k unchanged.
 func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job, k launch.Ticket) (launch.Ticket, error) {
+	// Refresh updates the addresses of members; validity and number of uses stay the same.
 	if time.Until(k.Expires) > c.Valid/renewPart {
 		now, err := job.Refresh(ctx, k.Text)
 		if err == nil {

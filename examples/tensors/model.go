@@ -54,6 +54,7 @@ func NewModel(data Data) (*Model, error) {
 		w2:   tensor.New(tensor.WithShape(hidden, rings), tensor.Of(tensor.Float32)),
 		b2:   tensor.New(tensor.WithShape(1, rings), tensor.Of(tensor.Float32)),
 	}
+	// A fixed seed: all peers need the same initial parameters.
 	r := rand.New(rand.NewPCG(1, 0))
 	for _, p := range []struct {
 		name  string

@@ -48,6 +48,7 @@ func run(args []string, to io.Writer) error {
 		return err
 	}
 	all = append([]folder{{"Go " + info.GoVersion, strings.TrimSpace(string(root))}}, all...)
+	// Buffered, so that an error leaves no partial output.
 	var out bytes.Buffer
 	for _, f := range all {
 		if err := f.write(&out); err != nil {

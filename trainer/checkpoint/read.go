@@ -114,6 +114,7 @@ func readStart(r io.ReaderAt, size int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w %d of the format; this program reads version %d", ErrVersion, v, version)
 	}
 	length := int64(binary.LittleEndian.Uint32(preamble[12:]))
+	// Check the length before the allocation below.
 	if length > maxHeader || length > size-preambleSize-8-endSize {
 		return nil, fmt.Errorf("%w: %d bytes with a header of %d", ErrDamaged, size, length)
 	}

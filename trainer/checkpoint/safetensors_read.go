@@ -88,6 +88,7 @@ type entry struct {
 // readTensors reads the data of all entries. The entries must cover the data without holes or
 // overlap.
 func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
+	// By offset; an empty tensor comes before the tensor that begins at the same offset.
 	slices.SortStableFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.info.Offsets[0], b.info.Offsets[0]), cmp.Compare(a.info.Offsets[1], b.info.Offsets[1]))
 	})

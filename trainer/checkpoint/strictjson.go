@@ -37,6 +37,8 @@ func halfCharacter(text []byte) bool {
 			continue
 		}
 		switch first := escaped(text[i:]); {
+		// Cases: no surrogate, a low one without a high one before it, a high one that needs a
+		// low one.
 		case first < 0xd800 || first > 0xdfff:
 			i++
 		case first >= 0xdc00:

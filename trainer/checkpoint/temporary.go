@@ -53,6 +53,7 @@ func createTemporary(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Between creation and lock a cleaner may have deleted the file; then try another name.
 		if err := lock(f, true); errors.Is(err, errors.ErrUnsupported) || stillThere(f) {
 			return f, nil
 		}
@@ -105,6 +106,8 @@ func removeAbandoned(path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	// A free lock means that the writer is dead, or has not locked yet; then it notices the deletion
+	// and tries another name.
 	err = lock(f, false)
 	if errors.Is(err, errors.ErrUnsupported) && isOld(f) {
 		err = nil

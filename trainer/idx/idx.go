@@ -232,6 +232,8 @@ func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, err
 			return nil, badf("after %d of %d bytes: %w", len(body), n, err)
 		}
 	}
+	// One more byte would be too much; for gzip, reading up to the end also verifies the
+	// checksum.
 	switch got, err := io.ReadFull(r, make([]byte, 1)); {
 	case got > 0:
 		return nil, badf("has more than the %d bytes that its header claims", n)

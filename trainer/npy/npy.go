@@ -74,6 +74,8 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The exact size is required: a shorter file would fail later, a longer one has another
+	// shape.
 	if got := f.Size() - start; got != want {
 		return nil, badf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
 	}

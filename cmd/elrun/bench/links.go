@@ -87,6 +87,7 @@ func (l *linkTest) receive(ctx context.Context, from int) (best float64, err err
 		if wrong := l.values.check(got, span{end: length, from: from}, 0); wrong > 0 {
 			return 0, fmt.Errorf("%d of %d elements arrived changed: look for bad memory or a bad network card", wrong, length)
 		}
+		// Too short to measure: the latency would dominate.
 		if took < linkTime && length < linkMost/4 {
 			length *= 2
 			continue
