@@ -28,8 +28,8 @@ import (
 // mailbox has room.
 type Transport struct {
 	self int
-	all  []*Transport // by rank
-	box  *mailbox.Box
+	all  []*Transport                        // by rank
+	box  *mailbox.Box                        // receives the messages of other ranks
 	left atomic.Pointer[transport.PeerError] // why others cannot reach it any more; nil before Close or Kill
 }
 

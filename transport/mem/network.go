@@ -90,9 +90,9 @@ func (m *Member) Close() error {
 type carrier struct {
 	network *Network
 	id      elastic.ID
-	take    func(mesh.Kind, mesh.Stream)
-	taking  sync.WaitGroup
-	gone    chan struct{} // closed when the member has left
+	take    func(mesh.Kind, mesh.Stream) // the mesh's handler for streams that others open
+	taking  sync.WaitGroup               // calls of take in progress
+	gone    chan struct{}                // closed when the member has left
 
 	// Guarded by the network's mu.
 	left bool
@@ -101,7 +101,7 @@ type carrier struct {
 
 // wire has what the two ends of a stream share.
 type wire struct {
-	ends [2]*carrier
+	ends [2]*carrier // 0 is the end that has opened the stream
 	kind mesh.Kind
 }
 

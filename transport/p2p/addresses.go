@@ -95,7 +95,8 @@ func (h *Host) exchange(ctx context.Context, to elastic.ID, open bool) (changed 
 	return len(h.known(id)) != before, answer, err
 }
 
-// askAddrs sends a message on a stream of its own and returns the answer.
+// askAddrs sends a message on a stream of its own and returns the answer. The exchange fails after
+// bookTime, or when ctx ends.
 func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
 	s, err := h.open(ctx, id, addrsProtocol)
 	if err != nil {

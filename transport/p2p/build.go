@@ -38,15 +38,15 @@ import (
 
 // Protocol IDs of the streams.
 const (
-	controlProtocol protocol.ID = "/elrun/control/1"
-	dataProtocol    protocol.ID = "/elrun/data/3"
-	urgentProtocol  protocol.ID = "/elrun/urgent/1"
-	bulkProtocol    protocol.ID = "/elrun/bulk/2"
-	proveProtocol   protocol.ID = "/elrun/prove/1"
-	addrsProtocol   protocol.ID = "/elrun/addresses/1"
-	punchProtocol   protocol.ID = "/elrun/punch/1"
-	surveyProtocol  protocol.ID = "/elrun/survey/1"
-	pingProtocol    protocol.ID = "/elrun/ping/1"
+	controlProtocol protocol.ID = "/elrun/control/1"   // mesh.Control
+	dataProtocol    protocol.ID = "/elrun/data/3"      // mesh.Data
+	urgentProtocol  protocol.ID = "/elrun/urgent/1"    // mesh.Urgent
+	bulkProtocol    protocol.ID = "/elrun/bulk/2"      // mesh.Bulk
+	proveProtocol   protocol.ID = "/elrun/prove/1"     // requests of newcomers (prove.go)
+	addrsProtocol   protocol.ID = "/elrun/addresses/1" // exchange of addresses (addresses.go)
+	punchProtocol   protocol.ID = "/elrun/punch/1"     // hole punching (punchmsg.go)
+	surveyProtocol  protocol.ID = "/elrun/survey/1"    // measurements of direct ports (watch.go)
+	pingProtocol    protocol.ID = "/elrun/ping/1"      // liveness of a peer (watch.go)
 )
 
 // build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a

@@ -17,9 +17,10 @@ import (
 // first connection of the peer in either direction, so that a connection from the peer does not
 // have to wait for a dial whose packets are dropped on the way.
 type dial struct {
-	ended   chan struct{} // closed when there is a connection, or err is set
-	err     error
-	waiting int // number of callers of reach
+	// ended is closed when there is a connection, or err is set.
+	ended   chan struct{}
+	err     error // valid once ended is closed
+	waiting int   // number of callers of reach
 	stop    context.CancelFunc
 }
 

@@ -86,25 +86,25 @@ type Host struct {
 	take     func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
 	job      string
 	id       elastic.ID
-	keys     keys
-	host     *blankhost.BlankHost
-	swarm    *swarm.Swarm
-	below    []io.Closer // parts of libp2p that close closes after the swarm, in this order
-	gate     *gate
-	throttle *throttle
-	lobby    *lobby
-	port     *direct.Port // nil if only libp2p is wanted
-	local    *local       // nil where the system lacks such sockets, or Config.Path excludes them
-	onOpen   func() error // Config.OnOpen
-	path     mesh.Path
-	encrypt  byte                // code of Config.Encrypt
-	identity *libp2ptls.Identity // for direct connections and Identify
-	relay    *circuit.Relay      // nil unless Config.Relay allows it
-	reserved reservations        // at the relays of this host
-	punch    *puncher            // nil if relay is nil, and for QUIC
-	ports    *portMap
-	routes   *routes
-	watch    *watch
+	keys     keys                 // sign for id
+	host     *blankhost.BlankHost // negotiates the protocol of each stream
+	swarm    *swarm.Swarm         // libp2p's connections
+	below    []io.Closer          // parts of libp2p that close closes after the swarm, in this order
+	gate     *gate                // which peers may connect
+	throttle *throttle            // rate limit for outsiders
+	lobby    *lobby               // connections of strangers
+	port     *direct.Port         // nil if only libp2p is wanted
+	local    *local               // nil where the system lacks such sockets, or Config.Path excludes them
+	onOpen   func() error         // Config.OnOpen
+	path     mesh.Path            // code of Config.Path
+	encrypt  byte                 // code of Config.Encrypt
+	identity *libp2ptls.Identity  // for direct connections and Identify
+	relay    *circuit.Relay       // nil unless Config.Relay allows it
+	reserved reservations         // at the relays of this host
+	punch    *puncher             // nil if relay is nil, and for QUIC
+	ports    *portMap             // mappings at the router
+	routes   *routes              // fastest address of each host
+	watch    *watch               // replaces paths that have become slow or stuck
 
 	members   protocol.Switch // handlers for the streams of members and of strangers
 	strangers protocol.Switch

@@ -29,7 +29,7 @@ type lobby struct {
 
 	mu     sync.Mutex
 	guests []*guest // oldest first
-	closed bool
+	closed bool     // no connection is added any more
 }
 
 // guest is one connection in the lobby.

@@ -23,8 +23,11 @@ import (
 // portMap keeps them, and members are told of changes.
 
 var (
+	// errNoGateway means that the search has found no router.
 	errNoGateway = errors.New("no router answers by NAT-PMP or UPnP")
-	errUnmapped  = errors.New("the router maps no ports")
+	// errUnmapped means that a router was found, but has refused a mapping or has not granted it
+	// yet.
+	errUnmapped = errors.New("the router maps no ports")
 )
 
 const (

@@ -41,13 +41,13 @@ const (
 // isPunched, reachedAs, disconnected and close.
 type puncher struct {
 	h        *Host
-	key      crypto.PrivKey
-	limits   network.ResourceManager
-	loopback bool          // tests: loopback counts as a network
-	slowness time.Duration // tests: factor of all timeouts; otherwise 1
+	key      crypto.PrivKey          // identity for QUIC
+	limits   network.ResourceManager // limits for QUIC's connections
+	loopback bool                    // tests: loopback counts as a network
+	slowness time.Duration           // tests: factor of all timeouts; otherwise 1
 
-	opening sync.Mutex // held by the goroutine that opens the socket
-	socket  *punchSocket
+	opening sync.Mutex   // held by the goroutine that opens the socket
+	socket  *punchSocket // nil until it is first needed
 
 	mu    sync.Mutex
 	busy  map[peer.ID]chan struct{} // attempts in progress; closed at their end
@@ -57,7 +57,7 @@ type puncher struct {
 // trial is a failed attempt.
 type trial struct {
 	at  time.Time
-	why error
+	why error // why it failed
 }
 
 // newPuncher returns the puncher of a host.

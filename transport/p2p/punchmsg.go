@@ -39,21 +39,21 @@ const (
 type punchAsk struct {
 	Here       bool             `json:"here,omitempty"` // asks only for an answer
 	Error      string           `json:"error,omitempty"`
-	Credential punch.Credential `json:"credential"`
-	Addrs      []netip.AddrPort `json:"addrs,omitempty"`
+	Credential punch.Credential `json:"credential"`      // for the checks of this exchange
+	Addrs      []netip.AddrPort `json:"addrs,omitempty"` // candidates of the sender
 }
 
 // punchAnswer is the answer to a punchAsk.
 type punchAnswer struct {
 	Error string           `json:"error,omitempty"`
-	Port  uint16           `json:"port,omitempty"`
+	Port  uint16           `json:"port,omitempty"` // the answering side's UDP port
 	Addrs []netip.AddrPort `json:"addrs,omitempty"`
 }
 
 // punchTalk is an exchange whose stream is still open.
 type punchTalk struct {
 	s    network.Stream
-	stop func() bool
+	stop func() bool // ends the reset of s by the end of ctx
 }
 
 // end tells the other side that the exchange is over.

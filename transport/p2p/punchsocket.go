@@ -39,7 +39,7 @@ var errNoIPv4 = errors.New("this host does not listen over IPv4 on a network")
 type punchSocket struct {
 	*punch.Socket
 	p       *puncher
-	manager *quicreuse.ConnManager
+	manager *quicreuse.ConnManager // libp2p's owner of the socket
 	port    uint16
 
 	gathering sync.Mutex // held by the goroutine that asks members
