@@ -88,12 +88,14 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	switch r.Request {
 	case "status":
 		status := s.status()
+		// Paths make the answer long, so they are left out unless the client asks.
 		for i := range status.Members {
 			if !r.Paths {
 				status.Members[i].Paths = nil
 			}
 		}
 		return reply{Status: &status}
+	// The caller ends the peer after the answer: see control.serve.
 	case "stop":
 		return reply{Stopping: true}
 	case "scale":

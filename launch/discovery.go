@@ -179,6 +179,7 @@ func (s *seeker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	begun, failed, found, missed := time.Now(), false, false, false
+	// Found members are passed on each time; people get one line for each kind of trouble.
 	for pause := seekPause; ; pause = min(2*pause, seekMost) {
 		select {
 		case <-timer.C:

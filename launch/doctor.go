@@ -104,6 +104,7 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 	if l.err = errors.Join(hosts[0].Introduce(members), hosts[1].Introduce(members)); l.err != nil {
 		return l
 	}
+	// The first trip includes the connection, the later ones give the round-trip time.
 	if l.connect, l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {
 		return l
 	}
@@ -113,6 +114,7 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 			return l
 		}
 	}
+	// The median ignores single delays of a busy host.
 	slices.Sort(trips[:])
 	l.trip = trips[linkTrips/2]
 	return l

@@ -89,6 +89,7 @@ func (n *node) again(ctx context.Context) error {
 	for {
 		begun := time.Now()
 		err := n.task(ctx)
+		// The end of ctx is a request to stop, not a failure of the task.
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -63,6 +63,7 @@ func (p programInfo) check() error {
 			peers++
 		}
 	}
+	// The group of peers is what the rest of the program works for, so there is exactly one.
 	switch {
 	case peers != 1:
 		return fmt.Errorf("%d nodes of peers, want one: declare the group that trains by Peers, once", peers)
@@ -146,9 +147,11 @@ func (p programInfo) stopOrder() ([]string, error) {
 	slices.Reverse(left)
 	var order []string
 	for len(left) > 0 {
+		// The next service is the first one whose StopAfter services have all been placed.
 		i := slices.IndexFunc(left, func(n nodeInfo) bool {
 			return !slices.ContainsFunc(n.StopAfter, func(other string) bool { return !slices.Contains(order, other) })
 		})
+		// No service qualifies: the remaining ones form a cycle.
 		if i < 0 {
 			var names []string
 			for _, n := range left {

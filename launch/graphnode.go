@@ -95,6 +95,7 @@ func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Resu
 			*to = from
 		}
 	}
+	// Two signals fit in the channel: the first asks the peers to leave, the second kills them.
 	if o.Signals == nil {
 		signals := make(chan os.Signal, 2)
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

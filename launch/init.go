@@ -49,6 +49,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// The death of the launcher cancels the join, with ErrLauncher as the cause.
 	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
 	defer stop()
 	p := &peer{a: a, env: env, door: &door{job: env.job}, passes: make(chan pass, 1)}

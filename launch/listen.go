@@ -44,9 +44,11 @@ func parseListen(list string) ([]string, error) {
 			if err != nil {
 				return nil, fmt.Errorf("address to listen at %q: want auto, local, all, or addresses as in 192.0.2.1 or [::1]:7000-7019", text)
 			}
+			// A link-local address is ambiguous without its interface.
 			if ip.IsLinkLocalUnicast() && ip.Is6() && ip.Zone() == "" {
 				return nil, fmt.Errorf("address to listen at %q: it is of one link only; name the interface, as in %s%%eth0", text, ip)
 			}
+			// Port 0 lets the kernel choose.
 			addr = fmt.Sprintf("/ip%d/%s/tcp/%s", ipVersion(ip), ip.WithZone(""), cmp.Or(ports, "0"))
 			if ip.Zone() != "" {
 				addr = "/ip6zone/" + ip.Zone() + addr

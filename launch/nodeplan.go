@@ -152,6 +152,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 		n.ended = "it has finished"
 		return ""
 	}
+	// It ended by itself and failed: restart it, unless its restarts are used up.
 	pause, again := n.restarts.decide(i, now.Sub(n.begun))
 	if !again {
 		n.ended, n.failed = "it "+how, true

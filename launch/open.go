@@ -51,11 +51,13 @@ func (p *peer) widen() error {
 	if wide {
 		return nil
 	}
+	// With an explicit address list the peer may listen on the network already.
 	if p.env.listen == listenAuto {
 		if err := host.Open(p2p.NetworkAddrs()); err != nil {
 			return err
 		}
 	}
+	// The peer is open if any of its addresses is reachable from other hosts.
 	switch {
 	case !onlyLoopback(host.Addrs()):
 	case p.env.listen == listenAuto:

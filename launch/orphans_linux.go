@@ -21,6 +21,7 @@ func adoptOrphans() (o *orphanage, stop func()) {
 	o = &orphanage{own: make(map[int]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan os.Signal, 1)
+	// The kernel merges pending SIGCHLD signals; reap handles all zombies at once.
 	signal.Notify(ended, syscall.SIGCHLD)
 	done := make(chan struct{})
 	go func() {

@@ -159,6 +159,8 @@ func (p *peer) useTicket(ctx context.Context) error {
 	}
 	p.publish()
 	err = p.showTicket(ctx, t)
+	// The ticket is not valid any more, but peers of this launcher are members and can make
+	// another.
 	if p.order.Own && (errors.Is(err, ticket.ErrExpired) || errors.Is(err, ticket.ErrUsedUp)) {
 		err = errors.Join(p.askNeighbour(ctx, &t), err)
 		if t.String() != p.order.Ticket {
@@ -166,6 +168,7 @@ func (p *peer) useTicket(ctx context.Context) error {
 			err = p.showTicket(ctx, t)
 		}
 	}
+	// People at the launcher get the cause, and one line for each address that was tried.
 	if err != nil {
 		p.a.post(message{Note: clipNote(inner(err))}, history)
 	}

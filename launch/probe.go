@@ -148,6 +148,7 @@ func greetProbe(ctx context.Context, addr string) (way, error) {
 		return way{}, err
 	}
 	defer conn.Close()
+	// A TCP connection takes one round trip.
 	trip := time.Since(begun)
 	_ = conn.SetDeadline(time.Now().Add(probePeriod))
 	in := bufio.NewReader(conn)
@@ -158,6 +159,7 @@ func greetProbe(ctx context.Context, addr string) (way, error) {
 	case strings.TrimSuffix(heard, "\n") != word:
 		return way{}, fmt.Errorf("%s: another host answers", addr)
 	}
+	// The data needs packets of full size.
 	data := make([]byte, probeBytes)
 	if _, err := io.ReadFull(in, data); err != nil {
 		return way{}, fmt.Errorf("%s: small packets get through and large ones do not (%w): lower the MTU of the interface, or let ICMP through", addr, err)

@@ -23,6 +23,7 @@ func findProgram(name string) (string, error) {
 	if err == nil {
 		return path, nil
 	}
+	// LookPath's errors are terse; find out the cause.
 	why := err.Error()
 	switch {
 	case errors.Is(err, syscall.EISDIR) || isDir(name):

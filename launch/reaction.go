@@ -33,6 +33,7 @@ func (r *runner) notice(n notice) {
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
+		// A second hello means a further program of the same command.
 		r.deliver(r.meet.again(from))
 		r.hello(from, *m.Hello)
 	case m.Renew != nil:

@@ -270,6 +270,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	switch {
 	case err != nil:
 		return reply{Error: err.Error()}
+	// end then asks the peer to leave, so the request itself is not forwarded.
 	case what.Request == "stop":
 		return reply{Stopping: true}
 	}
@@ -282,6 +283,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	}
 	p.asked[seq] = came
 	p.asking.Unlock()
+	// After a timeout a late answer finds no entry and is dropped.
 	defer func() {
 		p.asking.Lock()
 		defer p.asking.Unlock()

@@ -132,6 +132,7 @@ func (r *runner) startChild(env environment, n int, h *remoteHost, name string, 
 	r.logged[index] = true
 	f := newFeed(index, r.prefix(name, h), r.console, r.notices, log)
 	c := &child{index: index, begun: time.Now()}
+	// A remote host reports a failed start later, as an exit.
 	if h != nil {
 		env.site = cmp.Or(h.Site, env.site)
 		c.host, c.process = h.Name, h.spawn(index, r.hosts.share(h, n), env.list(), f)
@@ -142,6 +143,7 @@ func (r *runner) startChild(env environment, n int, h *remoteHost, name string, 
 	if first != nil {
 		f.event(first)
 	}
+	// The log stays open until the last output has been read.
 	r.work.Go(func() {
 		c.watch()
 		f.close()

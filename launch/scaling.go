@@ -111,6 +111,7 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 			before++
 		}
 	}
+	// Peers on the other hosts stay as they are.
 	all := len(r.children) - len(leaving) - before + n
 	if all < 1 || all > maxPeers {
 		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, maxPeers)
@@ -119,6 +120,8 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The slots follow the request, so that later placements do, too. Pending restarts on this
+	// host are part of the new number.
 	h.Slots = max(1, n)
 	r.comebacks = slices.DeleteFunc(r.comebacks, func(b comeback) bool { return r.hosts.seatOf(b.index) == h })
 	for _, i := range plan.start {
@@ -186,12 +189,14 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 	slices.SortStableFunc(stay, func(a, b int) int {
 		return cmp.Compare(rank(waiting, a), rank(waiting, b))
 	})
+	// The lowest free indices start.
 	var p scalePlan
 	for i := 0; len(stay)+len(p.start) < n; i++ {
 		if !slices.Contains(running, i) && !slices.Contains(taken, i) {
 			p.start = append(p.start, i)
 		}
 	}
+	// The last of stay leave: waiting peers, then the highest indices.
 	for len(stay) > n {
 		last := len(stay) - 1
 		p.leave = append(p.leave, stay[last])

@@ -144,6 +144,8 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 	again := time.NewTicker(contactPeriod)
 	defer again.Stop()
 	for {
+		// Ask members at the ticket's addresses, and found peers, that are new since the last
+		// round.
 		s.ask(ctx, s.named, true)
 		s.ask(ctx, s.found(), false)
 		select {
@@ -154,6 +156,8 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 				return r.member, err
 			}
 		case now := <-again.C:
+			// These did not know the ticket: forget that they were asked, so that ask asks them
+			// again.
 			for _, id := range s.again {
 				delete(s.asked, id)
 			}
@@ -225,6 +229,8 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 		}
 		asked[m.ID] = true
 		within, cancel := context.WithCancel(ctx)
+		// Attempts with found peers are bounded, attempts with members at the ticket's addresses
+		// are not.
 		if !named {
 			s.hints = append(s.hints, cancel)
 			if len(s.hints) > maxFound {

@@ -197,6 +197,7 @@ func (r *reducer) report() Status {
 	s := r.status
 	self := r.self
 	self.Path = join(r.paths)
+	// The state of a peer, the most definite one first.
 	switch {
 	case r.state != "":
 		self.State = r.state
@@ -207,6 +208,7 @@ func (r *reducer) report() Status {
 	default:
 		self.State = stateRunning
 	}
+	// The slices are copied, because r goes on changing its own.
 	s.Members = slices.Clone(s.Members)
 	for i := range s.Members {
 		p, known := r.to[s.Members[i].ID]

@@ -30,6 +30,7 @@ const localTicket = maxValid
 // find sets the name of the job to join, and gets a ticket if none is given.
 func (o *Options) find(ctx context.Context) error {
 	if o.Ticket == "" {
+		// Without a ticket the job is on this host: one of its peers makes a local ticket.
 		j, err := Find(ctx, o.Job)
 		if err != nil {
 			return err
@@ -44,6 +45,7 @@ func (o *Options) find(ctx context.Context) error {
 		}
 		return nil
 	}
+	// With a ticket the job may be anywhere, so the peers listen on the network.
 	job, err := checkTicket(o.Ticket, time.Now())
 	if err != nil {
 		return fmt.Errorf("launch: bad ticket: %w", err)

@@ -149,6 +149,7 @@ func (c *Conn) Call(ctx context.Context, method int, request []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	// Register the call before it is sent, so that the answer finds it.
 	answer := make(chan frame, 1)
 	c.mu.Lock()
 	if c.waiting == nil {
@@ -158,6 +159,7 @@ func (c *Conn) Call(ctx context.Context, method int, request []byte) ([]byte, er
 	c.waiting[f.id] = answer
 	c.mu.Unlock()
 	defer c.forget(f.id)
+	// The writer may be blocked by a slow server.
 	select {
 	case c.out <- b:
 	case <-c.ended:
@@ -171,6 +173,7 @@ func (c *Conn) Call(ctx context.Context, method int, request []byte) ([]byte, er
 	case <-c.ended:
 		return nil, ErrLost
 	case <-ctx.Done():
+		// The server stops the method; a late answer is ignored.
 		c.cancel(f.id)
 		return nil, context.Cause(ctx)
 	}

@@ -122,6 +122,7 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 		return errFrame
 	}
 	reply := frame{kind: kindHello}
+	// The name of the program includes a digest, so another version is refused as well.
 	if string(f.payload) != s.program {
 		err = ErrRefused
 		reply = frame{kind: kindFailure, payload: []byte("it runs another version of the program")}
@@ -135,6 +136,7 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
+	// The deadline was for the hello; calls have their own.
 	return stream.SetDeadline(time.Time{})
 }
 
