@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// A whole program: its peers add up their ranks. "elrun -n 4 program" makes it four peers;
-// started alone it is one.
+// A complete program: its peers sum their ranks. With "elrun -n 4 program" it has four peers;
+// started alone it has one.
 func ExampleInit() {
 	ctx := context.Background()
 	g, err := launch.Init(ctx)
@@ -36,7 +36,7 @@ func ExampleInit() {
 	// Output: 1 peers, sum of the ranks 0
 }
 
-// A program that runs alone prints itself what a launcher would print for it.
+// A program that runs alone prints the line that a launcher would print for it.
 func ExampleLaunched() {
 	if !launch.Launched() {
 		fmt.Println("done in one process")
@@ -44,7 +44,7 @@ func ExampleLaunched() {
 	// Output: done in one process
 }
 
-// A program starts peers of another one, as elrun does.
+// A program starts peers of another program, as elrun does.
 func ExampleRun() {
 	result, err := launch.Run(context.Background(), launch.Options{
 		Program: "echo", Args: []string{"hello"}, Peers: 2, Plain: true, Stdout: os.Stdout, Stderr: os.Stderr,
@@ -56,7 +56,7 @@ func ExampleRun() {
 	// 0 2 <nil>
 }
 
-// A job is found by its name or the beginning of it, and asked.
+// A job is found by its name or the beginning of its name.
 func ExampleFind() {
 	ctx := context.Background()
 	job, err := launch.Find(ctx, "sweep-of-tuesday")
@@ -79,7 +79,7 @@ func ExampleFind() {
 	// Output: not running
 }
 
-// How a job ended that is over.
+// The end of a job that is over.
 func ExampleLastStatus() {
 	s, err := launch.LastStatus(context.Background(), "sweep-of-tuesday")
 	if errors.Is(err, launch.ErrNoJob) {
@@ -90,7 +90,7 @@ func ExampleLastStatus() {
 	// Output: none has ended within a day
 }
 
-// What runs on this host.
+// The jobs of this user on this host.
 func ExampleJobs() {
 	all, err := launch.Jobs(context.Background())
 	for _, s := range all {
@@ -102,7 +102,7 @@ func ExampleJobs() {
 	// Output: <nil>
 }
 
-// What keeps jobs from running here.
+// The findings about this host that keep jobs from running.
 func ExampleDoctor() {
 	checks := launch.Doctor(context.Background())
 	for _, c := range checks {
@@ -114,23 +114,23 @@ func ExampleDoctor() {
 	// Output: true
 }
 
-// Hosts and how many peers each of them takes.
+// Hosts with the number of peers on each.
 func ExampleParseHosts() {
 	hosts, err := launch.ParseHosts("node1:2,node2")
 	fmt.Println(hosts[0].Name, hosts[0].Slots, hosts[1].Name, hosts[1].Slots, err)
 	// Output: node1 2 node2 1 <nil>
 }
 
-// The same, one host a line, and where it is. A host without a number gets a peer for each of its
-// cores.
+// The same hosts, one on a line, with their sites. A host without a number gets one peer for each
+// of its cores.
 func ExampleReadHostfile() {
 	hosts, err := launch.ReadHostfile(strings.NewReader("node1 slots=2 site=berlin\nnode2 site=paris\n"))
 	fmt.Println(hosts, err)
 	// Output: [{node1 2 berlin} {node2 0 paris}] <nil>
 }
 
-// The other end of ssh: a program that is started on a host serves the launcher that started it,
-// here one that hangs up at once.
+// The other end of ssh: a program that is started on a host serves the launcher. Here the launcher
+// hangs up at once.
 func ExampleServeHost() {
 	var out strings.Builder
 	err := launch.ServeHost(context.Background(), strings.NewReader(""), &out, nil)
@@ -138,7 +138,7 @@ func ExampleServeHost() {
 	// Output: <nil> true
 }
 
-// What keeps this host from joining a job: here nobody listens.
+// The findings that keep this host from joining a job. Here nobody listens at the address.
 func ExampleDoctorMember() {
 	checks, err := launch.DoctorMember(context.Background(), "127.0.0.1:1")
 	for _, c := range checks {
@@ -150,7 +150,7 @@ func ExampleDoctorMember() {
 	// <nil>
 }
 
-// What keeps jobs from running on other hosts: here the command that connects to them fails.
+// The findings that keep jobs from running on other hosts. Here the command that connects fails.
 func ExampleDoctorHosts() {
 	checks, err := launch.DoctorHosts(context.Background(), launch.Options{
 		Hosts: []launch.Host{{Name: "node1"}, {Name: "node2"}}, SSH: "false",

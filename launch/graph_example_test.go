@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// A whole program in one process, as in a test: three peers, a service that they call, and a task.
+// A complete program in one process, as in a test: three peers, a service that they call, and a
+// task.
 func ExampleServe() {
 	p := launch.NewProgram("sum")
 	numbers := make(chan int, 3)
@@ -47,8 +48,8 @@ func ExampleServe() {
 	// Output: sum 3
 }
 
-// A program that runs as processes on this host, or under elrun, which may spread it over hosts. The
-// log takes calls until what writes to it has stopped.
+// A program that runs as processes on this host, or under elrun, which may use several hosts. The
+// log service takes calls until the nodes that write to it have stopped.
 func ExampleProcesses() {
 	p := launch.NewProgram("train")
 	write := func(_ context.Context, line string) (int, error) { return fmt.Println(line) }

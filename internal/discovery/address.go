@@ -41,6 +41,7 @@ func parseAddr(text string) (multiaddr.Multiaddr, error) {
 	if err != nil {
 		return nil, errors.New("it is no multiaddr")
 	}
+	// Exactly three parts: host, TCP port and ID.
 	if len(a) != 3 || a[1].Code() != multiaddr.P_TCP || a[1].Value() == "0" {
 		return nil, errors.New("it has not the parts that it needs")
 	}

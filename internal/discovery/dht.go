@@ -200,6 +200,7 @@ func connect(ctx context.Context, n *node, table *dht.IpfsDHT, nodes []peer.Addr
 	defer work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// All nodes are tried at the same time; the first that enters the routing table is enough.
 	for _, info := range nodes {
 		work.Go(func() {
 			if err := n.Connect(ctx, info); err != nil {

@@ -67,6 +67,7 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	if err != nil {
 		return fmt.Errorf("make peerstore: %w", err)
 	}
+	// n.below grows with each part, so that a failure closes the parts made so far.
 	n.below = append(n.below, store)
 	if err := errors.Join(store.AddPrivKey(id, key), store.AddPubKey(id, key.GetPublic())); err != nil {
 		return fmt.Errorf("store identity: %w", err)

@@ -48,6 +48,7 @@ func readSeed(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// O_NONBLOCK above and this check keep a FIFO from blocking the node.
 	if !info.Mode().IsRegular() || info.Mode().Perm()&^private.File != 0 {
 		return nil, fmt.Errorf("identity %s: not a private file: chmod 600 it, or name another one", path)
 	}
@@ -78,6 +79,7 @@ func makeSeed(path string) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	// A link fails if the file exists, so a concurrent start cannot replace the seed.
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

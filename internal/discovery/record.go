@@ -47,6 +47,7 @@ type keys struct {
 
 // keysOf derives the keys. A record reveals nothing about the key from which they are derived.
 func keysOf(key string) (keys, error) {
+	// Separate keys for each purpose (HKDF, RFC 5869).
 	derive := func(use string, size int) ([]byte, error) {
 		return hkdf.Key(sha256.New, []byte(key), nil, "elrun announcement "+use, size)
 	}
@@ -178,6 +179,7 @@ func encodeMembers(members []elastic.Member) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode members: %w", err)
 		}
+		// The next member would not fit: the text so far is complete.
 		if len(more) > boxText || len(places) == MaxMembers {
 			break
 		}

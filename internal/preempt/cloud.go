@@ -134,6 +134,7 @@ func (c *aws) look(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var action struct{ Action, Time string }
+	// 404 is the normal answer: no interruption is scheduled.
 	switch {
 	case a.status == http.StatusNotFound:
 		return "", nil
@@ -184,6 +185,7 @@ const (
 
 // look returns the notice, or "" if there is none.
 func (c *azure) look(ctx context.Context) (string, error) {
+	// The name of the machine does not change, so it is requested once.
 	if c.name == "" {
 		a, err := c.get(ctx, answerPatience, azureName, "Metadata", "true")
 		if err != nil {

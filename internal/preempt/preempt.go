@@ -45,6 +45,7 @@ func Parse(text string) (*Source, error) {
 	case !filepath.IsAbs(text) || strings.ContainsAny(text, " \t\r\n\"'`$&|;<>()*?[]{}#~!\\"):
 		return &Source{command(text).run, retryPeriod}, nil
 	}
+	// A path: the kind of file decides.
 	info, err := os.Stat(text)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

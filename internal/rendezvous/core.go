@@ -117,6 +117,7 @@ type rules struct {
 // decide returns the next move of self after a look, and the reason for it. waited is the time
 // since self began to look.
 func (r rules) decide(self candidate, l look, waited time.Duration) (move, string) {
+	// A job that exists, running or finished, takes precedence over every condition for a start.
 	if slices.ContainsFunc(l.answers, func(v visited) bool { return v.Stage == finished }) {
 		return end, "the job has finished"
 	}
@@ -124,6 +125,7 @@ func (r rules) decide(self candidate, l look, waited time.Duration) (move, strin
 		return join, ""
 	}
 	there := len(l.answers) + 1
+	// The order of the cases gives people the most basic obstacle first.
 	switch {
 	case l.err != nil:
 		return wait, fmt.Sprintf("nobody is known yet: %v", l.err)

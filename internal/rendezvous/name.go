@@ -40,6 +40,7 @@ func ParseName(text string) (Name, error) {
 	if !other {
 		return n, nil
 	}
+	// A server without a port uses 53, the port of the DNS.
 	if addr, err := netip.ParseAddr(server); err == nil {
 		server = netip.AddrPortFrom(addr, 53).String()
 	}
@@ -64,6 +65,7 @@ func (n Name) lookup(ctx context.Context) ([]netip.Addr, error) {
 	if errors.As(err, &e) {
 		err = fmt.Errorf("the DNS does not know %s: %s", n.Host, e.Err)
 	}
+	// An IPv4 address may come in its IPv6-mapped form; the plain form compares equal everywhere.
 	for i, a := range addrs {
 		addrs[i] = a.Unmap()
 	}

@@ -78,6 +78,7 @@ func Listen(ctx context.Context, cfg Config) (*Point, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
 	}
+	// The random ID distinguishes launchers on hosts with the same name.
 	p := &Point{cfg: cfg, tls: secure, listener: tls.NewListener(l, secure), visits: make(map[netip.Addr]time.Time),
 		visitor: make(chan struct{}, maxVisitors), ballot: ballot{self: candidate{cfg.Host, rand.Text()}, stage: seeking}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -119,6 +120,7 @@ func (p *Point) visit(conn net.Conn) {
 	if read(conn, &q) != nil {
 		return
 	}
+	// A ticket takes longer than any other answer.
 	ctx, cancel := context.WithTimeout(p.ctx, ticketPeriod)
 	defer cancel()
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())

@@ -51,6 +51,7 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 		if ok {
 			return f, nil
 		}
+		// People get a line only when the reason changes.
 		if why != said {
 			p.cfg.Say(why)
 			said = why
@@ -80,6 +81,7 @@ func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, w
 
 // claim asks this launcher and all others to grant that this launcher starts the job.
 func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why string) {
+	// The own grant first: from here this launcher grants no other claim.
 	begun := time.Now()
 	p.mu.Lock()
 	granted := p.ballot.grant(p.self(), netip.Addr{}, begun)
@@ -87,6 +89,7 @@ func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why strin
 	if !granted {
 		return false, "another one is about to start the job"
 	}
+	// Then the grants of all others, concurrently.
 	refusals := make([]error, len(others))
 	var work sync.WaitGroup
 	for i, v := range others {
@@ -101,6 +104,7 @@ func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why strin
 	work.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A single refusal is enough to withdraw the claim.
 	refused := slices.IndexFunc(refusals, func(err error) bool { return err != nil })
 	switch {
 	case refused >= 0:

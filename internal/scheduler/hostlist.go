@@ -72,6 +72,8 @@ func expandItem(item string) ([]string, error) {
 		text, rest, bracket := strings.Cut(item, "[")
 		ends := []string{text}
 		item = ""
+		// The bound for the numbers keeps the product below mostHosts before anything is
+		// allocated.
 		if bracket {
 			ranges, after, _ := strings.Cut(rest, "]")
 			numbers, err := expandRanges(ranges, mostHosts/len(names))
@@ -83,6 +85,7 @@ func expandItem(item string) ([]string, error) {
 			}
 			ends, item = numbers, after
 		}
+		// Every name so far continues with every end.
 		var longer []string
 		for _, n := range names {
 			for _, e := range ends {
@@ -117,6 +120,7 @@ func expandRanges(text string, most int) ([]string, error) {
 			return nil, err
 		case hi < lo:
 			return nil, fmt.Errorf("range %.40q runs backwards", r)
+		// Checked before the loop: the range may be enormous.
 		case hi-lo >= most-len(out):
 			return nil, errMany
 		}
@@ -170,6 +174,7 @@ func ExpandCounts(list string, n int) ([]int, error) {
 		}
 		out = append(out, slices.Repeat([]int{count}, times)...)
 	}
+	// A shorter list would leave hosts without a number.
 	if len(out) != n {
 		return nil, fmt.Errorf("counts %.80q are for %d hosts, want %d", list, len(out), n)
 	}

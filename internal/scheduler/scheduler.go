@@ -66,6 +66,7 @@ func FindTask(env Environment) (Task, bool, error) {
 		}
 		*to = n
 	}
+	// More tasks than nodes: some node has several.
 	t.Crowded = t.Tasks > nodes
 	t.Step = fmt.Sprintf("%s-%s.%s.%s", env.Get("SLURM_CLUSTER_NAME"), env.Get("SLURM_JOB_ID"), env.Get("SLURM_STEP_ID"), orZero(env.Get("SLURM_RESTART_COUNT")))
 	if t.Rank >= t.Tasks {
@@ -112,6 +113,7 @@ func Find(env Environment) (*Allocation, error) {
 	case env.Get("LSB_DJOB_HOSTFILE") != "":
 		a, err = slotFile(env, "LSF job "+env.Get("LSB_JOBID"), env.Get("LSB_DJOB_HOSTFILE"))
 	}
+	// A single slot on this host is what a run without a batch system has.
 	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 {
 		return nil, err
 	}
@@ -124,6 +126,7 @@ func slurm(env Environment) (*Allocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", err)
 	}
+	// Without a number of tasks each host has one slot.
 	list := env.Get("SLURM_TASKS_PER_NODE")
 	if list == "" {
 		list = fmt.Sprintf("1(x%d)", len(names))
