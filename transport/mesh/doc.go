@@ -25,24 +25,24 @@
 //     to it. These must not wait behind messages that a paused reader leaves in the
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
-// When all streams of a view are there, the ranks of one host may agree to share memory,
-// whose files travel over their Unix sockets (share.go); these go on to carry messages. Of a
-// death the memory itself tells first (shm.Vigil), some milliseconds before the streams end.
+// When all streams of a view are there, the ranks of one host may agree to share memory. Its files travel
+// over their Unix sockets (share.go), which go on to carry messages. The death of a process of the host is
+// reported by that memory first (shm.DeathWatch), some milliseconds before its streams end.
+//
+// # The end of a view
 //
 // Each side ends a view on each stream by a last frame, Bye or End. When both have, the stream rests, and
 // the next frame on it is the hello of a later view (lane.go).
 //
-// A rank that is revoked writes the cause on every urgent stream and ends its data streams, in
-// this order: by End, or by a reset where it is in the middle of a message, so that buffers are free at
-// once. A rank that sees a data stream end without a bye therefore waits a moment
-// for the urgent stream to tell why; only if that ends too, as with the death of the
-// peer's process, or says nothing, is the peer itself blamed. Where memory is shared a rank
-// that is revoked ends its vigil before all that, so whose death is told of was not revoked,
-// and nothing is waited for.
+// A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by End, or by
+// a reset where it is in the middle of a message, so that buffers are free at once. A rank that sees a data
+// stream end without a bye therefore waits a moment for the cause on the urgent stream. It blames the peer
+// itself only if the urgent stream ends, too, as with the death of the peer's process, or stays silent. Where
+// memory is shared, a rank that is revoked ends its death watch first. So a reported death was not
+// preceded by a revocation, and nothing has to be waited for.
 //
-// A rank that closes writes bye behind its messages and waits for the answer, which
-// says that the peer has taken them in: a connection that is closed with bytes under
-// way may lose them, as libp2p closes TCP with a reset. For the same reason a rank that
-// was revoked waits, before it closes, until each peer has answered the revocation or
-// sent its own: one that saw only the end would blame the messenger.
+// A rank that closes writes a bye behind its messages and waits for the answer, which says that the peer has
+// received them. A connection that is closed with bytes under way may lose them: libp2p closes TCP with a
+// reset. For the same reason a rank that was revoked waits, before it closes, until each peer has answered
+// the revocation or sent its own. A peer that saw only the end would blame the messenger.
 package mesh

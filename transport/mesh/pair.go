@@ -117,7 +117,7 @@ func (p *pair) verdict(err error) error {
 }
 
 // died takes in that the peer's process is ending, some milliseconds before its streams do.
-// It had not been revoked, as it would have ended its vigil then: there is no other cause on
+// It had not been revoked, as a revocation ends the death watch first: there is no other cause on
 // its way to wait for.
 func (p *pair) died() {
 	select {

@@ -21,7 +21,7 @@ import (
 //     find the same.
 //  2. The first of the group makes the memory. Each other one tells it whom of the group it
 //     has reached by a Unix socket, which proves that they are on one host, and gives it
-//     the files of its bell and its arena.
+//     the files of its event (eventfd) and its arena.
 //  3. The first gives everybody all files; each maps them and says whether it could.
 //  4. The first gives the verdict. If anything failed, or took longer than shareTime, that
 //     is bad news, and all of the group do without.

@@ -180,7 +180,7 @@ func readyOf(s *sharing) shareMessage {
 	return shareMessage{step: stepReady, mask: 1<<len(s.ranks) - 1, layout: shm.Layout}
 }
 
-// sendReady says that a rank is ready, with a bell.
+// sendReady says that a rank is ready, with an event.
 func sendReady(s *sharing, m shareMessage) error {
 	b, err := shm.NewEvent()
 	if err != nil {
@@ -287,7 +287,7 @@ func pipes(n int) []*os.File {
 	return all
 }
 
-// counter returns the file of a bell that nobody hears.
+// counter returns the file of an event that nobody waits for.
 func counter() *os.File {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
-	// stepReady, to the first rank: which places a rank reaches, along with its bell and its
+	// stepReady, to the first rank: which places a rank reaches, along with its event and its
 	// arena, if it has one.
 	stepReady = iota + 1
 	// stepOffer, from the first rank: the memory, the bells of all, and the arenas of the
