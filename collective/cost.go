@@ -132,8 +132,7 @@ func loadOfAllGather(a Algorithm, n need) load {
 // ranks of a host gave 1.4 to 1.7.
 const hop = 1.5
 
-// ringLoad returns the load of a number of rounds around a ring, the first of which
-// reduces.
+// ringLoad returns the load of a number of rounds around a ring. The first round reduces.
 func ringLoad(n need, rounds float64) load {
 	ranks, part := float64(n.ranks), share(n.ranks)*n.bytes
 	hops := rounds * (ranks - 1)

@@ -125,8 +125,8 @@ func (l *levels[T]) gatherPiece(first, end int) error {
 	return nil
 }
 
-// like returns c with the call options of d, of which c has some ranks. The ranks of c keep
-// their relative order in d's ring.
+// like returns c with the call options of d. The ranks of c are a subset of d's, and keep their
+// relative order in d's ring.
 func (c *Comm) like(d *Comm) *Comm {
 	e := *c
 	e.purpose, e.priority, e.segment = d.purpose, d.priority, d.segment

@@ -221,7 +221,7 @@ func TestFaultsOfHosts(t *testing.T) {
 
 var errInjected = errors.New("injected")
 
-// summed sums vectors, some of which lie in shared memory.
+// summed sums vectors in shared memory and in ordinary memory.
 func summed(ctx context.Context, c *collective.Comm, length int) error {
 	dst, src, err := allocated(c, length, true)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// A number with a unit is parsed as that many units.
+// A rate is a number with a unit.
 func TestParseRateUnits(t *testing.T) {
 	units := map[string]int{"": 1, "B": 1, "k": 1000, "KB": 1000, "MB": 1e6, "GiB": 1 << 30, "MiB": 1 << 20, "Ki": 1024}
 	rapid.Check(t, func(t *rapid.T) {

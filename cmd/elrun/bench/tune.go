@@ -28,7 +28,7 @@ type Taken struct {
 	P50       float64 `json:"us_p50"` // median over the rounds of the medians in a round, in microseconds
 }
 
-// tuneRounds is the number of rounds, in each of which all algorithms take turns. So a
+// tuneRounds is the number of rounds. All algorithms take turns in each round. So a
 // disturbance of the machine does not affect only one of them.
 const tuneRounds = 5
 

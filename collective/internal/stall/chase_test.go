@@ -10,8 +10,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// net is a simulation: a number of ranks, each of which is in one call or computes, and the
-// signals between them.
+// net simulates ranks and the signals between them. Each rank is in one call, or computes.
 type net struct {
 	random *rand.Rand
 	now    time.Duration
