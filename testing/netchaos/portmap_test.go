@@ -23,7 +23,8 @@ func TestPortMap(t *testing.T) {
 	l.home(t, 1)
 	l.behind(t, 2, "symmetric")
 	router := l.routers[0]
-	process.Start(t, on(t, &host{namespace: router.namespace, name: "router"}, []string{thenVariable + "=" + pmpRole}, process.Self(t), l.hosts[1].addr))
+	service := process.Start(t, on(t, &host{namespace: router.namespace, name: "router"}, []string{thenVariable + "=" + pmpRole}, process.Self(t), l.hosts[1].addr))
+	service.Expect(t, pmpReady)
 	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "never", "--port-map"}})
 	j.start(t, 1)
 	ticket := j.ticket(t, 0)
@@ -50,6 +51,10 @@ func TestPortMap(t *testing.T) {
 // pmpRole is a router's service that maps ports, as RFC 6886 (NAT-PMP) has it.
 const pmpRole = "router"
 
+// pmpReady is the line that the service prints when it can be asked: a host that asks earlier is
+// refused, and asks again a minute later.
+const pmpReady = "router: ready"
+
 // The parts of NAT-PMP that matter here.
 const (
 	pmpPort     = 5351
@@ -71,6 +76,7 @@ func mapPorts(context.Context) error {
 	if err != nil {
 		return err
 	}
+	fmt.Println(pmpReady)
 	b := make([]byte, 64)
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(b)
