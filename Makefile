@@ -81,7 +81,7 @@ bench-peers-short: build figures ## the same with few calls on one host; fails o
 	@scripts/figures/bench-peers/install.sh
 	@bin/bench-peers --short
 
-planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds it
+planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@$(GO) run ./scripts/planted
 
 sim: ## membership in a simulated network, SEEDS=50000 of them

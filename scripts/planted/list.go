@@ -3,8 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 )
+
+// lists is the folder of the lists, below the module's root. The bugs of package a/b are in a/b.md.
+const lists = "scripts/planted/testdata"
 
 // bug is a small harmful change of the source, and the test that must detect it (mutation
 // testing).
@@ -16,7 +23,44 @@ type bug struct {
 	test     string // name of the test function
 }
 
-// parse parses the list of bugs. An entry is a heading of level 3 with the name, then a line
+// readLists returns the bugs of all lists of the module at root, in the order of paths.
+func readLists(root string) (all []bug, err error) {
+	dir := filepath.Join(root, filepath.FromSlash(lists))
+	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		bugs, err := parseList(filepath.ToSlash(name), string(text))
+		all = append(all, bugs...)
+		return err
+	})
+	return all, err
+}
+
+// parseList parses the list with the given path below the folder of the lists. Each bug must be in
+// a file of the package, so that one list shows all bugs of a package.
+func parseList(name, text string) ([]bug, error) {
+	bugs, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, b := range bugs {
+		if want := path.Dir(b.file) + ".md"; name != want {
+			return nil, fmt.Errorf("%s: %q is in %s: move the entry to %s/%s", name, b.name, b.file, lists, want)
+		}
+	}
+	return bugs, nil
+}
+
+// parse parses a list of bugs. An entry is a heading of level 3 with the name, then a line
 //
 //	`file` found by `Test` in `./package`
 //

@@ -1,10 +1,10 @@
-// Planted shows that the tests find bugs (mutation testing). It applies each change in
-// docs/planted-bugs.md, one at a time, to a copy of the source, and runs the test that must then
-// fail.
+// Planted shows that the tests find bugs (mutation testing). The lists in testdata, one for each
+// package, name small changes for the worse, each with the test that finds it. Planted applies them,
+// one at a time, to a copy of the source, and runs the test, which must then fail.
 //
 //	go run ./scripts/planted [-run REGEXP]     from the module's root
 //
-// The exit status is 1 if a bug was not found, or if an entry of the list does not fit the
+// The exit status is 1 if a bug was not found, or if an entry does not fit the
 // source. Such entries are reported at the end, after all other bugs.
 package main
 
@@ -39,11 +39,7 @@ func run(pattern string) (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile("docs/planted-bugs.md")
-	if err != nil {
-		return err
-	}
-	bugs, err := parse(string(text))
+	bugs, err := readLists(".")
 	if err != nil {
 		return err
 	}
