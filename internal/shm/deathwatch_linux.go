@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +65,6 @@ func (w *DeathWatch) end() {
 func (w *DeathWatch) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer requestShortSlice()()
 	var pins runtime.Pinner
 	pins.Pin(w) // the kernel keeps the address of the list
 	defer pins.Unpin()
@@ -137,27 +135,6 @@ func (w *DeathWatch) wait() {
 			return
 		}
 	}
-}
-
-// shortSlice is the time slice that the thread requests. Since Linux 6.12 a thread with a shorter
-// slice preempts one with a longer slice when it wakes up.
-const shortSlice = 100 * time.Microsecond
-
-// requestShortSlice gives this thread a short time slice; undo restores the slice before. When a
-// process is killed, the other processes of the host keep all cores busy, and two threads must run
-// before its death is known: the killed thread, to its end, and the death watch. Each would
-// otherwise wait some milliseconds for a core.
-func requestShortSlice() (undo func()) {
-	before, err := unix.SchedGetAttr(0, 0)
-	if err != nil || before.Policy != unix.SCHED_NORMAL {
-		return func() {}
-	}
-	short := *before
-	short.Runtime = uint64(shortSlice)
-	if unix.SchedSetAttr(0, &short, 0) != nil {
-		return func() {} // only the latency suffers
-	}
-	return func() { _ = unix.SchedSetAttr(0, before, 0) }
 }
 
 // robustHead is the kernel's robust_list_head: the list of locks that the kernel frees when the
