@@ -63,7 +63,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.state = j.step.state
 	j.state.observer = j
 	j.held = settingsOf(cfg, j.plan, j.step.reducer.layout)
-	j.saver = newSaver(cfg, j.plan, model.Params, j.held)
+	j.saver = newSaver(cfg, j.plan, j.held)
 	j.saver.emit = group.Emit
 	j.reporter = reporter{plan: j.plan, told: cfg.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}

@@ -1,11 +1,12 @@
 package trainer
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,21 +25,18 @@ type saver struct {
 	emit func(epoch uint64, step int64, body event.Body)
 	log  func(format string, args ...any)
 
-	step    int64        // last saved step, here or at the saving rank
-	saved   time.Time    // time of the last checkpoint
-	copied  bytes.Buffer // encoded state that is being written; owned by the writer while it runs
+	step    int64               // last saved step, here or at the saving rank
+	saved   time.Time           // time of the last checkpoint
+	copied  []checkpoint.Tensor // copy of the state that is being written; owned by the writer while it runs
 	writing sync.WaitGroup
 	idle    chan struct{} // holds an element while nothing is being written
 }
 
 // newSaver returns a saver for a job; held are the settings in which its members agree.
-func newSaver(cfg Config, p plan, params []Param, held []elastic.Setting) *saver {
+func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
 	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.log, saved: time.Now(), idle: make(chan struct{}, 1)}
 	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
 		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string)}
-	for _, p := range params {
-		v.base.Params = append(v.base.Params, checkpoint.Param{Name: p.Name, Shape: p.Shape})
-	}
 	for _, s := range held {
 		v.base.Settings[s.Name] = s.Value
 	}
@@ -78,11 +76,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 	v.step, v.saved = s.committed(), now
 	o := s.last
 	o.Shares = nil // all contributions have been reported
-	if !v.copy(s, o) {
-		v.idle <- struct{}{}
-		return
-	}
-	h := v.header(s)
+	h := v.copy(s, o)
 	v.writing.Go(func() {
 		defer func() { v.idle <- struct{}{} }()
 		v.write(h, o.Epoch)
@@ -96,28 +90,67 @@ func (v *saver) now(s *state) {
 		return
 	}
 	v.writing.Wait()
-	if v.copy(s, s.last) {
-		v.write(v.header(s), s.last.Epoch)
-	}
+	v.write(v.copy(s, s.last), s.last.Epoch)
 }
 
-// copy encodes the state into a buffer that later steps do not change.
-func (v *saver) copy(s *state, o outcome) bool {
-	v.copied.Reset()
-	err := s.save(&v.copied, o)
-	if err != nil {
-		v.log("no checkpoint: %v", err)
+// copy copies the state, with o as the outcome of its last step, into memory that later steps do
+// not change, and returns the header of the checkpoint.
+func (v *saver) copy(s *state, o outcome) checkpoint.Header {
+	tensors := tensorsOf(s)
+	if v.copied == nil {
+		v.copied = slices.Clone(tensors)
+		for i := range v.copied {
+			v.copied[i].Data = make([]float32, len(tensors[i].Data))
+		}
 	}
-	return err == nil
+	for i, t := range tensors {
+		copy(v.copied[i].Data, t.Data)
+	}
+	return v.header(s, o)
+}
+
+// tensorsOf returns the vectors of a state with the names that they have in a checkpoint: those of
+// the parameters; optimizer.0.NAME for the optimizer state, by slot; and gradient.NAME for the
+// gradient that a delay holds back.
+func tensorsOf(s *state) []checkpoint.Tensor {
+	var tensors []checkpoint.Tensor
+	vectors := s.vectors()
+	add := func(name string, shape []int) {
+		tensors = append(tensors, checkpoint.Tensor{Name: name, Shape: slices.Clone(shape), Data: vectors[len(tensors)]})
+	}
+	names := tensorNames(s.params)
+	for i, p := range s.params {
+		add(names[i], p.Shape)
+	}
+	for i, p := range s.params {
+		for slot := range s.rules.optimizer.Slots() {
+			add(fmt.Sprintf("optimizer.%d.%s", slot, names[i]), p.Shape)
+		}
+	}
+	for i := len(tensors); i < len(vectors); i++ {
+		p := i % len(s.params)
+		add("gradient."+names[p], s.params[p].Shape)
+	}
+	return tensors
+}
+
+// tensorNames returns the names of the parameters; a parameter whose name is empty, taken or no
+// valid text has its index in front.
+func tensorNames(params []Param) []string {
+	names := make([]string, len(params))
+	for i, p := range params {
+		names[i] = strings.ToValidUTF8(p.Name, "")
+		if names[i] == "" || names[i] != p.Name || slices.Contains(names[:i], names[i]) {
+			names[i] = fmt.Sprintf("%d.%s", i, names[i])
+		}
+	}
+	return names
 }
 
 // write writes the copy to disk. An error is logged and does not end the job.
 func (v *saver) write(h checkpoint.Header, epoch uint64) {
 	begun := time.Now()
-	path, err := checkpoint.Write(v.cfg.Dir, h, func(w io.Writer) error {
-		_, err := w.Write(v.copied.Bytes())
-		return err
-	})
+	path, err := checkpoint.Write(v.cfg.Dir, h, v.copied)
 	if err == nil {
 		v.emit(epoch, h.Step, event.Checkpoint{Path: path, MS: milliseconds(time.Since(begun))})
 		err = checkpoint.Keep(v.cfg.Dir, v.cfg.Keep, h.Step)
@@ -127,12 +160,14 @@ func (v *saver) write(h checkpoint.Header, epoch uint64) {
 	}
 }
 
-// header returns the header of a checkpoint of the state.
-func (v *saver) header(s *state) checkpoint.Header {
+// header returns the header of a checkpoint of the state, with o as the outcome of its last step.
+func (v *saver) header(s *state, o outcome) checkpoint.Header {
 	h := v.base
 	h.Step, h.Pass = s.committed(), s.committed()/v.plan.perPass
 	h.Position = s.committed() % v.plan.perPass * int64(v.plan.global)
-	h.Exponents = s.scale.Exponents()
+	state := s.header(o)
+	state.Digest = s.digest()
+	h.State, _ = json.Marshal(state) // it holds only what JSON knows
 	return h
 }
 
@@ -165,16 +200,24 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	default:
 		return fmt.Errorf("trainer: resume: %w", errors.Join(other, err))
 	}
-	err = errors.Join(c.Load(s.Load), c.Close())
-	if err == nil && s.committed() != c.Step {
-		err = fmt.Errorf("the state is of step %d, the file of step %d", s.committed(), c.Step)
-	}
-	if err != nil {
+	if err := errors.Join(load(s, c), c.Close()); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
 	v.log("going on after step %d from %s", s.committed(), c.Path)
 	v.step = s.committed()
 	return nil
+}
+
+// load replaces the state with a checkpoint's.
+func load(s *state, c *checkpoint.Checkpoint) error {
+	var h header
+	if err := json.Unmarshal(c.State, &h); err != nil {
+		return fmt.Errorf("its state: %w", err)
+	}
+	if h.Outcome.Step != c.Step {
+		return fmt.Errorf("its state is of step %d, the file of step %d", h.Outcome.Step, c.Step)
+	}
+	return s.replace(h, func() error { return c.Load(tensorsOf(s)) })
 }
 
 // fits returns an error that names the first setting in which a checkpoint differs from this job.

@@ -33,7 +33,7 @@ func files(t *testing.T, dir string) []string {
 }
 
 // stepFile returns the file name of the checkpoint of a step.
-func stepFile(step int) string { return fmt.Sprintf("step-%012d.elrun", step) }
+func stepFile(step int) string { return fmt.Sprintf("step-%012d.safetensors", step) }
 
 // save runs cfg with n peers and with checkpoints at an interval in steps.
 func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {

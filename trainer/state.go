@@ -59,11 +59,8 @@ func (s *state) Step() int64 {
 func (s *state) invalidate() { s.void = true }
 
 // Save writes the state after the last committed step to w, in the format of codec.go.
-func (s *state) Save(w io.Writer) error { return s.save(w, s.last) }
-
-// save writes the state with o as the outcome of its last step.
-func (s *state) save(w io.Writer, o outcome) error {
-	h := s.header(o)
+func (s *state) Save(w io.Writer) error {
+	h := s.header(s.last)
 	h.Digest = s.digest()
 	if err := encode(w, stateMagic, h, s.vectors()); err != nil {
 		return fmt.Errorf("trainer: save the state after step %d: %w", s.committed(), err)
@@ -71,28 +68,38 @@ func (s *state) save(w io.Writer, o outcome) error {
 	return nil
 }
 
-// Load replaces the state with another member's or a checkpoint's. The contribution is discarded:
-// the others have gone on without this peer, or the state that it was computed from was wrong.
-// After an error the state may be invalid.
+// Load replaces the state with another member's. The contribution is discarded: the others have
+// gone on without this peer, or the state that it was computed from was wrong. After an error the
+// state may be invalid.
 func (s *state) Load(from io.Reader) error {
 	h, err := decodeHeader(from, stateMagic)
+	if err == nil {
+		err = s.replace(h, func() error { return decodeVectors(from, s.vectors()) })
+	}
 	if err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
+	return nil
+}
+
+// replace replaces the state with a saved one, which h describes. read fills the vectors, which
+// have the lengths of h. If h does not fit this job nothing changes; after another error the state
+// may be invalid.
+func (s *state) replace(h header, read func() error) error {
 	scale, err := s.check(h)
 	if err != nil {
-		return fmt.Errorf("trainer: load a state: %w", err)
+		return err
 	}
 	// The observer still sees the old state; after this the old state is overwritten.
 	s.observer.superseded(h.Outcome.Step, true)
 	s.invalidate() // until all vectors are read
-	if err := decodeVectors(from, s.vectors()); err != nil {
-		return fmt.Errorf("trainer: load a state: %w", err)
+	if err := read(); err != nil {
+		return err
 	}
 	s.digested = 0
 	// The digest detects a copy that was corrupted on its way.
 	if got := s.digest(); got != h.Digest {
-		return fmt.Errorf("trainer: load the state after step %d: the parameters have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
+		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
 	s.scale, s.void = scale, false
 	was := s.last

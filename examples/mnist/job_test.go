@@ -33,12 +33,12 @@ func trained(t *testing.T, args ...string) outcome {
 // of writing.
 func newestIn(t *testing.T, dir string) (path string, step int) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*.elrun"))
+	paths, err := filepath.Glob(filepath.Join(dir, "step-*.safetensors"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no checkpoint in %s (%v)", dir, err)
 	}
 	path = slices.Max(paths)
-	if _, err := fmt.Sscanf(filepath.Base(path), "step-%d.elrun", &step); err != nil {
+	if _, err := fmt.Sscanf(filepath.Base(path), "step-%d.safetensors", &step); err != nil {
 		t.Fatal(err)
 	}
 	return path, step
@@ -78,7 +78,7 @@ func TestResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		torn := filepath.Join(dir, fmt.Sprintf("step-%012d.elrun", step+1))
+		torn := filepath.Join(dir, fmt.Sprintf("step-%012d.safetensors", step+1))
 		write(t, torn, b[:len(b)-1])
 		resumed := trained(t, append(args, "--resume", dir)...)
 		checkResumed(t, resumed, whole, step)

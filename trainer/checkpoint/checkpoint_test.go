@@ -2,13 +2,14 @@ package checkpoint
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,35 +18,31 @@ import (
 // sample is a header with all fields set.
 func sample(step int64) Header {
 	return Header{Step: step, Pass: 2, Position: 512, Seed: 1<<64 - 1, Samples: 60000, GlobalBatch: 512, Microbatch: 16,
-		Optimizer: "SGD{0.9 true 0}", Exponents: []int8{-128, 3, 127}, DataHash: "abc",
-		Params: []Param{{"layer0.weight", []int{3, 4}}, {"layer0.bias", []int{4}}}, Settings: map[string]string{"clip": "1"}}
+		Optimizer: "SGD{0.9 true 0}", DataHash: "abc", Settings: map[string]string{"clip": `"elrun.checksum":"1"`},
+		State: json.RawMessage(`{"Attempt":3}`)}
 }
 
-// stateOf writes the state of a step: n bytes that differ between steps.
-func stateOf(step int64, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(int64(i)*7 + step*13)
+// stateOf returns the state of a step: two tensors with n elements in all that differ between steps.
+func stateOf(step int64, n int) []Tensor {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(int64(i)*7 + step*13)
 	}
-	return b
+	return []Tensor{{"layer0.bias", []int{n / 3}, v[:n/3]}, {"layer0.weight", []int{1, n - n/3}, v[n/3:]}}
 }
 
-func writing(b []byte) func(io.Writer) error {
-	return func(w io.Writer) error {
-		for len(b) > 0 { // in pieces, as states are written
-			n := min(len(b), 1000)
-			if _, err := w.Write(b[:n]); err != nil {
-				return err
-			}
-			b = b[n:]
-		}
-		return nil
+// blank returns tensors of the same names and shapes, without values.
+func blank(tensors []Tensor) []Tensor {
+	out := slices.Clone(tensors)
+	for i := range out {
+		out[i].Data = make([]float32, len(out[i].Data))
 	}
+	return out
 }
 
-func mustWrite(t *testing.T, dir string, step int64, state []byte) string {
+func mustWrite(t *testing.T, dir string, step int64, state []Tensor) string {
 	t.Helper()
-	path, err := Write(dir, sample(step), writing(state))
+	path, err := Write(dir, sample(step), state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +58,12 @@ func checkLatest(t *testing.T, dir string, step int64, n int, words ...string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	var got bytes.Buffer
-	load := func(r io.Reader) error {
-		_, err := got.ReadFrom(r)
-		return err
-	}
-	if err := c.Load(load); err != nil || !bytes.Equal(got.Bytes(), stateOf(step, n)) {
-		t.Fatalf("state of %d bytes, error %v; want the %d bytes of step %d", got.Len(), err, n, step)
+	got := blank(stateOf(step, n))
+	slices.Reverse(got) // the order does not matter
+	err = c.Load(got)
+	slices.Reverse(got)
+	if err != nil || !reflect.DeepEqual(got, stateOf(step, n)) {
+		t.Fatalf("state %v, error %v; want that of step %d", got, err, step)
 	}
 	if want := sample(step); !reflect.DeepEqual(c.Header, want) {
 		t.Errorf("header %+v, want %+v", c.Header, want)
@@ -87,7 +83,7 @@ func TestWriteAndRead(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new", "folder")
 		mustWrite(t, dir, 7, stateOf(7, n))
 		path := mustWrite(t, dir, 12, stateOf(12, n))
-		if filepath.Base(path) != "step-000000000012.elrun" {
+		if filepath.Base(path) != "step-000000000012.safetensors" {
 			t.Errorf("path %s", path)
 		}
 		checkLatest(t, dir, 12, n)
@@ -124,7 +120,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	overwrite(t, path, append(whole, 0))
 	checkLatest(t, dir, 1, 100, "damaged")
 	overwrite(t, path, whole[:len(whole)-1])
-	checkLatest(t, dir, 1, 100, "its end is missing")
+	checkLatest(t, dir, 1, 100, "399 bytes of data, the header says 400")
 }
 
 func overwrite(t *testing.T, path string, b []byte) {
@@ -145,12 +141,12 @@ func TestFlippedBits(t *testing.T) {
 	}
 	for i := range 8 * len(whole) {
 		whole[i/8] ^= 1 << (i % 8)
-		if _, _, err := decode(bytes.NewReader(whole), int64(len(whole))); err == nil {
+		if _, err := decode(bytes.NewReader(whole), int64(len(whole))); err == nil {
 			t.Fatalf("bit %d of byte %d is flipped and nobody notices", i%8, i/8)
 		}
 		if i%501 == 0 {
 			overwrite(t, path, whole)
-			checkLatest(t, dir, 1, 300, "step-000000000002.elrun")
+			checkLatest(t, dir, 1, 300, "step-000000000002.safetensors")
 		}
 		whole[i/8] ^= 1 << (i % 8)
 	}
@@ -164,10 +160,11 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later[8] = 2 // version
-	overwrite(t, filepath.Join(dir, fileName(9)), later)
+	overwrite(t, filepath.Join(dir, fileName(9)), bytes.Replace(later, []byte(`.version":"2"`), []byte(`.version":"3"`), 1))
 	overwrite(t, filepath.Join(dir, fileName(8)), nil)
-	overwrite(t, filepath.Join(dir, fileName(7)), bytes.Repeat([]byte("not at all a checkpoint "), 9))
+	if err := WriteSafetensors(filepath.Join(dir, fileName(7)), stateOf(7, 5), nil); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(filepath.Join(dir, fileName(6)), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -177,11 +174,11 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 	if err := os.Rename(other, filepath.Join(dir, fileName(4))); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"step-2.elrun", "step-000000000000.elrun", "model.safetensors", "step-0000000000zz.elrun",
-		"step--00000000001.elrun", temporaryName(fileName(11))} {
+	for _, name := range []string{"step-2.safetensors", "step-000000000000.safetensors", "model.safetensors", "step-0000000000zz.safetensors",
+		"step--00000000001.safetensors", "step-000000000012.elrun", temporaryName(fileName(11))} {
 		overwrite(t, filepath.Join(dir, name), []byte("x"))
 	}
-	checkLatest(t, dir, 1, 5, "unknown version 2", "0 bytes are too few", "does not begin like", "not a regular file",
+	checkLatest(t, dir, 1, 5, "unknown version 3", "0 bytes are too few", "it is no checkpoint", "not a regular file",
 		"no such file", "it is of step 3")
 }
 
@@ -218,7 +215,7 @@ func TestMissingAndForbiddenFolders(t *testing.T) {
 	}
 	file := filepath.Join(dir, "file")
 	overwrite(t, file, nil)
-	if _, err := Write(file, sample(1), writing(nil)); err == nil || !strings.Contains(err.Error(), "write step 1") {
+	if _, err := Write(file, sample(1), nil); err == nil || !strings.Contains(err.Error(), "write step 1") {
 		t.Errorf("a file for a folder: %v", err)
 	}
 	if os.Getuid() == 0 { // root ignores permissions
@@ -227,7 +224,7 @@ func TestMissingAndForbiddenFolders(t *testing.T) {
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(dir, sample(1), writing(nil)); !errors.Is(err, fs.ErrPermission) {
+	if _, err := Write(dir, sample(1), nil); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a folder that cannot be written to: %v", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -258,11 +255,11 @@ func (l *limited) Write(p []byte) (int, error) {
 // The error of any write reaches the caller.
 func TestFullDisk(t *testing.T) {
 	var whole bytes.Buffer
-	if err := encode(&whole, sample(1), writing(stateOf(1, 3000))); err != nil {
+	if err := encode(&whole, sample(1), stateOf(1, 300)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range whole.Len() {
-		if err := encode(&limited{n}, sample(1), writing(stateOf(1, 3000))); !errors.Is(err, errFull) {
+		if err := encode(&limited{n}, sample(1), stateOf(1, 300)); !errors.Is(err, errFull) {
 			t.Fatalf("disk full after %d of %d bytes: error %v", n, whole.Len(), err)
 		}
 	}
@@ -282,19 +279,14 @@ func TestFullDisk(t *testing.T) {
 func TestFailedWriteLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, 5, stateOf(5, 10))
-	fails := func(w io.Writer) error {
-		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-			return err
-		}
-		return errFull
-	}
+	twice := append(stateOf(5, 10), stateOf(5, 10)...)
 	for _, step := range []int64{5, 6} {
-		if path, err := Write(dir, sample(step), fails); !errors.Is(err, errFull) || path != "" {
+		if path, err := Write(dir, sample(step), twice); err == nil || path != "" {
 			t.Errorf("step %d: %q, error %v", step, path, err)
 		}
 	}
 	for _, step := range []int64{0, -1, 1e12} {
-		if _, err := Write(dir, sample(step), writing(nil)); err == nil {
+		if _, err := Write(dir, sample(step), nil); err == nil {
 			t.Errorf("step %d was written", step)
 		}
 	}
@@ -312,16 +304,17 @@ func TestLoadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	boom := errors.New("boom")
-	if err := c.Load(func(io.Reader) error { return boom }); !errors.Is(err, boom) || !strings.Contains(err.Error(), path) {
-		t.Errorf("error %v, want that of load", err)
-	}
-	part := func(r io.Reader) error {
-		_, err := io.CopyN(io.Discard, r, 4999)
-		return err
-	}
-	if err := c.Load(part); err == nil || !strings.Contains(err.Error(), "4999 of 5000 bytes") {
-		t.Errorf("error %v, want what is left", err)
+	whole := stateOf(1, 5000)
+	for want, tensors := range map[string][]Tensor{
+		`has a tensor "layer0.weight"`:            whole[:1],
+		`no tensor "scale"`:                       append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
+		`no tensor "layer0.bias", or that is wan`: {whole[0], whole[0]},
+		"has the shape [1666], want 1665":         {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
+		"want 1666 elements in the shape [833 2]": {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
+	} {
+		if err := c.Load(tensors); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("error %v, want %s", err, want)
+		}
 	}
 	// Damage after the file was opened.
 	b, err := os.ReadFile(path)
@@ -330,12 +323,17 @@ func TestLoadErrors(t *testing.T) {
 	}
 	b[len(b)-100] ^= 1
 	overwrite(t, path, b)
-	err = c.Load(func(r io.Reader) error {
-		_, err := io.Copy(io.Discard, r)
-		return err
-	})
-	if !errors.Is(err, ErrDamaged) {
+	if err := c.Load(blank(whole)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("error %v, want ErrDamaged", err)
+	}
+}
+
+// Other programs read a checkpoint as safetensors, and get the tensors and the header.
+func TestCheckpointIsSafetensors(t *testing.T) {
+	path := mustWrite(t, t.TempDir(), 4, stateOf(4, 100))
+	tensors, metadata, err := ReadSafetensors(path)
+	if err != nil || !reflect.DeepEqual(tensors, stateOf(4, 100)) || !strings.Contains(metadata[headerKey], `"global_batch":512`) {
+		t.Errorf("tensors %v, metadata %v, error %v", tensors, metadata, err)
 	}
 }
 
@@ -347,7 +345,7 @@ func TestConcurrentWriters(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for step := int64(1); step <= 10; step++ {
-				if _, err := Write(dir, sample(step), writing(stateOf(step, 20_000))); err != nil {
+				if _, err := Write(dir, sample(step), stateOf(step, 20_000)); err != nil {
 					t.Error(err)
 				}
 				if err := Keep(dir, 3, step); err != nil {
@@ -405,27 +403,30 @@ func names(t *testing.T, dir string) []string {
 
 func FuzzDecode(f *testing.F) {
 	var whole bytes.Buffer
-	if err := encode(&whole, sample(3), writing(stateOf(3, 40))); err != nil {
+	if err := encode(&whole, sample(3), stateOf(3, 40)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole.Bytes())
 	f.Add(whole.Bytes()[:50])
-	f.Add([]byte(startMagic))
 	f.Add(bytes.Replace(whole.Bytes(), []byte("512"), []byte("612"), 1))
+	f.Add(bytes.Replace(whole.Bytes(), []byte(checksumKey), []byte("elrun.checksvm"), 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, state, err := decode(bytes.NewReader(b), int64(len(b)))
+		c, err := decode(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return
 		}
 		// An accepted file can be written again with the same content.
-		content := b[state.first : state.first+state.size]
-		var again bytes.Buffer
-		if err := encode(&again, h, writing(content)); err != nil {
+		tensors, _, err := decodeTensors(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
 			t.Fatal(err)
 		}
-		other, _, err := decode(bytes.NewReader(again.Bytes()), int64(again.Len()))
-		if err != nil || fmt.Sprint(other) != fmt.Sprint(h) {
-			t.Fatalf("%+v comes back as %+v, error %v", h, other, err)
+		var again bytes.Buffer
+		if err := encode(&again, c.Header, tensors); err != nil {
+			t.Fatal(err)
+		}
+		other, err := decode(bytes.NewReader(again.Bytes()), int64(again.Len()))
+		if err != nil || fmt.Sprint(other.Header) != fmt.Sprint(c.Header) {
+			t.Fatalf("%+v comes back as %+v, error %v", c.Header, other.Header, err)
 		}
 	})
 }

@@ -1,33 +1,29 @@
 // Package checkpoint reads and writes the files of a training job: checkpoints, from which the
-// job can resume, and parameters as safetensors for other programs.
+// job can resume, and parameters for other programs. Both are safetensors files
+// (https://github.com/huggingface/safetensors), which PyTorch and NumPy can open.
 //
-// A checkpoint is one file, step-000000001200.elrun in the job's folder. The file gets this name
-// only when it is complete and on the disk, so a crash at any instant leaves the older
+// A checkpoint is one file, step-000000001200.safetensors in the job's folder. The file gets this
+// name only when it is complete and on the disk, so a crash at any instant leaves the older
 // checkpoints intact:
 //
-//	path, err := checkpoint.Write(dir, header, state.Save)
+//	path, err := checkpoint.Write(dir, header, tensors)
 //	err = checkpoint.Keep(dir, 3, header.Step)
 //
 // To resume, load the newest checkpoint that is undamaged and fits the job:
 //
 //	c, problems, err := checkpoint.Latest(dir, fits)  // problems: files passed over
 //	defer c.Close()
-//	err = c.Load(state.Load)
+//	err = c.Load(tensors)
 //
-// # Format
+// # What makes a safetensors file a checkpoint
 //
-// Numbers are little-endian; checksums are XXH64.
+// Its metadata has three entries:
 //
-//	8 bytes   "elrun\x00ck"
-//	uint32    version of the format, 1
-//	uint32    length of the header
-//	          the header as JSON
-//	uint64    checksum of all before it
-//	          the state, opaque
-//	uint64    length of the state
-//	uint64    checksum of the header's checksum and the state
-//	8 bytes   "elrunend"
+//	elrun.version    version of the entries, "2"
+//	elrun.header     the Header as JSON
+//	elrun.checksum   XXH64 of the whole file, in 16 hexadecimal digits; these digits count as
+//	                 zeros in the sum
 //
-// The length of the state follows the state, so that a writer can stream it. The end of the file
-// shows whether it is complete. Checksums detect damage, not forgery.
+// The offsets of the tensors cover the data without holes, so the length of the file shows whether
+// it is complete. The checksum detects damage, not forgery.
 package checkpoint

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Parts of a checkpoint's file name, as in step-000000001200.elrun.
+// Parts of a checkpoint's file name, as in step-000000001200.safetensors.
 const (
 	prefix = "step-"
-	suffix = ".elrun"
+	suffix = ".safetensors"
 	digits = 12
 )
 

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -23,20 +24,12 @@ type Header struct {
 	Microbatch  int `json:"microbatch"`
 	// Optimizer is the optimizer with its settings, as text.
 	Optimizer string `json:"optimizer"`
-	// Exponents are the scales of exact mode, one per parameter; empty in other modes.
-	Exponents []int8 `json:"exponents,omitempty"`
 	// DataHash identifies the training set; empty if unknown.
 	DataHash string `json:"data_hash,omitempty"`
-	// Params lists the parameters in the order of declaration.
-	Params []Param `json:"params"`
 	// Settings are further settings, by name, in which a resuming job must agree.
 	Settings map[string]string `json:"settings,omitempty"`
-}
-
-// Param is the name and the shape of a parameter.
-type Param struct {
-	Name  string `json:"name"`
-	Shape []int  `json:"shape"`
+	// State is the part of the state that is not in tensors, in any JSON of the job's.
+	State json.RawMessage `json:"state,omitempty"`
 }
 
 // check returns an error for a header that no job can have. Write and the readers call it.

@@ -2,31 +2,29 @@ package checkpoint
 
 import (
 	"bufio"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strconv"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Checkpoint is an open checkpoint. Its checksums were correct when it was opened.
+// Checkpoint is an open checkpoint. Its checksum was correct when it was opened.
 type Checkpoint struct {
 	Header
 	Path string
 
-	file  *os.File
-	state section
-}
-
-// section is the position of the state in a file, with the checksum that it must have.
-type section struct {
-	first, size int64   // in bytes
-	seed        [8]byte // the header's checksum; the state's checksum covers it too
-	sum         uint64  // XXH64 of seed and state
+	file   *os.File
+	size   int64 // of the file, in bytes
+	layout layout
+	sum    uint64 // XXH64 of the file, with zeros for the digits of this number
 }
 
 // Open opens a checkpoint and verifies all of it, which reads the file once. Errors wrap
@@ -45,12 +43,13 @@ func open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, state, err := decode(file, size)
+	c, err := decode(file, size)
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	return &Checkpoint{Header: h, Path: path, file: file, state: state}, nil
+	c.Path, c.file = path, file
+	return c, nil
 }
 
 // openRegular opens a regular file for reading and returns its size. It refuses other files, such
@@ -75,111 +74,105 @@ func withoutPath(err error) error {
 	return err
 }
 
-// decode reads the header of a checkpoint of size bytes, and verifies the checksums of all of it.
-func decode(r io.ReaderAt, size int64) (h Header, state section, err error) {
-	start, err := readStart(r, size)
+// decode reads the header of a checkpoint of size bytes, and verifies the checksum of all of it.
+func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
+	l, err := readLayout(r, size)
 	if err != nil {
-		return h, state, err
+		return nil, err
 	}
-	state = section{first: int64(len(start)), size: size - int64(len(start)) - endSize}
-	copy(state.seed[:], start[len(start)-8:])
-	if err := json.Unmarshal(start[preambleSize:len(start)-8], &h); err != nil {
-		return h, state, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	c := &Checkpoint{size: size, layout: l}
+	switch v, ok := l.metadata[versionKey]; {
+	case !ok:
+		return nil, fmt.Errorf("%w: it is no checkpoint: its metadata lack %s", ErrDamaged, versionKey)
+	case v != version:
+		return nil, fmt.Errorf("%w %s of the format; this program reads version %s", ErrVersion, v, version)
 	}
-	if err := h.check(); err != nil {
-		return h, state, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	digits := l.metadata[checksumKey]
+	at := checksumAt(l.header)
+	c.sum, err = strconv.ParseUint(digits, 16, 64)
+	if at < 0 || digits != string(l.header[at:at+len(noChecksum)]) || err != nil || digits != checksumText(c.sum) {
+		return nil, fmt.Errorf("%w: its metadata lack a checksum", ErrDamaged)
 	}
-	if state.sum, err = readEnd(r, size, state.size); err != nil {
-		return h, state, err
-	}
-	return h, state, state.read(r, func(r io.Reader) error {
-		_, err := io.Copy(io.Discard, r)
+	if err := c.read(r, func(data io.Reader) error {
+		_, err := io.Copy(io.Discard, data)
 		return err
-	})
-}
-
-// readStart reads and verifies the part before the state: preamble, header and checksum.
-func readStart(r io.ReaderAt, size int64) ([]byte, error) {
-	if size < preambleSize+8+endSize {
-		return nil, fmt.Errorf("%w: %d bytes are too few for a checkpoint", ErrDamaged, size)
-	}
-	preamble := make([]byte, preambleSize)
-	if _, err := r.ReadAt(preamble, 0); err != nil {
+	}); err != nil {
 		return nil, err
 	}
-	if string(preamble[:8]) != startMagic {
-		return nil, fmt.Errorf("%w: it does not begin like a checkpoint", ErrDamaged)
+	if err := json.Unmarshal([]byte(l.metadata[headerKey]), &c.Header); err != nil {
+		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}
-	if v := binary.LittleEndian.Uint32(preamble[8:]); v != version {
-		return nil, fmt.Errorf("%w %d of the format; this program reads version %d", ErrVersion, v, version)
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}
-	length := int64(binary.LittleEndian.Uint32(preamble[12:]))
-	// Check the length before the allocation below.
-	if length > maxHeader || length > size-preambleSize-8-endSize {
-		return nil, fmt.Errorf("%w: %d bytes with a header of %d", ErrDamaged, size, length)
-	}
-	start := make([]byte, preambleSize+length+8)
-	if _, err := r.ReadAt(start, 0); err != nil {
-		return nil, err
-	}
-	sum := binary.LittleEndian.Uint64(start[len(start)-8:])
-	if xxhash.Sum64(start[:len(start)-8]) != sum {
-		return nil, fmt.Errorf("%w: the header's checksum is wrong", ErrDamaged)
-	}
-	return start, nil
+	return c, nil
 }
 
-// readEnd reads the part after a state of stateSize bytes, and returns the checksum in it.
-func readEnd(r io.ReaderAt, size, stateSize int64) (sum uint64, err error) {
-	end := make([]byte, endSize)
-	if _, err := r.ReadAt(end, size-endSize); err != nil {
-		return 0, err
-	}
-	if string(end[16:]) != endMagic {
-		return 0, fmt.Errorf("%w: its end is missing", ErrDamaged)
-	}
-	if length := binary.LittleEndian.Uint64(end); length != uint64(stateSize) {
-		return 0, fmt.Errorf("%w: it has %d bytes of state, %d were written", ErrDamaged, stateSize, length)
-	}
-	return binary.LittleEndian.Uint64(end[8:]), nil
-}
-
-// read passes the section to load, and then compares the checksum.
-func (s section) read(r io.ReaderAt, load func(io.Reader) error) error {
+// read passes the data of the tensors to load, which reads all of it, and then compares the
+// checksum of the file.
+func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error {
 	hash := xxhash.New()
-	hash.Write(s.seed[:]) // never fails
-	buffered := bufio.NewReaderSize(io.NewSectionReader(r, s.first, s.size), bufferSize)
-	counted := &counter{r: io.TeeReader(buffered, hash)}
-	if err := load(counted); err != nil {
+	start := slices.Clone(c.layout.header)
+	copy(start[checksumAt(start):], noChecksum)
+	if err := writeTensors(hash, start, nil); err != nil {
 		return err
 	}
-	if counted.n != s.size {
-		return fmt.Errorf("%d of %d bytes of the state were read", counted.n, s.size)
+	data := io.NewSectionReader(r, c.layout.first(), c.size-c.layout.first())
+	if err := load(bufio.NewReaderSize(io.TeeReader(data, hash), bufferSize)); err != nil {
+		return err
 	}
-	if hash.Sum64() != s.sum {
-		return fmt.Errorf("%w: the state's checksum is wrong", ErrDamaged)
+	if hash.Sum64() != c.sum {
+		return fmt.Errorf("%w: its checksum is wrong", ErrDamaged)
 	}
 	return nil
 }
 
-// counter is a reader that counts the bytes read through it.
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-// Read implements io.Reader.
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// Load passes the state to load, and verifies its checksum again. load must read all of the
-// state. After an error the result of load must not be used.
-func (c *Checkpoint) Load(load func(io.Reader) error) error {
-	if err := c.state.read(c.file, load); err != nil {
+// Load fills the data of the tensors, and verifies the checksum again. They must have the names and
+// the shapes of the checkpoint's tensors, in any order: if not, it returns an error and leaves them
+// as they were. After another error their data must not be used.
+func (c *Checkpoint) Load(tensors []Tensor) error {
+	err := c.match(tensors)
+	if err == nil {
+		err = c.read(c.file, func(data io.Reader) error { return c.fill(tensors, data) })
+	}
+	if err != nil {
 		return fmt.Errorf("checkpoint: load %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// match returns an error unless the file has just these tensors.
+func (c *Checkpoint) match(tensors []Tensor) error {
+	shapes := make(map[string][]int)
+	for _, e := range c.layout.entries {
+		shapes[e.name] = e.info.Shape
+	}
+	for _, t := range tensors {
+		shape, ok := shapes[t.Name]
+		if !ok {
+			return fmt.Errorf("it has no tensor %q, or that is wanted twice", t.Name)
+		}
+		if n, _ := elements(t.Shape); !slices.Equal(shape, t.Shape) || n != int64(len(t.Data)) {
+			return fmt.Errorf("its tensor %q has the shape %v, want %d elements in the shape %v", t.Name, shape, len(t.Data), t.Shape)
+		}
+		delete(shapes, t.Name)
+	}
+	for name := range shapes {
+		return fmt.Errorf("it has a tensor %q, which is not wanted", name)
+	}
+	return nil
+}
+
+// fill reads the data of the tensors, which match.
+func (c *Checkpoint) fill(tensors []Tensor, data io.Reader) error {
+	into := make(map[string][]float32)
+	for _, t := range tensors {
+		into[t.Name] = t.Data
+	}
+	for _, e := range c.layout.entries {
+		if _, err := io.ReadFull(data, kernel.Bytes(into[e.name])); err != nil {
+			return fmt.Errorf("tensor %q: %w", e.name, err)
+		}
 	}
 	return nil
 }

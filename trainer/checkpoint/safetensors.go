@@ -59,6 +59,11 @@ func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) er
 	if err != nil {
 		return err
 	}
+	return writeTensors(w, header, tensors)
+}
+
+// writeTensors writes a file with a header that tensorHeader has made of the tensors.
+func writeTensors(w io.Writer, header []byte, tensors []Tensor) error {
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	if _, err := w.Write(append(length, header...)); err != nil {
 		return err

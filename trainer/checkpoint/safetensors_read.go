@@ -29,31 +29,55 @@ func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string,
 
 // decodeTensors reads a safetensors file of size bytes.
 func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
-	header, err := readTensorHeader(r, size)
+	l, err := readLayout(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
-	fields, err := fieldsOf(header)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	// The lengths are known to fit the file, so it is safe to allocate them.
+	tensors := make([]Tensor, len(l.entries))
+	data := io.NewSectionReader(r, l.first(), size-l.first())
+	for i, e := range l.entries {
+		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
+		if _, err := io.ReadFull(data, kernel.Bytes(t.Data)); err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", e.name, err)
+		}
+		tensors[i] = t
 	}
-	var metadata map[string]string
-	var entries []entry
+	return tensors, l.metadata, nil
+}
+
+// layout describes a safetensors file: everything but the data.
+type layout struct {
+	header   []byte // as it is in the file
+	metadata map[string]string
+	entries  []entry // in the order of their data, which they cover without holes or overlap
+}
+
+// first returns the position of the data in the file.
+func (l layout) first() int64 { return 8 + int64(len(l.header)) }
+
+// readLayout reads and checks the header of a file of size bytes.
+func readLayout(r io.ReaderAt, size int64) (l layout, err error) {
+	if l.header, err = readTensorHeader(r, size); err != nil {
+		return l, err
+	}
+	fields, err := fieldsOf(l.header)
+	if err != nil {
+		return l, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	}
 	for _, f := range fields {
 		if f.name == metadataKey {
-			metadata, err = metadataOf(f.value)
+			l.metadata, err = metadataOf(f.value)
 		} else {
 			e := entry{name: f.name}
 			e.info, err = tensorInfoOf(f.value)
-			entries = append(entries, e)
+			l.entries = append(l.entries, e)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: header: %q: %w", ErrDamaged, f.name, err)
+			return l, fmt.Errorf("%w: header: %q: %w", ErrDamaged, f.name, err)
 		}
 	}
-	data := io.NewSectionReader(r, 8+int64(len(header)), size-8-int64(len(header)))
-	tensors, err := readTensors(data, entries)
-	return tensors, metadata, err
+	return l, l.check(size - l.first())
 }
 
 // readTensorHeader returns the header of a file of size bytes, as checked text.
@@ -85,33 +109,23 @@ type entry struct {
 	info tensorInfo
 }
 
-// readTensors reads the data of all entries. The entries must cover the data without holes or
-// overlap.
-func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
+// check sorts the entries, and returns an error unless they cover the data of size bytes.
+func (l layout) check(size int64) error {
 	// By offset; an empty tensor comes before the tensor that begins at the same offset.
-	slices.SortStableFunc(entries, func(a, b entry) int {
+	slices.SortStableFunc(l.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.info.Offsets[0], b.info.Offsets[0]), cmp.Compare(a.info.Offsets[1], b.info.Offsets[1]))
 	})
 	end := int64(0)
-	for _, e := range entries {
+	for _, e := range l.entries {
 		if err := e.check(end); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", e.name, err)
+			return fmt.Errorf("tensor %q: %w", e.name, err)
 		}
 		end = e.info.Offsets[1]
 	}
-	if end != data.Size() {
-		return nil, fmt.Errorf("%w: %d bytes of data, the header says %d", ErrDamaged, data.Size(), end)
+	if end != size {
+		return fmt.Errorf("%w: %d bytes of data, the header says %d", ErrDamaged, size, end)
 	}
-	// The lengths are known to fit the file, so it is safe to allocate them.
-	tensors := make([]Tensor, len(entries))
-	for i, e := range entries {
-		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
-		if _, err := io.ReadFull(data, kernel.Bytes(t.Data)); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", e.name, err)
-		}
-		tensors[i] = t
-	}
-	return tensors, nil
+	return nil
 }
 
 // check returns an error unless the entry is a float32 tensor whose data begins at first and has

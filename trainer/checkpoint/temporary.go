@@ -13,7 +13,7 @@ import (
 )
 
 // A writer first creates a temporary file beside the final one, such as
-// step-000000001200.elrun.0123456789abcdef.tmp. The random digits keep concurrent writers apart.
+// step-000000001200.safetensors.0123456789abcdef.tmp. The random digits keep concurrent writers apart.
 // The writer holds a lock (flock) on it, which the kernel releases when the process dies. So the
 // next writer can distinguish files of killed writers, which it deletes, from files that are
 // still being written.

@@ -76,7 +76,7 @@ func TestKilledWriterIsSweptUp(t *testing.T) {
 	}
 	ofStep := func(dir string) (string, func() error) {
 		return filepath.Join(dir, fileName(3)), func() error {
-			_, err := Write(dir, sample(4), writing(stateOf(4, 10)))
+			_, err := Write(dir, sample(4), stateOf(4, 10))
 			return err
 		}
 	}

@@ -2,7 +2,7 @@ package checkpoint
 
 import (
 	"bufio"
-	"encoding/binary"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,28 +17,27 @@ import (
 
 // Constants of the format; see the package comment.
 const (
-	startMagic   = "elrun\x00ck"
-	endMagic     = "elrunend"
-	version      = 1
-	preambleSize = 16
-	endSize      = 24
-	// maxHeader limits the memory that a reader allocates for a damaged length, in bytes.
-	maxHeader = 64 << 20
+	version     = "2"
+	versionKey  = "elrun.version"
+	headerKey   = "elrun.header"
+	checksumKey = "elrun.checksum"
+	// noChecksum stands in the place of the checksum while it is computed.
+	noChecksum = "0000000000000000"
 	// bufferSize is the size of reads and writes, in bytes.
 	bufferSize = 256 << 10
 )
 
-// Write writes a checkpoint with the state that the function state writes, and returns its path.
-// It creates dir if necessary. Only the user may read folder and file. The checkpoint is on the
-// disk when Write returns; no file has its name before. A checkpoint of the same step is
-// replaced. Write is safe for concurrent use, also by several processes in one folder. After an
-// error dir has no new file.
-func Write(dir string, h Header, state func(io.Writer) error) (path string, err error) {
+// Write writes a checkpoint with the tensors of the state, and returns its path. It creates dir if
+// necessary. Only the user may read folder and file. The checkpoint is on the disk when Write
+// returns; no file has its name before. A checkpoint of the same step is replaced. Names of tensors
+// must be UTF-8 and unique. Write is safe for concurrent use, also by several processes in one
+// folder. After an error dir has no new file.
+func Write(dir string, h Header, tensors []Tensor) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
 	if err := private.MkdirAll(dir); err != nil {
 		return "", fmt.Errorf("checkpoint: write step %d: %w", h.Step, err)
 	}
-	err = replace(path, func(w io.Writer) error { return encode(w, h, state) })
+	err = replace(path, func(w io.Writer) error { return encode(w, h, tensors) })
 	if err != nil {
 		return "", fmt.Errorf("checkpoint: write step %d: %w", h.Step, err)
 	}
@@ -46,56 +45,38 @@ func Write(dir string, h Header, state func(io.Writer) error) (path string, err 
 }
 
 // encode writes a complete checkpoint to w.
-func encode(w io.Writer, h Header, state func(io.Writer) error) error {
-	start, err := encodeStart(h)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(start); err != nil {
-		return err
-	}
-	out := &summed{w: w, hash: xxhash.New()}
-	out.hash.Write(start[len(start)-8:]) // never fails
-	if err := state(out); err != nil {
-		return err
-	}
-	end := binary.LittleEndian.AppendUint64(nil, uint64(out.n))
-	end = binary.LittleEndian.AppendUint64(end, out.hash.Sum64())
-	_, err = w.Write(append(end, endMagic...))
-	return err
-}
-
-// encodeStart returns preamble and header, followed by their checksum.
-func encodeStart(h Header) ([]byte, error) {
+func encode(w io.Writer, h Header, tensors []Tensor) error {
 	if err := h.check(); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+		return fmt.Errorf("header: %w", err)
 	}
 	text, err := json.Marshal(h)
 	if err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+		return fmt.Errorf("header: %w", err)
 	}
-	if len(text) > maxHeader {
-		return nil, fmt.Errorf("header: %d bytes, at most %d are allowed", len(text), maxHeader)
+	start, err := tensorHeader(tensors, map[string]string{versionKey: version, headerKey: string(text), checksumKey: noChecksum})
+	if err != nil {
+		return err
 	}
-	start := binary.LittleEndian.AppendUint32([]byte(startMagic), version)
-	start = binary.LittleEndian.AppendUint32(start, uint32(len(text)))
-	start = append(start, text...)
-	return binary.LittleEndian.AppendUint64(start, xxhash.Sum64(start)), nil
+	hash := xxhash.New()
+	if err := writeTensors(hash, start, tensors); err != nil {
+		return err
+	}
+	copy(start[checksumAt(start):], checksumText(hash.Sum64()))
+	return writeTensors(w, start, tensors)
 }
 
-// summed is a writer that counts the bytes written through it and computes their checksum.
-type summed struct {
-	w    io.Writer
-	hash *xxhash.Digest
-	n    int64 // bytes written
-}
+// checksumText returns a checksum as it stands in a file.
+func checksumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
-// Write implements io.Writer.
-func (s *summed) Write(p []byte) (int, error) {
-	n, err := s.w.Write(p)
-	s.hash.Write(p[:n]) // never fails
-	s.n += int64(n)
-	return n, err
+// checksumAt returns the position of the checksum's digits in the header of a safetensors file; -1
+// if there are none. Elsewhere the key cannot come before a string: in one its quotes are escaped.
+func checksumAt(header []byte) int {
+	key := []byte(`"` + checksumKey + `":"`)
+	i := bytes.Index(header, key)
+	if i < 0 || len(header)-i-len(key) < len(noChecksum) {
+		return -1
+	}
+	return i + len(key)
 }
 
 // replace writes a file by means of write, and renames it to path when it is complete and on the
