@@ -1,11 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 )
+
+// release is the version of elrun. CHANGELOG.md and Containerfile name it too, which a test compares,
+// and scripts/deb/build.sh reads it here.
+const release = "0.2.0"
 
 // versionCommand is the command elrun version.
 type versionCommand struct{}
@@ -17,26 +20,36 @@ func (c *versionCommand) Run(t *terminal) error {
 	return err
 }
 
-// versionLine returns the version of elrun, of Go and of the system. The version of elrun is the
-// released version, else the revision, else "devel". info may be nil.
+// versionLine returns the version of elrun, of Go and of the system. After the version of elrun
+// comes the source of the build in brackets, if it is known. info may be nil.
 func versionLine(info *debug.BuildInfo) string {
-	var version, revision, changed string
-	if info != nil {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				revision = s.Value[:min(12, len(s.Value))]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				changed = " with changes"
-			}
+	version := release
+	if source := buildSource(info); source != "" {
+		version += " (" + source + ")"
+	}
+	return fmt.Sprintf("elrun %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// buildSource returns the revision that a program was built from, or else the version of its module;
+// "" if neither is known, or if the version is the release.
+func buildSource(info *debug.BuildInfo) string {
+	if info == nil {
+		return ""
+	}
+	var revision, changed string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = " with changes"
 		}
 	}
-	if version == "(devel)" {
-		version = ""
+	if revision != "" {
+		return "revision " + revision + changed
 	}
-	if version == "" && revision != "" {
-		version = "revision " + revision + changed
+	if version := info.Main.Version; version != "(devel)" && version != "v"+release {
+		return version
 	}
-	return fmt.Sprintf("elrun %s %s %s/%s", cmp.Or(version, "devel"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return ""
 }

@@ -18,9 +18,11 @@ tar -xzf "$tree.tar.gz" -C dist
 } >"$tree/copyright"
 gzip -9n <CHANGELOG.md >"$tree/changelog.gz"
 
-# A build without the version control stamp has no version, and Debian wants a digit first.
-version=$($go version -m "$tree/elrun" | awk '$1 == "mod" { print $3 }')
-case $version in v[0-9]*) ;; *) version=v0.0.0-devel ;; esac
+version=$(sed -n 's/^const release = "\([0-9.]*\)"$/\1/p' cmd/elrun/version.go)
+[ -n "$version" ] || {
+	echo "build.sh: cmd/elrun/version.go has no version" >&2
+	exit 1
+}
 
 # The time of the entries of the tarball.
 SOURCE_DATE_EPOCH=$(date -u -d 2000-01-01 +%s) ARCH=$1 TREE=$tree VERSION=$version CGO_ENABLED=0 \
