@@ -67,11 +67,11 @@ bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
 
 # A module of its own: building elrun must not need what draws. The commands run from here.
-figures: ## bin/balance and bin/bench-peers, which draw docs/balancing and docs/performance
+figures: ## bin/balance and bin/bench-peers, which draw docs/balancing and docs/benchmarks
 	@mkdir -p bin
 	@CGO_ENABLED=0 $(GO) -C scripts/figures build -buildvcs=false -o ../../bin/ ./...
 
-bench-peers: build figures ## elrun beside Open MPI and Gloo, half an hour: docs/performance.md; as root with several hosts, too
+bench-peers: build figures ## elrun beside Open MPI and Gloo, half an hour: docs/benchmarks.md; as root with several hosts, too
 	@scripts/figures/bench-peers/install.sh
 	@bin/bench-peers
 	@if [ "$$(id -u)" -eq 0 ]; then bin/bench-peers --hosts; \

@@ -30,7 +30,7 @@ func checkFolder(p *Package) (Problem, bool) {
 	}
 	if _, ok := placeOf(p.Dir); !ok {
 		return first.problem(first.Syntax.Package,
-			"package %s has no layer: give it one in layers(), in internal/lint/levels.go, and in docs/design.md", p.Dir), false
+			"package %s has no layer: give it one in layers(), in internal/lint/levels.go, and in docs/architecture.md", p.Dir), false
 	}
 	return Problem{}, true
 }

@@ -11,8 +11,8 @@ type layer struct {
 	Packages []string
 }
 
-// layers lists every package of the module from the bottom up (docs/design.md,
-// section 3). Packages of one layer do not import each other, but for those below
+// layers lists every package of the module from the bottom up (docs/architecture.md,
+// Packages). Packages of one layer do not import each other, but for those below
 // one pattern with "...", where a package may import what lies in folders below its own.
 func layers() []layer {
 	return []layer{

@@ -7,21 +7,22 @@ import (
 	"testing"
 )
 
-// SECURITY.md names a test for each promise; each must exist.
-func TestSecurityNamesTests(t *testing.T) {
-	const root = "../.."
-	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile("`([a-z0-9/]+)\\.(Test\\w+)`").FindAllSubmatch(text, -1)
-	if len(named) < 20 {
-		t.Errorf("%d tests are named", len(named))
-	}
-	for _, n := range named {
-		dir, name := string(n[1]), string(n[2])
-		if !declares(t, filepath.Join(root, dir), name) {
-			t.Errorf("SECURITY.md names %s.%s, and there is no such test", dir, name)
+// Documents name tests as `folder.TestName`; each must exist. SECURITY.md names one for each promise.
+func TestDocumentsNameTests(t *testing.T) {
+	named := regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := named.FindAllSubmatch(text, -1)
+		if filepath.Base(name) == "SECURITY.md" && len(found) < 20 {
+			t.Errorf("%s names %d tests", name, len(found))
+		}
+		for _, n := range found {
+			if dir, test := string(n[1]), string(n[2]); !declares(t, filepath.Join(top, dir), test) {
+				t.Errorf("%s names %s.%s, and there is no such test", name, dir, test)
+			}
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (j sortedJob) accuracy(t *testing.T) float64 {
 }
 
 // TestSortedByLabel shows what local steps cost where each of four peers has data of its own: of ten
-// samples nine are of a quarter of the labels. The table of docs/design.md is from
+// samples nine are of a quarter of the labels. The table of docs/benchmarks.md is from
 //
 //	go test -count=1 -timeout=1h -v -run TestSortedByLabel ./testing/e2e -long
 //

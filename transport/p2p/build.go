@@ -51,7 +51,7 @@ const (
 
 // build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a
 // protocol per stream. libp2p's usual constructor would add identify, AutoNAT, DCUtR and metrics;
-// docs/design.md ("Through routers") names their replacements in a closed group. After an error
+// docs/internals/paths.md names their replacements in a closed group. After an error
 // Close releases the parts that were made before it.
 func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	store, err := h.store(key)

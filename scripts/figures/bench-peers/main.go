@@ -2,7 +2,7 @@
 // machine, and with what its memory allows:
 //
 //	make build figures
-//	bin/bench-peers                 one host; writes docs/performance.md
+//	bin/bench-peers                 one host; writes docs/benchmarks/allreduce.md and the table in docs/benchmarks.md
 //	bin/bench-peers --hosts         four hosts made of network namespaces (root)
 //	bin/bench-peers --short         few calls; fails only on wrong numbers
 //	bin/bench-peers --report        writes the report again, measures nothing
@@ -13,7 +13,7 @@
 // the slowest rank counts, and the median of the calls is the figure of a round. Only
 // Gloo's call has source and destination in one.
 //
-// The figures go to docs/performance/figures.json, and the report is made of that file.
+// The figures go to docs/benchmarks/figures.json, and the report is made of that file.
 package main
 
 import (
@@ -49,7 +49,7 @@ type options struct {
 	short, hosts, report bool
 	rounds, iters        int
 	sizes, ranks, only   string
-	docs                 string // performance.md and the folder performance are there
+	docs                 string // benchmarks.md and the folder benchmarks are there
 	elrun, python        string
 }
 
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	figures := filepath.Join(o.docs, "performance", "figures.json")
+	figures := filepath.Join(o.docs, "benchmarks", "figures.json")
 	s, err := load(figures)
 	if err != nil {
 		return err

@@ -46,14 +46,14 @@ func TestBadOptions(t *testing.T) {
 
 // The report can be made anew from the figures alone.
 func TestReportOption(t *testing.T) {
-	docs := t.TempDir()
-	if err := sample().save(filepath.Join(docs, "performance", "figures.json")); err != nil {
+	docs := newDocs(t)
+	if err := sample().save(filepath.Join(docs, "benchmarks", "figures.json")); err != nil {
 		t.Fatal(err)
 	}
 	if err := run(t.Context(), []string{"--report", "--docs", docs}, &strings.Builder{}); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	text, err := os.ReadFile(filepath.Join(docs, "benchmarks", "allreduce.md"))
 	if err != nil || string(text) != sample().report() {
 		t.Errorf("%v, report:\n%s", err, text)
 	}

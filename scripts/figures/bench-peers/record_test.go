@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 
 // A study comes back from its file as it was, and the file has a line for each record.
 func TestSaveAndLoad(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "performance", "figures.json")
+	name := filepath.Join(t.TempDir(), "benchmarks", "figures.json")
 	s, err := load(name)
 	if err != nil || len(s.Records) != 0 || s.Missing == nil {
 		t.Fatalf("no file: %+v, %v", s, err)

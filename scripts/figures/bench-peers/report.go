@@ -8,9 +8,16 @@ import (
 	"strings"
 )
 
-// write makes the report and its plots.
+// The summary is between these lines of docs/benchmarks.md.
+const (
+	summaryBegin = "<!-- bench-peers: begin -->\n"
+	summaryEnd   = "<!-- bench-peers: end -->\n"
+)
+
+// write makes the report and its plots, and puts the summary into benchmarks.md, which must have a
+// place for it.
 func (s *study) write(docs string) error {
-	folder := filepath.Join(docs, "performance")
+	folder := filepath.Join(docs, "benchmarks")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
@@ -19,7 +26,29 @@ func (s *study) write(docs string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(docs, "performance.md"), []byte(s.report()), 0o644)
+	if err := os.WriteFile(filepath.Join(folder, "allreduce.md"), []byte(s.report()), 0o644); err != nil {
+		return err
+	}
+	page := filepath.Join(docs, "benchmarks.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), summaryBegin)
+	_, after, closed := strings.Cut(rest, summaryEnd)
+	if !found || !closed {
+		return fmt.Errorf("%s has no place for the summary: put %q and %q into it", page, summaryBegin, summaryEnd)
+	}
+	return os.WriteFile(page, []byte(before+summaryBegin+s.summary()+summaryEnd+after), 0o644)
+}
+
+// summary is the table at the top of benchmarks.md: the times of four ranks.
+func (s *study) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s, %d cores, four ranks on one host, microseconds:\n\n", s.Machine.CPU, s.Machine.Cores)
+	s.timeTable(&b, 4)
+	b.WriteString("\n")
+	return b.String()
 }
 
 func plotName(n int) string { return fmt.Sprintf("ranks-%d.svg", n) }
@@ -33,7 +62,7 @@ func (s *study) report() string {
 	b.WriteString(s.goals())
 	s.memory(&b)
 	for _, n := range s.ranks(partHost) {
-		fmt.Fprintf(&b, "\n## %d ranks on one host\n\n![times and ratios](performance/%s)\n\nMedians in microseconds:\n\n", n, plotName(n))
+		fmt.Fprintf(&b, "\n## %d ranks on one host\n\n![times and ratios](%s)\n\nMedians in microseconds:\n\n", n, plotName(n))
 		s.timeTable(&b, n)
 		b.WriteString("\nThe time of each side over that of `" + elrunHeap + "`:\n\n")
 		s.ratioTable(&b, n)
@@ -42,10 +71,10 @@ func (s *study) report() string {
 	return b.String()
 }
 
-const introduction = `# Performance
+const introduction = `# AllReduce beside Open MPI and Gloo
 
 Made by ` + "`make bench-peers` (scripts/figures/bench-peers)" + `; do not edit. The figures behind it
-are in [performance/figures.json](performance/figures.json).
+are in [figures.json](figures.json); [benchmarks](../benchmarks.md) has the summary and what limits them.
 
 AllReduce of float32, sum. The sides run in one go and take turns, in several rounds, and each round begins with
 another side; those over sockets, which take long, have a turn in each fourth. All do the same: out of place with
@@ -61,8 +90,8 @@ would make it one out of place.
 // about tells of the machine and the sides.
 func (s *study) about(b *strings.Builder) {
 	m := s.Machine
-	fmt.Fprintf(b, "\n| | |\n| --- | --- |\n| day | %s |\n| machine | %s, %d cores, Linux %s, TCP by %s |\n| elrun | %s |\n| Open MPI | %s; single copy: %s |\n| Gloo | of torch %s |\n",
-		m.Day, m.CPU, m.Cores, m.Kernel, m.TCP, m.Go, m.OpenMPI, s.singleCopy(), m.Torch)
+	fmt.Fprintf(b, "\n| | |\n| --- | --- |\n| machine | %s, %d cores, Linux %s, TCP by %s |\n| elrun | %s |\n| Open MPI | %s; single copy: %s |\n| Gloo | of torch %s |\n",
+		m.CPU, m.Cores, m.Kernel, m.TCP, m.Go, m.OpenMPI, s.singleCopy(), m.Torch)
 	b.WriteString("\n| side | what it is |\n| --- | --- |\n")
 	for _, one := range sides() {
 		about := one.about

@@ -48,18 +48,20 @@ func sample() *study {
 
 // The report in docs is what the code makes of the figures there, and its plots are there.
 func TestDocsAreCurrent(t *testing.T) {
-	s, err := load("../../../docs/performance/figures.json")
+	s, err := load("../../../docs/benchmarks/figures.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(s.Records) == 0 {
 		return // nothing has been measured yet
 	}
-	if docs, err := os.ReadFile("../../../docs/performance.md"); err != nil || string(docs) != s.report() {
-		t.Errorf("docs/performance.md is not what the code gives (%v): make figures, then bin/bench-peers --report", err)
+	for file, want := range map[string]string{"benchmarks/allreduce.md": s.report(), "benchmarks.md": summaryBegin + s.summary() + summaryEnd} {
+		if docs, err := os.ReadFile("../../../docs/" + file); err != nil || !strings.Contains(string(docs), want) {
+			t.Errorf("docs/%s is not what the code gives (%v): make figures, then bin/bench-peers --report", file, err)
+		}
 	}
 	for _, n := range s.ranks(partHost) {
-		if _, err := os.Stat(filepath.Join("../../../docs/performance", plotName(n))); err != nil {
+		if _, err := os.Stat(filepath.Join("../../../docs/benchmarks", plotName(n))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -98,7 +100,7 @@ func TestReport(t *testing.T) {
 		"| machine | abacus, 2 cores",
 		"single copy: cma (ranks can read each other's memory; ptrace_scope 1)",
 		"**did not run everywhere**: n = 2: no route / to host |\n",
-		"![times and ratios](performance/ranks-2.svg)",
+		"![times and ratios](ranks-2.svg)",
 		"| side | 1 KiB | 64 MiB |\n",
 		"| elrun shm | 1.54 | 100,663 |\n",
 		"| Open MPI shm | 3.00 (3.00-3.00) | 3.00 (3.00-3.00) |\n",
@@ -125,12 +127,43 @@ func TestEmptyReport(t *testing.T) {
 	}
 }
 
-func TestPlotsAreImages(t *testing.T) {
+// newDocs returns a folder with a page for the summary.
+func newDocs(t *testing.T) string {
+	t.Helper()
 	docs := t.TempDir()
+	if err := os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte("before\n"+summaryBegin+"old\n"+summaryEnd+"after\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return docs
+}
+
+// The summary replaces the one before it and leaves the rest of the page.
+func TestSummary(t *testing.T) {
+	docs := newDocs(t)
+	page := filepath.Join(docs, "benchmarks.md")
+	for range 2 {
+		if err := sample().write(docs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "before\n" + summaryBegin + sample().summary() + summaryEnd + "after\n"
+	if text, err := os.ReadFile(page); err != nil || string(text) != want {
+		t.Errorf("%v, page:\n%s", err, text)
+	}
+	if err := os.WriteFile(page, []byte("no place"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := sample().write(docs); err == nil {
+		t.Error("written to a page that has no place for it")
+	}
+}
+
+func TestPlotsAreImages(t *testing.T) {
+	docs := newDocs(t)
 	if err := sample().write(docs); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(docs, "performance", plotName(2)))
+	text, err := os.ReadFile(filepath.Join(docs, "benchmarks", plotName(2)))
 	if err != nil {
 		t.Fatal(err)
 	}

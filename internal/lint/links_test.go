@@ -1,0 +1,172 @@
+package lint
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// top is the folder of go.mod, from the folder of this package.
+const top = "../.."
+
+// sources returns the files of the project that pick accepts by name, without those that are built,
+// fetched or data of tests.
+func sources(t *testing.T, pick func(base string) bool) (names []string) {
+	t.Helper()
+	skipped := []string{".git", "bin", "data", "dist", "testdata"}
+	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains(skipped, d.Name()):
+			return filepath.SkipDir
+		case !d.IsDir() && pick(d.Name()):
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// documents returns the names of all documents.
+func documents(t *testing.T) []string {
+	t.Helper()
+	return sources(t, func(base string) bool { return strings.HasSuffix(base, ".md") })
+}
+
+// prose returns the lines of a document that are not in fenced blocks.
+func prose(t *testing.T, name string) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		} else if !fenced {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return lines
+}
+
+// anchors returns the names of a document's headings, as GitHub makes them.
+func anchors(t *testing.T, name string) (all []string) {
+	t.Helper()
+	dropped := regexp.MustCompile(`[^a-z0-9 _-]`)
+	for _, line := range prose(t, name) {
+		if title := strings.TrimLeft(line, "#"); title != line && strings.HasPrefix(title, " ") {
+			title = dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			all = append(all, strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return all
+}
+
+// links returns the targets of a document's links to files, relative to it.
+func links(t *testing.T, name string) (targets []string) {
+	t.Helper()
+	link := regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	for _, found := range link.FindAllStringSubmatch(strings.Join(prose(t, name), "\n"), -1) {
+		if !strings.Contains(found[1], "://") {
+			targets = append(targets, found[1])
+		}
+	}
+	return targets
+}
+
+// Each link of a document leads to a file, and to a heading if it names one.
+func TestLinks(t *testing.T) {
+	count := 0
+	for _, name := range documents(t) {
+		for _, link := range links(t, name) {
+			count++
+			file, anchor, named := strings.Cut(link, "#")
+			target := name
+			if file != "" {
+				target = filepath.Join(filepath.Dir(name), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", name, link, err)
+			} else if named && !slices.Contains(anchors(t, target), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", name, link)
+			}
+		}
+	}
+	if count < 50 {
+		t.Errorf("%d links were found", count)
+	}
+}
+
+// Comments, scripts and messages that name a document name an existing one.
+func TestNamedDocuments(t *testing.T) {
+	named := regexp.MustCompile(`\b(?:docs/[\w./-]*\w|[A-Z]{4,}\.md\b)`)
+	for _, name := range sources(t, func(base string) bool {
+		return base == "Makefile" || base == "Containerfile" || slices.Contains([]string{".go", ".sh", ".yaml", ".yml", ".md"}, filepath.Ext(base))
+	}) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range named.FindAllString(string(text), -1) {
+			if document == "docs/planted-bugs.md" {
+				continue // a test of scripts/planted checks that it is gone
+			}
+			if _, err := os.Stat(filepath.Join(top, document)); err != nil {
+				t.Errorf("%s names %s: %v", name, document, err)
+			}
+		}
+	}
+}
+
+// Files and folders that the documents for contributors name exist.
+func TestNamedFiles(t *testing.T) {
+	named := regexp.MustCompile("`((?:[a-z0-9_]+/)+[a-z0-9_]+(?:\\.go)?)`")
+	for _, name := range documents(t) {
+		page, err := filepath.Rel(top, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir := filepath.Dir(page); dir != "docs/internals" && page != "docs/architecture.md" && page != "CONTRIBUTING.md" {
+			continue
+		}
+		for _, found := range named.FindAllStringSubmatch(strings.Join(prose(t, name), "\n"), -1) {
+			if _, err := os.Stat(filepath.Join(top, found[1])); err != nil {
+				t.Errorf("%s names %s: %v", name, found[1], err)
+			}
+		}
+	}
+}
+
+// The Debian package has what the README links to.
+func TestPackedDocuments(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "scripts/deb/nfpm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := make(map[string]bool)
+	for _, source := range regexp.MustCompile(`(?m)^  - src: (.+)$`).FindAllStringSubmatch(string(text), -1) {
+		names, err := filepath.Glob(filepath.Join(top, source[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			packed[name] = true
+		}
+	}
+	for _, link := range links(t, filepath.Join(top, "README.md")) {
+		file, _, _ := strings.Cut(link, "#")
+		if !packed[filepath.Join(top, file)] {
+			t.Errorf("the README links to %s, which scripts/deb/nfpm.yaml does not pack", file)
+		}
+	}
+}
