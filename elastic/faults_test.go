@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -136,7 +137,31 @@ func TestStopped(t *testing.T) {
 			if r.lives[victim] != 1 || r.loops[victim].sizes[4] < 20 {
 				t.Errorf("victim %d: %d new lives, groups of %v", victim, r.lives[victim], r.loops[victim].sizes)
 			}
+			r.explained(t, r.members[victim].ID)
 		})
+	}
+}
+
+// explained checks that the log tells why a silent member is out: the limit that it exceeded, at
+// each member that suspected it, and the decision, at the member that proposed it.
+func (r *rig) explained(t *testing.T, id elastic.ID) {
+	t.Helper()
+	told := false
+	for _, e := range r.sink.of("lost") {
+		l := e.Body.(event.Lost)
+		if limited := l.Cause == "silent" || l.Cause == "unreachable"; limited != (l.LimitMS >= 1300) {
+			t.Errorf("%s: %+v", e.Peer, l)
+		}
+		told = told || l.LimitMS > 0 && l.Who == id.Short()
+	}
+	if !told {
+		t.Errorf("nobody tells the limit that %s exceeded", id.Short())
+	}
+	if !slices.ContainsFunc(r.sink.of("decided"), func(e event.Event) bool {
+		why := e.Body.(event.Decided).Why
+		return strings.Contains(why, id.Short()+" and ") && strings.Contains(why, "cannot reach each other")
+	}) {
+		t.Errorf("nobody tells why %s is out: %+v", id.Short(), r.sink.of("decided"))
 	}
 }
 

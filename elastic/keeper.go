@@ -245,6 +245,8 @@ func (k *keeper) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:
 		k.asked(n.Request)
+	case member.Decided:
+		k.emit(k.view.Epoch, event.Decided{Why: k.shorten(n.Why)})
 	case member.QuorumLost:
 		again := k.lacking
 		k.lacking = true

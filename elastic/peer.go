@@ -10,14 +10,15 @@ import (
 // peer is a keeper's knowledge about another member.
 type peer struct {
 	detector
-	helped    map[ID]bool // helpers that were asked for an indirect probe, and whether they answered
-	askers    []ID        // members that asked for an indirect probe, to be told of the next message
-	suspected string      // cause of the suspicion, as in the log; empty if the member is trusted
-	near      bool        // it is on this host
-	down      bool        // its connection has ended and no other was made
-	doubt     uint64      // epoch of a session that broke because of it; 0 once it has been heard since
-	beat      beat        // its last heartbeat
-	blamed    time.Time   // when this member last named it as the only culprit of a stall
+	helped    map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
+	askers    []ID          // members that asked for an indirect probe, to be told of the next message
+	suspected string        // cause of the suspicion, as in the log; empty if the member is trusted
+	exceeded  time.Duration // limit of silence at the suspicion; 0 if the cause is another
+	near      bool          // it is on this host
+	down      bool          // its connection has ended and no other was made
+	doubt     uint64        // epoch of a session that broke because of it; 0 once it has been heard since
+	beat      beat          // its last heartbeat
+	blamed    time.Time     // when this member last named it as the only culprit of a stall
 }
 
 // leaves returns the reason, for the log, why the member left by a view that it requested. If its
@@ -137,7 +138,7 @@ func (k *keeper) heard(id ID, p *peer) {
 	p.helped = nil
 	k.vouchFor(id, p)
 	if p.suspected != "" {
-		p.suspected = ""
+		p.suspected, p.exceeded = "", 0
 		k.health.worse(time.Now()) // this member may have been the late one
 		k.beatTo(id, false)        // it must know that it is heard again before the machine's messages
 		k.trust(id)
@@ -254,6 +255,7 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 			cause = "unreachable" // it may live
 		}
 		k.ep.Network.Redial(id)
+		p.exceeded = p.limit(factor)
 		k.suspect(id, p, cause, false)
 	}
 }

@@ -101,11 +101,8 @@ func (k *keeper) farewell(gone []Member) (lost []Member) {
 			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
 		}
-		loss := event.Lost{Who: m.ID.Short(), Cause: p.suspected, DetectMS: milliseconds(time.Since(p.silence.last))}
-		if loss.Cause == "silent" || loss.Cause == "unreachable" {
-			loss.LimitMS = milliseconds(p.silence.limit())
-		}
-		k.emit(v.Epoch, loss)
+		k.emit(v.Epoch, event.Lost{Who: m.ID.Short(), Cause: p.suspected, DetectMS: milliseconds(time.Since(p.silence.last)),
+			LimitMS: milliseconds(p.exceeded)})
 		lost = append(lost, m)
 	}
 	return lost
@@ -114,11 +111,18 @@ func (k *keeper) farewell(gone []Member) (lost []Member) {
 // end records that members have left because the job is at its end.
 func (k *keeper) end() { k.set(func(s *standing) { s.ended = true }) }
 
+// shorten replaces the IDs of members, of those that were lost lately too, by their short forms.
+func (k *keeper) shorten(text string) string {
+	now, _ := k.now()
+	for _, m := range slices.Concat(k.view.Members, now.former) {
+		text = strings.ReplaceAll(text, string(m.ID), m.ID.Short())
+	}
+	return text
+}
+
 // over ends the membership of this identity.
 func (k *keeper) over(p phase, n member.Notice) {
-	for _, m := range k.view.Members {
-		n.Why = strings.ReplaceAll(n.Why, string(m.ID), m.ID.Short())
-	}
+	n.Why = k.shorten(n.Why)
 	if p == left && k.stalled {
 		p, n.Why = fenced, "stalled: it made no progress and held up the others, and said no Busy"
 	}

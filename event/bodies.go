@@ -15,6 +15,14 @@ type View struct {
 // Name returns "view".
 func (View) Name() string { return "view" }
 
+// Decided reports that this peer proposed the change that led to the view, and that it was decided.
+type Decided struct {
+	Why string `json:"why"` // the change, its reason, and the rule by which it was decided, with short IDs
+}
+
+// Name returns "decided".
+func (Decided) Name() string { return "decided" }
+
 // Step reports a committed step, once it is stable: every member is known to have committed it.
 type Step struct {
 	Attempt      int      `json:"attempt"`                // number of the attempt that was committed, from 0
@@ -77,9 +85,9 @@ func (Order) Name() string { return "order" }
 // Lost reports that a peer has disappeared without leaving.
 type Lost struct {
 	Who      string  `json:"who"`
-	Cause    string  `json:"cause"`              // exit, reset, silent, stalled or unreachable; empty if only others know it
+	Cause    string  `json:"cause"`              // exit, reset, silent or unreachable; empty if only others know it
 	DetectMS float64 `json:"detect_ms"`          // time since the last message of the peer
-	LimitMS  float64 `json:"limit_ms,omitempty"` // limit that a silent or unreachable peer has exceeded
+	LimitMS  float64 `json:"limit_ms,omitempty"` // limit of silence of a silent or unreachable peer when it was suspected
 }
 
 // Name returns "lost".

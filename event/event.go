@@ -128,6 +128,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Resync](b)
 	case Mismatch{}.Name():
 		return decode[Mismatch](b)
+	case Decided{}.Name():
+		return decode[Decided](b)
 	case Quorum{}.Name():
 		return decode[Quorum](b)
 	case Restart{}.Name():

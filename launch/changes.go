@@ -86,7 +86,7 @@ func (r *reason) lost(l event.Lost) {
 
 // causeRank ranks the causes of a loss by their certainty; a higher rank is more certain.
 func causeRank(cause string) int {
-	return slices.Index([]string{"", "reset", "stalled", "unreachable", "silent", "exit"}, cause)
+	return slices.Index([]string{"", "reset", "unreachable", "silent", "exit"}, cause)
 }
 
 // change is the difference between two consecutive views.
@@ -428,8 +428,6 @@ func wordCause(cause string) string {
 		return "its connections broke"
 	case "silent":
 		return "nothing was heard of it"
-	case "stalled":
-		return "it made no progress"
 	case "unreachable":
 		return "some of the others could not reach it"
 	case "":

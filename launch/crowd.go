@@ -106,5 +106,5 @@ func (c *changes) sample() {
 // sudden reports whether a member may be gone because its host was too slow: it was silent, and
 // its process did not end.
 func (r *reason) sudden() bool {
-	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable" || r.cause == "stalled")
+	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable")
 }
