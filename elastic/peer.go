@@ -133,8 +133,8 @@ func (k *keeper) heard(id ID, p *peer) {
 	p.down = false
 	p.word(time.Now(), p.beat.Deaf)
 	if p.beat.Deaf {
-		return // what is said to it does not arrive
-	} // messages to it do not arrive
+		return // messages to it do not arrive
+	}
 	p.helped = nil
 	k.vouchFor(id, p)
 	if p.suspected != "" {

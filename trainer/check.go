@@ -14,8 +14,8 @@ import (
 // describes the model's first mistake. It is meant for tests of a model; a run notices only some
 // of these rules:
 //
-//   - The same samples have bit-identical gradients and losses, also at other addresses and after
-//     other samples.
+//   - The same samples have bit-identical gradients and losses, also with gradients at other multiples
+//     of exact.Alignment and after other samples.
 //   - Gradients are added to the present values of the memory, and do not change once they are done.
 //   - Parameters are not modified, and not read before they have been waited for (Model.Waits): they
 //     are filled with NaN until then.
