@@ -26,7 +26,11 @@ NESTED   = -C scripts/figures ./...
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
+# Left out of "make check": tests that start processes, and take minutes.
+COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
+BASE   =
+
+.PHONY: help build data run check test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -48,6 +52,9 @@ data: ## MNIST into data/mnist, unless it is there
 
 run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
+
+check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)
+	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
 
 test: data ## all tests, and a summary
 	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -timeout $(TIMEOUT) $(PACKAGES) $(NESTED)

@@ -2,9 +2,11 @@ package lint_test
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,13 @@ import (
 
 // root is the folder of go.mod: a test runs in the folder of its package.
 const root = "../.."
+
+// TestMain reads the flag of these tests.
+func TestMain(m *testing.M) {
+	flag.String("packages", "./...", "packages of this module to vet, for a quick check; other modules are left out then")
+	flag.Parse()
+	os.Exit(m.Run())
+}
 
 // TestTree applies every rule to every Go file of the project.
 func TestTree(t *testing.T) {
@@ -36,9 +45,7 @@ func TestTree(t *testing.T) {
 
 // TestVet runs go vet, as it is, over each module.
 func TestVet(t *testing.T) {
-	for _, dir := range modules(t) {
-		check(t, goCommand(dir, "vet", "./..."))
-	}
+	overModules(t, "vet")
 }
 
 // TestStaticcheck runs staticcheck over each module. The tool and what it needs are
@@ -52,8 +59,22 @@ func TestStaticcheck(t *testing.T) {
 	if out, err := goCommand(".", append(tool, "-version")...).CombinedOutput(); err != nil {
 		unavailable(t, "cannot build staticcheck, which needs a module proxy the first time: %v\n%s", err, out)
 	}
+	overModules(t, tool...)
+}
+
+// overModules runs the go command with the arguments and the packages of each module, or those that
+// the flag names.
+func overModules(t *testing.T, args ...string) {
+	t.Helper()
+	given := flag.Lookup("packages")
+	if given.Value.String() != given.DefValue {
+		if packages := strings.Fields(given.Value.String()); len(packages) > 0 {
+			check(t, goCommand(".", slices.Concat(args, packages)...))
+		}
+		return
+	}
 	for _, dir := range modules(t) {
-		check(t, goCommand(dir, append(tool, "./...")...))
+		check(t, goCommand(dir, slices.Concat(args, []string{"./..."})...))
 	}
 }
 

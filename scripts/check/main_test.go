@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tree is a module with packages that import each other, also in tests only.
+func tree() []listed {
+	return []listed{
+		{ImportPath: "m/a", Dir: "a"},
+		{ImportPath: "m/a/b", Dir: "a/b", Imports: []string{"m/a"}},
+		{ImportPath: "m/c", Dir: "c", Imports: []string{"m/a/b"}},
+		{ImportPath: "m/d", Dir: "d", TestImports: []string{"m/a/b"}},
+		{ImportPath: "m/e", Dir: "e", XTestImports: []string{"m/d"}},
+		{ImportPath: "m/slow", Dir: "slow"},
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, c := range []struct{ files, tested, left, importers string }{
+		{"", "", "", ""},
+		{"README.md CHANGELOG.md go.mod", "", "", ""},
+		{"a/x.go", "m/a", "", "m/a/b"},
+		{"a/b/x.go a/b/y.go", "m/a/b", "", "m/c m/d"},
+		{"a/b/testdata/fuzz/F/1", "m/a/b", "", "m/c m/d"},
+		{"a/testdata/b/x.go", "m/a", "", "m/a/b"},
+		{"a/x.go a/b/x.go", "m/a m/a/b", "", "m/c m/d"},
+		{"d/x_test.go", "m/d", "", "m/e"},
+		{"slow/x.go c/deleted.go", "m/c", "m/slow", ""},
+		{"nowhere/x.go", "", "", ""},
+	} {
+		p := planOf(tree(), strings.Fields(c.files), regexp.MustCompile("/slow$"))
+		got := fmt.Sprint(p.tested, p.left, p.importers)
+		want := fmt.Sprint(strings.Fields(c.tested), strings.Fields(c.left), strings.Fields(c.importers))
+		if got != want {
+			t.Errorf("%q: got %s, want %s", c.files, got, want)
+		}
+		if want := strings.Fields(c.tested + " " + c.left); !slices.Equal(p.changed, want) {
+			t.Errorf("%q: changed are %q, want %q", c.files, p.changed, want)
+		}
+	}
+}
+
+// A package whose tests do not run is named, and linted all the same.
+func TestPlanNamesWhatItLeavesOut(t *testing.T) {
+	p := planOf(tree(), []string{"slow/x.go", "a/x.go"}, regexp.MustCompile("slow"))
+	if s := p.String(); !strings.Contains(s, ": m/slow") || strings.Contains(s, "m/a") {
+		t.Errorf("the plan is %q", s)
+	}
+	commands := p.commands()
+	if lint := commands[0]; lint[len(lint)-1] != "-packages=m/a m/slow" {
+		t.Errorf("lint is run by %q", lint)
+	}
+	if vet := commands[1]; !slices.Equal(vet, []string{"go", "vet", "m/a/b"}) {
+		t.Errorf("importers are vetted by %q", vet)
+	}
+	if test := commands[2]; slices.Contains(test, "m/slow") || !slices.Contains(test, "m/a") {
+		t.Errorf("tests are run by %q", test)
+	}
+}
+
+// The lists of planted bugs are checked whatever has changed; no test runs twice.
+func TestCommandsOnce(t *testing.T) {
+	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
+	for _, p := range []plan{{}, {tested: []string{lint}}, {tested: []string{lint, planted}}} {
+		got := p.commands()
+		if test := got[len(got)-1]; !slices.Equal(test, []string{"go", "run", "./scripts/gotest", planted}) || len(got) != 2 {
+			t.Errorf("%q: got %q", p.tested, got)
+		}
+	}
+}
+
+// The packages of this module have folders below its root, where git has their files.
+func TestPackages(t *testing.T) {
+	t.Chdir("../..")
+	all, err := packages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planOf(all, []string{"scripts/check/testdata/x", "internal/lint/lint.go"}, regexp.MustCompile("^$"))
+	want := []string{"github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/check"}
+	if !slices.Equal(p.tested, want) {
+		t.Errorf("changed are %q, want %q", p.tested, want)
+	}
+}

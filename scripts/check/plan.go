@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// listed is a package in the output of go list.
+type listed struct {
+	ImportPath, Dir                    string
+	Imports, TestImports, XTestImports []string
+	Module                             struct{ Dir string }
+}
+
+// imports reports whether the package or one of its tests imports another one.
+func (p listed) imports(importPath string) bool {
+	return slices.Contains(p.Imports, importPath) || slices.Contains(p.TestImports, importPath) || slices.Contains(p.XTestImports, importPath)
+}
+
+// packages lists the packages of the module in the current directory.
+func packages() ([]listed, error) {
+	text, err := output("go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,Module", "./...")
+	if err != nil {
+		return nil, err
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(text)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		if p.Dir, err = filepath.Rel(p.Module.Dir, p.Dir); err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		p.Dir = filepath.ToSlash(p.Dir)
+		all = append(all, p)
+	}
+}
+
+// changedFiles returns the files that differ from the commit at which HEAD left base, and files
+// that git does not know yet. An empty base is origin/main, or main where there is no remote.
+func changedFiles(base string) ([]string, error) {
+	if base == "" {
+		base = "origin/main"
+		if _, err := output("git", "rev-parse", "--quiet", "--verify", base); err != nil {
+			base = "main"
+		}
+	}
+	left, err := output("git", "merge-base", "HEAD", base)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := output("git", "diff", "--name-only", "--no-renames", strings.TrimSpace(left))
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := output("git", "ls-files", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(changed + unknown), nil
+}
+
+// plan is what to check, as import paths without repetition.
+type plan struct {
+	changed   []string // packages with changed files
+	tested    []string // those of them whose tests run
+	left      []string // the others of them
+	importers []string // packages that import a changed one and are not changed
+}
+
+// planOf returns the plan for changed files. A file belongs to the package of its folder, or to the
+// nearest one above: folders named testdata have none.
+func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
+	at := make(map[string]string, len(all))
+	for _, p := range all {
+		at[p.Dir] = p.ImportPath
+	}
+	changed := make(map[string]bool)
+	for _, f := range files {
+		for dir := path.Dir(f); ; dir = path.Dir(dir) {
+			if importPath, is := at[dir]; is {
+				changed[importPath] = true
+			}
+			if at[dir] != "" || dir == "." {
+				break
+			}
+		}
+	}
+	var p plan
+	for _, l := range all {
+		switch {
+		case changed[l.ImportPath] && costly.MatchString(l.ImportPath):
+			p.left = append(p.left, l.ImportPath)
+		case changed[l.ImportPath]:
+			p.tested = append(p.tested, l.ImportPath)
+		case slices.ContainsFunc(all, func(c listed) bool { return changed[c.ImportPath] && l.imports(c.ImportPath) }):
+			p.importers = append(p.importers, l.ImportPath)
+		}
+	}
+	p.changed = slices.Concat(p.tested, p.left)
+	return p
+}
+
+// String says what is checked.
+func (p plan) String() string {
+	s := fmt.Sprintf("check: %d packages changed, %d import them", len(p.changed), len(p.importers))
+	if len(p.left) > 0 {
+		s += "; their tests take minutes and do not run here (make test): " + strings.Join(p.left, " ")
+	}
+	return s
+}
+
+// commands returns the commands that carry out the plan. The planted bugs must fit the source
+// whatever has changed.
+func (p plan) commands() [][]string {
+	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
+	all := [][]string{{"go", "test", "-count=1", lint, "-packages=" + strings.Join(p.changed, " ")}}
+	if len(p.importers) > 0 {
+		all = append(all, append([]string{"go", "vet"}, p.importers...))
+	}
+	tested := append(slices.Clone(p.tested), planted)
+	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // has run
+	slices.Sort(tested)
+	return append(all, append([]string{"go", "run", "./scripts/gotest"}, slices.Compact(tested)...))
+}
