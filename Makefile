@@ -30,7 +30,7 @@ RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/ne
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
 BASE   =
 
-.PHONY: help build data run check test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
+.PHONY: help build data run check test race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -93,6 +93,10 @@ planted: ## each small mistake of scripts/planted/testdata, and whether a test f
 
 sim: ## membership in a simulated network, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)
+
+recording: build data ## the picture in the README: a job with a kill and a join; docs/recording.svg
+	@$(GO) run ./scripts/recording record docs/recording.txt
+	@$(GO) run ./scripts/recording draw docs/recording.txt docs/recording.svg
 
 balance-report: figures ## every balancing policy on every trace of speeds: docs/balancing.md
 	@bin/balance docs/balancing

@@ -9,40 +9,44 @@ import (
 	"testing"
 )
 
-// programs returns the complete programs in the README, in order.
-func programs(t *testing.T) (all []string) {
+// shown returns a fenced block of a document, the first one of a language.
+func shown(t *testing.T, name, language string) string {
 	t.Helper()
-	b, err := os.ReadFile("../../README.md")
+	b, err := os.ReadFile("../../" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for part := range strings.SplitSeq(string(b), "```go\n") {
-		if program, _, ok := strings.Cut(part, "```\n"); ok && strings.HasPrefix(program, "package main\n") {
-			all = append(all, program)
+	_, rest, _ := strings.Cut(string(b), "```"+language+"\n")
+	block, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatalf("%s has no block of %s", name, language)
+	}
+	return block
+}
+
+// loops returns the function of the README without elrun and with it.
+func loops(t *testing.T) (before, after string) {
+	t.Helper()
+	for line := range strings.Lines(shown(t, "README.md", "diff")) {
+		if line[0] != '+' {
+			before += line[1:]
+		}
+		if line[0] != '-' {
+			after += line[1:]
 		}
 	}
-	return all
+	return before, after
 }
 
 // elrun adds only a few lines to a loop, and removes none but the loop's head.
 func TestAddedLines(t *testing.T) {
-	shown := programs(t)
-	if len(shown) != 2 {
-		t.Fatalf("the README shows %d programs, want one before and one after", len(shown))
-	}
-	var bodies [2][]string
-	for i, program := range shown {
-		_, rest, _ := strings.Cut(program, "\nfunc train(")
-		body, _, _ := strings.Cut(rest, "\n}\n")
-		bodies[i] = strings.Split(body, "\n")
-	}
-	before, after := bodies[0], bodies[1]
+	was, is := loops(t)
+	before, after := strings.Split(was, "\n"), strings.Split(is, "\n")
 	if added := len(after) - len(before); added > 10 {
 		t.Errorf("%d lines more than before, want at most 10", added)
 	}
 	for _, line := range before {
-		text, _, _ := strings.Cut(line, " //")
-		kept := slices.ContainsFunc(after, func(l string) bool { return strings.HasPrefix(l, text) })
+		kept := slices.ContainsFunc(after, func(l string) bool { return strings.HasPrefix(l, line) })
 		for _, changed := range []string{"for step", "sum := gradient", "return nil"} {
 			kept = kept || strings.HasPrefix(strings.TrimSpace(line), changed)
 		}
@@ -52,9 +56,19 @@ func TestAddedLines(t *testing.T) {
 	}
 }
 
-// Both programs compile, and alone they have the same final weights.
+// The loop of the README is that of the program in docs/quickstart.md. With and without elrun the
+// program compiles, and alone both have the same final weights.
 func TestProgramsAlone(t *testing.T) {
-	for i, program := range programs(t) {
+	before, after := loops(t)
+	elastic := shown(t, "docs/quickstart.md", "go")
+	if !strings.Contains(elastic, after) {
+		t.Fatal("the README and docs/quickstart.md show different loops")
+	}
+	plain := strings.Replace(elastic, after, before, 1)
+	for _, name := range []string{"collective", "elastic", "launch"} {
+		plain = strings.Replace(plain, "\t\"github.com/elrun/elrun/"+name+"\"\n", "", 1)
+	}
+	for i, program := range []string{plain, elastic} {
 		dir := t.TempDir()
 		source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 		if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
@@ -64,8 +78,8 @@ func TestProgramsAlone(t *testing.T) {
 			t.Fatalf("program %d: %v\n%s", i, err, out)
 		}
 		out, err := exec.Command(binary).CombinedOutput()
-		if want := "after 500 steps: [1.00"; err != nil || !strings.HasPrefix(string(out), want) {
-			t.Errorf("program %d printed %q (%v), want %q...", i, out, err, want)
+		if want := "after 300 steps: y = 1.0 + 2.0 x\n"; err != nil || string(out) != want {
+			t.Errorf("program %d printed %q (%v), want %q", i, out, err, want)
 		}
 	}
 }

@@ -16,22 +16,18 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// readmeProgram builds the last program that the README shows, with other steps, of which each
-// takes a while, and returns its path.
+// readmeProgram builds the program of docs/quickstart.md whose loop the README shows, with other
+// steps, of which each takes a while, other weights at each peer and more digits, and returns its
+// path.
 func readmeProgram(t *testing.T, steps int, change ...string) string {
 	t.Helper()
-	b, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.Split(string(b), "```go\npackage main\n")
-	text, _, _ := strings.Cut("package main\n"+parts[len(parts)-1], "```\n")
-	change = append(change, "steps, batch, rate = 500", fmt.Sprint("steps, batch, rate = ", steps),
+	text := readPage(t, "../../docs/quickstart.md").files["my/line/main.go"]
+	change = append(change, "[]float64{0, 0}", "[]float64{rand.NormFloat64(), rand.NormFloat64()}", "%.1f + %.1f", "%.3f + %.3f", "steps, batch, rate = 300", fmt.Sprint("steps, batch, rate = ", steps),
 		"\"math/rand/v2\"\n", "\"math/rand/v2\"\n\t\"time\"\n",
 		"sum := make([]float64, len(w))", "sum := make([]float64, len(w))\n\ttime.Sleep(10 * time.Millisecond)")
 	for i := 0; i < len(change); i += 2 {
 		if !strings.Contains(text, change[i]) {
-			t.Fatalf("the README's program has no %q", change[i])
+			t.Fatalf("the program has no %q", change[i])
 		}
 		text = strings.Replace(text, change[i], change[i+1], 1)
 	}
