@@ -44,8 +44,8 @@ func drawCandidates(t *rapid.T, most int) (all []elastic.Candidate) {
 	return all
 }
 
-// twin predicts a step independently: it assigns microbatches one by one, and applies the
-// communication formula literally.
+// twin predicts a step independently of predict: it assigns microbatches one by one, and evaluates the formula for communication
+// as it is written down.
 func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	costs := append([]loadbal.Cost(nil), o.costs...)
 	for _, c := range others {
@@ -102,18 +102,17 @@ func TestPredictionIsThatOfItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, others, near := drawOutlook(t), drawCandidates(t, 3), rapid.Bool().Draw(t, "near")
 		if len(o.costs) == 1 {
-			near = true // the cost of an unmeasured link is tested by TestFirstLink
+			near = true // TestFirstLink tests links that were not measured
 		}
 		got, want := o.predict(others, near), twin(o, others, near)
-		// Where every rank gets one microbatch, ties between ranks may be resolved either way.
+		// Ranks that get one microbatch each may tie. Either of two equal ranks may then get the next microbatch.
 		if off := got.rest - want.rest; off.Abs() > 10 || got.computing > want.computing {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 	})
 }
 
-// Admitting a candidate shortens the predicted step. A refused candidate would have shortened it
-// by at most one percent.
+// An admitted candidate shortens the predicted step. A refused candidate would have shortened it by at most one percent.
 func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, near := drawOutlook(t), rapid.Bool().Draw(t, "near")
@@ -128,7 +127,7 @@ func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 	})
 }
 
-// Claims of a candidate may be nonsense.
+// A candidate may report any numbers. The prediction stays within bounds, and the decision does not panic.
 func TestCandidatesMaySayAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawOutlook(t)
@@ -191,7 +190,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A single peer has measured no communication; the candidate's measurements are used instead.
+// A single peer has measured no communication. The prediction then uses the candidate's measurements.
 func TestFirstLink(t *testing.T) {
 	o := four(stepTiming{fixed: time.Millisecond})
 	o.costs, o.members = o.costs[:1], o.members[:1]
@@ -243,7 +242,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// Equal shares stay equal whatever they cost; other policies reach the optimum.
+// The policy "equal" keeps equal shares whatever they cost. The other policies reach the optimum.
 func TestSettled(t *testing.T) {
 	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
 	if got := settledShares("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fresh agrees with a twin that remembers every requested microbatch by step, and forgets steps
-// that are no longer needed.
+// fresh returns what a twin returns that remembers every requested microbatch by step, and forgets the steps that are over.
 func TestFresh(t *testing.T) {
 	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,7 +45,7 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-// A new list replaces one that was not taken, and want does not block.
+// want replaces a list that the prefetcher has not taken yet, and does not block.
 func TestWantReplaces(t *testing.T) {
 	a := prefetcher{box: make(chan []need, 1)}
 	for step := range int64(3) {

@@ -19,8 +19,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// arena is a group in virtual time whose members can be killed before any message that they send,
-// and which others can join. It must be used in a synctest bubble.
+// arena is a group in virtual time, for use in a synctest bubble. A test can kill a member before any message that the member
+// sends, and can let other members join.
 type arena struct {
 	network network
 	first   []elastic.Member
@@ -54,13 +54,13 @@ type actor struct {
 	train  func(ctx context.Context, g *elastic.Group, m trainer.Model) error
 	cfg    trainer.Config
 	sent   atomic.Int64 // number of messages
-	killAt atomic.Int64 // number of the message before which it dies; 0 for none
+	killAt atomic.Int64 // number of the message before which the process dies; 0 if it is not killed
 	killed atomic.Bool
-	begun  atomic.Bool // it has begun a step
+	begun  atomic.Bool // the process has begun a step
 	muted  atomic.Bool // messages of its first identity are lost
-	// reopened counts identities after the first.
+	// reopened is the number of identities that the process has had after its first.
 	reopened int
-	tries    map[int64]int // by step: how often it has begun the step
+	tries    map[int64]int // by step: how often the process has begun the step
 	result   *trainer.Result
 	steps    []trainer.StepReport
 	err      error
@@ -72,8 +72,8 @@ type slope struct {
 	params []trainer.Param
 	pace   time.Duration
 	scale  float32 // factor of the gradients
-	// room is the number of microbatches that fit in memory between two resets of computed; 0 for
-	// no limit, negative for none at all.
+	// room is the number of microbatches that fit in memory between two resets of computed. 0 means no limit, a negative value no
+	// memory at all.
 	room, computed int
 }
 
@@ -94,7 +94,7 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 		<-time.After(m.pace)
 	}
 	if m.computed++; m.room != 0 && m.computed > m.room {
-		grad[0][0] = 1e9 // a partial result of the failed call
+		grad[0][0] = 1e9 // the failed call leaves a partial result
 		return 0, fmt.Errorf("microbatch %d of the step: %w", m.computed, trainer.ErrOutOfMemory)
 	}
 	loss := 0.0
@@ -113,9 +113,8 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return loss, nil
 }
 
-// churning is the job of an arena: the given number of steps of 8 microbatches, of which the last
-// step of each pass is short and has 3. Every candidate is admitted, because these tests are not
-// about admission.
+// churning is the configuration of an arena's job. It has the given number of steps, with 8 microbatches in each step and 3 in
+// the last step of each pass. Every candidate is admitted, because these tests are not about admission.
 func churning(steps int64, exactly bool) trainer.Config {
 	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4, BucketBytes: 24, Exact: exactly,
 		Admit:     trainer.AdmitAlways,
@@ -130,7 +129,7 @@ func newArena(n int, cfg trainer.Config) *arena {
 	return a
 }
 
-// play runs the first members, and members started meanwhile, to their end.
+// play runs the first members to their end, and also the members that start meanwhile.
 func (a *arena) play(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -149,7 +148,7 @@ func (a *arena) playUntil(t *testing.T, ctx context.Context) {
 	}
 }
 
-// start starts a member of the first view or, if that is nil, one that joins.
+// start starts a process. It is a member of the first view, or joins later if first is nil.
 func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	x := &actor{arena: a, self: self, model: newSlope(), cfg: a.cfg, tries: make(map[int64]int)}
 	x.cfg.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
@@ -196,7 +195,7 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 	return errors.Join(trainer.Run(ctx, g, model, x.cfg), g.Close())
 }
 
-// given returns the model that is passed to Run.
+// given returns m in the form that Run gets, possibly wrapped.
 func (a *arena) given(m trainer.Model) trainer.Model {
 	if !a.wraps {
 		return m
@@ -233,7 +232,7 @@ func (x *actor) kill() {
 	}
 }
 
-// sending counts messages of both planes, and kills at the chosen message.
+// sending counts a message on either plane, and kills the process at the chosen message.
 func (x *actor) sending() {
 	if n := x.sent.Add(1); n == x.killAt.Load() {
 		x.kill()
@@ -280,9 +279,8 @@ func (t sharingTransport) Shared() *transport.Shared {
 	return nil
 }
 
-// check checks the invariants that hold after every pattern of deaths: the survivors have
-// finished with equal results; all had equal parameters after every step; every microbatch was
-// contributed once, and none was computed twice.
+// check checks the invariants that hold after any pattern of deaths. The survivors have finished with equal results. All members
+// had equal parameters after every step. Every microbatch was contributed once, and none was computed twice.
 func (a *arena) check(t *testing.T, about string) (sha string) {
 	t.Helper()
 	digests := make(map[int64]string)
@@ -313,8 +311,7 @@ func (a *arena) check(t *testing.T, about string) (sha string) {
 	return sha
 }
 
-// checkTries checks that no member has begun a step twice: members that join or leave by
-// agreement interrupt nothing.
+// checkTries checks that no member has begun a step twice. Members that join or leave by agreement do not interrupt a step.
 func (a *arena) checkTries(t *testing.T, about string) {
 	t.Helper()
 	for _, x := range a.actors {
@@ -334,8 +331,8 @@ func (a *arena) microbatches(step int64) int {
 	return (min(left, c.GlobalBatch) + c.Microbatch - 1) / c.Microbatch
 }
 
-// ledger adds up the event log of all members: each microbatch of each step must appear once.
-// Several reports of a dead member's part count as one.
+// ledger checks the event logs of all members together: they have each microbatch of each step once. Several reports of a dead
+// member's part count as one.
 func (a *arena) ledger(t *testing.T, about string) {
 	t.Helper()
 	type part struct {

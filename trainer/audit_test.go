@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// crooked is a model with wrong results in the calls that wrong selects.
+// crooked is a model that spoils its gradients in the calls for which wrong returns true.
 type crooked struct {
 	*slope
 	wrong func() bool
@@ -38,8 +38,7 @@ func (m crooked) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 func poison(grad [][]float32) { grad[1][2] *= -1 }
 func flip(grad [][]float32)   { grad[1][2] *= 1.001 }
 
-// audited is a job of an arena with a rate of audits, and with a seed for the auditors' random
-// numbers.
+// audited returns an arena whose members audit each other at the given rate. The seed determines the auditors' random numbers.
 func audited(n int, steps int64, rate float64, seed uint64, adjust func(x *actor)) *arena {
 	cfg := churning(steps, true)
 	cfg.Audit = rate
@@ -64,7 +63,7 @@ func (a *arena) found() (all []event.Audit, steps []int64) {
 	return all, steps
 }
 
-// expectOut checks that a rank is named and put out, and that the others finish.
+// expectOut checks that the audits name the given rank, that the group puts it out, and that the others finish.
 func (a *arena) expectOut(t *testing.T, rank int) {
 	t.Helper()
 	all, steps := a.found()
@@ -94,7 +93,7 @@ func (a *arena) expectOut(t *testing.T, rank int) {
 	t.Logf("rank %d is named for step %v", rank, steps[0])
 }
 
-// A peer that corrupts its part of each step is named within 1,000 steps at a rate of 0.01.
+// At a rate of 0.01 a peer that corrupts its part of each step is named within 1,000 steps.
 func TestAuditNamesACheat(t *testing.T) {
 	t.Parallel()
 	for cheat := range 2 {
@@ -110,8 +109,8 @@ func TestAuditNamesACheat(t *testing.T) {
 	}
 }
 
-// A peer with an occasional wrong element is named as soon as such a step is audited. That also
-// holds with two members if the error is not repeated.
+// A peer with an occasional wrong element is named as soon as such a step is audited. With two members this also holds, if the
+// error does not occur again.
 func TestAuditNamesBadMemory(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,8 +132,7 @@ func TestAuditNamesBadMemory(t *testing.T) {
 	}
 }
 
-// A peer whose audits are wrong, and whose own contributions are right, is named instead of the
-// members that it accuses.
+// A peer with wrong audits and right contributions is named. The members that it accuses are not.
 func TestAuditNamesAFalseAccuser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := audited(4, 30, 0.5, 1, func(x *actor) {
@@ -151,8 +149,7 @@ func TestAuditNamesAFalseAccuser(t *testing.T) {
 	})
 }
 
-// With two members that repeat their claims there is no majority: both are named, and the job
-// goes on.
+// If two members repeat their claims, there is no majority: both are named, and the job goes on.
 func TestAuditOfTwoNamesBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := audited(2, 30, 0.2, 1, func(x *actor) {
@@ -174,8 +171,8 @@ func TestAuditOfTwoNamesBoth(t *testing.T) {
 	})
 }
 
-// Honest peers are never named, however often they audit each other, and the weights are the
-// weights of a single process, also with kills and joins.
+// However often honest peers audit each other, none is named, and the weights are those of a single process. Kills and joins do
+// not change this.
 func TestAuditsOfHonestPeers(t *testing.T) {
 	t.Parallel()
 	cfg := churning(120, true)

@@ -25,8 +25,7 @@ func wide(steps int64, exactly bool) trainer.Config {
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
-// slowed plays a job of n members in which a microbatch takes rank r the given number of
-// milliseconds. It checks all invariants of check.
+// slowed plays a job in which rank r takes millis[r] milliseconds for a microbatch. It checks the invariants of arena.check.
 func slowed(t *testing.T, cfg trainer.Config, millis ...int) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +76,7 @@ func (a *arena) changes() []event.Shares {
 	return out
 }
 
-// Extremely unequal shares add up to the gradient of a single process.
+// Very unequal shares still add up to the gradient of a single process.
 func TestUnequalSharesAreUnbiased(t *testing.T) {
 	for _, most := range []int{1, 3, 20} {
 		var params [][]float32
@@ -135,8 +134,8 @@ func TestEqualPeersKeepEqualShares(t *testing.T) {
 	}
 }
 
-// Step times approach the optimum for whole microbatches soon after a member becomes slow, and
-// soon after it recovers.
+// Step times approach the best possible time with whole microbatches soon after a member becomes slow, and soon after it
+// recovers.
 func TestSharesFollowSpeeds(t *testing.T) {
 	cfg := wide(60, false)
 	cfg.Samples = 256 * 100 // no short steps
@@ -158,7 +157,7 @@ func TestSharesFollowSpeeds(t *testing.T) {
 		for step := int64(1); step <= 60; step++ {
 			best := 16 * time.Millisecond
 			if step > 20 && step <= 40 {
-				best = 20 * time.Millisecond // the shares 20 20 19 5
+				best = 20 * time.Millisecond // with the shares 20 20 19 5
 			}
 			settled := step <= 20 || step > 25 && step <= 40 || step > 50
 			if got := a.slowest(step); settled && got > best+time.Millisecond {
@@ -173,8 +172,8 @@ func TestSharesFollowSpeeds(t *testing.T) {
 	})
 }
 
-// Each logged change of shares starts from the previously logged shares. The short step at the
-// end of a pass is not logged.
+// Each logged change of shares starts from the previously logged shares. The log does not contain the short step at the end of a
+// pass.
 func TestReasonsFitTheShares(t *testing.T) {
 	for slow := int64(2); slow <= 12; slow++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -209,8 +208,8 @@ func TestReasonsFitTheShares(t *testing.T) {
 	}
 }
 
-// A member that joins later begins with the share that follows from its trial. The speeds of the
-// present members are kept.
+// A newcomer begins with a share according to the speed that it measured in its trial. The present members keep their measured
+// speeds.
 func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := wide(60, true)
@@ -281,7 +280,7 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 	}
 }
 
-// A peer that cannot compute a single microbatch ends; the others finish without it.
+// A peer that cannot compute even one microbatch ends, and the others finish without it.
 func TestNoMemoryAtAll(t *testing.T) {
 	cfg := wide(4, true)
 	_, want := slowed(t, cfg, 1)
@@ -297,15 +296,14 @@ func TestNoMemoryAtAll(t *testing.T) {
 		if !errors.Is(x.err, trainer.ErrOutOfMemory) || x.result != nil {
 			t.Errorf("error %v, result %v", x.err, x.result)
 		}
-		x.killed.Store(true) // it has no result
+		x.killed.Store(true) // the peer has no result
 		if sha := a.check(t, "no memory"); sha != want {
 			t.Errorf("weights %s, want %s", sha, want)
 		}
 	})
 }
 
-// The gradient norm and the noise scale of a peer are in the log. With integer sums they are the
-// same up to quantisation.
+// The log has the gradient norm and the noise scale of a peer. Sums in integers give the same values up to quantisation.
 func TestNormsAreReported(t *testing.T) {
 	plain, _ := slowed(t, wide(6, false), 1, 3)
 	exactly, _ := slowed(t, wide(6, true), 1, 3)

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// The methods of a Batch call its gate, also after Batch.Wrap has changed the gate. A gate with
-// only a few functions does nothing in the others.
+// The methods of a Batch call its gate, also after Batch.Wrap has changed the gate. A function that the gate does not have does
+// nothing.
 func TestBatch(t *testing.T) {
 	grad := []float32{1, 2}
 	var notes []string
@@ -67,8 +67,8 @@ func TestBatch(t *testing.T) {
 	empty.Add(0, []float32{1})
 }
 
-// A model that declares Waits and does not wait ends the job, because it might read parameters of
-// the previous step. So does a model that waits for a parameter that does not exist.
+// The job ends if a model declares Waits and does not wait, because the model might read parameters of the previous step. The job
+// also ends if a model waits for a parameter that does not exist.
 func TestUnreadParameters(t *testing.T) {
 	for want, wait := range map[string]func(b *trainer.Batch){
 		"did not call Wait(1, 0) for p1":                        func(b *trainer.Batch) { b.Wait(0, 0); b.Wait(1, 1) },
@@ -95,8 +95,7 @@ func TestUnreadParameters(t *testing.T) {
 	}
 }
 
-// A panic or runtime.Goexit in a model passes through Run, at any place in Gradient; the other
-// peer goes on without this one.
+// A panic or runtime.Goexit at any place in Gradient passes through Run. The other peer goes on without this one.
 func TestModelsThatDoNotReturn(t *testing.T) {
 	leave := map[string]func(){"panic": func() { panic("boom") }, "exit": runtime.Goexit}
 	for i := range 8 { // one of the calls 9 to 12 begins in the previous step
@@ -126,7 +125,7 @@ func TestModelsThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// leaving is a model with Waits that leaves a call in the middle of a pass.
+// leaving returns a model with Waits. In the given call it runs leave in the middle of the forward or the backward pass.
 func leaving(m *counter, leaves bool, call int, where string, leave func()) trainer.Model {
 	model, calls := m.Model(), 0
 	gradient := model.Gradient

@@ -67,8 +67,8 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	})
 }
 
-// checkBucket checks that a bucket has limit elements, or at least a quarter and begins with a
-// parameter, and that its parameters are those with elements in it.
+// checkBucket checks the size of a bucket and the parameters that it lists. A bucket has limit elements, or at least a quarter of
+// them if it begins at the beginning of a parameter. It lists exactly the parameters that have elements in it.
 func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/4 || !slices.Contains(l.offsets, b.lo)) {
 		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
@@ -81,8 +81,8 @@ func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	}
 }
 
-// Buckets shrink towards the end, because nothing is left to compute when the last one is
-// complete. Large models do not have too many of them.
+// Buckets shrink towards the end, because no computation is left to hide the reduction of the last one. Even a large model has a
+// limited number of them.
 func TestSizesOfBuckets(t *testing.T) {
 	tests := []struct {
 		size, limit int
@@ -111,7 +111,7 @@ func TestSizesOfBuckets(t *testing.T) {
 	}
 }
 
-// ordered draws an order in which the gradients of params are complete, in pieces.
+// ordered draws an order in which pieces of the parameters' gradients become complete.
 func ordered(t *rapid.T, params []Param) (order []Piece) {
 	for i, p := range params {
 		for from := len(p.Data); from > 0; {
@@ -120,7 +120,7 @@ func ordered(t *rapid.T, params []Param) (order []Piece) {
 		}
 	}
 	order = rapid.Permutation(order).Draw(t, "order")
-	// The pieces of a parameter complete from its end to its beginning.
+	// Within a parameter, pieces complete from the end to the beginning.
 	next := map[int][]int{}
 	for _, p := range order {
 		next[p.Param] = append(next[p.Param], p.From)
@@ -132,8 +132,8 @@ func ordered(t *rapid.T, params []Param) (order []Piece) {
 	return order
 }
 
-// For any order of completion, a bucket starts when its last piece is complete, and earlier
-// buckets are complete then: no call waits for a piece that completes after its own.
+// For any order of completion, a bucket starts when its last piece is complete, and all earlier buckets are complete by then. So
+// no call waits for a piece that completes later than its own pieces.
 func TestBucketsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := paramsOf(rapid.SliceOfN(rapid.IntRange(1, 20), 1, 8).Draw(t, "sizes")...)
@@ -172,7 +172,7 @@ func TestBucketsInOrder(t *testing.T) {
 	})
 }
 
-// Pieces that complete early do not share a bucket with pieces that complete late.
+// A piece that completes early does not share a bucket with one that completes late.
 func TestBucketsOutOfTurn(t *testing.T) {
 	l := newLayout(paramsOf(4, 6, 10), 100)
 	if err := l.completeIn([]Piece{{2, 0}, {1, 4}, {0, 0}, {1, 0}}); err != nil {
@@ -185,7 +185,7 @@ func TestBucketsOutOfTurn(t *testing.T) {
 	}
 }
 
-// A bucket begins at a piece where it can, so that it does not wait for the rest of a piece.
+// A bucket begins at the beginning of a piece where possible. Otherwise it would wait for the rest of that piece.
 func TestBucketsOfPieces(t *testing.T) {
 	l := newLayout(paramsOf(30, 1), 1)
 	if err := l.completeIn([]Piece{{1, 0}, {0, 24}, {0, 18}, {0, 12}, {0, 0}}); err != nil {
@@ -198,8 +198,8 @@ func TestBucketsOfPieces(t *testing.T) {
 	}
 }
 
-// Between few hosts buckets are shorter, because each is sent in as many parts as there are
-// hosts. Within one host the last buckets are not shorter than the others.
+// Between a few hosts buckets are shorter, because each bucket is sent in as many parts as there are hosts. Within one host the
+// last buckets are as long as the others.
 func TestBucketsByHosts(t *testing.T) {
 	for hosts, want := range map[int]int{1: 400, 2: 200, 3: 300, 4: 400, 7: 400} {
 		v := elastic.View{}
@@ -239,8 +239,8 @@ type waiter func(context.Context) error
 
 func (w waiter) Wait(ctx context.Context) error { return w(ctx) }
 
-// The first parameters have priority over others, and the end of a parameter, which is complete
-// first, has priority over its beginning.
+// The first parameters have the highest priority. Within a parameter the end has priority over the beginning, because it is
+// complete first.
 func TestPriorities(t *testing.T) {
 	l := newLayout(paramsOf(10, 1, 9), 4) // as in TestLayoutTable
 	var got []int32
@@ -252,8 +252,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// For any order in which parts of parameters complete, buckets start in order, each as early as
-// possible.
+// Parts of parameters may complete in any order: buckets start in their own order, each as early as possible.
 func TestBucketsStartInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLayout(paramsOf(3, 1, 4, 1, 5, 9, 2, 6), rapid.IntRange(1, 12).Draw(t, "limit"))
@@ -283,7 +282,7 @@ func TestBucketsStartInOrder(t *testing.T) {
 	})
 }
 
-// startable is the twin: the number of leading buckets whose elements are all complete.
+// startable is the twin of reduction.ready: it returns the number of leading buckets whose elements are all complete.
 func startable(l layout, complete []bool) int {
 	for k, b := range l.buckets {
 		if slices.Contains(complete[b.lo:b.hi], false) {
@@ -314,8 +313,8 @@ func TestReductionNamesTheModelsMistakes(t *testing.T) {
 	}
 }
 
-// After the first error wait also waits for the other calls, because they use the buffers. The
-// end of the context does not end the wait.
+// After the first error, wait also waits for the other calls, because they still use the buffers. The end of the context does not
+// shorten this.
 func TestWaitLeavesNothingBehind(t *testing.T) {
 	boom, waited := errors.New("boom"), 0
 	r := newReduction(newLayout(paramsOf(1, 1, 1), 1), func(b bucket) pending {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The calls are as few as possible and have the microbatches in order. The last call, and the
-// first of more than two, are as long as possible.
+// The calls are as few as possible and keep the order of microbatches. The last call is as long as possible, and so is the first
+// of three or more.
 func TestCallsOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.SliceOfN(rapid.Int(), 0, 50).Draw(t, "micros")

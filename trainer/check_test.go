@@ -14,8 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// careful is a model with two parameters that keeps all rules. Each gradient is a product of the
-// parameter and the sample.
+// careful returns a model with two parameters that keeps all rules. Each gradient is the product of the parameter and the sample.
 func careful() trainer.Model {
 	m := trainer.Model{Waits: true, MaxSamples: 10, Grouped: true}
 	for i := range 2 {
@@ -41,7 +40,7 @@ func careful() trainer.Model {
 	return m
 }
 
-// addProducts adds the gradient of parameter i of a group.
+// addProducts adds the gradient of parameter i for a batch. read has the values of the parameter.
 func addProducts(g *trainer.Batch, i int, read []float32) {
 	grad := g.Grad(i)
 	for _, s := range g.Samples() {
@@ -52,25 +51,25 @@ func addProducts(g *trainer.Batch, i int, read []float32) {
 	g.Done(i, 0)
 }
 
-// around returns m with its Gradient replaced by the result of change.
+// around returns m with change around its Gradient: change gets the original function.
 func around(m trainer.Model, change func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error)) trainer.Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *trainer.Batch) (float64, error) { return change(b, gradient) }
 	return m
 }
 
-// with returns a careful model after a change.
+// with returns a careful model to which change was applied.
 func with(change func(m *trainer.Model)) trainer.Model {
 	m := careful()
 	change(&m)
 	return m
 }
 
-// gradient is Model.Gradient.
+// gradient has the type of Model.Gradient.
 type gradient = func(b *trainer.Batch) (float64, error)
 
-// simpleMistakes are models that break one rule each, keyed by a part of the error: rules of the
-// declarations, or rules that show at the end of each call.
+// simpleMistakes returns models that break one rule each, keyed by a part of the expected error. The rules are about
+// declarations, or are checked at the end of each call.
 func simpleMistakes() map[string]trainer.Model {
 	losses, gradients := 0, 0
 	on := func(change func(b *trainer.Batch, m trainer.Model)) trainer.Model {
@@ -99,7 +98,7 @@ func simpleMistakes() map[string]trainer.Model {
 	}
 }
 
-// mistakes are the other models.
+// mistakes returns models that break other rules, keyed by a part of the expected error.
 func mistakes() map[string]trainer.Model {
 	return map[string]trainer.Model{
 		"it has to be added": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
@@ -136,7 +135,7 @@ func mistakes() map[string]trainer.Model {
 		}),
 		"sum over the samples": around(with(func(m *trainer.Model) { m.Grouped = false }), func(b *trainer.Batch, gradient gradient) (float64, error) {
 			loss, err := gradient(b)
-			return loss + 1, err // per call, not per sample
+			return loss + 1, err // wrong: adds 1 per call, not per sample
 		}),
 		"elements of p0 are missing": with(func(m *trainer.Model) { m.Order = func(bool) []trainer.Piece { return []trainer.Piece{{Param: 1}} } }),
 		"were done in the order": with(func(m *trainer.Model) {
@@ -151,7 +150,7 @@ func mistakes() map[string]trainer.Model {
 	}
 }
 
-// CheckModel finds each mistake, and describes it.
+// CheckModel finds each mistake, and its error describes it.
 func TestCheckModel(t *testing.T) {
 	samples := []int{4, 0, 2, 7, 1, 3}
 	if err := trainer.CheckModel(careful(), samples); err != nil {
@@ -181,8 +180,8 @@ func paramsOf(m trainer.Model) (all [][]float32) {
 	return all
 }
 
-// A wrapper that replaces Gradient loses no ability of the model: calls have as many samples,
-// steps begin in the previous ones, and the weights are the same.
+// A wrapper that replaces Gradient keeps the abilities of the model. Calls have as many samples, steps still begin while the
+// previous one is reduced, and the weights are the same.
 func TestWrappersLoseNothing(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string

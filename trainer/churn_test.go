@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// alone returns the result of a single process.
+// alone returns the weights of a single process.
 func alone(t *testing.T, cfg trainer.Config) (sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,8 +24,8 @@ func alone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// The first step of exact mode is computed twice if the first scale does not fit. A survivor of a
-// kill computes nothing twice.
+// A member dies before each of its messages in turn. Survivors compute nothing twice, except the first step in exact mode, if the
+// first scale does not fit.
 func TestKillAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {
@@ -48,7 +48,7 @@ func TestKillAtEveryMessage(t *testing.T) {
 						t.Errorf("%s: weights %s, want %s", about, sha, want)
 					}
 					if x := a.actors[victim]; !x.killed.Load() {
-						messages = 0 // it has sent all its messages
+						messages = 0 // the victim has sent all its messages
 					}
 				})
 			}
@@ -56,8 +56,8 @@ func TestKillAtEveryMessage(t *testing.T) {
 	}
 }
 
-// Two of five members die, at all combinations of messages that are far enough apart: in the same
-// collective, in the view change after the first death, and later.
+// Two of five members die at many pairs of messages. The second death comes in the same collective, in the view change after the
+// first, or later.
 func TestKillTwoAtManyMessages(t *testing.T) {
 	cfg := churning(4, true)
 	want := alone(t, cfg)
@@ -83,8 +83,7 @@ func TestKillTwoAtManyMessages(t *testing.T) {
 	}
 }
 
-// Twenty peers die and twenty others join: the weights are the weights of a single process, and
-// every sample counts once.
+// Twenty peers die and twenty others join. The weights are those of a single process, and every sample counts once.
 func TestKillsAndJoins(t *testing.T) {
 	cfg := churning(350, true)
 	want := alone(t, cfg)
@@ -95,7 +94,7 @@ func TestKillsAndJoins(t *testing.T) {
 			x.model.pace = 10 * time.Millisecond
 			age := int64(x.self.Index) // the order of arrival
 			x.cfg.OnBegin = func(step int64) {
-				// A peer that begins a step that is a multiple of 15 first starts another peer.
+				// The peer that begins a step that is a multiple of 15 first starts another peer.
 				if n := joined.Load(); n < 20 && step == 15*int64(n+1) && joined.CompareAndSwap(n, n+1) {
 					a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", n)), Index: 3 + int(n)}, nil)
 				}
@@ -115,8 +114,7 @@ func TestKillsAndJoins(t *testing.T) {
 	})
 }
 
-// A peer dies in the middle of a join: the newcomer, at any of its messages, or a member that may
-// be its donor.
+// A peer dies in the middle of a join. It is the newcomer, at any of its messages, or a member that may be the newcomer's donor.
 func TestKillWhileAPeerJoins(t *testing.T) {
 	t.Parallel()
 	cfg := churning(40, true)
@@ -150,8 +148,8 @@ func TestKillWhileAPeerJoins(t *testing.T) {
 	}
 }
 
-// A peer that is cut off for a while is put out, and finds out. Its contribution is void: it
-// comes back with a new identity and computes with the others.
+// A peer is cut off for a while, and the others put it out. Its contribution does not count. When it learns this, it comes back
+// with a new identity and computes with the others.
 func TestAFencedPeerComesBack(t *testing.T) {
 	cfg := churning(80, true)
 	want := alone(t, cfg)
@@ -181,8 +179,7 @@ func TestAFencedPeerComesBack(t *testing.T) {
 	}
 }
 
-// A peer with other settings gets an error that names the setting, and does not disturb the
-// others.
+// A peer with other settings gets an error that names the setting. It does not disturb the others.
 func TestOtherSettingsAreRefused(t *testing.T) {
 	cfg := churning(60, false)
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +202,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		if !errors.Is(x.err, elastic.ErrRefused) || !strings.Contains(x.err.Error(), "microbatch is 5") {
 			t.Errorf("error %v", x.err)
 		}
-		x.killed.Store(true) // it has no result
+		x.killed.Store(true) // the peer has no result
 		a.check(t, "somebody is refused")
 	})
 }
@@ -231,7 +228,7 @@ func TestLeaving(t *testing.T) {
 			if !errors.Is(x.err, elastic.ErrLeft) || len(x.steps) < 4 || len(x.steps) > 9 {
 				t.Errorf("the leaver reported %d steps, error %v", len(x.steps), x.err)
 			}
-			x.killed.Store(true) // it has no result
+			x.killed.Store(true) // the peer has no result
 			a.checkTries(t, "leaving")
 			if sha := a.check(t, fmt.Sprint("rank ", leaver, " leaves")); sha != want {
 				t.Errorf("weights %s, want %s", sha, want)
@@ -240,16 +237,15 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// Many peers join without any death, the last ones while the job ends. No step is interrupted or
-// repeated, and all admitted peers end together. It is random which member learns of a newcomer
-// first.
+// Many peers join and none dies; the last ones join while the job ends. No step is interrupted or repeated, and all admitted
+// peers end together. Chance decides which member learns of a newcomer first.
 func TestJoining(t *testing.T) {
 	for range 8 {
 		synctest.Test(t, joining)
 	}
 }
 
-// joining is a job that others join.
+// joining plays a job that other peers join.
 func joining(t *testing.T) {
 	t.Helper()
 	a := newArena(2, churning(100, false))
@@ -265,8 +261,8 @@ func joining(t *testing.T) {
 	}
 	a.play(t)
 	for _, x := range a.actors {
-		// A join takes up to seven steps: a peer that comes in the last steps may be admitted
-		// when the others have ended.
+		// A join takes up to seven steps. So a peer that starts in the last steps may be admitted only after the others have
+		// ended.
 		if errors.Is(x.err, elastic.ErrNoView) && x.self.Index >= 96 && len(x.tries) == 0 {
 			x.killed.Store(true)
 		}

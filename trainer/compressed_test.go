@@ -18,18 +18,17 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// fading is a model whose gradients do not depend on its parameters, and are zero from some step
-// on. Then the remaining error feedback is sent, and the parameters are minus the sum of all mean
-// gradients: any lost or doubled part shows.
+// fading is a model whose gradients do not depend on its parameters, and are zero from some step on. From then on only the
+// remaining error feedback is sent. At the end the parameters are minus the sum of all mean gradients, so any lost or doubled
+// part shows.
 type fading struct {
 	params []trainer.Param
 	pace   time.Duration
 	step   int64 // the open step
-	mute   bool  // its gradients are always zero
+	mute   bool  // the gradients of this model are always zero
 }
 
-// fadeSteps is the number of steps with gradients. After as many more steps no error feedback
-// remains.
+// fadeSteps is the number of steps with gradients. After fadedSteps steps no error feedback remains.
 const fadeSteps, fadedSteps = 7, 21
 
 func newFading() *fading {
@@ -44,7 +43,7 @@ func (m *fading) Params() []trainer.Param { return m.params }
 
 func (m *fading) Model() trainer.Model { return trainer.ModelOf(m) }
 
-// sloped is the gradient of a sample in a step.
+// sloped returns an element of the gradient in a step.
 func sloped(step int64, i, j int) float64 {
 	if step > fadeSteps {
 		return 0
@@ -65,7 +64,7 @@ func (m *fading) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return float64(len(samples)), nil
 }
 
-// fade is the job: full steps, and a short one at the end of each pass of three.
+// fade returns the configuration of the job. Its passes have three steps, of which the last is short.
 func fade(coding string) trainer.Config {
 	cfg := churning(fadeSteps+fadedSteps, false)
 	cfg.Compression, cfg.BucketBytes = coding, 4000
@@ -73,7 +72,7 @@ func fade(coding string) trainer.Config {
 	return cfg
 }
 
-// fading gives an actor its model, and calls begin at each step.
+// fading gives an actor a fading model, and calls begin at each step.
 func (x *actor) fading(begin func(step int64)) *fading {
 	m := newFading()
 	x.trained = m
@@ -115,8 +114,8 @@ func (a *arena) conserved(t *testing.T, about string) {
 	}
 }
 
-// With peers of different speeds, a newcomer, and steps of different lengths, every part of the
-// error feedback is sent later, once.
+// Every part of the error feedback is sent later, and once. The peers have different speeds, the steps have different lengths,
+// and a peer joins.
 func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	for _, coding := range []string{"none", "fp16", "bf16", "int8", "topk", "topk:0.01:2bit"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -139,9 +138,8 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages. It contributes zeros, so no error feedback is lost
-// with it. The survivors reduce again, or learn of the commit from each other, with the same sums
-// as without the death.
+// A peer dies before any one of its messages. It contributes only zeros, so no error feedback is lost with it. The survivors
+// reduce again, or learn of the commit from each other. The sums are the same as without the death.
 func TestKillWithCompression(t *testing.T) {
 	t.Parallel()
 	stride := int64(1)
@@ -171,7 +169,7 @@ func TestKillWithCompression(t *testing.T) {
 	}
 }
 
-// With other codings the victim's loss is small: the coding error of its own chunk.
+// With other codings the victim's death loses little: the coding error of its own chunk.
 func TestKillWithEveryCoding(t *testing.T) {
 	for _, coding := range []string{"fp16", "bf16", "int8"} {
 		for k := int64(20); k < 200; k += 23 {
@@ -191,7 +189,7 @@ func TestKillWithEveryCoding(t *testing.T) {
 	}
 }
 
-// A peer that leaves, and one that is put out, log how much error feedback is lost.
+// A peer that leaves, or that the others have put out, logs how much error feedback is lost.
 func TestGivingUpWhatWasHeldBack(t *testing.T) {
 	for why, act := range map[string]func(x *actor){
 		"leaving":                    func(x *actor) { x.group.Leave() },
@@ -220,7 +218,7 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 			a.play(t)
 			x := a.actors[1]
 			if errors.Is(x.err, elastic.ErrLeft) {
-				x.killed.Store(true) // it has no result
+				x.killed.Store(true) // the peer has no result
 			}
 			a.check(t, why)
 			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": gives up gradients of norm ") {
@@ -245,7 +243,7 @@ func TestOtherCompressionIsRefused(t *testing.T) {
 					}
 				}
 			case 1:
-				x.cfg.Compression = "topk:1e-1" // the same coding in another spelling
+				x.cfg.Compression = "topk:1e-1" // another spelling of the same coding
 			case 2:
 				x.cfg.Compression = "int8"
 			}
@@ -255,12 +253,12 @@ func TestOtherCompressionIsRefused(t *testing.T) {
 		if !errors.Is(x.err, elastic.ErrRefused) || !strings.Contains(x.err.Error(), "compression is topk:0.1") {
 			t.Errorf("error %v", x.err)
 		}
-		x.killed.Store(true) // it has no result
+		x.killed.Store(true) // the peer has no result
 		a.check(t, "somebody is refused")
 	})
 }
 
-// The counters of bytes with and without compression reach the user and the event log.
+// The user and the event log get the counts of bytes with and without compression.
 func TestCompressionIsCounted(t *testing.T) {
 	for coding, want := range map[string]float64{"none": 0, "fp16": 1.99, "bf16": 2, "int8": 3.9, "topk": 2.2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -282,7 +280,7 @@ func TestCompressionIsCounted(t *testing.T) {
 	}
 }
 
-// With a sparse coding the first steps send more.
+// With a sparse coding the first steps send more than later ones.
 func TestSparseCodingBeginsWithMore(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {
@@ -309,7 +307,7 @@ func TestSparseCodingBeginsWithMore(t *testing.T) {
 	})
 }
 
-// The error for an invalid setting names it.
+// The error for an invalid setting contains the setting.
 func TestCompressionThatIsNone(t *testing.T) {
 	for coding, word := range map[string]string{"gzip": "Compression", "topk:2": "fraction", "int8": "Exact"} {
 		cfg := churning(1, coding == "int8")

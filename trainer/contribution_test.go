@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// traced is a model that records its calls. Its gradient counts samples.
+// traced is a model that records its calls. Its gradient is the number of samples.
 type traced struct {
 	params []Param
 	trace  *[]string
@@ -33,19 +33,19 @@ func (m traced) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return m.loss, m.fail
 }
 
-// follower is an observer that only advances the step after the state.
+// follower is an observer of a state. All it does is to advance the open step when the state advances.
 type follower struct{ step *openStep }
 
 func (f follower) superseded(int64, bool) {}
 
 func (f follower) advanced(_, o outcome) { f.step.advance(o) }
 
-// alone is a step of 4 microbatches without a group.
+// alone returns an open step with 4 microbatches, without a group.
 func alone(t *testing.T, m Accumulator, change func(c *Config)) *openStep {
 	return aloneWith(t, ModelOf(m), change)
 }
 
-// aloneWith is alone with any model.
+// aloneWith is like alone, with any model.
 func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.5)}
@@ -69,7 +69,7 @@ func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
 
 func always(err error) func() error { return func() error { return err } }
 
-// Buckets start within the last backward pass, neither earlier nor after it.
+// The reduction of buckets starts within the last backward pass, neither earlier nor after it.
 func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
@@ -89,7 +89,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	if !slices.Equal(trace, want) || r.own.samples != 10 || !slices.Equal(r.own.held, microbatches(4, 1, 3)) {
 		t.Errorf("trace %v, want %v; contribution %+v", trace, want, r.own)
 	}
-	// Held microbatches are reduced without a call of the model.
+	// Microbatches that are computed already are reduced without a call of the model.
 	trace = nil
 	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 }
 
-// A revoked session is noticed between two microbatches; complete microbatches stay.
+// A peer notices between two microbatches that the session was revoked. It keeps complete microbatches.
 func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	var trace []string
 	r := alone(t, traced{params: paramsOf(1), trace: &trace}, nil)
@@ -130,8 +130,7 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	}
 }
 
-// Microbatches that are dropped and computed again count as recomputed. Another attempt or
-// another step does not.
+// Microbatches that are dropped and computed again count as recomputed. Microbatches of another attempt or another step do not.
 func TestRecomputedCounts(t *testing.T) {
 	var trace []string
 	r := alone(t, traced{params: paramsOf(1), trace: &trace, loss: 2}, nil)
@@ -182,8 +181,8 @@ func TestFaultsOfAContribution(t *testing.T) {
 	}
 }
 
-// In exact mode the contribution of a microbatch depends neither on the previous contents nor on
-// which of the two buffers it is computed in.
+// In exact mode the contribution of a microbatch does not depend on the previous contents of the buffer, or on which of the two
+// buffers is used.
 func TestExactContributionsAddUp(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(3, 1, 20), trace: &trace}
@@ -211,7 +210,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 	}
 }
 
-// Sums that do not fit their scale yield the scale of another attempt.
+// Sums that do not fit their scale lead to another attempt with another scale.
 func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(2), trace: &trace}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawView draws a possible report of a rank about the point after a step.
+// drawView draws the report of a rank about the decision point after a step.
 func drawView(t *rapid.T, step int64) pointReport {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	v := pointReport{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
@@ -18,7 +18,7 @@ func drawView(t *rapid.T, step int64) pointReport {
 	return v
 }
 
-// A report about a point survives encoding and decoding.
+// A report about a decision point survives encoding and decoding.
 func TestViewsOnTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t, 7)
@@ -36,8 +36,8 @@ func TestViewsOnTheWire(t *testing.T) {
 	})
 }
 
-// All ranks adopt the same sums of a point, and the same conclusion if one rank has it. Without a
-// conclusion each keeps the decision of its own program.
+// All ranks adopt the same sums of a decision point, and the same conclusion if any rank has one. Without a conclusion each rank
+// keeps the decision of its own program.
 func TestMergedPoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(0, maxSums).Draw(t, "sums")
@@ -50,7 +50,7 @@ func TestMergedPoints(t *testing.T) {
 				v.point = point{step: 3, decided: true, stop: stop, keep: keep, concluded: true}
 				concluded = true
 			}
-			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // of one sequence, as all ranks see the same sums
+			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // all ranks see the same sums, so each has a prefix of one sequence
 				v.sums = append(v.sums, Score{Samples: i})
 			}
 			all = append(all, v)
@@ -70,8 +70,7 @@ func TestMergedPoints(t *testing.T) {
 	})
 }
 
-// The decision of the rank that has seen most points counts. A rank with the last kept model
-// passes it on.
+// The decision of the rank that has seen most decision points counts. A rank that has the model that was kept last passes it on.
 func TestWhoseDecisionCounts(t *testing.T) {
 	seen := func(seen, kept int64, stop bool) pointReport { return pointReport{point{stop: stop}, seen, kept} }
 	all := []pointReport{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}

@@ -17,15 +17,14 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// delayed is churning with Config.Delay.
+// delayed is like churning, with Config.Delay.
 func delayed(steps int64, exactly bool) trainer.Config {
 	cfg := churning(steps, exactly)
 	cfg.Delay = true
 	return cfg
 }
 
-// Gradients are computed with parameters that lack only the last sum, and at the end nothing is
-// outstanding.
+// Gradients are computed with parameters to which only the last sum was not applied yet. At the end every sum is applied.
 func TestDelayIsThatOfTheTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(7, false))
@@ -68,7 +67,7 @@ func TestDelayIsThatOfTheTwin(t *testing.T) {
 	})
 }
 
-// seeing calls a function with the samples of each call of the model.
+// seeing is a model that passes the samples of each call to a function.
 type seeing struct {
 	*slope
 	tell func(samples []int)
@@ -81,9 +80,8 @@ func (m seeing) Model() trainer.Model {
 	})
 }
 
-// With Delay any model computes a step while the previous one is under way, also in exact mode,
-// with clipping and with codings. The gradients do not depend on the parameters, so the final
-// result is unchanged.
+// With Delay any model computes a step while the previous one is reduced, also in exact mode, with clipping and with codings.
+// Here the gradients do not depend on the parameters, so the weights are the same as without Delay.
 func TestDelayedStepsBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
@@ -125,8 +123,8 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// In exact mode a job ends with the weights of a single process if any peer dies before any one
-// of its messages, and another one joins. The gradients depend on the parameters.
+// Any peer dies before any one of its messages, and another peer joins. In exact mode the job still ends with the weights of a
+// single process, although the gradients depend on the parameters.
 func TestKillWithDelay(t *testing.T) {
 	t.Parallel()
 	cfg := delayed(10, true)
@@ -177,8 +175,8 @@ func TestKillWithDelay(t *testing.T) {
 	})
 }
 
-// Checkpoints contain the outstanding gradient, also checkpoints of a step that has begun early,
-// and of the last step.
+// A checkpoint contains the gradient that was not applied yet. This also holds while the next step has begun early, and for the
+// last step.
 func TestCheckpointsWithDelay(t *testing.T) {
 	for _, every := range []int64{5, 7} {
 		cfg := delayed(9, true)
@@ -198,8 +196,8 @@ func TestCheckpointsWithDelay(t *testing.T) {
 	}
 }
 
-// The part of a step that a peer computed before the commit of the previous step is its share,
-// even if the speeds of the peers have changed.
+// Before the previous step is committed, a peer already computes its whole share of the next one, even if the speeds of the peers
+// have changed.
 func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	cfg := dyadic(12)
 	want := oneAlone(t, cfg)
@@ -223,7 +221,7 @@ func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	})
 }
 
-// A job without the delay is refused by a job with it.
+// A job without the delay does not resume from the checkpoint of a job with it.
 func TestDelayIsASetting(t *testing.T) {
 	dir := save(t, 1, delayed(4, false), 2)
 	x, _ := resumed(t, dir, churning(6, false))
@@ -261,8 +259,8 @@ func TestDelayedStepsEndWithTheSession(t *testing.T) {
 	})
 }
 
-// The evaluated parameters contain the delayed gradient. If the evaluation fails, the parameters
-// are those of the last committed step.
+// The evaluation uses parameters with the delayed gradient. If the evaluation fails, the parameters are again those of the last
+// committed step.
 func TestDelayedEvaluationThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(4, false))
@@ -285,7 +283,7 @@ func TestDelayedEvaluationThatFails(t *testing.T) {
 	})
 }
 
-// lookingUp runs a function before each call.
+// lookingUp is a model that runs a function before each call.
 type lookingUp struct {
 	*slope
 	before func(b *trainer.Batch) error

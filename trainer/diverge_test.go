@@ -25,7 +25,7 @@ func sameWeights(t *testing.T, out []outcome) {
 	}
 }
 
-// A peer that starts with other parameters than the majority takes the majority's.
+// A peer that starts with other parameters than the majority gets the majority's.
 func TestADifferentStartIsLevelled(t *testing.T) {
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
 	l := &log{}
@@ -45,7 +45,7 @@ func TestADifferentStartIsLevelled(t *testing.T) {
 	}
 }
 
-// One flipped value is found by the next digest and repaired; every step is committed.
+// The next digest finds one flipped value, and the peer's state is repaired. Every step is committed.
 func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	for odd := range 4 {
 		out := train(t, 4, counting(2), &log{}, func(rank int, m *counter, c *trainer.Config) {
@@ -68,7 +68,7 @@ func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	}
 }
 
-// A peer that diverges repeatedly is put out, and the others go on without it.
+// The group puts out a peer that diverges repeatedly, and goes on without it.
 func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
 	out := train(t, 4, counting(3), &log{}, func(rank int, m *counter, c *trainer.Config) {
 		if rank == 1 {

@@ -9,27 +9,25 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// eager is a model that waits for its parameters. Its gradients are small integers, so the
-// weights have the same bits for every assignment of the samples. Each of its two passes takes
-// half a millisecond.
+// eager is a model that waits for its parameters. Its gradients are small integers, so the weights have the same bits however the
+// samples are assigned. Each of its two passes takes half a millisecond.
 type eager struct {
 	params []trainer.Param
 	pace   time.Duration
-	bad    []int   // samples that add worse to a gradient
+	bad    []int   // samples for which worse is added to a gradient
 	worse  float32 // the added value, for example NaN
-	// reading, if set, is called for each parameter after its second half was read; parameters
-	// are then read from the last to the first. gap is an extra delay of the parameters 0 and 1
-	// in the backward pass.
+	// reading, if set, is called for each parameter after its second half was read; parameters are then read from the last to the
+	// first. gap is an additional pause at parameters 0 and 1 in the backward pass.
 	reading func(i int)
 	gap     time.Duration
-	broken  int // parameter in the middle of which the forward pass already asks for gradients; 0 for none
+	broken  int // the forward pass asks for gradients already in the middle of this parameter; 0 for none
 
-	deaf    bool         // it ignores that a call does not count
-	seen    [][]float32  // parameters as the forward pass read them
+	deaf    bool         // the model goes on although the batch has failed
+	seen    [][]float32  // parameters as read by the forward pass
 	tries   int          // number of tries at steps
 	calls   int          // number of calls in the last try
-	passes  atomic.Int32 // number of passes that began in the previous step
-	resumed atomic.Int32 // how many of these counted
+	passes  atomic.Int32 // number of passes that began while the previous step was reduced
+	resumed atomic.Int32 // how many of these passes were used
 	wrong   atomic.Bool  // a parameter changed between forward and backward pass
 }
 

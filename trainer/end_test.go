@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// scored scores a test set of 60 samples, a third of which are right.
+// scored scores a test set of 60 samples. A third of the answers are right.
 func scored(_ context.Context, part, parts int) (trainer.Score, error) {
 	var s trainer.Score
 	for i := 60 * part / parts; i < 60*(part+1)/parts; i++ {
@@ -25,8 +25,7 @@ func scored(_ context.Context, part, parts int) (trainer.Score, error) {
 	return s, nil
 }
 
-// If a peer dies in the evaluation, the others evaluate again, and each reports the end of the
-// job once.
+// If a peer dies in the evaluation, the others evaluate again. Each of them reports the end of the job once.
 func TestKillInTheEvaluation(t *testing.T) {
 	cfg := churning(3, false)
 	for victim := range 3 {
@@ -55,7 +54,7 @@ func TestKillInTheEvaluation(t *testing.T) {
 					t.Errorf("victim %d: %s: %d done events, result %+v, score %+v", victim, x.self.ID, len(done), x.result, x.result.Score)
 				}
 			}
-			// The peer may be dead before the survivor begins.
+			// The other peer may have died before the survivor began.
 			if calls != 1 && calls != 2 {
 				t.Errorf("victim %d: a survivor evaluated %d times", victim, calls)
 			}
@@ -63,8 +62,8 @@ func TestKillInTheEvaluation(t *testing.T) {
 	}
 }
 
-// After the commit of the last step the job finishes at this peer, even if all others die and the
-// quorum for another session is lost.
+// After a peer has committed the last step, it finishes the job, even if all others die and there is no quorum for another
+// session.
 func TestTheLastStepIsEnough(t *testing.T) {
 	cfg := churning(3, false)
 	synctest.Test(t, func(t *testing.T) {
@@ -89,10 +88,9 @@ func TestTheLastStepIsEnough(t *testing.T) {
 	})
 }
 
-// The others die between the commit of the last step and the commit record in which all would
-// have declared it committed. The survivor has the result, but does not report the step: if the
-// others were only cut off, they might commit the step with other shares, and the logs would
-// count it twice.
+// The others die between two commit records: the last step is committed, but the record in which all declare it committed never
+// completes. The survivor has the result, but does not report the step. If the others were only cut off, they might commit the
+// step with other shares, and the logs would count it twice.
 func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	cfg := churning(3, true)
 	want := alone(t, cfg)
@@ -102,7 +100,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 			report := x.cfg.OnStep
 			x.cfg.OnStep = func(r trainer.StepReport) {
 				report(r)
-				if x.self.Index == 1 && r.Step == 2 { // the commit record of step 3 is complete at this peer
+				if x.self.Index == 1 && r.Step == 2 { // this peer has the complete commit record of step 3
 					a.actors[0].kill()
 					a.actors[2].kill()
 				}
@@ -121,7 +119,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	})
 }
 
-// An error of the evaluation is returned to the program, also at a peer that is alone.
+// The program gets an error of the evaluation, also at a peer that is alone.
 func TestAFailedEvaluationAlone(t *testing.T) {
 	broken := errors.New("no test set")
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +142,7 @@ func TestAFailedEvaluationAlone(t *testing.T) {
 	})
 }
 
-// Too few peers are left in the middle of a job: the run ends with the reason, after the
-// configured time.
+// Too few peers are left in the middle of a job. The run ends after the configured time, and gives the reason.
 func TestQuorumLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, churning(9, false))
@@ -157,15 +154,15 @@ func TestQuorumLost(t *testing.T) {
 			}
 		}
 		a.play(t)
-		// The other peers had received the whole commit record of step 3 when they died. If this
-		// peer had not, it had committed step 2, and only step 1 was stable.
+		// The other peers had received the whole commit record of step 3 when they died. If this peer had not received it, this
+		// peer had committed step 2, and only step 1 was stable.
 		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 1 {
 			t.Errorf("error %v after %d steps", x.err, len(x.steps))
 		}
 	})
 }
 
-// In exact mode neither the number of peers nor a corrected scale affects the result.
+// In exact mode the result does not depend on the number of peers, or on whether the scale had to be corrected.
 func TestExactAtManySizes(t *testing.T) {
 	cfg := churning(7, true)
 	for _, scale := range []float32{1, 1e-4, 1e6} {

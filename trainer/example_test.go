@@ -11,8 +11,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// line is a model of two numbers, which fits the line y = 1 + 2 x. A sample is a point on the
-// line.
+// line returns a model with two numbers that fits the line y = 1 + 2 x. A sample is a point on the line.
 func line() trainer.Model {
 	w := trainer.Param{Name: "w", Shape: []int{2}, Data: make([]float32, 2)}
 	return trainer.Model{
@@ -42,7 +41,7 @@ func job(passes int) trainer.Config {
 	return trainer.Config{Samples: 100, GlobalBatch: 20, Passes: passes, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3)}
 }
 
-// A model is a struct with parameters and a function that adds gradients.
+// A model is a struct with its parameters and a function that adds up gradients.
 func ExampleRun() {
 	ctx := context.Background()
 	group, err := groupOfOne(ctx)
@@ -72,7 +71,7 @@ func ExampleNew() {
 	model := line()
 	run := trainer.New(group, model, job(40))
 	for p := range run.Points(ctx, trainer.EveryPass) {
-		lo, hi := p.Part(10) // of a test set of ten samples
+		lo, hi := p.Part(10) // this peer's part of a test set of ten samples
 		part := trainer.Score{Samples: hi - lo}
 		for i := lo; i < hi; i++ {
 			x := float64(i) / 10
@@ -113,7 +112,7 @@ func ExampleBatch_Wrap() {
 func ExampleCheckModel() {
 	model := line()
 	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
-	model.Waits = true // although it does not call Wait
+	model.Waits = true // a mistake: the model does not call Wait
 	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
 	// Output:
 	// <nil>
@@ -129,8 +128,7 @@ func ExampleModel_Accumulate() {
 	// Output: 12.84 [-11.60 -7.04] <nil>
 }
 
-// A program that computes with a model in a way of its own makes the batches, and the gate that
-// receives the gradients.
+// A program that does not use Run makes batches itself, with a gate that receives the gradients.
 func ExampleNewBatch() {
 	model := line()
 	sum := make([]float32, 2)

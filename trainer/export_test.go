@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Accumulator is a model that adds gradients and declares each complete.
+// Accumulator is a model that adds its gradients to grad, and calls done when a parameter's gradient is complete.
 type Accumulator interface {
 	Params() []Param
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
@@ -27,8 +27,7 @@ func ModelOf(m Accumulator) Model {
 	}}
 }
 
-// Housed is a reducer with gradients and nothing else, for tests outside this package, which can
-// have several ranks.
+// Housed is a reducer that has gradients and no other state. Tests outside this package use it with several ranks.
 type Housed struct {
 	reducer reducer
 	sums    *floatAccumulator
@@ -45,13 +44,13 @@ func NewHoused(n int) *Housed {
 // House prepares the reducer for a session, as a run does.
 func (h *Housed) House(c *collective.Comm) { h.reducer.migrate(c) }
 
-// Vectors returns the gradients of this rank, and the vector into which the sums are reduced.
+// Vectors returns the gradients of this rank, and the vector that receives the sums.
 func (h *Housed) Vectors() (own, staging []float32) {
 	return h.sums.own.flat, h.sums.bufs.staging.flat
 }
 
-// SharedVectors returns how many vectors of a mode, "plain", "exact" or the name of a coding, lie
-// in memory that the ranks of c share.
+// SharedVectors returns the number of vectors that lie in memory shared by the ranks of c. mode is "plain", "exact" or the name
+// of a coding.
 func SharedVectors(c *collective.Comm, mode string) (int, error) {
 	l := newLayout([]Param{{Name: "p", Shape: []int{1000}, Data: make([]float32, 1000)}}, 1000)
 	var sums accumulator
@@ -78,9 +77,9 @@ func SeedAudits(c *Config, seed uint64) { c.auditSeed = seed }
 // Leave frees all shared memory.
 func (h *Housed) Leave() error { return h.reducer.leave() }
 
-// ReduceInOrder reduces gradients of one-element parameters in exact mode; they become complete
-// in the given order, and each call ends before the next begins. The peak of parameter i is i+1,
-// and known when its gradient is complete. It returns the reduced peaks.
+// ReduceInOrder reduces gradients of one-element parameters in exact mode. The gradients become complete in the given order, and
+// each call ends before the next begins. The peak of parameter i is i+1, and is known only when its gradient is complete.
+// ReduceInOrder returns the reduced peaks.
 func ReduceInOrder(ctx context.Context, c *collective.Comm, order ...int) ([]exact.Peak, error) {
 	var params []Param
 	var pieces []Piece

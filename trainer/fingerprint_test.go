@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Ranks that differ from the majority are wrong; among equally common states, the state of the
-// lowest rank is right.
+// Ranks that differ from the majority are wrong. If several states are equally common, the lowest rank's state is right.
 func TestDiffering(t *testing.T) {
 	at := func(committed int64, digest uint64) fingerprint { return fingerprint{committed, digest} }
 	tests := []struct {
@@ -32,7 +31,7 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
-// The digest of a large model is not due after every step.
+// The digest of a large model is not computed after every step.
 func TestDigestOfLargeModelsIsRarer(t *testing.T) {
 	for size, every := range map[int]int64{10: 1, 1 << 18: 1, 1<<18 + 1: 2, 1 << 20: 4} {
 		params := paramsOf(size)

@@ -23,8 +23,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// footprint returns the bytes per parameter that a peer on one of two hosts holds between two
-// steps.
+// footprint returns the bytes per parameter that a peer on one of two hosts uses between two steps.
 func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) error) float64 {
 	t.Helper()
 	const size, peers = 2 << 20, 2
@@ -54,7 +53,7 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 					<-measured
 					return
 				}
-				synctest.Wait() // no peer is ahead of the others, with messages on their way
+				synctest.Wait() // all peers are idle here, and no message is on its way
 				used = float64(liveHeap()-before) / size / peers
 				close(measured)
 			}
@@ -76,8 +75,8 @@ func liveHeap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// memoryTable reads the table in the package's documentation: by mode the bytes per parameter
-// with SGD, momentum and Adam, and the shared bytes within a host.
+// memoryTable reads the table in the package's documentation. For each mode it returns the bytes per parameter with SGD, momentum
+// and Adam, and the shared bytes within a host.
 func memoryTable(t *testing.T) map[string][4]int {
 	t.Helper()
 	b, err := os.ReadFile("doc.go")
@@ -95,7 +94,7 @@ func memoryTable(t *testing.T) map[string][4]int {
 	return table
 }
 
-// A run takes the memory that the table in the package's documentation says.
+// A run uses as much memory as the table in the package's documentation says.
 func TestFootprint(t *testing.T) {
 	if race.Enabled {
 		t.Skip("measures the heap, which the race detector does not change")
@@ -132,13 +131,13 @@ func TestFootprint(t *testing.T) {
 	for _, mode := range modes {
 		for column, rule := range []optim.Optimizer{optim.SGD{}, optim.SGD{Momentum: 0.9}, optim.Adam{}} {
 			if column > 0 && seen[mode.row] {
-				continue // the optimizer state was measured with another mode of this row
+				continue // another mode of this row has measured the optimizer's state
 			}
 			got := footprint(t, func(m *trainer.Model, cfg *trainer.Config) error {
 				cfg.Optimizer = rule
 				return mode.change(m, cfg)
 			})
-			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // everything besides vectors amounts to 0.1
+			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // all memory other than vectors amounts to 0.1
 				t.Errorf("%s, %T: %.2f bytes a parameter, want %d", mode.row, rule, got, want)
 			}
 		}
@@ -149,7 +148,7 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// The shared memory within a host is as the table says.
+// Within a host a run shares as much memory as the table says.
 func TestSharedFootprint(t *testing.T) {
 	table := memoryTable(t)
 	ts, err := mem.NewShared(2)

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// forwardOf returns a forward pass over parameters of the given sizes, with one bucket per
-// parameter. The sum of parameter i is i+1 in each element, over two samples, and an update
-// subtracts the mean. A value in gates[i] completes the sum of parameter i.
+// forwardOf returns a forward pass over parameters of the given sizes, with one bucket per parameter. Each element of the sum of
+// parameter i is i+1, over two samples, and an update subtracts the mean. A value in gates[i] completes the sum of parameter i.
 func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 	t.Helper()
 	l := newLayout(paramsOf(sizes...), 1)
@@ -53,7 +52,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}}
 }
 
-// gatesFor returns gates, of which those of the given parameters are open.
+// gatesFor returns a gate for each parameter. The gates of the parameters in open are open.
 func gatesFor(params int, open ...int) (gates []chan error) {
 	for i := range params {
 		gates = append(gates, make(chan error))
@@ -64,8 +63,7 @@ func gatesFor(params int, open ...int) (gates []chan error) {
 	return gates
 }
 
-// While a sum is on its way, parameters whose sums have arrived are updated; each is updated
-// once.
+// While a sum is on its way, the parameters whose sums have arrived are updated, each once.
 func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 	const n = 2*updateBlock + 5
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +100,7 @@ func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 	})
 }
 
-// A sum that is not finite, or does not arrive, does not block other parameters.
+// If a sum is not finite, or does not arrive, other parameters are still updated.
 func TestNothingToDoMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		open []int
@@ -137,7 +135,7 @@ func TestNothingToDoMeanwhile(t *testing.T) {
 	}
 }
 
-// Where steps do not begin early, no gradient has to be complete before others.
+// If steps do not begin early, gradients may become complete in any order.
 func TestOrderIsForStepsThatOverlap(t *testing.T) {
 	var overlapped bool
 	waits := ModelOf(traced{params: paramsOf(3, 2)})

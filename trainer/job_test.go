@@ -9,9 +9,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A job commits its steps in sessions, and reports each step when it is stable. This job has no
-// group, and its session ends after each step, as at a change of members. It goes on in the next
-// session with its state, and finishes once.
+// A job commits its steps in sessions, and reports each step when it is stable. This job has no group. Its session ends after
+// each step, as at a change of members. In the next session the job continues with its state. It finishes once.
 func TestAJobGoesFromSessionToSession(t *testing.T) {
 	var steps []int64
 	var results []Result
@@ -45,8 +44,8 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 	}
 }
 
-// A peer that is moved ahead by others' copies reports the previous step only under the identity
-// under which it contributed. A job without a group has no identity.
+// A peer may be moved ahead by a copy of another peer's state. It then reports the previous step only if it still has the
+// identity under which it contributed. A job without a group has no identity.
 func TestSupersededUnderAnotherIdentity(t *testing.T) {
 	reported := 0
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Steps: 5, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.5)}

@@ -14,9 +14,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// joined plays a job of 64 microbatches a step and four members that take a millisecond per
-// microbatch. A peer that takes pace per microbatch comes in step 6. If kill is above 0, rank 3
-// dies in that step.
+// joined plays a job with 64 microbatches a step and four members that take a millisecond per microbatch. In step 6 another peer
+// arrives, which takes pace per microbatch. If kill is above 0, rank 3 dies in the step kill.
 func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +42,7 @@ func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string)
 	return a, sha
 }
 
-// parkings returns the reasons for which peers were parked.
+// parkings returns the logged reasons why peers were parked.
 func (a *arena) parkings() (reasons []string) {
 	for _, e := range a.events.events {
 		if p, ok := e.Body.(event.Parked); ok {
@@ -53,7 +52,7 @@ func (a *arena) parkings() (reasons []string) {
 	return reasons
 }
 
-// stepTimes returns the step times of rank 0, for groups of n.
+// stepTimes returns the step times that rank 0 has measured, for groups of n.
 func (a *arena) stepTimes(n int) (times []time.Duration) {
 	for _, s := range a.actors[0].steps {
 		if s.Peers == n {
@@ -63,8 +62,8 @@ func (a *arena) stepTimes(n int) (times []time.Duration) {
 	return times
 }
 
-// A peer that shortens steps is admitted, and begins with a share that suits its speed: from its
-// first step on, no step is longer than before.
+// A peer that shortens steps is admitted, and begins with a share that suits its speed. From its first step on, no step is longer
+// than before.
 func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 	for _, pace := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
 		a, _ := joined(t, pace, 0)
@@ -79,10 +78,9 @@ func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 	}
 }
 
-// A peer that is ten times slower than four others could take one of 64 microbatches, which
-// leaves 16 for one of the others: it is parked. When a member dies, the slowest of the
-// others has 22, of which the peer takes one, and it is admitted. The weights are the weights of
-// the same job without the peer.
+// A peer is parked, because it is ten times slower than the four others. It could take one of 64 microbatches, and one of the
+// others would still have 16. When a member dies, the slowest of the others has 22. Now the peer can take one of these, and it is
+// admitted. The weights are the same as without the peer.
 func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	never, want := joined(t, 10*time.Millisecond, 0)
 	reasons := never.parkings()
@@ -106,7 +104,7 @@ func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	}
 }
 
-// A user can force admission on either side.
+// A user can force admission, at the newcomer or at the members.
 func TestAdmitAlways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := wide(60, true)

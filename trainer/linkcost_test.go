@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A rounded cost is within a fifteenth of the cost, and higher costs have higher rounded costs.
+// A rounded cost differs from the cost by at most a fifteenth. A higher cost never has a lower rounded cost.
 func TestPaceOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")
@@ -21,7 +21,7 @@ func TestPaceOf(t *testing.T) {
 	})
 }
 
-// All linkCosts except the first and the unused last ones survive decoding and encoding.
+// Every linkCost except the first and the unused last ones survives decoding and encoding.
 func TestPaces(t *testing.T) {
 	for p := linkCost(1); p <= maxLinkCost; p++ {
 		if got := linkCostOf(p.micros()); got != p {
@@ -41,7 +41,7 @@ func TestPaces(t *testing.T) {
 	}
 }
 
-// Up to four link updates survive packing.
+// Up to four link updates survive packing and unpacking.
 func TestNews(t *testing.T) {
 	type item struct {
 		From int

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// web is a session whose ranks measure links with costs given by the test. The ranks exchange
-// nothing but link updates.
+// web is a session whose ranks measure links. The test sets the cost of each link. The only messages that the ranks exchange are
+// link updates.
 type web struct {
 	t      *testing.T
 	cost   [][]int64
@@ -127,7 +127,7 @@ func (w *web) slowest() int64 {
 	return slowest
 }
 
-// apart places n members on separate hosts.
+// apart returns the names of n different hosts, one for each member.
 func apart(n int) []string {
 	hosts := make([]string, n)
 	for i := range hosts {
@@ -136,7 +136,7 @@ func apart(n int) []string {
 	return hosts
 }
 
-// The ring soon avoids two slow links, and later a link that becomes slow.
+// The ring soon avoids two slow links. Later it avoids a link that becomes slow.
 func TestSlowLinksAreLeft(t *testing.T) {
 	w := newWeb(t, apart(6), 4<<20, func(from, to int) int64 {
 		if pair := [2]int{min(from, to), max(from, to)}; pair == [2]int{0, 1} || pair == [2]int{2, 3} {
@@ -168,13 +168,13 @@ func TestSlowLinksAreLeft(t *testing.T) {
 	}
 }
 
-// If all links are alike except for noise, the order stays, and probes cost next to nothing.
+// If links differ only by noise, the order does not change, and probes send few bytes.
 func TestNoiseMovesNothing(t *testing.T) {
 	const bytes, steps = 8 << 20, 200
 	w := newWeb(t, apart(6), bytes, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(1, 1))
 	calls := 0
-	w.noise = func() float64 { // within a tenth, and sometimes, never twice in a row, far off
+	w.noise = func() float64 { // up to a tenth off; sometimes, never twice in a row, far off
 		if calls++; calls%50 == 0 {
 			return 5
 		}
@@ -213,8 +213,8 @@ func TestWhatIsNotMeasured(t *testing.T) {
 	}
 }
 
-// Members of a site are neighbours, and among them the members of each host. Nothing is measured
-// between fewer than three sites, because only one rank of each goes round.
+// Members of a site are neighbours in the ring. Within a site, members of a host are neighbours. With fewer than three sites
+// nothing is measured, because only one rank of each site is in the ring between sites.
 func TestOrderOfSites(t *testing.T) {
 	w := newWeb(t, []string{"a", "b", "c", "a", "d", "b"}, 4<<20, func(int, int) int64 { return 10_000 })
 	for rank, site := range []string{"x", "y", "x", "", "y", ""} { // a host's site is the site of its first rank
@@ -232,7 +232,7 @@ func TestOrderOfSites(t *testing.T) {
 	}
 }
 
-// A ring leaves an unmeasured link for a measured one, even a slow one, and gives that reason.
+// The ring replaces an unmeasured link by a measured one, even a slow one, and logs this reason.
 func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	w := newWeb(t, apart(4), 4<<20, func(int, int) int64 { return 40_000 })
 	l := w.ranks[0]
@@ -250,7 +250,7 @@ func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	t.Errorf("the order is %v, the log is told %+v", l.order, l.pendingOrder)
 }
 
-// Measurements are carried into the next session, whose members have other ranks.
+// A new session keeps the measurements, although its members have other ranks.
 func TestLinksOutliveSessions(t *testing.T) {
 	w := newWeb(t, apart(5), 4<<20, func(from, to int) int64 { return int64(10_000 * (1 + (3*from+to)%7)) })
 	for range 10 {
@@ -272,21 +272,21 @@ func TestLinksOutliveSessions(t *testing.T) {
 	}
 }
 
-// An unmeasured link costs as much as the best one between the same hosts.
+// An unmeasured link has the cost of the cheapest link between the same two hosts.
 func TestCostsOfHosts(t *testing.T) {
 	w := newWeb(t, []string{"a", "a", "b", "c"}, 1000, func(int, int) int64 { return 1 })
 	l := w.ranks[0]
 	l.set(0, 2, linkCostOf(800))
 	l.set(2, 1, linkCostOf(1600))
-	l.set(0, 1, linkCostOf(5))                                           // within a host: not measured
-	l.learn([]rankReport{{links: linkUpdates{7, 9<<8 | 1}}, {}, {}, {}}) // ranks that do not exist
+	l.set(0, 1, linkCostOf(5))                                           // within a host: ignored
+	l.learn([]rankReport{{links: linkUpdates{7, 9<<8 | 1}}, {}, {}, {}}) // updates for ranks that do not exist
 	want := [][]int64{{1, 1, 832, 0}, {1, 1, 832, 0}, {1664, 1664, 1, 0}, {0, 0, 0, 1}}
 	if got := l.costs(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// Probes over slow links are shorter, because other messages wait for them.
+// Probes over slow links are shorter, because other messages have to wait for a probe.
 func TestProbeLength(t *testing.T) {
 	for _, test := range []struct {
 		cost int64
@@ -301,8 +301,8 @@ func TestProbeLength(t *testing.T) {
 	}
 }
 
-// If the costs of all links change by a factor of two all the time, the order is changed a few
-// times and then hardly ever (hysteresis).
+// The costs of all links change by a factor of two all the time. Because of hysteresis the order changes only a few times, and
+// later hardly ever.
 func TestRestlessLinks(t *testing.T) {
 	w := newWeb(t, apart(6), 8<<20, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(2, 1))

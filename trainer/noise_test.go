@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// The estimate approaches the true value for all shares. The gradient of a sample is the true
-// gradient plus independent noise.
+// The estimate approaches the true value, whatever the shares. The gradient of a sample is the true gradient plus independent
+// noise.
 func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	const dim, sigma, each = 50, 3.0, 0.2 // trace dim*sigma^2, norm dim*each^2
 	want := sigma * sigma / (each * each)
@@ -45,7 +45,7 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	}
 }
 
-// Steps without information about noise do not change the estimate.
+// Steps that contain no information about noise do not change the estimate.
 func TestNoiseOfNothing(t *testing.T) {
 	var e noise
 	for _, reports := range [][]rankReport{nil, {{samples: 4, squareNorm: 9}}, {{samples: 4, squareNorm: 9}, {}}, {{samples: 4, squareNorm: math.NaN()}, {samples: 4}}} {
@@ -59,7 +59,7 @@ func TestNoiseOfNothing(t *testing.T) {
 	}
 }
 
-// A share of which a part was computed before is no measurement of a peer's speed.
+// If a peer had computed a part of its share before, the share does not measure the peer's speed.
 func TestMeasuredShares(t *testing.T) {
 	var b balance
 	if b.measured(3, true, 30*time.Millisecond); b.micros != 30_000 || b.speed() != 100*loadbal.SpeedUnit {
@@ -71,7 +71,7 @@ func TestMeasuredShares(t *testing.T) {
 	if b.measured(3, false, time.Second); b.micros != 0 || b.speed() != 100*loadbal.SpeedUnit {
 		t.Errorf("%d us with a microbatch held, speed %d", b.micros, b.speed())
 	}
-	// One slow step of five does not change the speed.
+	// One slow step in five does not change the speed.
 	for _, d := range []time.Duration{30, 30, 900, 30, 31, 29} {
 		b.measured(3, true, d*time.Millisecond)
 	}

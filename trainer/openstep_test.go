@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// nobody is the transport of a group of one, which sends nothing.
+// nobody is the transport of a group of one, and sends nothing.
 type nobody struct{ transport.Transport }
 
 func (nobody) Signals() <-chan transport.Signal { return nil }
@@ -29,7 +29,7 @@ func sessionOf(t *testing.T, id elastic.ID, epoch uint64) *elastic.Session {
 	return &elastic.Session{View: elastic.View{Epoch: epoch, Members: []elastic.Member{{ID: id}}}, Comm: comm}
 }
 
-// entered returns a new session of a single peer that the step has entered.
+// entered lets the open step enter a new session of a single peer, and returns the session.
 func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Session {
 	t.Helper()
 	s := sessionOf(t, id, epoch)
@@ -43,8 +43,8 @@ func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Se
 	return s
 }
 
-// A peer keeps its microbatches from one session to the next, but not under another identity:
-// then others have computed them.
+// A peer keeps its microbatches from one session to the next. Under another identity it does not, because other peers have then
+// computed them.
 func TestContributionsBelongToAnIdentity(t *testing.T) {
 	o := alone(t, ramp{paramsOf(2, 3)}, nil)
 	entered(t, o, "me", 1)
@@ -72,8 +72,8 @@ func (m counted) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return loss, m.after(samples)
 }
 
-// A session breaks while this peer computes. The computed microbatches count in the next session,
-// in which the peer computes the rest, and the step is the same as in an unbroken session.
+// A session breaks while this peer computes. In the next session the computed microbatches count, and the peer computes the rest.
+// The step is the same as in one session.
 func TestAStepOutlivesItsSession(t *testing.T) {
 	calls, after := 0, func() error { return nil }
 	m := counted{ramp{paramsOf(2, 3, 17)}, func([]int) error { calls++; return after() }}
@@ -99,7 +99,7 @@ func TestAStepOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// concluded commits a step in a session of a single peer.
+// concluded commits a step in the session of a single peer.
 func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 	t.Helper()
 	try, err := o.contribute(t.Context(), s)
@@ -116,8 +116,8 @@ func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 	}
 }
 
-// A model without memory for its share gets half as much, and its computed microbatches are
-// dropped. It fails if it has no memory for one microbatch.
+// A model that has too little memory for its share gets half as much, and its computed microbatches are dropped. If there is too
+// little memory for one microbatch, the peer fails.
 func TestTooLargeShares(t *testing.T) {
 	most := 0
 	m := counted{ramp{paramsOf(2)}, func([]int) error {
@@ -127,7 +127,7 @@ func TestTooLargeShares(t *testing.T) {
 		return nil
 	}}
 	o := alone(t, m, nil)
-	for _, want := range []int{2, 2, 2} { // a single peer has to compute the whole step
+	for _, want := range []int{2, 2, 2} { // a single peer still has to compute the whole step
 		most = 1
 		_, err := o.contribute(t.Context(), entered(t, o, "me", 1))
 		if !errors.Is(err, errNextSession) || o.balance.most != want || o.own.held.Len() != 0 {
@@ -139,7 +139,7 @@ func TestTooLargeShares(t *testing.T) {
 	}
 }
 
-// ramp is a model whose gradient depends on sample and element.
+// ramp is a model whose gradients depend on the sample and the element.
 type ramp struct{ params []Param }
 
 func (m ramp) Params() []Param { return m.params }
@@ -156,14 +156,14 @@ func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float
 	return float64(len(samples)), nil
 }
 
-// newRamp returns a step without a group, in exact mode or not.
+// newRamp returns an open step without a group, in exact mode or not.
 func newRamp(t *testing.T, exactly bool) *openStep {
 	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
 		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
 	})
 }
 
-// solo commits the next step as a group of one does.
+// solo commits the next step as the only member of a group does.
 func (r *openStep) solo(t *testing.T) {
 	t.Helper()
 	p := r.plan.step(r.state.committed() + 1)
@@ -192,8 +192,7 @@ func (r *openStep) solo(t *testing.T) {
 	}
 }
 
-// A contribution to a step that is committed meanwhile is dropped. It has counted, and the peer's
-// work is reported.
+// A contribution is dropped when its step is committed meanwhile. It has counted, and the peer's work is reported.
 func TestApplyEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, false), newRamp(t, false)
 	leader.solo(t)
@@ -209,7 +208,7 @@ func TestApplyEndsTheContribution(t *testing.T) {
 	}
 }
 
-// A contribution that was computed from a replaced state is dropped.
+// A contribution is dropped when the state from which it was computed is replaced.
 func TestLoadEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, true), newRamp(t, true)
 	start := saved(t, leader.state)

@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// For any order of completion, exact mode exchanges the peaks of all gradients; otherwise a sum
-// could overflow unnoticed.
+// In exact mode the peaks of all gradients are exchanged, in whatever order gradients become complete. Otherwise a sum could
+// overflow unnoticed.
 func TestPeaksInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{2, 1, 0}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}} {
 		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Exact mode also reduces buckets while the model computes the others.
+// In exact mode, too, buckets are reduced while the model computes the others.
 func TestExactReductionOverlaps(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
@@ -27,7 +27,7 @@ func TestExactReductionOverlaps(t *testing.T) {
 	}
 }
 
-// careless is a model that declares some gradients twice or too early, and others not at all.
+// careless is a model that declares some gradients complete twice or too early, and others never.
 type careless struct {
 	traced
 	tells []int
@@ -41,7 +41,7 @@ func (m careless) Accumulate(grad [][]float32, samples []int, done func(int)) (f
 	return loss, err
 }
 
-// Wrong declarations of a model do not change the sums of exact mode.
+// Wrong declarations of a model do not change the sums in exact mode.
 func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	var trace []string
 	sums := func(tells ...int) []int32 {
@@ -62,7 +62,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	}
 }
 
-// On one processor a started call sends as much as it can before the model goes on.
+// On one processor a started call sends as much as it can before the model computes on.
 func TestCallsGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var begun atomic.Int32
@@ -85,7 +85,7 @@ func TestCallsGoFirst(t *testing.T) {
 	if err := r.wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if first < len(l.params)/2 { // the scheduler's fairness lets a call run now and then
+	if first < len(l.params)/2 { // now and then the fair scheduler lets a call run
 		t.Errorf("%d of %d calls had begun before the model went on", first, len(l.params))
 	}
 }

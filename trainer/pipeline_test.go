@@ -16,13 +16,13 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// dyadic is a job whose weights are exact sums of powers of two.
+// dyadic returns a job whose weights are sums of powers of two, and therefore exact.
 func dyadic(steps int64) trainer.Config {
 	return trainer.Config{Samples: 96, GlobalBatch: 32, Microbatch: 4, Steps: steps, Seed: 4, BucketBytes: 24, Balance: "equal",
 		Admit: trainer.AdmitAlways, Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
-// eagerly makes an arena train models with two passes, and returns the models.
+// eagerly makes the members of an arena train eager models, and returns the models.
 func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func() []*eager) {
 	before := a.adjust
 	a.adjust = func(x *actor) {
@@ -54,7 +54,7 @@ func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func
 	}
 }
 
-// oneAlone returns the result of a single process, which begins no step early.
+// oneAlone returns the weights of a single process. It begins no step early.
 func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// Steps that begin early do not change a bit, and every model gets to begin early.
+// Steps that begin early do not change a bit of the weights. Every model gets the chance to begin early.
 func TestStepsThatBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
@@ -109,7 +109,7 @@ func TestStepsThatBeginEarly(t *testing.T) {
 	}
 }
 
-// beginning plays a job of n peers.
+// beginning plays a job of n peers and returns the peers and their models.
 func beginning(t *testing.T, about string, n int, cfg trainer.Config, change func(x *actor, m *eager)) (all []*actor, models []*eager) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +123,7 @@ func beginning(t *testing.T, about string, n int, cfg trainer.Config, change fun
 	return all, models
 }
 
-// No step begins early where an update depends on all sums together, nor where there is no
-// network.
+// No step begins early if an update depends on all sums together, or if there is no network.
 func TestStepsThatWait(t *testing.T) {
 	for name, change := range map[string]func(a *arena){
 		"exact":    func(a *arena) { a.cfg.Exact = true },
@@ -146,8 +145,8 @@ func TestStepsThatWait(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages, while parameters of an uncommitted step are in
-// place and others join: the weights are the weights of a single process.
+// A peer dies before any one of its messages, and others join. At that time the parameters may be those of an uncommitted step.
+// The weights are those of a single process.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	t.Parallel()
 	cfg := dyadic(8)
@@ -171,7 +170,7 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 			t.Error("no step has begun early")
 		}
 		for _, x := range s.actors {
-			for _, r := range x.steps { // waiting for the network is not computing
+			for _, r := range x.steps { // the time for computing does not include waiting for the network
 				if want := time.Duration(r.ShareSamples/cfg.Microbatch) * 30 * time.Millisecond; r.Compute != want {
 					t.Errorf("%s computed %d samples of step %d in %v, want %v", x.self.ID, r.ShareSamples, r.Step, r.Compute, want)
 				}
@@ -202,7 +201,7 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 	met.want(t, 50, "data: commit record")
 }
 
-// A checkpoint written while a step begins early has the state of the stable step.
+// If a checkpoint is written while a step begins early, it has the state of the stable step.
 func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	want := oneAlone(t, dyadic(9))
 	for _, broken := range []int{0, 1} {
@@ -210,11 +209,11 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	}
 }
 
-// saveAndGoOn saves the state after 5 of 7 steps, and resumes from it to the wanted weights.
+// saveAndGoOn saves the state after 5 of 7 steps, and checks that a job resumes from it and ends with the wanted weights.
 func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	for _, steps := range []int64{7, 9} { // the fifth step is not the last but one
+	for _, steps := range []int64{7, 9} { // in neither job step 5 is the last but one
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(steps)
 			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 5, Resume: dir}
@@ -240,10 +239,10 @@ func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	}
 }
 
-// A gradient that is not finite, at one peer or only in the sum, ends the job at all peers, with
-// the parameters of the previous step.
+// If a gradient is not finite, at one peer or only in the sum, the job ends at all peers, with the parameters of the previous
+// step.
 func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
-	var seen []int // samples of steps in which nobody else computes
+	var seen []int // samples of the steps that this peer computes alone
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, dyadic(3))
 		a.eagerly(t, nil)
@@ -284,7 +283,7 @@ func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
 	}
 }
 
-// spy calls a function with the samples of each call of the model.
+// spy is a model that passes the samples of each call to a function.
 type spy struct {
 	*eager
 	tell func(samples []int)
@@ -300,7 +299,7 @@ func (m spy) Model() trainer.Model {
 	return model
 }
 
-// wrapped combines two changes of an actor.
+// wrapped combines two functions that adjust an actor.
 func wrapped(first, second func(x *actor)) func(x *actor) {
 	return func(x *actor) {
 		first(x)
@@ -308,7 +307,7 @@ func wrapped(first, second func(x *actor)) func(x *actor) {
 	}
 }
 
-// A peer whose share changes computes the wrongly begun call again.
+// If the share of a peer changes, the peer computes a call again that it had begun early with the wrong microbatches.
 func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
 	cfg.Balance = trainer.DefaultBalance
@@ -335,20 +334,20 @@ func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// The end of a job's context ends a step that has begun early, and rolls it back.
+// If a job's context ends, a step that has begun early ends too, and is rolled back.
 func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 	for _, broken := range []int{0, 3} {
 		synctest.Test(t, func(t *testing.T) { cancelEarly(t, broken) })
 	}
 }
 
-// cancelEarly ends a job when the next step has begun; broken is the model's broken parameter.
+// cancelEarly ends a job when the next step has begun. broken is the field of the model.
 func cancelEarly(t *testing.T, broken int) {
 	t.Helper()
 	a := newArena(2, dyadic(10))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var after [2][][]float32 // parameters at the last beginning of a step
+	var after [2][][]float32 // parameters when a step began last
 	models := a.eagerly(t, func(x *actor, m *eager) {
 		x.cfg.OnBegin = func(step int64) {
 			after[x.self.Index] = nil
@@ -358,9 +357,9 @@ func cancelEarly(t *testing.T, broken int) {
 		}
 		if x.self.Index == 0 {
 			m.broken = broken
-			// The last gradients are on their way, and the first have arrived.
+			// At this moment the last gradients are on their way, and the first have arrived.
 			m.reading = func(i int) {
-				if i == 3 && m.tries == 5 && m.calls == 4 { // the first three calls of the step, and the first of the next step
+				if i == 3 && m.tries == 5 && m.calls == 4 { // three calls belong to this step, and the fourth to the next step
 					cancel()
 				}
 			}

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each pass has every sample once, for all sizes. All steps of a pass but the last have
-// GlobalBatch samples, and all microbatches of a step but the last are full.
+// Each pass has every sample once, for all sizes. All steps of a pass except the last have GlobalBatch samples, and all
+// microbatches of a step except the last are full.
 func TestPlanCoversEachPassOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{Samples: rapid.IntRange(1, 200).Draw(t, "samples"), GlobalBatch: rapid.IntRange(1, 250).Draw(t, "global"),
@@ -32,8 +32,7 @@ func TestPlanCoversEachPassOnce(t *testing.T) {
 	})
 }
 
-// samplesOf lists the samples of a step and checks its sizes; left is the number of samples left
-// in the pass.
+// samplesOf lists the samples of a step and checks its sizes. left is the number of samples that remain in the pass.
 func samplesOf(t *rapid.T, c Config, s stepPlan, left int) []int {
 	var all []int
 	for k := range s.microbatches {

@@ -23,24 +23,23 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// The flag of this package's tests:
+// The tests of this package have one flag:
 //
-//	go test ./trainer -run Point -v -every   a kill at every message, and the table
+//	go test ./trainer -run Point -v -every   kills at every message, and prints the table
 func TestMain(m *testing.M) {
 	flag.Bool("every", false, "kill at every protocol point, not at one in so many")
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// raceStride is the distance between points under the race detector, where each takes ten times
-// as long. The detector looks for data shared between goroutines, which does not depend on the
-// point.
+// raceStride is the distance between tested points under the race detector, with which each point takes ten times as long. The
+// detector looks for data shared between goroutines, and for that any point is as good as another.
 const raceStride = 4
 
-// every reports whether every point is wanted.
+// every reports whether a kill is wanted at every point.
 func every() bool { return flag.Lookup("every").Value.String() == "true" }
 
-// wanted reports whether a member is to be killed at its k-th message of a plane.
+// wanted reports whether a test kills a member at its k-th message on a plane.
 func wanted(k int) bool {
 	switch {
 	case every():
@@ -51,16 +50,14 @@ func wanted(k int) bool {
 	return k%6 != 0
 }
 
-// point identifies a message before which a member is killed, by its number among the member's
-// messages on one plane.
+// point identifies the message before which a member is killed: its number among the member's messages on one plane.
 type point struct {
 	victim elastic.ID
 	plane  simnet.Plane
 	number int
 }
 
-// kills counts the kills of a test by the class of the message that was not sent. It is safe for
-// concurrent use.
+// kills counts the kills of a test. It groups them by the class of the message that was not sent. It is safe for concurrent use.
 type kills struct {
 	mu    sync.Mutex
 	total int
@@ -77,7 +74,7 @@ func (k *kills) add(class string) {
 	k.of[class]++
 }
 
-// table formats the counts.
+// table returns the counts as text.
 func (k *kills) table() string {
 	var b strings.Builder
 	for _, class := range slices.Sorted(maps.Keys(k.of)) {
@@ -86,7 +83,7 @@ func (k *kills) table() string {
 	return fmt.Sprintf("kills at %d points:%s", k.total, b.String())
 }
 
-// want fails the test unless there were at least n kills, and some of each class.
+// want fails the test unless there were at least that many kills, and at least one for each class.
 func (k *kills) want(t *testing.T, least int, classes ...string) {
 	t.Helper()
 	if k.total < least {
@@ -110,8 +107,8 @@ func classOf(m simnet.Message, joiner elastic.ID) string {
 	return "data: " + callOf(m.Envelope.Call)
 }
 
-// letterOf returns the kind of a control message, from its first byte, and the kind of a message
-// of the membership protocol.
+// letterOf returns the kind of a control message, which its first byte determines. For a message of the membership protocol it
+// also returns that message's own kind.
 func letterOf(payload []byte) string {
 	switch payload[0] {
 	case 1:
@@ -126,8 +123,7 @@ func letterOf(payload []byte) string {
 	return "other"
 }
 
-// bulkOf returns the kind of a bulk request, from its first byte, or the kind of an answer, from
-// its sender.
+// bulkOf returns the kind of a bulk request, which is in its first byte. The kind of an answer follows from its sender.
 func bulkOf(payload []byte, joiner bool) string {
 	switch {
 	case len(payload) > 0 && payload[0] == 'o':
@@ -140,8 +136,8 @@ func bulkOf(payload []byte, joiner bool) string {
 	return "state"
 }
 
-// callOf returns the part of a step to which a collective call belongs: the kind and the element
-// type of a call identify it.
+// callOf returns the part of a step to which a collective call belongs. The kind of the call and its element type determine the
+// part.
 func callOf(c transport.Call) string {
 	switch {
 	case c.Kind == transport.KindPoint:
@@ -160,19 +156,19 @@ func callOf(c transport.Call) string {
 	return c.String()
 }
 
-// staged is an arena on a network that shows every message to a function before it is sent.
-// Another peer joins after the second step.
+// staged is an arena whose network passes every message to a function before it is sent. Another peer joins after the second
+// step.
 type staged struct {
 	*arena
 	net *simnet.Network
 
 	mu    sync.Mutex
-	kills []string // classes of the messages at which members were killed
+	kills []string // classes of the messages at which a member was killed
 }
 
 const latecomer elastic.ID = "late-peer"
 
-// stage makes an arena of n; kill decides for every message.
+// stage returns an arena of n members. For every message kill decides whether the sender dies before it.
 func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
 	s := &staged{arena: newArena(n, cfg), net: simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{
 		Delay: 100 * time.Microsecond, Lag: 200 * time.Microsecond}})}
@@ -206,7 +202,7 @@ func (a *arena) actor(id elastic.ID) *actor {
 	return a.actors[slices.IndexFunc(a.actors, func(x *actor) bool { return x.self.ID == id })]
 }
 
-// rehearse plays without a kill and returns the number of messages of each member on each plane.
+// rehearse plays without a kill. It returns how many messages each member sends on each plane.
 func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[elastic.ID][3]int) {
 	t.Helper()
 	sent = make(map[elastic.ID][3]int)
@@ -240,9 +236,8 @@ func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
 	}
 }
 
-// A member dies before any one of its messages, of all planes, in a job that begins, goes on,
-// admits another peer and ends. If the scheduling makes a run shorter than the rehearsal, its
-// last points do not occur and are not counted.
+// A member dies before any one of its messages, on all planes, in a job that begins, continues, admits another peer and ends.
+// Scheduling can make a run shorter than the rehearsal. Its last points then do not occur, and are not counted.
 func TestKillAtEveryPoint(t *testing.T) {
 	cfg := churning(7, true)
 	want := alone(t, cfg)
@@ -281,8 +276,8 @@ func TestKillAtEveryPoint(t *testing.T) {
 		"bulk: request of state", "bulk: state")
 }
 
-// A second member dies in the consequences of the first death: the view change, the entry, the
-// catch-up of members that missed a commit, and the step after that.
+// A second member dies while the others handle the first death: in the view change, at the entry, in the catch-up of members that
+// missed a commit, or in the step after that.
 func TestKillTwoAtManyPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(3, true)
@@ -290,7 +285,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
-	tails, nth := 6, []int{1, 4} // the first kill is at one of tails messages from the third on; the second at the nth of its class
+	tails, nth := 6, []int{1, 4} // the first kill is at one of tails messages, from the third on; the second kill is at the nth message of its class
 	if every() {
 		tails, nth = 18, []int{1, 2, 3, 4, 5, 6, 9}
 	}
@@ -314,8 +309,8 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills the sender of message number first in commit records, and then the sender of
-// the nth message whose class begins with class.
+// secondAfter kills twice. The first victim is the sender of message number first among the commit records. The second is the
+// sender of the nth later message whose class begins with class.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
 	return func(m simnet.Message) bool {
@@ -326,8 +321,7 @@ func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	}
 }
 
-// sinceFirst selects the n-th message that a member sends on the data plane, counted from its
-// first message of a class on.
+// sinceFirst selects the n-th message of a member on the data plane. It counts from the member's first message of a class.
 func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool {
 	var sent atomic.Int64
 	return func(m simnet.Message) bool {
@@ -338,9 +332,8 @@ func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool 
 	}
 }
 
-// The gradients of the first step do not fit the first scale, so all ranks compute it again. A
-// member dies in either attempt or between them. Members that missed the second attempt learn of
-// it at the entry of the next session.
+// The gradients of the first step do not fit the first scale, so all ranks compute the step again. A member dies in one of the
+// two attempts or between them. Members that missed the second attempt learn of it when they enter the next session.
 func TestKillInTheSecondAttempt(t *testing.T) {
 	cfg := churning(3, true)
 	cfg.Clip = 50

@@ -15,24 +15,24 @@ import (
 	"go.uber.org/goleak"
 )
 
-// reader is a model that records the samples of its prefetches and of its calls.
+// reader is a model that records which samples it is to prefetch and which samples its calls compute.
 type reader struct {
 	below    interface{ Model() trainer.Model }
-	prefetch func(ctx context.Context) // executed by each call; nil for nothing
+	prefetch func(ctx context.Context) // Prefetch calls this function; nil for none
 
 	mu    sync.Mutex
-	named []int   // prefetched samples in order
-	calls [][]int // by call
+	named []int   // samples to prefetch, in order
+	calls [][]int // samples of each call of Prefetch
 	begun []micro
-	busy  int // calls under way
+	busy  int // calls of Prefetch under way
 	most  int // largest value of busy
-	ended int // calls that have returned
+	ended int // calls of Prefetch that have returned
 }
 
-// micro is a microbatch that a reader was given.
+// micro is a microbatch that a reader has computed.
 type micro struct {
 	samples []int // empty if a step has begun and nothing was computed
-	first   bool  // the first one after the beginning of a step, or of another try
+	first   bool  // first microbatch since the step began, or began again
 	step    int64
 	before  int // length of named at that time
 }
@@ -85,8 +85,8 @@ func (m *reader) begin(step int64) {
 	m.begun = append(m.begun, micro{step: step, first: true})
 }
 
-// reading makes the models of an arena readers. The returned slice is in rank order; readers of
-// members that join are appended.
+// reading makes the models of an arena readers. It returns them in the order of ranks; the readers of members that join come
+// last.
 func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 	readers := new([]*reader)
 	a.adjust = func(x *actor) {
@@ -109,14 +109,14 @@ func (m *reader) given() []int {
 	return all
 }
 
-// While shares stay the same, the prefetched samples are the computed ones, in the same order,
-// each once: all but the first microbatch of the job.
+// While shares stay the same, the prefetched samples are the computed ones, in the same order, each once. Only the first
+// microbatch of the job is not prefetched.
 func TestPrefetchIsWhatComes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, n := range []int{1, 2, 3, 4} {
 		cfg := wide(13, false)
 		if n == 3 {
-			cfg.Samples = 4 * 256 // no short steps, whose shares differ from the others'
+			cfg.Samples = 4 * 256 // no short steps, because their shares differ
 		}
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(n, cfg)
@@ -134,8 +134,7 @@ func TestPrefetchIsWhatComes(t *testing.T) {
 	}
 }
 
-// covered checks that every microbatch that a reader computed, except the first of a try, had
-// been prefetched before.
+// covered checks that every microbatch that a reader computed was prefetched before. The first microbatch of a try is exempt.
 func (m *reader) covered(t *testing.T, about string) {
 	t.Helper()
 	for _, b := range m.begun {
@@ -151,12 +150,12 @@ func (m *reader) covered(t *testing.T, about string) {
 	}
 }
 
-// When shares change, samples new to a share are prefetched in time, and few others are: the
+// When shares change, samples that are new in a share are prefetched in time. Few other samples are prefetched: not more than the
 // difference between the shares.
 func TestPrefetchFollowsShares(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(4, false) // less than a pass, so that a prefetched sample belongs to one step only
+		cfg := wide(4, false) // less than a pass: each prefetched sample belongs to one step
 		cfg.Samples = 40 * cfg.GlobalBatch
 		cfg.Steps = 30
 		a := newArena(3, cfg)
@@ -185,7 +184,7 @@ func TestPrefetchFollowsShares(t *testing.T) {
 					surplus++
 				}
 			}
-			// The change itself makes half a share superfluous.
+			// The change of shares makes half a share superfluous.
 			if share := cfg.GlobalBatch / 3; surplus > 2*share {
 				t.Errorf("rank %d: %d samples were named and not computed, a share is %d", rank, surplus, share)
 			}
@@ -193,8 +192,8 @@ func TestPrefetchFollowsShares(t *testing.T) {
 	})
 }
 
-// Samples that survivors take over from a dead member are prefetched, and held microbatches are
-// not prefetched again.
+// When a member dies, the survivors prefetch the samples that they take over from it. They do not prefetch again the microbatches
+// that they have computed.
 func TestPrefetchAfterADeath(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for k := int64(1); k < 200; k += 19 {
@@ -223,8 +222,7 @@ func TestPrefetchAfterADeath(t *testing.T) {
 	}
 }
 
-// A call that does not return delays nothing while the job runs. There is no second call, and Run
-// ends when it returns.
+// A call of Prefetch that does not return delays no step. There is no second call meanwhile. Run ends only when the call returns.
 func TestPrefetchHoldsUpNothing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -243,20 +241,20 @@ func TestPrefetchHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// A call that lasts longer than a step is followed by one with the needs of that time, without
-// the steps that are over.
+// After a call of Prefetch that lasts longer than a step, the next call has the samples that are needed by then. Steps that are
+// over are left out.
 func TestPrefetchCatchesUp(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, wide(4, false))
 		readers := reading(a, func(_ *actor, m *reader) {
-			m.prefetch = func(context.Context) { <-time.After(150 * time.Millisecond) } // more than two steps
+			m.prefetch = func(context.Context) { <-time.After(150 * time.Millisecond) } // longer than two steps
 		})
 		a.play(t)
 		a.check(t, "slow disk")
 		m := (*readers)[0]
-		// A step takes 64 ms, and the first call has samples of steps 1 and 2. The second call is
-		// in step 3, and has samples of steps 3 and 4.
+		// A step takes 64 ms. The first call has samples of steps 1 and 2. The second call comes in step 3, and has samples of
+		// steps 3 and 4.
 		all := m.given()
 		want := [][]int{all[4:512], all[516:1024]}
 		if len(m.calls) != 2 || !slices.Equal(m.calls[0], want[0]) || !slices.Equal(m.calls[1], want[1]) || m.most != 1 {
@@ -265,7 +263,7 @@ func TestPrefetchCatchesUp(t *testing.T) {
 	})
 }
 
-// Run waits for a call under way, also when it ends with an error.
+// Run waits for a call of Prefetch under way, also when Run ends with an error.
 func TestPrefetchEndsWithTheRun(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	boom := errors.New("boom")

@@ -22,7 +22,7 @@ func anyReport() *rapid.Generator[rankReport] {
 	})
 }
 
-// The sum of the ranks' commit records returns every report bit for bit.
+// The sum of the ranks' vectors is the commit record, from which every rank's report can be read bit for bit.
 func TestTailsSurviveTheirSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		reports := rapid.SliceOfN(anyReport(), 1, 9).Draw(t, "reports")

@@ -10,19 +10,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// logged identifies a (peer, step) in the log.
+// logged identifies the entry of a peer and a step in the log.
 type logged struct {
 	peer elastic.ID
 	step int64
 }
 
-// listener is a peer with its reporter, and its reports.
+// listener is a peer with its reporter, and with the reports that it has made.
 type listener struct {
 	reporter
 	id    elastic.ID
 	last  outcome
-	known map[logged]int // number of log entries by this peer
-	steps []int64        // steps that the user was told of
+	known map[logged]int // how many entries this peer has logged, by peer and step
+	steps []int64        // steps that were reported to the user
 }
 
 // newListener returns a listener with steps of six samples.
@@ -57,7 +57,7 @@ func viewOfPeers(peers []*listener) (v elastic.View) {
 	return v
 }
 
-// outcomeOfStep returns an outcome with one microbatch of each of up to six peers.
+// outcomeOfStep returns the outcome of a step in which each of up to six peers computed one microbatch.
 func outcomeOfStep(step int64, peers []*listener) outcome {
 	o := outcome{Step: step, Samples: 6, Peers: len(peers)}
 	for i, l := range peers {
@@ -66,9 +66,8 @@ func outcomeOfStep(step int64, peers []*listener) outcome {
 	return o
 }
 
-// Peers die at any time: before a step is stable anywhere, when it is stable at some peers, or
-// after that. The log has every contribution to each stable step, and the user is told of each
-// step once.
+// Peers die at any time: before a step is stable at any peer, while it is stable at some, or later. The log has every
+// contribution to each stable step, and each step is reported to the user once.
 func TestReportsAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []*listener
@@ -91,10 +90,10 @@ func TestReportsAreWhole(t *testing.T) {
 			for _, l := range alive[len(alive)-heard:] {
 				l.stable(o, v, l.id, work{}, step == steps)
 			}
-			if heard < len(alive) { // the others receive another commit record, or are gone
+			if heard < len(alive) { // the others receive another commit record, or have died
 				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the commit record")):]
 				if len(alive) == heard && step < steps {
-					continue // all remaining peers know it: the next commit record belongs to the next step
+					continue // all remaining peers know the step: the next commit record belongs to the next step
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {
@@ -106,8 +105,8 @@ func TestReportsAreWhole(t *testing.T) {
 	})
 }
 
-// checkReports checks that the log has all contributions, that each peer has logged its own parts
-// once, and that the users of the survivors were told of each step once.
+// checkReports checks that the log has all contributions, that each peer has logged its own parts once, and that each survivor
+// has reported each step to its user once.
 func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	log := make(map[logged]bool)
 	for _, l := range all {
@@ -129,8 +128,8 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 }
 
-// No later report covers the last step. A peer that does not learn that the step is stable is
-// reported by another peer, which is possibly gone by then.
+// No commit record follows the last step. If a peer does not learn that the step is stable, another peer reports for it, because
+// the first may have died by then.
 func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for deaf := range n {
@@ -155,7 +154,7 @@ func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	}
 }
 
-// A peer that is moved to a later state reports its last step, once, if that step is older.
+// A peer that is moved to a later state reports its last step once, if that step is older than the state.
 func TestSupersededSteps(t *testing.T) {
 	a, b := newListener("a"), newListener("b")
 	a.commit(outcomeOfStep(1, []*listener{a, b}))
@@ -173,10 +172,10 @@ func TestSupersededSteps(t *testing.T) {
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
-	// A peer that is gone since then has possibly not reported its part.
+	// If a peer has died since, it may not have reported its part.
 	a.commit(outcomeOfStep(3, []*listener{a}))
 	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
-	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 lies between them
+	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is in between
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
 }

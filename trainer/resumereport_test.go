@@ -43,7 +43,7 @@ func TestTheHighestAttemptCounts(t *testing.T) {
 	}
 }
 
-// A microbatch that two ranks hold counts once: the higher rank drops its contribution.
+// A microbatch that two ranks hold counts once, because the higher rank drops its contribution.
 func TestAnOverlapIsThrownAway(t *testing.T) {
 	all := []resumeReport{{held: microbatches(4, 1)}, {held: microbatches(4, 1, 2)}}
 	if _, shares, kept := resumePlan(all, nil, 4); kept[1] || !kept[0] || shares[1].Has(1) || shares[0].Len()+shares[1].Len() != 4 {

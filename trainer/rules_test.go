@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// The commit of a step applies its own mean gradient at its own rate; with a delay it applies
-// those of the previous step, and nothing in the first step.
+// A commit applies the mean gradient of its step at the learning rate of its step. With a delay it applies the mean and rate of
+// the previous step, and nothing in the first step.
 func TestWhatACommitApplies(t *testing.T) {
 	schedule := func(step int64) float64 { return float64(step) }
 	grads := &gradients{staging: vector{views: [][]float32{{10}}}, applied: vector{views: [][]float32{{1}}}}

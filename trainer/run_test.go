@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// counter is a model whose gradients are small integers that depend on sample and element, so
-// float32 sums are exact in any order, and the weights after any run have a closed form.
+// counter is a model whose gradients are small integers that depend on the sample and the element. So float32 sums are exact in
+// any order, and the weights after any run have a closed form.
 type counter struct {
 	params []trainer.Param
 	seen   []int                                       // samples in the order of their calls
@@ -77,7 +77,7 @@ func (l *log) Emit(e event.Event) {
 	l.events = append(l.events, e)
 }
 
-// of returns the bodies of one kind that member i emitted, in order.
+// of returns the events of one type that member i emitted, in order.
 func of[B event.Body](l *log, index int) []B {
 	var out []B
 	for _, e := range l.events {
@@ -101,8 +101,7 @@ type outcome struct {
 	err    error
 }
 
-// runGroups calls f with n members of a group in virtual time: nothing waits for the clock. sink,
-// if not nil, receives the events of all.
+// runGroups calls f for each of n members of a group, in virtual time. sink, if not nil, receives the events of all members.
 func runGroups(t *testing.T, n int, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) {
 	t.Helper()
 	var sinks []event.Sink
@@ -112,7 +111,7 @@ func runGroups(t *testing.T, n int, sink event.Sink, f func(ctx context.Context,
 	synctest.Test(t, func(t *testing.T) { cluster.Start(t, n, simnet.New(simnet.Config{}), f, sinks...).Wait() })
 }
 
-// train runs cfg at n ranks; change may alter the model or the configuration of one rank.
+// train runs cfg at n ranks. change may alter the model or the configuration of a rank.
 func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int, m *counter, c *trainer.Config)) []outcome {
 	t.Helper()
 	out := make([]outcome, n)
@@ -132,7 +131,7 @@ func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int
 	return out
 }
 
-// replay is the twin of Run: one process, no microbatches, no buckets.
+// replay is a twin of Run: one process, without microbatches and buckets.
 func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 	m := newCounter(3, 4, 1, 6)
 	var weights, velocity [][]float32
@@ -157,11 +156,11 @@ func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 	return weights
 }
 
-// Any number of peers, also more than there are microbatches, reaches the weights of the twin bit
-// for bit, counts every sample once per pass, and agrees on all reports.
+// Any number of peers, even more than there are microbatches, reaches the weights of the twin bit for bit. Every sample counts
+// once per pass, and all reports agree.
 func TestRunAtManySizes(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	var steps [][]int // of the run at one rank, where the order is known
+	var steps [][]int // from the run with one rank, where the order is known
 	for _, n := range []int{1, 2, 3, 4, 9} {
 		out := train(t, n, counting(2), &log{}, nil)
 		if n == 1 {
@@ -243,14 +242,13 @@ func TestEventsOfARun(t *testing.T) {
 			t.Errorf("rank %d: score %+v", rank, *o.result.Score)
 		}
 	}
-	// The last step has one microbatch, which is rank 0's; the log has empty lists for the
-	// others.
+	// The last step has one microbatch, which rank 0 computes. The log has empty lists for the other ranks.
 	if a, b := of[event.Step](l, 0)[3].Microbatches, of[event.Step](l, 2)[3].Microbatches; !slices.Equal(a, [][2]int{{0, 1}}) || b == nil || len(b) != 0 {
 		t.Errorf("microbatches of the last step: %v at rank 0, %v at rank 2", a, b)
 	}
 }
 
-// expectAll checks that every rank has an error with all of the parts.
+// expectAll checks that the error of every rank is the given one and contains all parts.
 func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	t.Helper()
 	for rank, o := range out {
@@ -269,8 +267,7 @@ func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	}
 }
 
-// A model that fails ends the run of its peer alone; the others compute its part of the open
-// step.
+// A model that fails ends only its own peer's run. The others compute its part of the open step.
 func TestModelErrorEndsItsPeer(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
@@ -317,7 +314,7 @@ func TestNotFiniteIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p1 at rank 2 (member-2)", "step 2")
 }
 
-// Each gradient is finite, and their sum is infinite.
+// Each gradient is finite, but their sum is infinite.
 func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	out := train(t, 3, counting(1), &log{}, func(_ int, m *counter, _ *trainer.Config) {
 		m.hook = func(grad [][]float32, _ []int) error {
@@ -328,7 +325,7 @@ func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p3 summed over all peers")
 }
 
-// If a model declares nothing complete, everything is complete when it returns.
+// If a model declares no gradient complete, all are complete when it returns.
 func TestReturningIsDone(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string
@@ -366,7 +363,7 @@ func TestFailedEvaluationReachesEveryRank(t *testing.T) {
 	expectAll(t, out[2:], nil, "no test set")
 }
 
-// The end of a context ends the run of its peer; the others go on.
+// The end of a context ends the run of one peer, and the others go on.
 func TestCancelEndsOneRank(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	why := errors.New("enough")

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// table returns the order as a slice.
+// table returns a permutation as a slice.
 func table(o permutation) []int {
 	t := make([]int, o.n)
 	for i := range t {
@@ -40,7 +40,7 @@ func TestOrderOfEverySmallSize(t *testing.T) {
 	}
 }
 
-// Golden values: a change gives other weights for the same seed, and must not happen by accident.
+// If these values change, the same seed gives other weights. This must not happen by accident.
 func TestOrderIsStable(t *testing.T) {
 	tests := []struct {
 		seed uint64
@@ -64,9 +64,8 @@ func TestOrderIsStable(t *testing.T) {
 	}
 }
 
-// Over many seeds every sample comes about equally often at every position, and every pair of
-// neighbours in either order: chi-square tests against the uniform distribution, with limits that
-// a fair order hardly ever exceeds.
+// Over many seeds every sample occurs about equally often at every position, and every pair of neighbours in both orders.
+// Chi-square tests compare with the uniform distribution. A uniform order hardly ever exceeds their limits.
 func TestOrderIsEven(t *testing.T) {
 	const n, seeds = 12, 12000
 	var place [n * n]float64

@@ -18,7 +18,7 @@ import (
 	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
-// files lists the checkpoints of a folder by name.
+// files lists the names of the checkpoints in a folder.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -35,7 +35,7 @@ func files(t *testing.T, dir string) []string {
 // stepFile returns the file name of the checkpoint of a step.
 func stepFile(step int) string { return fmt.Sprintf("step-%012d.safetensors", step) }
 
-// save runs cfg with n peers and with checkpoints at an interval in steps.
+// save runs cfg at n peers, with a checkpoint every so many steps, and returns the folder.
 func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "checkpoints")
@@ -56,13 +56,12 @@ func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
 	return dir
 }
 
-// A job that ends early and resumes with any number of peers reaches the weights of an
-// uninterrupted one.
+// If a job ends early and resumes with any number of peers, it reaches the weights of an uninterrupted job.
 func TestResumeWithAnyNumberOfPeers(t *testing.T) {
 	whole := churning(11, true)
 	want := alone(t, whole)
 	dir := save(t, 3, churning(7, true), 2)
-	// The last step is saved only if it is due.
+	// The last step is saved only if a checkpoint is due.
 	if got := fmt.Sprint(files(t, dir)); got != fmt.Sprint([]string{stepFile(4), stepFile(6)}) {
 		t.Fatalf("files %v", got)
 	}
@@ -85,7 +84,7 @@ func TestResumeWithAnyNumberOfPeers(t *testing.T) {
 	}
 }
 
-// Where only one peer finds the files, the others get the state from it.
+// If only one peer finds the files, the others get the state from it.
 func TestOnePeerHasTheCheckpoint(t *testing.T) {
 	whole := churning(11, true)
 	want := alone(t, whole)
@@ -112,7 +111,7 @@ func TestOnePeerHasTheCheckpoint(t *testing.T) {
 	})
 }
 
-// resumed runs a single peer that resumes from dir, and returns its log lines.
+// resumed runs a single peer that resumes from dir. It returns the peer and its log lines.
 func resumed(t *testing.T, dir string, cfg trainer.Config) (x *actor, told string) {
 	t.Helper()
 	cfg.Checkpoint.Resume = dir
@@ -147,7 +146,7 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 	}
 }
 
-// A checkpoint of another job ends the run with the name of the setting.
+// A checkpoint of another job ends the run with an error that names the setting.
 func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	dir := save(t, 1, churning(7, true), 2)
 	for want, change := range map[string]func(c *trainer.Config){
@@ -162,7 +161,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 			t.Errorf("error %v, want %q", x.err, want)
 		}
 	}
-	// The length of the job and the execution of steps may differ.
+	// Settings that say how long the job runs, or how steps are executed, may differ.
 	cfg := churning(9, true)
 	cfg.BucketBytes = 4
 	if x, _ := resumed(t, dir, cfg); x.err != nil || len(x.steps) != 3 {
@@ -170,7 +169,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	}
 }
 
-// An error in writing a checkpoint is logged, and the job goes on.
+// If a checkpoint cannot be written, the error is logged and the job goes on.
 func TestACheckpointThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -197,7 +196,7 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// Checkpoints by time; steps take at most 40 ms here.
+// Checkpoints are written at intervals of time. Steps take at most 40 ms here.
 func TestCheckpointsByTime(t *testing.T) {
 	dir := t.TempDir()
 	cfg := churning(30, false)
@@ -213,12 +212,12 @@ func TestCheckpointsByTime(t *testing.T) {
 	}
 }
 
-// When the quorum is lost, the remaining peers save their state, and the job resumes from there
-// later. Nothing is lost or counted twice in the logs of both runs.
+// When the quorum is lost, the remaining peers save their state, and the job resumes from it later. The logs of both runs
+// together count every microbatch once.
 func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 	whole := churning(9, true)
 	want := alone(t, whole)
-	for at := int64(3); at < 6; at++ { // the remaining peers have certainly committed a step
+	for at := int64(3); at < 6; at++ { // the remaining peers have committed a step for certain
 		dir := filepath.Join(t.TempDir(), "checkpoints")
 		var before []event.Event
 		synctest.Test(t, func(t *testing.T) {
@@ -228,7 +227,7 @@ func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 					x.cfg.Checkpoint.Dir = dir
 					return
 				}
-				// A killed actor still runs, cut off; without a folder it saves nothing.
+				// A killed actor still runs, but is cut off. It has no folder, so it saves nothing.
 				x.cfg.OnBegin = func(step int64) {
 					if step == at {
 						x.kill()

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// Gradients into which a reduction has failed move into shared memory again, with their contents,
-// when the next session begins. Vectors that are in shared memory stay where they are.
+// If a reduction into gradients fails, the next session moves them into shared memory again, with their contents. Vectors that
+// are in shared memory stay where they are.
 func TestHouseAfterFailure(t *testing.T) {
 	ts, err := mem.NewShared(2)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestHouseAfterFailure(t *testing.T) {
 			copy(dst, a)
 		})
 		if c.Rank() == 1 {
-			_ = collective.AllReduce(ctx, c, dst, src, op) // may fail or succeed, because it comes too late
+			_ = collective.AllReduce(ctx, c, dst, src, op) // the call may fail, or succeed if the cancellation comes too late
 			return h.Leave()
 		}
 		calling, cancel := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func TestHouseAfterFailure(t *testing.T) {
 	}
 }
 
-// movesAgain checks that the target of reductions moves, and the gradients of the rank stay.
+// movesAgain checks that the vector for the sums moves, and the gradients of the rank do not.
 func movesAgain(c *collective.Comm, h *trainer.Housed) error {
 	src, dst := h.Vectors()
 	src[7], dst[7] = 4, 3

@@ -20,13 +20,12 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// lodging is a network whose members are on one host. The memory that a member shares with the
-// others either lasts, as a process's memory does, or is replaced in each session, as when a
-// process comes back under another identity. Sessions must end in good order: revocations do not
-// interrupt waits in shared memory, which poll in real time.
+// lodging is a network whose members are on one host and share memory. The memory of a member lasts as long as its process, or is
+// replaced in each session, as when a process returns under another identity. Sessions must end without a revocation, because a
+// revocation does not interrupt a wait in shared memory, which polls in real time.
 type lodging struct {
 	*mem.Network
-	brief bool       // memory is replaced in each session
+	brief bool       // each session replaces the memory
 	since uint64     // first epoch with shared memory
 	full  elastic.ID // member whose memory is too small
 
@@ -48,7 +47,7 @@ func (l *lodging) Endpoint(self elastic.Member) elastic.Endpoint {
 	return ep
 }
 
-// of returns the house of a view. The first caller builds it.
+// of returns the house of a view. The first call builds it.
 func (l *lodging) of(v elastic.View) (*house, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +70,7 @@ func (l *lodging) of(v elastic.View) (*house, error) {
 	return h, nil
 }
 
-// build makes the arena of a member. The full member's arena has room for one vector.
+// build makes the arena of a member. The arena of the member full has room for one vector only.
 func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
 	if id == l.full {
 		return shm.NewArena(2 * 4 * tenantSize)
@@ -87,7 +86,7 @@ func (l *lodging) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
 	return all[len(all)-1], all[:len(all)-1]
 }
 
-// lodger connects one member.
+// lodger is the network of one member.
 type lodger struct {
 	elastic.Network
 	network *lodging
@@ -114,7 +113,7 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transpor
 	return flat{t, s}, nil
 }
 
-// flat is a transport with shared memory.
+// flat is a transport that offers shared memory.
 type flat struct {
 	transport.Transport
 	shared *transport.Shared
@@ -132,7 +131,7 @@ func (f flat) Close() error {
 	return f.Transport.Close()
 }
 
-// pages returns the memory in use by an arena, in units of 512 bytes.
+// pages returns how much memory of an arena is in use, in units of 512 bytes.
 func pages(t *testing.T, a *shm.Arena) int64 {
 	t.Helper()
 	info, err := a.File().Stat()
@@ -143,16 +142,16 @@ func pages(t *testing.T, a *shm.Arena) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks
 }
 
-// tenant is a model that checks where its gradients are.
+// tenant is a model that checks in which memory its gradients are.
 type tenant struct {
 	*slope
 	home            func() *shm.Arena
-	inside, outside int // microbatches with gradients inside and outside the arena
+	inside, outside int // numbers of microbatches with gradients inside and outside the arena
 	broken          error
 }
 
-// tenantSize is the number of elements of the tenant's parameters, too many for vectors that
-// travel inline with a message.
+// tenantSize is the number of elements of the tenant's parameters. A vector of this size is too large to travel inline with a
+// message.
 const tenantSize = 3 + 5000 + 1 + 6
 
 func newTenant(home func() *shm.Arena) *tenant {
@@ -187,7 +186,7 @@ func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return m.slope.Accumulate(grad, samples, done)
 }
 
-// housed is a job of three tenants. The last one leaves, so there are at least two sessions.
+// housed returns a job of three tenants. The last one leaves, so there are at least two sessions.
 func housed(mode string) trainer.Config {
 	cfg := churning(40, mode == "exact")
 	cfg.BucketBytes = 1 << 10
@@ -197,12 +196,12 @@ func housed(mode string) trainer.Config {
 	return cfg
 }
 
-// leaveAt makes the last member leave in a step. The first member goes on when that is decided.
+// leaveAt makes the last member leave in a step. The first member waits in this step until the view without it is decided.
 func (a *arena) leaveAt(x *actor, at int64) {
 	x.cfg.OnBegin = func(step int64) {
 		switch {
 		case step == at && x.self.Index == 2:
-			x.killed.Store(true) // it has no result
+			x.killed.Store(true) // the peer has no result
 			x.group.Leave()
 		case step == at+1 && x.self.Index == 0:
 			for !a.events.reduced() && a.ctx.Err() == nil {
@@ -224,9 +223,8 @@ func (l *log) reduced() bool {
 	return false
 }
 
-// The operands of reductions are in the memory of the session, and nowhere else, and move with
-// their contents. All memory is freed at the end. In exact mode shared memory does not change the
-// weights.
+// The operands of reductions are in the shared memory of the session and in no other, and keep their contents when they move. All
+// shared memory is freed at the end. In exact mode shared memory does not change the weights.
 func TestHousing(t *testing.T) {
 	weights := unhoused(t)
 	for mode, grads := range map[string]bool{"plain": true, "exact": false, "int8": false} {
@@ -257,7 +255,7 @@ func TestHousing(t *testing.T) {
 	}
 }
 
-// newLodging returns a network, whose memory has to be free at the end of the test.
+// newLodging returns a network. At the end of the test it checks that all its memory is free.
 func newLodging(t *testing.T, brief bool) *lodging {
 	l := &lodging{Network: mem.NewNetwork(), brief: brief, arenas: make(map[elastic.ID][]*shm.Arena), houses: make(map[uint64]*house)}
 	t.Cleanup(func() {
@@ -275,7 +273,7 @@ func newLodging(t *testing.T, brief bool) *lodging {
 	return l
 }
 
-// watching checks the memory of a member after each step.
+// watching returns a function that checks the memory of a member after each step.
 func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepReport) {
 	return func(r trainer.StepReport) {
 		x.steps = append(x.steps, r)
@@ -291,7 +289,7 @@ func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepRe
 	}
 }
 
-// unhoused returns the weights of the job in exact mode without shared memory.
+// unhoused returns the weights of the job in exact mode, without shared memory.
 func unhoused(t *testing.T) (sha string) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, housed("exact"))
@@ -302,8 +300,8 @@ func unhoused(t *testing.T) (sha string) {
 	return sha
 }
 
-// A session without shared memory breaks, as one member fails. The next session has some, and the
-// others' computed microbatches move into it: nothing is computed again.
+// A session without shared memory ends when a member fails. The next session has shared memory, and the others' computed
+// microbatches move into it. No microbatch is computed again.
 func TestHousingOfAnOpenStep(t *testing.T) {
 	weights := unhoused(t)
 	l := newLodging(t, false)
@@ -315,7 +313,7 @@ func TestHousingOfAnOpenStep(t *testing.T) {
 		x.trained = m
 		x.cfg.OnBegin = func(step int64) {
 			if step == 5 && x.self.Index == 2 {
-				x.killed.Store(true) // it has no result
+				x.killed.Store(true) // the peer has no result
 				m.broken = errors.New("out of order")
 			}
 		}
@@ -329,7 +327,7 @@ func TestHousingOfAnOpenStep(t *testing.T) {
 	}
 }
 
-// A member whose memory has no room logs that once, and computes in private memory.
+// A member whose shared memory is full logs that once, and computes in private memory.
 func TestHousingWithoutRoom(t *testing.T) {
 	l := newLodging(t, false)
 	l.full = "peer-of-rank-1"

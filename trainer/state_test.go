@@ -29,7 +29,7 @@ func (w *witness) advanced(was, o outcome) {
 	w.told = append(w.told, fmt.Sprint("from ", was.Step, " to ", o.Step))
 }
 
-// told returns the calls of the observer since the last call of told.
+// told returns the calls of the observer since told was called last.
 func told(s *state) []string {
 	w := s.observer.(*witness)
 	told := w.told
@@ -37,7 +37,7 @@ func told(s *state) []string {
 	return told
 }
 
-// newTestState returns a state of three parameters, with steps of 4 microbatches.
+// newTestState returns a state with three parameters, and with 4 microbatches a step.
 func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	t.Helper()
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Exact: exactly,
@@ -59,8 +59,7 @@ func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	return s
 }
 
-// train commits the next step with a gradient that depends on the step, and in exact mode a
-// scale.
+// train commits the next step. The gradient depends on the step; in exact mode the scale is updated too.
 func train(t testing.TB, s *state) {
 	t.Helper()
 	step := s.committed() + 1
@@ -101,15 +100,14 @@ func updated(t testing.TB, r elastic.Replayer) []byte {
 	return bytesOf(t, func(b *bytes.Buffer) error { return r.Update(b) })
 }
 
-// A peer reaches the same bytes by committing a step itself, by applying another's update, and by
-// loading the whole state.
+// Three ways lead to the same bytes: to commit a step, to apply another peer's update, and to load the whole state.
 func TestEveryWayLeadsToTheSameState(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		t.Run(fmt.Sprint("exact ", exactly), func(t *testing.T) {
 			leader, follower := newTestState(t, exactly, nil), newTestState(t, exactly, nil)
 			for range 6 {
 				train(t, leader)
-				// The next step is under way when the update is requested.
+				// Another peer requests the update while the next step is under way.
 				update := updated(t, leader)
 				for i := range leader.grads.staging.flat {
 					leader.grads.staging.flat[i] = 1e9
@@ -137,7 +135,7 @@ func TestEveryWayLeadsToTheSameState(t *testing.T) {
 	}
 }
 
-// damaged returns variants of a good encoding, with a part of the expected error.
+// damaged returns variants of a good encoding, keyed by a part of the expected error.
 func damaged(good []byte) map[string][]byte {
 	n := binary.LittleEndian.Uint32(good[8:])
 	with := func(at int, b ...byte) []byte {
@@ -160,8 +158,8 @@ func damaged(good []byte) map[string][]byte {
 	}
 }
 
-// The observer of a state is called before another's copy moves the state ahead, while nothing
-// has changed yet, and after each step, but not for a copy that has failed.
+// The observer of a state is called after each step. It is also called before a copy from another peer moves the state ahead,
+// while nothing has changed yet, but not if the copy has failed.
 func TestObserversAreTold(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	want := func(s *state, want ...string) {
@@ -193,8 +191,8 @@ func TestObserversAreTold(t *testing.T) {
 	want(r)
 }
 
-// Digests and copies show the committed step while the next one has already changed parameters,
-// and a step that fails leaves nothing behind.
+// While the next step has already changed parameters, digests and copies still show the committed step. A step that fails changes
+// nothing.
 func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	s := newTestState(t, false, nil)
 	train(t, s)
@@ -220,8 +218,7 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	}
 }
 
-// A wrong update leaves the state unchanged. A wrong state leaves it unchanged, or invalid until
-// a good one is loaded.
+// A wrong update leaves the state unchanged. A wrong state leaves it unchanged, or makes it invalid until a good one is loaded.
 func TestDamagedStatesAndUpdates(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	train(t, leader)
@@ -238,7 +235,7 @@ func TestDamagedStatesAndUpdates(t *testing.T) {
 		}
 	}
 	flipped := slices.Clone(saved(t, leader))
-	flipped[len(flipped)-1-4*22*2]++ // in the last parameter
+	flipped[len(flipped)-1-4*22*2]++ // a byte in the last parameter
 	if err := r.Load(bytes.NewReader(flipped)); err == nil || !strings.Contains(err.Error(), "digest") || r.Step() != -1 {
 		t.Errorf("a flipped bit: error %v, step %d", err, r.Step())
 	}
@@ -266,7 +263,7 @@ func TestUpdatesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A schedule that fails does so before anything has changed.
+// If the schedule fails, the commit fails before anything has changed.
 func TestCommitChecksTheRateFirst(t *testing.T) {
 	leader := newTestState(t, false, nil)
 	train(t, leader)
@@ -277,7 +274,7 @@ func TestCommitChecksTheRateFirst(t *testing.T) {
 	}
 }
 
-// fuzzed seeds a fuzz target with good and damaged encodings.
+// fuzzed adds good and damaged encodings to the seeds of a fuzz target.
 func fuzzed(f *testing.F, encode func(testing.TB, elastic.Replayer) []byte) {
 	leader := newTestState(f, false, nil)
 	train(f, leader)

@@ -16,17 +16,16 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// judged is the result of a training with points at a peer.
+// judged is what a peer has seen of a training run with decision points.
 type judged struct {
-	points []int64 // their steps
+	points []int64 // steps of the decision points
 	scores []trainer.Score
 	status trainer.Status
-	kept   string // bits of the kept parameters
+	kept   string // the kept parameters as bits
 }
 
-// admitter trains with points after every two steps. The score is a function of the parameters
-// that neither rises nor falls steadily. The best model is kept, and the third one that is no
-// better ends the job.
+// admitter trains with a decision point after every two steps. The score is a function of the parameters that neither rises nor
+// falls steadily. The best model is kept. The job ends after patience decision points without a better one, since the best.
 func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0
@@ -63,7 +62,7 @@ func quality(m trainer.Model, lo, hi int) trainer.Score {
 	return s
 }
 
-// judging makes the members of an arena decide at points, and returns their results by ID.
+// judging makes the members of an arena use decision points. It returns what each member has seen, by ID.
 func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	all := make(map[elastic.ID]*judged)
 	before := a.adjust
@@ -81,7 +80,7 @@ func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	return all
 }
 
-// judgedAlone returns the result of a single process.
+// judgedAlone returns what a single process sees.
 func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *arena)) (j judged, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +99,7 @@ func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *
 	return j, sha
 }
 
-// same checks that all members that were not killed have the result of a single process.
+// same checks that all members that were not killed have seen what a single process sees.
 func (a *arena) same(t *testing.T, about string, all map[elastic.ID]*judged, want judged, sha string) {
 	t.Helper()
 	for _, x := range a.actors {
@@ -122,7 +121,7 @@ func (a *arena) same(t *testing.T, about string, all map[elastic.ID]*judged, wan
 	}
 }
 
-// Any number of peers sees the same scores, keeps the same model and stops after the same step.
+// With any number of peers, all see the same scores, keep the same model and stop after the same step.
 func TestPoints(t *testing.T) {
 	for _, patience := range []int{2, 99} {
 		cfg := churning(13, true)
@@ -141,7 +140,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// Steps begin in the previous ones, but not across a point.
+// Steps begin early, but not across a decision point.
 func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
 	cfg := dyadic(9)
 	want, sha := judgedAlone(t, cfg, 99, func(a *arena) { a.eagerly(t, nil) })
@@ -159,8 +158,7 @@ func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
 	})
 }
 
-// A peer dies before any one of its messages, while another joins: the others reach the result of
-// a single process.
+// A peer dies before any one of its messages, while another joins. The others reach the result of a single process.
 func TestKillAtPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(9, true)
@@ -195,7 +193,7 @@ func TestKillAtPoints(t *testing.T) {
 	t.Logf("%d kills", len(points))
 }
 
-// A program's mistake ends the job at its peer with a cause; the others finish.
+// A mistake of a program ends the job at its peer, with the cause. The others finish.
 func TestWrongLoopsOfPoints(t *testing.T) {
 	boom := errors.New("no test set")
 	for want, body := range map[string]func(p *trainer.Point) bool{
@@ -232,7 +230,7 @@ func TestWrongLoopsOfPoints(t *testing.T) {
 	}
 }
 
-// A program that has called Stop may leave the loop, too.
+// A program may also leave the loop after it has called Stop.
 func TestStopAndLeave(t *testing.T) {
 	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
 		run := trainer.New(g, newCounter(2, 2).Model(), counting(9))

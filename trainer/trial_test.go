@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// timed is a ramp whose microbatches take the given time.
+// timed is a ramp whose microbatches take a given time.
 type timed struct {
 	ramp
 	pace, first time.Duration
@@ -35,7 +35,7 @@ func (m *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return m.ramp.Accumulate(grad, samples, done)
 }
 
-// tried returns a peer with a timed model, and the model.
+// tried returns an open step whose trial computes with a timed model, and the model.
 func tried(t *testing.T, m timed, change func(*Config)) (*openStep, *timed) {
 	t.Helper()
 	m.ramp = ramp{paramsOf(2, 3, 17)}
@@ -74,7 +74,7 @@ func TestTrialMeasures(t *testing.T) {
 	}
 }
 
-// A trial has no effects on the state, on the following step, or on the reports of that step.
+// A trial changes neither the state nor the next step nor its reports.
 func TestTrialLeavesNoTrace(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

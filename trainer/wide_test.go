@@ -13,8 +13,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// broad is an eager that computes several microbatches in one call. It is not safe for concurrent
-// use.
+// broad is an eager model that computes several microbatches in one call. It is not safe for concurrent use.
 type broad struct {
 	*eager
 	most int   // samples per call, at most
@@ -43,13 +42,13 @@ func (m *broad) gradient(b *trainer.Batch) (float64, error) {
 	}
 	grad := m.gradients(b)
 	if err := m.fits(b.Samples()); err != nil {
-		grad[0][0] = 1e9 // a partial result of the failed call
+		grad[0][0] = 1e9 // the failed call leaves a partial result
 		return 0, err
 	}
 	return m.backward(b, grad)
 }
 
-// broadly makes an arena train broad models, and returns them.
+// broadly makes the members of an arena train broad models, and returns the models.
 func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	eagers := a.eagerly(t, nil)
 	a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = &broad{eager: x.trained.(*eager), most: most, room: room} })
@@ -69,16 +68,16 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	}
 }
 
-// abreast is a broad that computes several microbatches of a call separately.
+// abreast is a broad model that computes the microbatches of a call separately.
 type abreast struct {
 	*broad
 	wrong mistake
 }
 
-// mistake describes what a model does wrong; the zero mistake is none.
+// mistake describes what a model does wrong. The zero value means no mistake.
 type mistake struct {
-	skips func(k, i int) bool    // gradients that it does not declare complete
-	ends  func(b *trainer.Batch) // its last action in a call
+	skips func(k, i int) bool    // selects gradients that the model does not declare complete
+	ends  func(b *trainer.Batch) // the last action of the model in a call
 }
 
 func (m abreast) Model() trainer.Model {
@@ -116,7 +115,7 @@ func (m abreast) gradient(b *trainer.Batch) (float64, error) {
 	return 0, nil
 }
 
-// add adds the gradient of parameter i of a group, in two pieces.
+// add adds the gradient of parameter i for a batch, in two pieces.
 func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
 	for _, s := range g.Samples() {
 		for j := range grad {
@@ -129,15 +128,15 @@ func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
 	g.Done(i, 0)
 }
 
-// In exact mode a Grouped model computes its whole share in one call, between hosts, and the
-// weights are the weights of a single process that computes one microbatch after the other.
+// In exact mode a Grouped model computes its whole share in one call, if there are several hosts. The weights are those of a
+// single process that computes one microbatch after the other.
 func TestExactMicrobatchesTogether(t *testing.T) {
 	cfg := dyadic(6)
 	cfg.Exact = true
 	want := oneAlone(t, cfg)
 	for name, c := range map[string]struct {
 		most, room int
-		samples    []int // of the calls of a step
+		samples    []int // samples of a step's calls
 	}{
 		"the whole share": {1000, 0, []int{16}},
 		"most of it":      {15, 0, []int{4, 12}},
@@ -161,7 +160,7 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// A mistake with several microbatches in a call ends the job with an error that describes it.
+// If a model makes a mistake with several microbatches in a call, the job ends with an error that describes it.
 func TestWrongMicrobatchesTogether(t *testing.T) {
 	for want, wrong := range map[string]mistake{
 		"Done(0, 0) of group 1": {skips: func(k, i int) bool { return k > 0 && i == 0 }},
@@ -185,14 +184,13 @@ func TestWrongMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// Between hosts a call has as many microbatches as the model can take, and within a host one. The
-// weights are the same.
+// With several hosts a call has as many microbatches as the model can take; within one host it has one. The weights are the same.
 func TestMicrobatchesTogether(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for name, c := range map[string]struct {
 		most    int
 		change  func(a *arena)
-		samples []int // of the calls of a step
+		samples []int // samples of a step's calls
 		late    bool  // no step begins early
 	}{
 		"the whole share":   {1000, func(*arena) {}, []int{16}, false},
@@ -222,7 +220,7 @@ func TestMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// A model whose calls run out of memory gets smaller calls, and computes its whole share.
+// If the calls of a model run out of memory, the model gets smaller calls, and still computes its whole share.
 func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +253,7 @@ func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
 	}
 }
 
-// killBroad kills one of three peers at many points of a job.
+// killBroad kills one of three peers, at many points of a job.
 func killBroad(t *testing.T, exactly bool) {
 	cfg := dyadic(8)
 	cfg.Exact = exactly
@@ -295,8 +293,7 @@ func killBroad(t *testing.T, exactly bool) {
 	t.Logf("%d kills", len(points))
 }
 
-// A model with Whole gets its share in one call, also within a host, and in two calls where there
-// is too little memory.
+// A model with Whole gets its share in one call, also within one host, and in two calls if there is too little memory.
 func TestWholeShares(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for _, host := range []string{"", "here"} {
@@ -321,7 +318,7 @@ func TestWholeShares(t *testing.T) {
 	}
 }
 
-// In exact mode shares must not matter, so a model with Whole is refused.
+// In exact mode the result must not depend on shares, so a model with Whole is refused.
 func TestWholeSharesAreNotExact(t *testing.T) {
 	cfg := dyadic(6)
 	cfg.Exact = true

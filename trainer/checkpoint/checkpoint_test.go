@@ -22,7 +22,7 @@ func sample(step int64) Header {
 		State: json.RawMessage(`{"Attempt":3}`)}
 }
 
-// stateOf returns the state of a step: two tensors with n elements in all that differ between steps.
+// stateOf returns the state of a step: two tensors with n elements together. The values differ between steps.
 func stateOf(step int64, n int) []Tensor {
 	v := make([]float32, n)
 	for i := range v {
@@ -31,7 +31,7 @@ func stateOf(step int64, n int) []Tensor {
 	return []Tensor{{"layer0.bias", []int{n / 3}, v[:n/3]}, {"layer0.weight", []int{1, n - n/3}, v[n/3:]}}
 }
 
-// blank returns tensors of the same names and shapes, without values.
+// blank returns tensors with the same names and shapes, and no values.
 func blank(tensors []Tensor) []Tensor {
 	out := slices.Clone(tensors)
 	for i := range out {
@@ -49,8 +49,8 @@ func mustWrite(t *testing.T, dir string, step int64, state []Tensor) string {
 	return path
 }
 
-// checkLatest requires that the latest checkpoint is of the given step, and that the problems
-// contain these words, in order.
+// checkLatest checks that the latest checkpoint has the given step. The reported problems must contain the given words, in this
+// order.
 func checkLatest(t *testing.T, dir string, step int64, n int, words ...string) {
 	t.Helper()
 	c, problems, err := Latest(dir, nil)
@@ -182,7 +182,7 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 		"no such file", "it is of step 3")
 }
 
-// A checkpoint that does not fit the job is skipped like a damaged one.
+// Latest skips a checkpoint that does not fit the job, as it skips a damaged one.
 func TestAlienCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	for step := range int64(4) {
@@ -316,7 +316,7 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	// Damage after the file was opened.
+	// The file is damaged after it was opened.
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -337,8 +337,7 @@ func TestCheckpointIsSafetensors(t *testing.T) {
 	}
 }
 
-// Two launchers may use the same folder. Whatever they write concurrently, each visible file is
-// complete.
+// Two launchers may use the same folder. They may write at the same time, and each visible file is complete.
 func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

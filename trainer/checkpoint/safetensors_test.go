@@ -40,7 +40,7 @@ func TestSafetensorsThereAndBack(t *testing.T) {
 	}
 }
 
-// The bytes of a file agree with the description of the format, decoded by hand.
+// The bytes of a written file, decoded by hand, agree with the description of the format.
 func TestSafetensorsFormat(t *testing.T) {
 	var b bytes.Buffer
 	if err := encodeTensors(&b, twoTensors(), map[string]string{"a": "b"}); err != nil {
@@ -84,7 +84,7 @@ func TestSafetensorsRefusesToWrite(t *testing.T) {
 	}
 }
 
-// file returns a file with the given header and number of data bytes.
+// file returns a file with the given header and the given number of data bytes.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)

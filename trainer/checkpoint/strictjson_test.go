@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// headersRefused has headers of files with 8 bytes of data that the format or its reference
-// implementation refuses, by the text of the error.
+// headersRefused returns headers of files with 8 bytes of data, keyed by the text of the error. The format or its reference
+// implementation refuses them.
 func headersRefused() map[string][]string {
 	tensor := func(info string) string { return `{"a":{` + info + `}}` }
 	return map[string][]string{
@@ -53,7 +53,7 @@ func headersRefused() map[string][]string {
 	}
 }
 
-// Headers that the reference implementation refuses are refused, with the reason.
+// A header that the reference implementation refuses is refused here, with the reason.
 func TestSafetensorsHeadersRefused(t *testing.T) {
 	for want, headers := range headersRefused() {
 		for _, header := range headers {
@@ -66,7 +66,7 @@ func TestSafetensorsHeadersRefused(t *testing.T) {
 	}
 }
 
-// Headers that the reference implementation accepts are accepted, however unusual.
+// A header that the reference implementation accepts is accepted here, however unusual it is.
 func TestSafetensorsHeadersAccepted(t *testing.T) {
 	for _, header := range []string{
 		`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}    `,
@@ -83,8 +83,8 @@ func TestSafetensorsHeadersAccepted(t *testing.T) {
 	}
 }
 
-// checkAccepted requires that the header of an accepted file is valid by a simple check: UTF-8,
-// and all necessary fields for the number of tensors that were read.
+// checkAccepted checks the header of an accepted file in a simple way. It must be UTF-8, and have all necessary fields for the
+// number of tensors that were read.
 func checkAccepted(t *testing.T, b []byte, tensors int) {
 	header := b[8:][:uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24]
 	var all map[string]json.RawMessage

@@ -13,8 +13,7 @@ import (
 	"testing"
 )
 
-// dieVariable is the environment variable that makes this program begin to write a file, report
-// that, and wait to be killed.
+// If the environment variable dieVariable is set, the test program begins to write a file, reports that, and waits to be killed.
 const dieVariable = "ELRUN_TEST_WRITE_AND_WAIT"
 
 func TestMain(m *testing.M) {
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startWriter starts a process that begins to write path, and returns the function that kills it.
+// startWriter starts a process that begins to write path. The returned function kills the process.
 func startWriter(t *testing.T, path string) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -64,8 +63,8 @@ func temporaries(t *testing.T, dir string) []string {
 	})
 }
 
-// The next writer deletes the files of a killed writer, but neither files that others are writing
-// nor files with similar names.
+// A writer deletes the temporary files of a killed writer. It does not delete files that others are writing, or files with
+// similar names.
 func TestKilledWriterIsSweptUp(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no locks that end with a process")

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// must returns the coding of a name.
+// must returns the coding with a name.
 func must(t testing.TB, name string) collective.Coding {
 	t.Helper()
 	c, err := compress.Parse(name)
@@ -28,7 +28,7 @@ func must(t testing.TB, name string) collective.Coding {
 // names lists a coding of each kind.
 func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
-// decoded codes a copy of v, and returns the decoded vector and the rest that Encode left.
+// decoded encodes a copy of v. It returns the decoded vector, and the rest: the values that Encode left in the copy.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
 	t.Helper()
 	rest, out = slices.Clone(v), make([]float32, len(v))
@@ -64,8 +64,8 @@ func gradient(rt *rapid.T) []float32 {
 	return v
 }
 
-// The decoded vector plus the rest is the input: exactly, as far as the difference of two float32
-// is exact. With values of 2 bits the decoded magnitude may exceed the input's.
+// The decoded vector plus the rest is the input. This is exact where the difference of two float32 is exact. With values of 2
+// bits a decoded magnitude may exceed the input's.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -109,7 +109,7 @@ func TestPrecision(t *testing.T) {
 	})
 }
 
-// TopK selects the same elements as a twin that sorts.
+// TopK selects the elements that a twin selects by sorting.
 func TestTopKIsSorting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -148,9 +148,9 @@ func TestTopKIsSorting(t *testing.T) {
 	})
 }
 
-// twoMagnitudes is a reference implementation of values of 2 bits. It rounds the elements of a
-// chunk at the given positions to one of two magnitudes. The threshold starts at the mean
-// magnitude; then, eight times, it moves to the midpoint between the means of both parts.
+// twoMagnitudes is a reference implementation of values with 2 bits. It rounds the elements of a chunk at the given positions to
+// one of two magnitudes. A threshold separates small from large elements. It starts at the mean magnitude. Then, eight times, it
+// moves to the midpoint between the means of the small and of the large elements.
 func twoMagnitudes(dst, v []float32, places []int) {
 	mean := func(part []int) float64 {
 		sum := 0.0
@@ -185,8 +185,8 @@ func twoMagnitudes(dst, v []float32, places []int) {
 	}
 }
 
-// For noise-like values the two magnitudes are close to the best pair. There is one candidate
-// pair for each way to split the sorted magnitudes.
+// For values like noise the two magnitudes are close to the best pair. The best pair is searched among all ways to split the
+// sorted magnitudes in two.
 func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for trial := range 50 {
@@ -224,7 +224,7 @@ func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	}
 }
 
-// A single infinity or NaN survives coding.
+// An infinity or a NaN is still in the vector after coding.
 func TestNotFiniteStays(t *testing.T) {
 	for _, name := range names() {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
@@ -241,7 +241,7 @@ func TestNotFiniteStays(t *testing.T) {
 	}
 }
 
-// The largest and the smallest float32 values.
+// The largest and the smallest float32 values can be coded.
 func TestExtremes(t *testing.T) {
 	for _, name := range names() {
 		for _, x := range []float32{math.MaxFloat32 / 2, 65520, 65504, 1, 0x1p-99, 0x1p-126, math.SmallestNonzeroFloat32, 0} {
@@ -258,7 +258,7 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// Compression ratios for a bucket of the default size.
+// These are the compression ratios for a bucket of the default size.
 func TestSizes(t *testing.T) {
 	const n = 65536
 	for name, want := range map[string]float64{"fp16": 1.999, "bf16": 2, "int8": 3.984, "topk": 117.7, "topk:0.1": 13.1,
@@ -277,7 +277,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A training begins with an eighth of the elements, or with its own fraction if that is larger.
+// A training run begins with an eighth of the elements, or with its own fraction if that is larger.
 func TestAt(t *testing.T) {
 	for _, name := range []string{"fp16", "bf16", "int8", "topk:0.125", "topk:0.3"} {
 		for step := range int64(300) {
@@ -297,7 +297,7 @@ func TestAt(t *testing.T) {
 	if compress.At(nil, 1) != nil {
 		t.Error("no coding becomes one")
 	}
-	// The additional elements of the first steps cost as much as a few steps without compression.
+	// The additional elements of the first steps cost as much as a few uncompressed steps.
 	for _, fraction := range []float64{1e-6, 0.001, 0.01, 0.1} {
 		c, err := compress.NewTopK(fraction)
 		if err != nil {
@@ -314,7 +314,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// FuzzAdd: arbitrary bytes decode to a vector or to an error, the same each time.
+// FuzzAdd checks that arbitrary bytes decode to a vector or to an error, and to the same each time.
 func FuzzAdd(f *testing.F) {
 	for _, n := range []int{0, 1, 300, 1100} {
 		v := make([]float32, n)

@@ -13,13 +13,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// own returns element i of a rank's gradient in a step.
+// own returns element i of the gradient of a rank in a step.
 func own(rank, step, i int) float32 {
 	return float32(math.Sin(float64(rank*7919+step*104729+i*31))) * float32(i%7+1)
 }
 
-// applied runs steps with error feedback at n ranks. By rank it returns the total of the sums of
-// all steps, and the rest.
+// applied runs steps with error feedback at n ranks. For each rank it returns the total of all steps' sums, and the rest that was
+// not sent.
 func applied(t testing.TB, ranks, n, steps int, coding collective.Coding) (sums, rests [][]float32) {
 	t.Helper()
 	sums, rests = make([][]float32, ranks), make([][]float32, ranks)
@@ -42,8 +42,7 @@ func applied(t testing.TB, ranks, n, steps int, coding collective.Coding) (sums,
 	return sums, rests
 }
 
-// All ranks get the same bits, and their total plus the rests of all ranks is the sum of all
-// gradients.
+// All ranks get the same bits. Their total plus the rests of all ranks is the sum of all gradients.
 func TestErrorFeedbackConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks := rapid.IntRange(1, 5).Draw(rt, "ranks")
@@ -72,7 +71,7 @@ func TestErrorFeedbackConserves(t *testing.T) {
 	})
 }
 
-// The rest stays bounded: each element is sent at some time.
+// The rest stays bounded, because each element is sent at some time.
 func TestWhatIsLeftIsBounded(t *testing.T) {
 	for _, name := range []string{"topk:0.01", "topk:0.01:2bit"} {
 		leftIsBounded(t, must(t, name))
@@ -89,8 +88,8 @@ func leftIsBounded(t *testing.T, coding collective.Coding) {
 		}
 		return math.Sqrt(total)
 	}
-	// With a hundredth of the elements in each step, all were sent within a hundred steps. The
-	// gradients of a hundred steps, which resemble noise, add up to ten times one gradient.
+	// With a hundredth of the elements in each step, every element is sent within a hundred steps. The gradients resemble noise,
+	// so a hundred of them add up to ten times one gradient.
 	one, many := norm(1), norm(150)
 	if many > 12*one {
 		t.Errorf("%s: after 150 steps %v is left, after one %v", coding.Name(), many, one)

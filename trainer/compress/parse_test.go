@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: every valid name has a canonical name, which is valid too.
+// FuzzParse checks that every valid name has a canonical name, which is valid too.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "fp16", "topk:0.25", "topk:1e-300", "topk:0x1p-4", "topk:1_0", "topk:0.25:2bit"} {
 		f.Add(s)

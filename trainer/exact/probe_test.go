@@ -8,7 +8,7 @@ import (
 func TestProbeIsStable(t *testing.T) {
 	first := Probe()
 	var keep [][]float32
-	for i := range 20 { // at other addresses
+	for i := range 20 { // repeat at other addresses
 		keep = append(keep, make([]float32, 3*i+1))
 		if got := Probe(); got != first {
 			t.Fatalf("probe %016x, then %016x", first, got)
@@ -19,7 +19,7 @@ func TestProbeIsStable(t *testing.T) {
 	}
 }
 
-// The probe can distinguish machines only if its numbers need rounding.
+// The probe can tell machines apart only if its results need rounding.
 func TestProbeCoversOrdinaryNumbers(t *testing.T) {
 	for i, v := range functions(500) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowRound is the twin of the quantisation: g * 2^e rounded to the nearest integer, ties to
-// even, in exact arithmetic.
+// slowRound is a slow twin of the quantisation, in exact arithmetic: g * 2^e rounded to the nearest integer, ties to even.
 func slowRound(g float32, e int) *big.Int {
 	x := new(big.Float).SetPrec(400).SetFloat64(float64(g))
 	x.SetMantExp(x, e)
@@ -27,7 +26,7 @@ func slowRound(g float32, e int) *big.Int {
 	return floor
 }
 
-// anyFloat draws any finite float32, and extreme values more often than chance would.
+// anyFloat draws any finite float32, with a preference for extreme values.
 func anyFloat() *rapid.Generator[float32] {
 	edges := []float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, 0x1p-126, 0x1.fffffcp-127,
 		math.MaxFloat32, 0x1p127, 1, 0.5, 1.5, 2.5, -0.5, -1.5, -math.MaxFloat32}
@@ -40,8 +39,7 @@ func anyFloat() *rapid.Generator[float32] {
 	}))
 }
 
-// gradients draws microbatches of one parameter of n elements, with similar or dissimilar
-// magnitudes.
+// gradients draws one parameter's gradients, n elements for each microbatch, with similar or dissimilar magnitudes.
 func gradients(t *rapid.T, microbatches, n int) [][]float32 {
 	ordinary := rapid.Custom(func(t *rapid.T) float32 {
 		return float32(math.Ldexp(rapid.Float64Range(-1, 1).Draw(t, "fraction"), rapid.IntRange(-12, 6).Draw(t, "exponent")))
@@ -54,7 +52,7 @@ func gradients(t *rapid.T, microbatches, n int) [][]float32 {
 	return all
 }
 
-// fitting returns the final scale of a step with these gradients, and the number of attempts.
+// fitting returns the scale that fits these gradients in the end, and the number of attempts.
 func fitting(s Scale, gradients [][]float32) (Scale, int) {
 	for attempts := 1; ; attempts++ {
 		var p Peak
@@ -77,7 +75,7 @@ func newScale(t rapid.TB, params, microbatches int) Scale {
 	return s
 }
 
-// Sums agree with exact arithmetic: nothing overflows, whatever the gradients.
+// Sums agree with exact arithmetic: they do not overflow, whatever the gradients are.
 func TestSumsAgainstBigIntegers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, n := rapid.IntRange(1, 20).Draw(t, "microbatches"), rapid.IntRange(1, 11).Draw(t, "elements")
@@ -101,8 +99,8 @@ func TestSumsAgainstBigIntegers(t *testing.T) {
 	})
 }
 
-// The defining property of the mode: grouping, order and speed of peers do not affect sums, peaks
-// or the next scale.
+// This is the purpose of exact mode: neither the grouping nor the order nor the speed of peers changes the sums, the peaks or the
+// next scale.
 func TestAnyGroupingGivesEqualBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, n := rapid.IntRange(1, 12).Draw(t, "microbatches"), rapid.IntRange(1, 9).Draw(t, "elements")
@@ -135,7 +133,7 @@ func indices(n int) []int {
 	return v
 }
 
-// reduced lets every peer add its microbatches, and reduces the contributions.
+// reduced adds each peer's microbatches, and reduces the peers' sums.
 func reduced(s Scale, peers [][][]float32) (total []int32, peak Peak) {
 	for _, mine := range peers {
 		for i, g := range mine {
@@ -152,13 +150,12 @@ func reduced(s Scale, peers [][][]float32) (total []int32, peak Peak) {
 	return total, peak
 }
 
-// With values at the very limit, of both signs, in every microbatch, the sum is as large as
-// possible.
+// The sum is as large as possible if every microbatch has values at the limit, of either sign. It still does not overflow.
 func TestNoSumWraps(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 32, 100, 1000, MaxMicrobatches} {
 		s := newScale(t, 1, k)
 		e := s.exponent(0)
-		// The largest float32 whose peak is not over the room is just below 2^(room-e).
+		// This is the largest float32 below 2^(room-e). Its peak is the largest that fits the room.
 		g := math.Nextafter32(float32(math.Ldexp(1, s.room-e)), 0)
 		over := float32(math.Ldexp(1, s.room-e))
 		if !s.Fits([]Peak{PeakOf([]float32{g})}) || s.Fits([]Peak{PeakOf([]float32{over})}) {
@@ -233,7 +230,7 @@ func TestMeanAgainstFloat64(t *testing.T) {
 	})
 }
 
-// Means agree with float64 sums, for gradients as in training.
+// Means agree with float64 sums, for gradients like those of a training run.
 func TestAccuracy(t *testing.T) {
 	const k, n = 32, 1000
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -250,7 +247,7 @@ func TestAccuracy(t *testing.T) {
 	s, _ := fitting(newScale(t, 1, k), all)
 	peak := PeakOf([]float32{float32(largest)})
 	s = s.Next([]Peak{peak})
-	for range 10 { // the exponent reaches the ideal one
+	for range 10 { // after some steps the exponent is the ideal one
 		s = s.Next([]Peak{peak})
 	}
 	sums, got := make([]int32, n), make([]float32, n)
@@ -298,7 +295,7 @@ func BenchmarkAdd(b *testing.B) {
 				g[i] = float32(rng.NormFloat64())
 			}
 			perElement(b, n, func() {
-				clear(sums) // a step adds at most its share to the sums
+				clear(sums) // one step adds only its share to the sums
 				s.Add(0, sums, g)
 			})
 		})
@@ -315,7 +312,7 @@ func BenchmarkMean(b *testing.B) {
 	perElement(b, n, func() { s.Mean(0, dst, sums, 512) })
 }
 
-// BenchmarkFloatAdd measures a sum of floats without quantisation, for comparison.
+// BenchmarkFloatAdd measures a sum of floats without quantisation, to compare with.
 func BenchmarkFloatAdd(b *testing.B) {
 	const n = 10_000
 	dst, g := Aligned(n), Aligned(n)

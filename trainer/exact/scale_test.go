@@ -35,7 +35,7 @@ func TestSizesAndExponentsAreChecked(t *testing.T) {
 	}
 }
 
-// scales draws a scale with any history.
+// scales draws a scale after an arbitrary history.
 func scales(t *rapid.T) Scale {
 	k := rapid.SampledFrom([]int{1, 2, 7, 32, 1000, MaxMicrobatches}).Draw(t, "microbatches")
 	e := rapid.OneOf(rapid.Just(unset), rapid.IntRange(minExponent, maxExponent)).Draw(t, "exponent")
@@ -46,8 +46,8 @@ func scales(t *rapid.T) Scale {
 	return s
 }
 
-// A step that does not fit is computed once more at most: the scale made from its peaks fits them
-// with headroom, and its exponents stay in range.
+// A step that does not fit is computed only once more. The scale that is made from its peaks fits them with headroom, and its
+// exponents stay in range.
 func TestTheNextScaleFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := scales(t)
@@ -82,8 +82,7 @@ func TestExponentsSettle(t *testing.T) {
 	})
 }
 
-// Peaks that grow by up to 6 bits a step, and fall arbitrarily, need no second attempt after the
-// first step.
+// Peaks may grow by up to 6 bits a step, and may fall arbitrarily. After the first step this needs no second attempt.
 func TestHeadroomPreventsSecondAttempts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScale(t, 1, 32)
@@ -99,7 +98,7 @@ func TestHeadroomPreventsSecondAttempts(t *testing.T) {
 	})
 }
 
-// The first scale fits common gradients, and Fits detects others.
+// The first scale fits common gradients, and Fits detects other gradients.
 func TestFirstStep(t *testing.T) {
 	s := newScale(t, 1, 32)
 	for _, c := range []struct {

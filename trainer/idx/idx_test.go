@@ -99,7 +99,7 @@ func TestDamagedLabels(t *testing.T) {
 	}
 }
 
-// A gzip stream with a wrong checksum is refused even if all bytes have arrived.
+// A gzip stream with a wrong checksum is refused, even if all its bytes have arrived.
 func TestPackedChecksum(t *testing.T) {
 	b := packed(t, twoImages())
 	b[len(b)-5] ^= 1
@@ -161,7 +161,7 @@ func TestReadReportsTheFileSystem(t *testing.T) {
 	if _, err := idx.ReadImages(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want ErrNotExist", err)
 	}
-	// A file in place of the folder causes another error than a missing file.
+	// A file in place of the folder causes another error than a folder without the file.
 	dir := write(t, map[string][]byte{"file": nil})
 	if _, err := idx.Load(filepath.Join(dir, "file"), "train", 10); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want one that is not ErrNotExist", err)

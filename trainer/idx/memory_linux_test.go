@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/idx"
 )
 
-// anonymous returns the bytes of this process's anonymous resident memory.
+// anonymous returns how many bytes of anonymous memory are resident in this process.
 func anonymous(t *testing.T) int {
 	t.Helper()
 	debug.FreeOSMemory()
@@ -28,8 +28,7 @@ func anonymous(t *testing.T) int {
 	return kib << 10
 }
 
-// sparse writes a data set of count images of side x side as sparse files, which need no disk
-// space.
+// sparse writes a data set with count images of side x side. Its files are sparse, so they need no disk space.
 func sparse(t *testing.T, count, side int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,8 +55,8 @@ func sparse(t *testing.T, count, side int) string {
 	return dir
 }
 
-// A mapped set can be read completely, and its pages remain the file's: the process needs no
-// anonymous memory for it, unlike for a decoded set.
+// A mapped set can be read completely without anonymous memory, because its pages belong to the file. A decoded set needs
+// anonymous memory.
 func TestMappedSetsTakeNoMemory(t *testing.T) {
 	const count, side = 96, 512 // 24 MiB
 	dir := sparse(t, count, side)
@@ -86,7 +85,7 @@ func TestMappedSetsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A mapped set may exceed the limits for decoded sets, and the memory.
+// A mapped set may be larger than the limits for decoded sets, and larger than the memory.
 func TestMappedSetsMayBeLarge(t *testing.T) {
 	dir := sparse(t, 1<<11, 1<<10) // 2 GiB
 	set, err := idx.Open(dir, "train", 10)

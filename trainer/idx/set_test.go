@@ -24,8 +24,8 @@ func openers() map[string]func(dir, name string, classes int) (*idx.Set, error) 
 	return map[string]func(dir, name string, classes int) (*idx.Set, error){"mapped": idx.Open, "decoded": idx.Load}
 }
 
-// A data set is the same whether mapped, decompressed or decoded: its images are those of
-// DecodeImages, scaled. Images are larger than the buffer.
+// A data set has the same images and labels whether it is mapped, decompressed or decoded. The images are those of DecodeImages,
+// scaled. They are larger than the reader's buffer.
 func TestMappedIsDecoded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(1, 50).Draw(rt, "rows"), rapid.IntRange(1, 50).Draw(rt, "cols")
@@ -43,7 +43,7 @@ func TestMappedIsDecoded(t *testing.T) {
 	})
 }
 
-// checkSet requires that the set in dir has the given images and labels.
+// checkSet checks that the set in dir has the given images and labels.
 func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, error), dir string, images *idx.Images, labels []byte) {
 	set, err := open(dir, "train", 10)
 	if err != nil {
@@ -71,7 +71,7 @@ func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, 
 	}
 }
 
-// For any defect of a file, mapped or decoded, the error names the file and gives advice.
+// For any defect of a file, the error names the file and gives advice. Mapped and decoded files do not differ in this.
 func TestDamagedFilesAreNamed(t *testing.T) {
 	good := map[string][]byte{trainImages: twoImages(), trainLabels: file([]byte{3, 9}, 0x801, 2)}
 	for _, tt := range []struct {
@@ -109,7 +109,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 	}
 }
 
-// A file that is truncated while it is in use only makes reading fail.
+// If a file is truncated while it is in use, reading fails, and nothing else happens.
 func TestCutOffWhileInUse(t *testing.T) {
 	const side = 100
 	dir := write(t, map[string][]byte{
@@ -169,7 +169,7 @@ func TestSampleOutOfRangePanics(t *testing.T) {
 	}
 }
 
-// Open and Load agree on any two files, and never panic.
+// FuzzOpen checks that Open and Load agree on any two files, and never panic.
 func FuzzOpen(f *testing.F) {
 	f.Add(twoImages(), file([]byte{3, 9}, 0x801, 2))
 	f.Add(packed(f, twoImages()), file([]byte{3, 9}, 0x801, 2))

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A line is fitted to points by paths of ten local steps, two in a round. Under "elrun -n 2"
-// each of two peers would compute one.
+// A line is fitted to points by paths of ten local steps, with two paths in a round. Under "elrun -n 2" each of the two peers
+// would compute one of them.
 func ExampleWrap() {
 	ctx := context.Background()
 	group, err := launch.Init(ctx)

@@ -19,8 +19,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// train trains at n peers, each with its own model, and returns the result, which must be the
-// same at all peers. build wraps a model and the configuration.
+// train trains at n peers, each with its own model. build returns the model and the configuration. train returns the result, and
+// checks that all peers have the same.
 func train(t *testing.T, n int, build func(t *testing.T) (trainer.Model, trainer.Config)) trainer.Result {
 	t.Helper()
 	var results collected
@@ -46,7 +46,7 @@ func (c *collected) add(r trainer.Result) {
 	c.all = append(c.all, r)
 }
 
-// one returns the result if at least n peers have it.
+// one returns the common result of all peers, and checks that at least n peers have it.
 func (c *collected) one(t *testing.T, n int) trainer.Result {
 	t.Helper()
 	if len(c.all) < n {
@@ -60,8 +60,7 @@ func (c *collected) one(t *testing.T, n int) trainer.Result {
 	return c.all[0]
 }
 
-// rings is a network on a small table, with sizes for which products at other addresses have
-// other bits.
+// rings returns a network for the samples of points. Its sizes are such that products at other addresses could have other bits.
 func rings(t *testing.T) *nn.Network {
 	t.Helper()
 	network, err := nn.MLP(points(), nn.Shape{C: 11, H: 1, W: 1}, []int{13}, 3, 7)
@@ -71,7 +70,7 @@ func rings(t *testing.T) *nn.Network {
 	return network
 }
 
-// points is the table of rings.
+// points returns samples of two rings.
 func points() (data nn.Table) {
 	for i := range 240 {
 		x := make([]float32, 11)
@@ -93,7 +92,7 @@ func paced(m trainer.Model) trainer.Model {
 	return m
 }
 
-// exactRounds is a training in exact mode, in rounds of 8 paths with 3 local steps.
+// exactRounds returns a model and a configuration in exact mode, with 8 paths in a round and 3 local steps in a path.
 func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, trainer.Config) {
 	t.Helper()
 	cfg.Samples, cfg.GlobalBatch, cfg.Microbatch, cfg.Passes = 240, 40, 5, 30
@@ -102,8 +101,7 @@ func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, t
 	return wrapped(t, paced(rings(t).Model()), cfg, local.Config{Steps: 3, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.5), Delay: delay})
 }
 
-// In exact mode 1, 2 and 4 peers get the same bits, and so do six peers of which five die while
-// two others join.
+// In exact mode 1, 2 and 4 peers get the same bits. So do six peers of which five die while two others join.
 func TestExactWhoeverComesAndGoes(t *testing.T) {
 	for _, delay := range []bool{false, true} {
 		t.Run(fmt.Sprint("delay ", delay), func(t *testing.T) { exactWhoeverComesAndGoes(t, delay) })
@@ -124,7 +122,7 @@ func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
 	synctest.Test(t, func(t *testing.T) {
 		var job *cluster.Job
 		started := make(chan struct{})
-		// Events at the first beginning of each round.
+		// These events happen when a round begins for the first time.
 		at := map[int64]func(){5: func() { job.Kill(0) }, 11: func() { job.Join() }, 17: func() { job.Kill(2) }, 23: func() { job.Kill(3) },
 			29: func() { job.Join() }, 37: func() { job.Kill(1) }, 45: func() { job.Kill(4) }}
 		var mu sync.Mutex
@@ -179,8 +177,8 @@ func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result
 	return results.one(t, 4), sum.Load()
 }
 
-// A round sends as many bytes as an ordinary step, whatever the number of local steps and the
-// coding. All peers have the same bits.
+// A round sends as many bytes as an ordinary step, whatever the number of local steps, with every coding. All peers have the same
+// bits.
 func TestBytesArePerRound(t *testing.T) {
 	for _, coding := range []string{"none", "int8", "topk:0.0156"} {
 		cfg := trainer.Config{Samples: 240, GlobalBatch: 20, Microbatch: 5, Compression: coding,
@@ -193,7 +191,7 @@ func TestBytesArePerRound(t *testing.T) {
 			}
 			return sent
 		}
-		// The difference between 30 and 20 passes excludes the beginning and the end of a run.
+		// The difference between 30 and 20 passes does not contain the beginning and the end of a run.
 		every, sixth := of(1, 30)-of(1, 20), of(6, 30)-of(6, 20)
 		if ratio := float64(every) / float64(sixth); ratio < 5.94 || ratio > 6.06 {
 			t.Errorf("%s: %d bytes instead of %d, %.3f times fewer, want 6 times", coding, sixth, every, ratio)
@@ -201,8 +199,8 @@ func TestBytesArePerRound(t *testing.T) {
 	}
 }
 
-// The wrapped model satisfies trainer.CheckModel, except that a path of several local steps is
-// not the sum of two halves.
+// The wrapped model passes trainer.CheckModel, with one exception: a path of several local steps is not the sum of its two
+// halves.
 func TestWrappedModelKeepsTheRules(t *testing.T) {
 	samples := []int{5, 1, 7, 3, 9, 2, 8, 0, 11, 4, 6, 10, 12}
 	cfg := trainer.Config{Samples: 240, GlobalBatch: 13, Microbatch: 13, Passes: 1, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1)}

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bowl is a model whose loss is the squared distance to a target that each sample has, so that
-// its gradients depend on the parameters.
+// bowl is a model whose loss is the squared distance to a target. Each sample has its own target, so the gradients depend on the
+// parameters.
 type bowl struct {
 	params []trainer.Param
 	seen   [][]int // samples of each call
@@ -56,15 +56,15 @@ func (m *bowl) gradient(b *trainer.Batch) (loss float64, err error) {
 // target returns the target of sample s for an element.
 func target(s, i, j int) float64 { return math.Sin(float64(s*31 + i*17 + j*7)) }
 
-// ordinary is a training with steps of 8 microbatches, except for the last step of each pass: a
-// pass has 97 samples in steps of 40, 40 and 17.
+// ordinary returns a configuration with 8 microbatches a step. A pass has 97 samples in steps of 40, 40 and 17, so its last step
+// has fewer microbatches.
 func ordinary(passes int) trainer.Config {
 	return trainer.Config{Samples: 97, GlobalBatch: 40, Microbatch: 5, Passes: passes, Seed: 4, BucketBytes: 24,
 		Admit:     trainer.AdmitAlways,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Cosine(0.2, 0.01, 12)}
 }
 
-// wrapped is local.Wrap without errors.
+// wrapped calls local.Wrap and fails the test on an error.
 func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) (trainer.Model, trainer.Config) {
 	t.Helper()
 	m, cfg, err := local.Wrap(m, cfg, c)
@@ -74,12 +74,12 @@ func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) 
 	return m, cfg
 }
 
-// twin is a reference implementation of local steps as in the papers, in float64. Its batches are
-// the samples of a round's paths. Inner momentum is 0.5, outer momentum is Nesterov's, 0.9.
+// twin is a reference implementation of local steps as in the papers, in float64. Its batches are the samples of a round's paths.
+// The inner momentum is 0.5; the outer momentum is 0.9, as defined by Nesterov.
 type twin struct {
 	params, outer map[[2]int]float64 // by parameter and element
-	// late is the mean of the previous round, which is applied in the next one; nil without a
-	// delay, and before the first round.
+	// late is the mean of the previous round, which is applied in the next round. It is nil without a delay, and before the first
+	// round.
 	late  map[[2]int]float64
 	delay bool
 }
@@ -94,8 +94,8 @@ func newTwin(params []trainer.Param, delay bool) *twin {
 	return w
 }
 
-// round computes the paths of a round from the same parameters, and then makes the outer step.
-// before ordinary steps precede it, and its pass ends after step last.
+// round computes the paths of a round, each from the same parameters, and then makes the outer step. before is the number of
+// earlier ordinary steps. The pass of the round ends after ordinary step last.
 func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 	moved, samples := map[[2]int]float64{}, 0
 	for _, path := range paths {
@@ -135,7 +135,7 @@ func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 	w.apply(moved)
 }
 
-// apply makes the outer step with a mean; nil is none.
+// apply makes the outer step with a mean. If the mean is nil, it does nothing.
 func (w *twin) apply(mean map[[2]int]float64) {
 	for e, g := range mean {
 		w.outer[e] = 0.9*w.outer[e] + g
@@ -143,8 +143,8 @@ func (w *twin) apply(mean map[[2]int]float64) {
 	}
 }
 
-// Peers compute what the papers specify. 12 ordinary steps of 40, 40 and 17 samples are 8 rounds,
-// and paths are weighted by their samples.
+// Peers compute what the papers specify. 12 ordinary steps with 40, 40 and 17 samples in turn make 8 rounds. A path has the
+// weight of its number of samples.
 func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 	for _, c := range []struct {
 		clip  float64
@@ -161,7 +161,7 @@ func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 		m := models[0]
 		w, rest := newTwin(m.params, c.delay), m.seen
 		for pass := range 4 {
-			// 17 samples are 2 paths of 2 steps, the last one of 2 samples, not 4 of 1.
+			// 17 samples make 2 paths of 2 steps, whose last step has 2 samples. They do not make 4 paths of 1 step.
 			whole, short := pathsOf(rest[:16]), pathsOf(rest[16:20])
 			rest = rest[20:]
 			w.round(whole, 3*pass, 3*pass+3, c.clip)
@@ -182,7 +182,7 @@ func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 	}
 }
 
-// pathsOf splits calls into paths of two local steps.
+// pathsOf groups calls into paths of two local steps.
 func pathsOf(calls [][]int) (paths [][][]int) {
 	for path := range slices.Chunk(calls, 2) {
 		paths = append(paths, path)
@@ -190,7 +190,7 @@ func pathsOf(calls [][]int) (paths [][][]int) {
 	return paths
 }
 
-// checkPass requires every sample exactly once, and 5 samples in each local step except the last.
+// checkPass checks that the paths have every sample once, and 5 samples in each local step except the last.
 func checkPass(t *testing.T, paths [][][]int) {
 	t.Helper()
 	var all []int
@@ -208,8 +208,7 @@ func checkPass(t *testing.T, paths [][][]int) {
 	}
 }
 
-// dots is a model with gradients of small integers that do not depend on the parameters, so
-// that no sum is rounded.
+// dots returns a model whose gradients are small integers and do not depend on the parameters, so that no sum is rounded.
 func dots() trainer.Model {
 	params := []trainer.Param{{Name: "a", Shape: []int{3}, Data: make([]float32, 3)}, {Name: "b", Shape: []int{5}, Data: make([]float32, 5)}}
 	return trainer.Model{Params: params, Gradient: func(b *trainer.Batch) (float64, error) {
@@ -224,8 +223,8 @@ func dots() trainer.Model {
 	}}
 }
 
-// With one local step, SGD and an outer rate of 1 the result is the same as in ordinary training:
-// to the bit, if nothing is rounded.
+// One local step with SGD and an outer rate of 1 gives the same result as ordinary training. Without rounding it is the same bit
+// for bit.
 func TestOneLocalStepIsOrdinaryTraining(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	want := train(t, 1, func(*testing.T) (trainer.Model, trainer.Config) { return dots(), cfg })
@@ -278,7 +277,7 @@ func TestParametersAreBackAfterAFailure(t *testing.T) {
 	}
 }
 
-// A failed batch ends a path: the model is not called again.
+// A failed batch ends a path, without another call of the model.
 func TestAPathEndsEarly(t *testing.T) {
 	m := newBowl()
 	model, _ := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})
@@ -315,7 +314,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	if w.Waits || w.Grouped || w.MaxSamples != 0 || w.Order != nil {
 		t.Errorf("the model promises what a path cannot keep: %+v", w)
 	}
-	// 7 steps are 2 passes of 3, each of 2 rounds, and one more.
+	// 7 steps are 2 passes of 3 steps, with 2 rounds in each, and one more step.
 	if c.GlobalBatch != 80 || c.Microbatch != 2*trainer.DefaultMicrobatch || c.Steps != 5 || c.Clip != 0 || c.Schedule(9) != 1 ||
 		c.Optimizer != (optim.SGD{Momentum: 0.9}) {
 		t.Errorf("the configuration is %+v", c)
@@ -333,7 +332,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	}
 }
 
-// Peers that differ in a setting of local steps get an error that names it.
+// If peers differ in a setting of local steps, they get an error that names the setting.
 func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 	of := func(change func(cfg *trainer.Config, c *local.Config)) string {
 		cfg, c := ordinary(4), local.Config{Steps: 2}
@@ -384,7 +383,7 @@ func TestWrapRefuses(t *testing.T) {
 	}
 }
 
-// Errors that only show in a path end the job.
+// Some errors are found only within a path. They also end the job.
 func TestPathsThatFail(t *testing.T) {
 	m, cfg := newBowl(), ordinary(1)
 	grad := [][]float32{make([]float32, 3), make([]float32, 4), make([]float32, 1), make([]float32, 6)}
@@ -395,7 +394,7 @@ func TestPathsThatFail(t *testing.T) {
 	}
 }
 
-// counted is SGD that records the step numbers of its updates, once for each parameter.
+// counted is SGD that records the step number of each update.
 type counted struct {
 	optim.SGD
 	steps *[]int64
@@ -406,7 +405,7 @@ func (c counted) Update(step int64, rate float64, param, grad []float32, state [
 	c.SGD.Update(step, rate, param, grad, state)
 }
 
-// Adam's bias correction depends on the step number, which therefore restarts with each path.
+// Adam's bias correction depends on the step number. Therefore step numbers begin at 1 in each path.
 func TestInnerStepsCountFromOne(t *testing.T) {
 	m, cfg := newBowl(), ordinary(1)
 	m.params = m.params[:1]

@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A step-by-step twin: passes of steps are split into rounds, and no round extends into another
-// pass.
+// A twin counts step by step: it divides passes into rounds, and no round contains steps of two passes.
 func TestPlaceIsCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := trainer.Config{Samples: rapid.IntRange(1, 60).Draw(t, "samples"), GlobalBatch: rapid.IntRange(1, 70).Draw(t, "global batch")}

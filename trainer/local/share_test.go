@@ -19,9 +19,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A share that is computed in one call has the same paths as a share computed path by path,
-// including the short paths at the end of a pass. Without rounding the bits are equal. A single
-// peer, which waits for nobody, computes path by path.
+// A share that is computed in one call has the same paths as a share computed path by path, also the short paths at the end of a
+// pass. Without rounding the bits are equal. A single peer waits for nobody, so it computes path by path.
 func TestPathsInOneCall(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	for _, steps := range []int{1, 2} {
@@ -35,7 +34,7 @@ func TestPathsInOneCall(t *testing.T) {
 	}
 }
 
-// A path by speed uses the learning rates of the whole round, whatever the number of its steps.
+// A path whose length follows the peer's speed uses the learning rates of the whole round, whatever the number of its steps.
 func TestPathsBySpeedFollowTheSchedule(t *testing.T) {
 	m, cfg := newBowl(), ordinary(4)
 	cfg.Samples = 400
@@ -59,7 +58,7 @@ func TestPathsBySpeedFollowTheSchedule(t *testing.T) {
 	}
 }
 
-// clouds are samples of three overlapping classes, which no model separates completely.
+// clouds returns samples of three overlapping classes. No model can separate them completely.
 func clouds() (data nn.Table) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 240 {
@@ -72,13 +71,13 @@ func clouds() (data nn.Table) {
 	return data
 }
 
-// uneven trains at four peers, one of which has a quarter of the others' speed. It returns the
-// fraction of the sum of speeds that they used when shares had settled, and the final loss.
+// uneven trains at four peers, one of which has a quarter of the others' speed. It returns the final loss, and the fraction of
+// the peers' speeds that was used after the shares had settled.
 func uneven(t *testing.T, c local.Config) (used, loss float64) {
 	t.Helper()
 	const batch, samples, passes = 5, 240, 60
 	var mu sync.Mutex
-	var begun, ended time.Time // begin and end of the second half
+	var begun, ended time.Time // times at which the second half began and ended
 	computed := 0              // samples computed in the second half
 	var results collected
 	synctest.Test(t, func(t *testing.T) {
@@ -121,12 +120,12 @@ func uneven(t *testing.T, c local.Config) (used, loss float64) {
 		}).Wait()
 	})
 	score := results.one(t, 4).Score
-	speeds := (3 + 0.25) * batch / float64(time.Millisecond) // samples per nanosecond
+	speeds := (3 + 0.25) * batch / float64(time.Millisecond) // sum of all speeds, in samples per nanosecond
 	return float64(computed) / float64(ended.Sub(begun)) / speeds, score.MeanLoss()
 }
 
-// With local steps by speed peers of different speeds waste no time, and learn as much from the
-// same number of samples as with paths of equal length.
+// If the number of local steps follows each peer's speed, peers of different speeds do not wait for each other. They learn as
+// much from the same number of samples as with paths of equal length.
 func TestLocalStepsBySpeed(t *testing.T) {
 	fixed, want := uneven(t, local.Config{Steps: 12})
 	used, loss := uneven(t, local.Config{Steps: 12, BySpeed: true})
@@ -139,9 +138,8 @@ func TestLocalStepsBySpeed(t *testing.T) {
 	}
 }
 
-// across trains a model of 500 KB at four peers with a latency of 50 ms, each of which sends at
-// most 250 KB per second. A local step takes 250 ms. It returns the time of a round in the middle
-// of the run.
+// across trains a model of 500 KB at four peers. The latency is 50 ms, each peer sends at most 250 KB per second, and a local
+// step takes 250 ms. across returns the time of a round in the middle of the run.
 func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
 	t.Helper()
 	const peers, n = 4, 125_000
@@ -175,8 +173,8 @@ func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// With slow sums local steps reduce the cost per sample. With a delay nobody waits for sums as
-// long as computing takes longer; otherwise a round takes as long as its sums.
+// If sums are slow, local steps reduce the time per sample. With a delay, no peer waits for sums while the computation takes
+// longer than the sums; otherwise a round takes as long as its sums.
 func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 	every := across(t, local.Config{Steps: 1}, 6)
 	sums := every - 250*time.Millisecond
@@ -186,7 +184,7 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 		ratio := late.Seconds() / max(computing, sums).Seconds()
 		t.Logf("H = %d: sums take %v and computing %v: a round %v, with a delay %v, %.3f times the longer; %.1f times the samples a second of H = 1",
 			steps, sums, computing, whole, late, ratio, float64(steps)*every.Seconds()/late.Seconds())
-		// Successive sums without pauses take slightly longer than the sums measured above.
+		// Sums that follow each other without a pause take slightly longer than single ones.
 		most := 1.05
 		if computing < sums {
 			most = 1.15
@@ -195,9 +193,8 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 			t.Errorf("H = %d: a round takes %.3f times the longer of computing and sums, want %.2f", steps, ratio, most)
 		}
 	}
-	// Nobody waits for sums that take less time than 20 steps. The gain is then at its limit: the
-	// time of a step with its sum over the time of a step without. With these links that is about
-	// ten.
+	// Sums that take less time than 20 steps are hidden completely. The gain is then at its limit: the time of a step with its
+	// sum, divided by the time of a step without a sum. With these links the limit is about ten.
 	most := every.Seconds() / 0.25
 	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < 0.99*most || most < 9 {
 		t.Errorf("20 local steps compute %.1f times the samples a second of one, want the %.1f that they would without sums, and that at least 9", gain, most)

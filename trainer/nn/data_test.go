@@ -27,7 +27,7 @@ func (d *disk) Sample(dst []float32, i int) int {
 	return d.Table.Sample(dst, i)
 }
 
-// A network prefetches its data, and its error names the cause of an unreadable sample.
+// A network prefetches its data. If a sample cannot be read, the network's error names the cause.
 func TestDataOnDisk(t *testing.T) {
 	table := nn.Table{Inputs: [][]float32{{1, 2}, {3, 4}, {5, 6}}, Classes: []int{0, 1, 0}}
 	why := errors.New("the disk is gone")

@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// In exact mode all peers must compute the same bits for the same microbatch. These networks have
-// sizes with which vector kernels have leading and trailing elements, and parameters so small
-// that the allocator places them at any alignment.
+// In exact mode all peers must compute the same bits for the same microbatch. These networks have sizes at which vector kernels
+// treat the first and the last elements separately. Some parameters are so small that the allocator may place them at any
+// alignment.
 func exactNetworks() []network {
 	in := nn.Shape{C: 1, H: 13, W: 13}
 	return []network{
@@ -29,8 +29,8 @@ func exactNetworks() []network {
 	}
 }
 
-// gradientHash computes one microbatch alone, into views like the trainer's, and returns a hash
-// of all bits of gradient and loss.
+// gradientHash computes one microbatch alone, into slices like those of the trainer, and returns a hash of all bits of the
+// gradient and the loss.
 func gradientHash(t *testing.T, m *nn.Network, samples []int) uint64 {
 	t.Helper()
 	_, views := exact.Views(sizesOf(m))
@@ -59,11 +59,11 @@ func hashInto(t *testing.T, m *nn.Network, grad [][]float32, samples []int) uint
 	return h.Sum64()
 }
 
-// microbatch is the microbatch whose gradient is compared.
+// microbatch lists the samples whose gradient is compared.
 func microbatch() []int { return []int{5, 0, 17, 3, 8, 12, 4, 11, 2, 1, 9} }
 
-// A gradient depends on the microbatch and the parameters only: not on earlier computations of
-// the model, nor on addresses.
+// A gradient depends only on the microbatch and the parameters. It does not depend on earlier computations of the model, or on
+// addresses.
 func TestGradientDependsOnTheMicrobatchAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, n := range exactNetworks() {
@@ -90,7 +90,7 @@ func TestGradientDependsOnTheMicrobatchAlone(t *testing.T) {
 	}
 }
 
-// The vectors to which gradients are added may have any address.
+// The vectors that receive the gradients may have any address.
 func TestGradientAtAnyAddress(t *testing.T) {
 	for _, n := range exactNetworks() {
 		m, _ := newNetwork(t, n, randomTable(20, n.in, 2))
@@ -107,7 +107,7 @@ func TestGradientAtAnyAddress(t *testing.T) {
 	}
 }
 
-// A fresh process has another heap.
+// The gradient is the same in a fresh process, which has another heap.
 func TestGradientInAnotherProcess(t *testing.T) {
 	const variable, mark = "ELRUN_TEST_GRADIENTS", "gradients: "
 	hashes := ""
@@ -130,8 +130,8 @@ func TestGradientInAnotherProcess(t *testing.T) {
 	}
 }
 
-// Models with equal parameters stay equal under exact sums, whichever peer computes which
-// microbatch: a small training run by one peer and by three.
+// With exact sums the models have equal parameters, whichever peer computes which microbatch. A small training run with one peer
+// is compared with a run with three.
 func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 	for _, n := range exactNetworks() {
 		data := randomTable(20, n.in, 2)
@@ -146,7 +146,7 @@ func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 	}
 }
 
-// trainExactly makes five steps of four microbatches, which are assigned to the peers in turn.
+// trainExactly trains for five steps of four microbatches, which are assigned to the peers in turn.
 func trainExactly(t *testing.T, n network, data nn.Table, peers int) *nn.Network {
 	t.Helper()
 	models := make([]*nn.Network, peers)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A network can be trained without a group, by a loop of one's own.
+// A network can be trained without a group, in a loop of the program itself.
 func ExampleNetwork() {
 	xor := nn.Table{
 		Inputs:  [][]float32{{0, 0}, {0, 1}, {1, 0}, {1, 1}},
@@ -50,7 +50,7 @@ func images() nn.Table {
 		pixels := make([]float32, 144)
 		for i := range pixels {
 			if i%12 < 6 == (class == 0) {
-				pixels[i] = 1 // the left half, or the right one
+				pixels[i] = 1 // the left half for one class, the right half for the other
 			}
 		}
 		t.Inputs = append(t.Inputs, pixels)
@@ -58,7 +58,7 @@ func images() nn.Table {
 	return t
 }
 
-// shapes lists the parameters of a network.
+// shapes prints the parameters of a network.
 func shapes(n *nn.Network, err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -70,25 +70,25 @@ func shapes(n *nn.Network, err error) {
 	fmt.Println()
 }
 
-// A network layer by layer.
+// A network can be built layer by layer.
 func ExampleNew() {
 	shapes(nn.New(images(), nn.Shape{C: 1, H: 12, W: 12}, 1, nn.Dense(8), nn.ReLU(), nn.Dense(2)))
 	// Output: layer0.weight[144 8] layer0.bias[8] layer2.weight[8 2] layer2.bias[2]
 }
 
-// Logistic regression.
+// Logistic regression is one dense layer.
 func ExampleSoftmax() {
 	shapes(nn.Softmax(images(), nn.Shape{C: 1, H: 12, W: 12}, 2, 1))
 	// Output: layer0.weight[144 2] layer0.bias[2]
 }
 
-// Two hidden layers.
+// This network has two hidden layers.
 func ExampleMLP() {
 	shapes(nn.MLP(images(), nn.Shape{C: 1, H: 12, W: 12}, []int{16, 8}, 2, 1))
 	// Output: layer0.weight[144 16] layer0.bias[16] layer2.weight[16 8] layer2.bias[8] layer4.weight[8 2] layer4.bias[2]
 }
 
-// One layer of filters before a hidden layer.
+// This network has a layer of filters before its hidden layer.
 func ExampleCNN() {
 	shapes(nn.CNN(images(), nn.Shape{C: 1, H: 12, W: 12}, []int{4}, 8, 2, 1))
 	// Output: layer0.weight[4 1 5 5] layer0.bias[4] layer3.weight[64 8] layer3.bias[8] layer5.weight[8 2] layer5.bias[2]
@@ -100,13 +100,13 @@ func ExampleDense() {
 	// Output: layer0.weight[144 2] layer0.bias[2]
 }
 
-// Four filters of 5 x 5 make 4 x 8 x 8 outputs of 12 x 12 inputs.
+// Four filters of 5 x 5 turn inputs of 12 x 12 into 4 x 8 x 8 outputs.
 func ExampleConv() {
 	shapes(nn.New(images(), nn.Shape{C: 1, H: 12, W: 12}, 1, nn.Conv(4, 5), nn.Dense(2)))
 	// Output: layer0.weight[4 1 5 5] layer0.bias[4] layer1.weight[256 2] layer1.bias[2]
 }
 
-// Pooling leaves a quarter of the elements to the layer after it.
+// Pooling passes a quarter of the elements on to the next layer.
 func ExamplePool() {
 	shapes(nn.New(images(), nn.Shape{C: 1, H: 12, W: 12}, 1, nn.Pool(), nn.Dense(2)))
 	// Output: layer1.weight[36 2] layer1.bias[2]

@@ -20,8 +20,7 @@ func stripes(in Shape, samples int) (data Table) {
 	return data
 }
 
-// lateNetworks returns networks whose layers defer none, a part, or all of their gradients; the
-// names say which layers do.
+// lateNetworks returns networks whose layers defer none, some or all of their gradients. Each name says which layers do.
 func lateNetworks(t *testing.T) map[string]*Network {
 	t.Helper()
 	in := Shape{1, 16, 16}
@@ -50,8 +49,8 @@ func lateNetworks(t *testing.T) map[string]*Network {
 	return all
 }
 
-// After Order gradients are reported in its order, and deferred gradients have the same bits. The
-// first parameters are complete before the deferred parts.
+// After a call of Order, gradients are reported in its order, and deferred gradients have the same bits. The first parameters are
+// complete before the deferred parts.
 func TestLateGradients(t *testing.T) {
 	samples := []int{0, 1, 2, 3, 4}
 	for late, n := range lateNetworks(t) {
@@ -86,8 +85,7 @@ func TestLateGradients(t *testing.T) {
 	}
 }
 
-// Each row of a dense layer's weights with a nonzero input has a gradient, in each part of the
-// matrix.
+// Each row of a dense layer's weights with a nonzero input gets its gradient, whichever part of the matrix it is in.
 func TestLateRows(t *testing.T) {
 	for late, n := range lateNetworks(t) {
 		for at, any := range n.lanes[0].layers {
@@ -113,9 +111,8 @@ func TestLateRows(t *testing.T) {
 	}
 }
 
-// A network waits for parameters one after the other, each from its end to its beginning, which
-// is the order in which sums arrive; and it waits for all of them before it asks for the memory
-// of gradients.
+// A network waits for its parameters in the order in which sums arrive: one parameter after the other, each from its end to its
+// beginning. It has waited for all of them before it asks for the memory of gradients.
 func TestForwardAsksInOrder(t *testing.T) {
 	for _, n := range lateNetworks(t) {
 		param, from, grad := 0, len(n.params[0].Data), gradientsOf(n)
@@ -142,7 +139,7 @@ func TestForwardAsksInOrder(t *testing.T) {
 	}
 }
 
-// gradientsOf returns zeros for all parameters.
+// gradientsOf returns gradients of all parameters, set to zero.
 func gradientsOf(n *Network) (grad [][]float32) {
 	for _, p := range n.params {
 		grad = append(grad, make([]float32, len(p.Data)))

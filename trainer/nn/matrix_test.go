@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// integers returns a matrix of small integers, whose products are exact.
+// integers draws a matrix of small integers, whose products are exact.
 func integers(t *rapid.T, name string, rows, cols int) blas32.General {
 	r := &random{state: rapid.Uint64().Draw(t, name)}
 	m := matrix(make([]float32, rows*cols), rows, cols)
@@ -18,12 +18,12 @@ func integers(t *rapid.T, name string, rows, cols int) blas32.General {
 	return m
 }
 
-// The three products agree with their definition, for sizes below and above a tile's.
+// The three products agree with their definition, for sizes smaller and larger than a tile.
 func TestProductsAgainstTheDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := rapid.OneOf(rapid.IntRange(1, 9), rapid.SampledFrom([]int{63, 64, 65, 130, 191, 192, 193, 400}))
 		m, n, k := side.Draw(t, "m"), side.Draw(t, "n"), rapid.IntRange(1, 20).Draw(t, "k")
-		if m*n < 100 { // larger ones would take long
+		if m*n < 100 { // larger tests would take long
 			k += tileArea / (m + n) * rapid.IntRange(0, 2).Draw(t, "more")
 			k -= rapid.IntRange(0, min(k-1, 20)).Draw(t, "less")
 		}
@@ -74,7 +74,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// The reference numbers are those of the generator's authors for the seed 1234567.
+// The authors of the generator have published these numbers for the seed 1234567.
 func TestRandomIsSplitMix64(t *testing.T) {
 	r := &random{state: 1234567}
 	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423} {

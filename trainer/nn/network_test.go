@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// randomTable returns samples whose inputs resemble images: half of them are zero.
+// randomTable returns samples that resemble images: half of the inputs are zero.
 func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var t nn.Table
@@ -28,8 +28,8 @@ func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	return t
 }
 
-// networks returns the networks that the twin can compute: each layer in each position with code
-// of its own (first or not, odd sides, several channels).
+// networks returns networks that the twin can compute. They have each layer in each position that needs code of its own: first or
+// not, with odd sides, with several channels.
 type network struct {
 	name   string
 	in     nn.Shape
@@ -61,13 +61,13 @@ func newNetwork(t testing.TB, n network, data nn.Data) (*nn.Network, [][]float32
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nonzero biases keep units without inputs away from the kink of ReLU.
+	// Nonzero biases keep units without inputs away from the point where ReLU has no derivative.
 	for i, p := range m.Params() {
 		for j := 0; strings.HasSuffix(p.Name, "bias") && j < len(p.Data); j++ {
 			p.Data[j] = 0.1*float32(i) - 0.07*float32(j) + 0.03
 		}
 	}
-	m.Model().Order(true) // some gradients are deferred
+	m.Model().Order(true) // defers some gradients
 	return m, zeros(m)
 }
 
@@ -79,8 +79,8 @@ func zeros(m *nn.Network) [][]float32 {
 	return grad
 }
 
-// Each gradient agrees with the central difference of the twin's loss, which is smooth at the
-// scale of eps, and the loss agrees with the twin's.
+// The loss agrees with the twin's, and each gradient with the central difference of the twin's loss, which is smooth at the scale
+// of eps.
 func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	}
 }
 
-// checkGradient varies each element of params, from which loss is computed, in both directions.
+// checkGradient changes each element of params in both directions, and compares the change of the loss with the gradient.
 func checkGradient(t *testing.T, m *nn.Network, grad [][]float32, params [][]float64, loss func() float64) {
 	t.Helper()
 	const eps = 1e-6
@@ -127,7 +127,7 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 		if _, err := m.Model().Accumulate(whole, all, nil); err != nil {
 			t.Fatal(err)
 		}
-		// The same samples in batches of different sizes, added to one buffer.
+		// The same samples are added to one buffer in batches of different sizes.
 		parts, order := zeros(m), []int(nil)
 		for _, part := range [][]int{all[:4], all[4:5], all[5:]} {
 			order = nil
@@ -158,7 +158,7 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 	}
 }
 
-// After done(i) grad[i] must not change any more, because its reduction has begun.
+// After done(i) the model must not change grad[i] any more, because its reduction has begun.
 func TestDoneMeansDone(t *testing.T) {
 	for _, n := range networks() {
 		m, grad := newNetwork(t, n, randomTable(3, n.in, 2))
@@ -283,15 +283,14 @@ func TestWeightsDependOnTheSeedAlone(t *testing.T) {
 			t.Errorf("%s is the same for two seeds", a[i].Name)
 		}
 	}
-	// Golden values. A change must be announced to users: runs with the same seed would have
-	// other weights.
+	// If these values change, runs with the same seed have other weights, and users must be told.
 	want := []float32{0.3607506, -0.055295534, 0.044342622}
 	if got := a[0].Data[:3]; !slices.Equal(got, want) {
 		t.Errorf("first weights of seed 1 are %v, want %v", got, want)
 	}
 }
 
-// He's initialisation: variance 2/fanIn, mean 0.
+// Weights are initialised as proposed by He: with mean 0 and variance 2/fanIn.
 func TestWeightsHaveHesVariance(t *testing.T) {
 	m, err := nn.MLP(nn.Table{}, nn.Shape{C: 200, H: 1, W: 1}, []int{300}, 10, 5)
 	if err != nil {
@@ -313,7 +312,7 @@ func TestLossIsStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(m.Params()[0].Data, []float32{2000, -2000}) // logits far beyond exp's range
+	copy(m.Params()[0].Data, []float32{2000, -2000}) // logits outside the range of exp
 	grad := zeros(m)
 	loss, err := m.Model().Accumulate(grad, []int{0}, nil)
 	if err != nil || loss != 4000 || !slices.Equal(grad[1], []float32{1, -1}) {
@@ -363,9 +362,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkAccumulate measures the time of a sample in calls with different numbers of samples.
+// BenchmarkAccumulate measures the time per sample in calls with different numbers of samples.
 func BenchmarkAccumulate(b *testing.B) {
-	const pass = 4096 // many samples: branch predictors learn short sequences
+	const pass = 4096 // many samples, because a branch predictor would learn a short sequence
 	in := nn.Shape{C: 1, H: 28, W: 28}
 	data := randomTable(pass, in, 10)
 	models := map[string]func() (*nn.Network, error){
@@ -395,7 +394,7 @@ func BenchmarkAccumulate(b *testing.B) {
 	}
 }
 
-// Networks yield to communication while they compute a gradient, but not while they evaluate.
+// A network yields to communication while it computes a gradient, but not while it evaluates.
 func TestYields(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {

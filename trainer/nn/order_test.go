@@ -40,8 +40,8 @@ func (l *noting) backward(dy []float32) []float32 {
 	return dy
 }
 
-// The gradient of a layer's parameters is complete before the gradient of its inputs is begun,
-// which then overlaps with communication. Gradients that nobody needs are not computed.
+// The gradient of a layer's parameters is complete before the gradient of its inputs is begun, which can then overlap with
+// communication. Gradients that no layer needs are not computed.
 func TestGradientsAreCompleteEarly(t *testing.T) {
 	var notes []string
 	layers := []Layer{}
@@ -69,8 +69,7 @@ func TestGradientsAreCompleteEarly(t *testing.T) {
 	}
 }
 
-// Parts of a gradient are complete when they are reported, and together they are the whole
-// gradient.
+// A part of a gradient is complete when it is reported. Together the parts are the whole gradient.
 func TestPiecesAreComplete(t *testing.T) {
 	in := Shape{C: 600, H: 1, W: 1}
 	x := make([]float32, in.Size())

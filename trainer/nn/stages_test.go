@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// A gradient has the same bits if each parameter is updated only when it is waited for, and if
-// other work is done before there is memory for gradients.
+// A gradient has the same bits if each parameter is updated only when the network waits for it, and if other work is done before
+// there is memory for gradients.
 func TestStages(t *testing.T) {
 	samples := []int{4, 0, 2}
 	wide := network{"wide", nn.Shape{C: 500, H: 1, W: 1}, []nn.Layer{nn.Dense(300), nn.ReLU(), nn.Dense(3)}, nil}
@@ -69,8 +69,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// A network stops computing a failed batch as soon as it learns of the failure, without
-// gradients.
+// When a network learns that its batch has failed, it stops computing it and makes no gradients.
 func TestUselessBatch(t *testing.T) {
 	c := networks()[1]
 	n, _ := newNetwork(t, c, randomTable(6, c.in, 2))
@@ -98,8 +97,7 @@ func TestUselessBatch(t *testing.T) {
 	}
 }
 
-// Every network satisfies trainer.CheckModel, and so does a wrapped one with the same
-// capabilities.
+// Every network passes trainer.CheckModel. A wrapped network passes too, and has the same capabilities.
 func TestModels(t *testing.T) {
 	for _, c := range slices.Concat(networks(), exactNetworks()) {
 		n, _ := newNetwork(t, c, randomTable(9, c.in, 2))

@@ -14,8 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// patterns returns samples whose classes differ in the bright part of the image, so that a model
-// can learn them.
+// patterns returns samples whose classes differ in the bright part of the image, which a model can learn.
 func patterns(samples int, in nn.Shape, classes int) nn.Table {
 	t := randomTable(samples, in, classes)
 	for i, x := range t.Inputs {
@@ -28,8 +27,7 @@ func patterns(samples int, in nn.Shape, classes int) nn.Table {
 	return t
 }
 
-// trainAt runs 100 steps at n ranks, checks that all ranks agree on every digest, and returns the
-// losses.
+// trainAt trains for 100 steps at n ranks, checks that all ranks have the same digests, and returns the losses.
 func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func() (*nn.Network, error)) []float64 {
 	t.Helper()
 	losses, digests := make([][]float64, n), make([][]string, n)
@@ -55,7 +53,7 @@ func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func
 	return losses[0]
 }
 
-// The number of peers changes only rounding, and the models learn.
+// The models learn, and the number of peers changes only the rounding.
 func TestOnePeerAndFourLoseAlike(t *testing.T) {
 	in := nn.Shape{C: 1, H: 12, W: 12}
 	data := patterns(300, in, 4)

@@ -7,14 +7,14 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// The twin is a slow reference implementation: it computes a network's loss in float64, one
-// sample and one element at a time, from the definitions. It reads parameters in order.
+// The twin is a slow reference implementation. It computes the loss of a network from the definitions, in float64, one sample and
+// one element at a time. It reads parameters in order.
 type twin struct {
 	layers []twinLayer
 	in     nn.Shape
 }
 
-// twinLayer computes a layer for one sample; p has its weight and its bias, if any.
+// twinLayer computes a layer for one sample. p has the layer's weight and, if there is one, its bias.
 type twinLayer struct {
 	params int
 	apply  func(x []float64, in nn.Shape, p [][]float64) ([]float64, nn.Shape)

@@ -2,8 +2,8 @@ package nn
 
 import "testing"
 
-// A call of many samples, which a convolution splits into several blocks, has the result of calls
-// of one sample each.
+// A convolution splits a call with many samples into several blocks. The result is the same as that of calls with one sample
+// each.
 func TestManySamplesAtOnce(t *testing.T) {
 	in := Shape{1, 28, 28}
 	n, err := New(stripes(in, 10), in, 3, Conv(4, 5), Pool(), ReLU(), Conv(6, 5), Pool(), ReLU(), Dense(3))
@@ -39,7 +39,7 @@ func TestManySamplesAtOnce(t *testing.T) {
 	}
 }
 
-// Layers keep as much work space per sample as their size method says.
+// Layers use as much work space per sample as their size method says.
 func TestMostSamplesFitsTheMemory(t *testing.T) {
 	in := Shape{1, 16, 16}
 	data := Table{Inputs: [][]float32{make([]float32, in.Size())}, Classes: []int{0}}
@@ -56,7 +56,7 @@ func TestMostSamplesFitsTheMemory(t *testing.T) {
 		size := 0
 		switch l := l.(type) {
 		case *conv:
-			size = len(l.columns) + len(l.rows) + len(l.y) + samples*l.in.Size() // dx exists in all layers but the first
+			size = len(l.columns) + len(l.rows) + len(l.y) + samples*l.in.Size() // every layer except the first has dx
 		case *pool:
 			size = len(l.from) + len(l.y) + len(l.dx)
 		case *dense:

@@ -40,7 +40,7 @@ func write(t testing.TB, name string, b []byte) string {
 	return path
 }
 
-// six returns the elements 0 to 5 of a type, as bytes.
+// six returns the bytes of the elements 0 to 5 in a type.
 func six(t testing.TB, elements any) []byte {
 	t.Helper()
 	b, err := binary.Append(nil, binary.LittleEndian, elements)
@@ -50,7 +50,7 @@ func six(t testing.TB, elements any) []byte {
 	return b
 }
 
-// All element types, with their extreme values.
+// Elements of all types can be read, with their extreme values.
 func TestElements(t *testing.T) {
 	const max64 = 1 << 63
 	for descr, tt := range map[string]struct {
@@ -83,7 +83,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// Row agrees with a twin that decodes the whole file, also for rows longer than the buffer.
+// Row agrees with a twin that decodes the whole file. Rows may be longer than the buffer.
 func TestRowsAreTheArray(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(0, 4).Draw(rt, "rows"), rapid.IntRange(1, 800).Draw(rt, "columns")
@@ -126,7 +126,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Unsupported files are refused with an error that has the path and advice.
+// An unsupported file is refused with an error that has the path and advice.
 func TestRefused(t *testing.T) {
 	good := file(dict("|u1", "(2, 3)"), make([]byte, 6))
 	changed := func(old, new string) []byte {
@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Any file is either refused with its name, or all of its rows can be read.
+// FuzzOpenArray checks that a file is either refused with an error that has its name, or all its rows can be read.
 func FuzzOpenArray(f *testing.F) {
 	f.Add(file(dict("|u1", "(2, 3)"), make([]byte, 6)))
 	f.Add(file(dict("<f8", "(3,)"), make([]byte, 24)))

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// digits writes three images of 2 x 2 with labels, and returns the paths.
+// digits writes three images of 2 x 2 and their labels, and returns the paths.
 func digits(t testing.TB) npy.Files {
 	return npy.Files{
 		Inputs:  write(t, "x.npy", file(dict("|u1", "(3, 2, 2)"), []byte{0, 255, 51, 1, 2, 3, 4, 5, 255, 255, 255, 0})),
@@ -50,8 +50,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Labels may have any integer type, and may be a column. The type of the inputs makes no
-// difference.
+// Labels may have any integer type, and may form a column. The type of the inputs makes no difference.
 func TestSetsOfEveryType(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		labels := rapid.SliceOfN(rapid.IntRange(0, 99), 0, 300).Draw(rt, "labels")
@@ -115,7 +114,7 @@ func TestSetErrors(t *testing.T) {
 	}
 }
 
-// A file that is truncated while it is in use only makes reading fail.
+// If a file is truncated while it is in use, reading fails, and nothing else happens.
 func TestCutOffWhileInUse(t *testing.T) {
 	for _, which := range []string{"inputs", "labels"} {
 		files := npy.Files{Inputs: write(t, "x.npy", file(dict("<f4", "(5000, 2)"), make([]byte, 40_000))),
@@ -151,8 +150,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	x, y := filepath.Join(dir, "x.npy"), filepath.Join(dir, "y.npy")
-	// What numpy.save(x, numpy.array([[1, 2], [3, 4]], 'u1')) and
-	// numpy.save(y, numpy.array([0, 1], 'u1')) write.
+	// The files are those of numpy.save(x, numpy.array([[1, 2], [3, 4]], 'u1')) and numpy.save(y, numpy.array([0, 1], 'u1')).
 	err = errors.Join(os.WriteFile(x, file(dict("|u1", "(2, 2)"), []byte{1, 2, 3, 4}), 0o600),
 		os.WriteFile(y, file(dict("|u1", "(2,)"), []byte{0, 1}), 0o600))
 	if err != nil {

@@ -19,7 +19,7 @@ func ExampleNewState() {
 	// Output: 3.000, 1 vector of memory
 }
 
-// rates prints a schedule at some steps.
+// rates prints the learning rates of a schedule at some steps.
 func rates(s optim.Schedule, steps ...int64) {
 	for _, step := range steps {
 		fmt.Printf("%.3f ", s(step))
@@ -44,7 +44,7 @@ func ExampleSteps() {
 	// Output: 0.100 0.100 0.010 0.001
 }
 
-// The vectors are one gradient: its norm is 5, and is cut to 1.
+// The two vectors are one gradient: its norm is 5, and is reduced to 1.
 func ExampleClip() {
 	w, b := []float32{3}, []float32{4}
 	optim.Clip([][]float32{w, b}, 1)

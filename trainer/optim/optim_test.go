@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin is a reference implementation of an optimizer for one element, as in its paper, in
-// float64.
+// twin is a reference implementation of an optimizer as in its paper, for one element, in float64.
 type twin interface {
 	step(t int, rate, param, grad float64) float64
 }
@@ -69,8 +68,8 @@ func TestRulesAgreeWithFloat64Twins(t *testing.T) {
 	}
 }
 
-// compare runs rule, and a twin for each element, on the same random gradients. The vector is
-// updated in two parts, which must not make a difference.
+// compare runs rule, and a twin for each element, on the same random gradients. rule updates the vector in two parts, which must
+// make no difference.
 func compare(t *rapid.T, rule optim.Optimizer, newTwin func() twin) {
 	const n = 5
 	param, state, want := make([]float32, n), optim.NewState(rule, n), make([]float64, n)
@@ -129,7 +128,7 @@ func TestAdamFirstStepIsTheRate(t *testing.T) {
 	}
 }
 
-// Every optimizer must be able to minimize a quadratic function.
+// Every optimizer minimises a quadratic function.
 func TestRulesDescend(t *testing.T) {
 	rules := []optim.Optimizer{optim.SGD{}, optim.SGD{Momentum: 0.9}, optim.SGD{Momentum: 0.9, Nesterov: true}, optim.Adam{}, optim.AdamW{}}
 	for _, rule := range rules {

@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Training writes to the tensor.
+// Training writes to the memory of the tensor.
 func ExampleParam() {
 	weights := tensor.New(tensor.WithShape(2, 2), tensor.WithBacking([]float32{1, 2, 3, 4}))
 	p, err := tensors.Param("weights", weights)
@@ -21,7 +21,7 @@ func ExampleParam() {
 	// Output: weights [2 2] 40 <nil>
 }
 
-// A matrix product is added to a gradient, which Run owns.
+// A matrix product is added to a gradient. The gradient's memory belongs to Run.
 func ExampleView() {
 	grad := []float32{1, 1, 1, 1}
 	gradient, err := tensors.View(grad, 2, 2)

@@ -24,7 +24,7 @@ func TestParamSharesMemory(t *testing.T) {
 	if v, err := dense.At(1, 1); err != nil || v != float32(50) {
 		t.Errorf("tensor has %v (%v) after the parameter changed to 50", v, err)
 	}
-	// The shape is a copy: the tensor may be given another one.
+	// The shape was copied: the tensor may get another shape.
 	if err := dense.Reshape(3, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestParamSharesMemory(t *testing.T) {
 	}
 }
 
-// Arithmetic of the tensor library, too, must land in the memory of a view.
+// Results of the tensor library's arithmetic, too, must be written to the memory of a view.
 func TestArithmeticReachesTheData(t *testing.T) {
 	data := []float32{1, 2, 3, 4}
 	v, err := tensors.View(data, 2, 2)
@@ -51,7 +51,7 @@ func TestArithmeticReachesTheData(t *testing.T) {
 	}
 }
 
-// Param undoes View, whatever the shape.
+// Param is the inverse of View, whatever the shape.
 func TestThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "shape")

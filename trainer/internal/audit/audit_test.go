@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slow is the twin of Of, with big integers.
+// slow is a twin of Of with big integers.
 func slow(c Coefficients, v []int32) Print {
 	p, total := big.NewInt(prime), new(big.Int)
 	for i, x := range v {
@@ -55,8 +55,7 @@ func TestPrintOfExtremes(t *testing.T) {
 	}
 }
 
-// The fingerprints of parts add up to the fingerprint of their sum, and a single changed bit
-// shows.
+// The fingerprints of parts add up to the fingerprint of the parts' sum. A single changed bit changes the fingerprint.
 func TestPrintsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3000).Draw(t, "n")
@@ -93,7 +92,8 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// heard returns votes of ranks that have all received the same fingerprint of the accused.
+// heard returns votes of ranks that have all received the same fingerprint from the accused. computed has the fingerprint that
+// each rank has computed itself.
 func heard(told Print, computed ...Print) (votes []Vote) {
 	for _, c := range computed {
 		votes = append(votes, Vote{told, c})
@@ -129,8 +129,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// While most ranks are honest, no honest rank is named, whatever the others claim, and a rank
-// with a false fingerprint is named.
+// While most ranks are honest, no honest rank is named, whatever the others claim. A rank with a false fingerprint is named.
 func TestNobodyHonestIsNamed(t *testing.T) {
 	const right = 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// setOf returns a set with room for n.
+// setOf returns a set of the given microbatches, with a capacity of n.
 func setOf(n int, microbatches ...int) ledger.Set {
 	s := ledger.NewSet(n)
 	for _, k := range microbatches {
@@ -46,8 +46,8 @@ func TestAssignTable(t *testing.T) {
 	}
 }
 
-// A microbatch that two ranks hold stays with the lower rank. The other rank drops everything
-// that it holds, also microbatches that nobody else has.
+// If two ranks hold the same microbatch, it stays with the lower rank. The higher rank drops everything that it holds, also
+// microbatches that no other rank holds.
 func TestAssignOfAnOverlap(t *testing.T) {
 	shares, kept := ledger.Assign([]ledger.Set{setOf(6, 2), setOf(6, 2, 3), setOf(6, 3, 4), setOf(70, 66)}, nil, 6)
 	if !slices.Equal(kept, []bool{true, false, true, false}) {
@@ -58,8 +58,7 @@ func TestAssignOfAnOverlap(t *testing.T) {
 	}
 }
 
-// dealing is the twin of Assign without weights: each free microbatch goes to the rank with the
-// fewest.
+// dealing is a twin of Assign without weights: each free microbatch goes to the rank that has the fewest.
 func dealing(held []ledger.Set, microbatches int) []int {
 	totals, free := make([]int, len(held)), microbatches
 	for r, h := range held {
@@ -107,7 +106,7 @@ func TestAssignCoversEverythingOnce(t *testing.T) {
 	})
 }
 
-// Where nobody holds anything, the assignment is the same at the beginning of a session as later.
+// If no rank holds a microbatch, Assign gives the same result as at the beginning of a session.
 func TestAssignOfNothingIsEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches, n := rapid.IntRange(0, 300).Draw(t, "microbatches"), rapid.IntRange(1, 20).Draw(t, "n")
@@ -125,8 +124,8 @@ func TestAssignOfNothingIsEqual(t *testing.T) {
 	})
 }
 
-// For any held sets, overlapping or not: kept is true for a rank whose set overlaps with no lower
-// rank that keeps its set, and every microbatch is assigned once.
+// For any held sets, overlapping or not, every microbatch is assigned once. A rank keeps its set exactly if the set does not
+// overlap with the set of a lower rank that keeps its own.
 func TestAssignOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 100).Draw(t, "microbatches")
@@ -149,7 +148,7 @@ func TestAssignOfAnything(t *testing.T) {
 	})
 }
 
-// Weights that add up are met exactly where nothing is held, and held sets are kept.
+// With weights each rank gets as many microbatches as in the twin, for any held sets.
 func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
@@ -178,8 +177,8 @@ func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	})
 }
 
-// weighted is the twin of Assign with weights: each free microbatch goes to the rank with the
-// fewest in proportion to its wanted number.
+// weighted is a twin of Assign with weights: each free microbatch goes to the rank that has the fewest in proportion to its
+// wanted number.
 func weighted(held []ledger.Set, wanted []int, microbatches int) []int {
 	if slices.Max(wanted) == 0 {
 		return dealing(held, microbatches)

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// content returns n bytes that differ from position to position.
+// content returns n bytes with different values at neighbouring positions.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -41,7 +41,7 @@ func opened(t *testing.T, b []byte) *File {
 	return f
 }
 
-// The twin of a mapped file is a bytes.Reader over its content.
+// A mapped file behaves as its twin, a bytes.Reader with the same content.
 func TestReadAt(t *testing.T) {
 	want := content(3*os.Getpagesize() + 17)
 	f := opened(t, want)
@@ -95,8 +95,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Truncating a file makes reads fail, and nothing worse, neither in this goroutine nor in others.
-// The rest of the file stays readable.
+// If a file is truncated, reads of the missing part fail, in this goroutine and in others, and nothing worse happens. The rest of
+// the file stays readable.
 func TestCutOff(t *testing.T) {
 	page := os.Getpagesize()
 	want := content(4 * page)
@@ -119,7 +119,7 @@ func TestCutOff(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f.WillNeed(t.Context(), [][2]int64{{0, int64(4 * page)}}) // advice: no error
+	f.WillNeed(t.Context(), [][2]int64{{0, int64(4 * page)}}) // this is only advice, so it returns no error
 }
 
 // Renaming another file over an open file does not change the open one.
@@ -143,7 +143,7 @@ func TestClose(t *testing.T) {
 	f := opened(t, content(100_000))
 	var readers sync.WaitGroup
 	for range 4 {
-		readers.Go(func() { // until the file is closed
+		readers.Go(func() { // readers go on until the file is closed
 			dst := make([]byte, 1000)
 			for off := int64(0); ; off = (off + 997) % 99_000 {
 				f.WillNeed(context.Background(), [][2]int64{{off, off + 1000}})
@@ -165,7 +165,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// The twin of pages marks each page separately.
+// pages agrees with a twin that marks each page separately.
 func TestPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 8
@@ -202,5 +202,5 @@ func TestWillNeedEnds(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	f.WillNeed(t.Context(), [][2]int64{{5, 6}}) // closed: nothing happens
+	f.WillNeed(t.Context(), [][2]int64{{5, 6}}) // the file is closed: nothing happens
 }

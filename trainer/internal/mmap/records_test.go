@@ -61,7 +61,7 @@ func TestNoRecords(t *testing.T) {
 	}
 }
 
-// Mistakes of the caller panic with a message, and do not fault.
+// A mistake of the caller panics with a message. It does not cause a page fault.
 func TestRecordsPanic(t *testing.T) {
 	f := opened(t, content(100))
 	r, memory := f.Records(10, 9, 10), InMemory(content(90), 9)
