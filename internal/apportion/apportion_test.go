@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// dealt is the slow twin of Fill: it gives the units one by one.
+// dealt is the slow twin of Fill: it assigns the units one by one.
 func dealt(totals, weights []int, free int) []int {
 	more := make([]int, len(totals))
 	for range free {

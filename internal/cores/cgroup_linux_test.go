@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// printVariable is the environment variable that makes the test binary print Count.
+// If the environment variable printVariable is set, the test binary prints Count.
 const printVariable = "ELRUN_TEST_PRINT_CORES"
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process in a cgroup with a quota of one processor may use one, in a subgroup too.
+// A process in a cgroup with a quota of one processor may use one. In a subgroup it may use one, too.
 func TestRealCgroup(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		missing(t, "one processor, of which no quota takes any")
@@ -72,7 +72,7 @@ func limited(dir string, files map[string]string) error {
 	for name, text := range files {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 		if err != nil {
-			return err // an ordinary folder has no such file
+			return err // a folder outside a cgroup has no such file
 		}
 		_, err = f.WriteString(text)
 		if err = errors.Join(err, f.Close()); err != nil {

@@ -18,8 +18,8 @@ func tree(groups, mounts string, files map[string]string) fstest.MapFS {
 	return t
 }
 
-// Lines of mountinfo: a mounted hierarchy of version 2, of version 1 with the CPU controller, and
-// of version 1 without it.
+// These are lines of mountinfo: a mounted hierarchy of version 2, one of version 1 with the CPU controller, and one of version 1
+// without it.
 const (
 	second = "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	first  = "32 22 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
@@ -65,7 +65,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// For any content of the files the number is from 1 to the number of processors.
+// FuzzCount checks that the number is between 1 and the number of processors, whatever the files contain.
 func FuzzCount(f *testing.F) {
 	f.Add("0::/a/b\n", second, "100000 50000")
 	f.Add("4:cpu:/../..\n", first, "max")
@@ -77,7 +77,7 @@ func FuzzCount(f *testing.F) {
 	})
 }
 
-// The real files of this system give a possible number.
+// With the real files of this system, Count returns a possible number.
 func TestCountHere(t *testing.T) {
 	if n := Count(); n < 1 || n > runtime.NumCPU() {
 		t.Errorf("%d cores of %d", n, runtime.NumCPU())

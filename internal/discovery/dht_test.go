@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hang is the time limit of a test on a busy machine.
+// hang is the time limit for an operation in a test, generous enough for a busy machine.
 const hang = 4 * time.Minute
 
 // bootstrap starts a node on loopback and returns it and its address.
@@ -49,7 +49,7 @@ func bootstrap(t *testing.T, cfg Server) (*Bootstrap, string) {
 	return b, addrs[0]
 }
 
-// client returns the DHT of the nodes at the addresses.
+// client returns a DHT that uses the nodes at the addresses.
 func client(t *testing.T, addrs ...string) *DHT {
 	t.Helper()
 	d, err := New(addrs...)
@@ -66,8 +66,8 @@ func patiently(t *testing.T) context.Context {
 	return ctx
 }
 
-// eventually calls f until it returns true. On a busy machine a session may exceed its time limit,
-// so one failure is not final.
+// eventually calls f until it returns true. One failure is not final, because on a busy machine a session may exceed its time
+// limit.
 func eventually(t *testing.T, what string, f func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	ctx := patiently(t)
@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, f func(ctx context.Context) (bool, er
 	}
 }
 
-// announced announces members and repeats this until it succeeds.
+// announced announces members, and repeats this until it succeeds.
 func (d *DHT) announced(t *testing.T, key string, members ...elastic.Member) {
 	t.Helper()
 	eventually(t, "announce", func(ctx context.Context) (bool, error) {
@@ -95,7 +95,7 @@ func (d *DHT) announced(t *testing.T, key string, members ...elastic.Member) {
 	})
 }
 
-// finds returns the IDs of the members that are found under a key.
+// finds returns the IDs of the members that the DHT finds under a key.
 func (d *DHT) finds(t *testing.T, key string) (ids []elastic.ID) {
 	t.Helper()
 	eventually(t, "find", func(ctx context.Context) (bool, error) {
@@ -128,14 +128,14 @@ func TestAnnounceAndFind(t *testing.T) {
 	if got := d.finds(t, "one"); !slices.Equal(got, []elastic.ID{"b"}) {
 		t.Errorf("found %v", got)
 	}
-	d.announced(t, "one") // the job has ended
+	d.announced(t, "one") // as at the end of the job
 	if got := d.finds(t, "one"); len(got) > 0 {
 		t.Errorf("found %v", got)
 	}
 }
 
-// A record that was announced at one of several bootstrap nodes is found through another node, and
-// stays there after the death of the first.
+// A record that was announced at one of several bootstrap nodes is found through another node. It is still found after the first
+// node has died.
 func TestSeveralNodes(t *testing.T) {
 	first, at := bootstrap(t, Server{})
 	second, there := bootstrap(t, Server{Others: []string{at}})
@@ -156,8 +156,7 @@ func TestSeveralNodes(t *testing.T) {
 	})
 }
 
-// A node keeps no record without the signature of its name, and no record that is older than its
-// present one.
+// A node refuses a record that is not signed with the key of its name, and a record that is older than the one it has.
 func TestNodeRefuses(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	one, forger := of(t, "one"), of(t, "forger")
@@ -171,7 +170,7 @@ func TestNodeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Sent by a client without checks of its own.
+	// A client without these checks sends the records.
 	liar := liarOf(t, d)
 	for _, record := range [][]byte{forged, old, []byte("junk"), make([]byte, 1<<20)} {
 		liar(t, one.name(), record)
@@ -195,13 +194,13 @@ func records(t *testing.T, b *Bootstrap) int {
 	return len(b.records.oldest)
 }
 
-// credulous is a validator that accepts any record.
+// credulous is a validator that accepts every record.
 type credulous struct{}
 
 func (credulous) Validate(string, []byte) error        { return nil }
 func (credulous) Select(string, [][]byte) (int, error) { return 0, nil }
 
-// liarOf returns a function that sends unchecked records to the nodes of a table.
+// liarOf returns a function that sends records without validation to the nodes of a DHT.
 func liarOf(t *testing.T, d *DHT) func(t *testing.T, name string, record []byte) {
 	return func(t *testing.T, name string, record []byte) {
 		t.Helper()
@@ -212,8 +211,7 @@ func liarOf(t *testing.T, d *DHT) func(t *testing.T, name string, record []byte)
 	}
 }
 
-// A flood of records with valid signatures of other keys takes bounded memory, and a record that
-// is announced afterwards is found.
+// A flood of records, validly signed with other keys, uses bounded memory. A record that is announced afterwards is found.
 func TestFlood(t *testing.T) {
 	const most = 20
 	b, addr := bootstrap(t, Server{most: most})
@@ -247,7 +245,7 @@ func TestStore(t *testing.T) {
 	}
 	put("a")
 	put("b")
-	put("a") // written again: it stays the oldest
+	put("a") // written again, but still the oldest
 	put("c")
 	for k, want := range map[string]bool{"a": false, "b": true, "c": true} {
 		if got, err := s.Has(ctx, datastore.NewKey(k)); got != want || err != nil {
@@ -271,7 +269,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// If no node answers, the error names a node and the cause in one line.
+// If no node answers, the error names a node and the cause on one line.
 func TestNoBootstrap(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	if err := b.node.Network().Close(); err != nil {
@@ -283,7 +281,7 @@ func TestNoBootstrap(t *testing.T) {
 	}
 }
 
-// A node has the same ID after a restart, and a file that others can read is refused.
+// A node has the same ID after a restart. It refuses an identity file that others can read.
 func TestIdentity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "key")
 	first, err := identity(path)
@@ -324,7 +322,7 @@ func TestListenTaken(t *testing.T) {
 	}
 }
 
-// A client listens nowhere, and after the session no node of the table can reach it.
+// A client does not listen, and after its session no node can reach it.
 func TestClientsListenNowhere(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	eventually(t, "a session", func(ctx context.Context) (bool, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// of returns the keys that are derived from a key.
+// of returns the keys that are derived from a job's key.
 func of(t interface{ Fatal(...any) }, key string) keys {
 	k, err := keysOf(key)
 	if err != nil {
@@ -34,8 +34,7 @@ func member(id string, n int) elastic.Member {
 	return m
 }
 
-// A record contains its members, as far as there is room, has a fixed size, and cannot be changed
-// or read without its key.
+// A record has a fixed size, and contains its members as far as they fit. Without its key nobody can read or change it.
 func TestRecord(t *testing.T) {
 	one, other := of(t, "one"), of(t, "other")
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,8 +70,8 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// A forger with another key can neither sign for the key of a job, nor put the box of another
-// record into a record of the job.
+// A forger with another key cannot sign a record of the job. The forger cannot move the encrypted box of one record into another
+// either.
 func TestForgedRecord(t *testing.T) {
 	one, forger := of(t, "one"), of(t, "forger")
 	record, err := forger.seal(7, []elastic.Member{member("a", 1)})
@@ -94,7 +93,7 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// All nodes select the same newest record, in whatever order they have the records.
+// All nodes select the same newest record, whatever the order in which they get the records.
 func TestSelect(t *testing.T) {
 	k := of(t, "one")
 	var all [][]byte
@@ -122,7 +121,7 @@ func TestSelect(t *testing.T) {
 	})
 }
 
-// A fresh record with the same content is not replaced, and the next record has a higher number.
+// While a record with the same content is fresh, no new record is made. The next record has a higher number.
 func TestNext(t *testing.T) {
 	k, now := of(t, "one"), time.UnixMilli(1e12)
 	a, b := []elastic.Member{member("a", 1)}, []elastic.Member{member("b", 1)}
@@ -145,7 +144,7 @@ func TestNext(t *testing.T) {
 		{made(1e12), a, 0, nil},
 		{made(1e12 - 1), b, 1e12, nil},
 		{made(1e12 - fresh), a, 1e12, nil},
-		{made(1e12 + 7), a, 1e12 + 8, nil}, // from a clock that is ahead
+		{made(1e12 + 7), a, 1e12 + 8, nil}, // made by a host whose clock is ahead
 		{made(math.MaxUint64 - 1), a, math.MaxUint64, nil},
 		{made(math.MaxUint64), a, 0, ErrHeld},
 	} {
@@ -156,7 +155,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A holder of the key may put anything into a box: the decoded members are bounded.
+// Whoever holds the key may put anything into a box. The number of decoded members is still bounded.
 func TestHostileBox(t *testing.T) {
 	for _, text := range []string{"", "{}", "[", strings.Repeat("[", boxText), `[{"i":1}]`, strings.Repeat(" ", boxText+1)} {
 		if got, err := decodeMembers([]byte(text)); err == nil && len(got) > 0 {
@@ -183,10 +182,10 @@ func FuzzRecord(f *testing.F) {
 	f.Add(record, "")
 	f.Add([]byte{}, `[{"i":"x","a":["y"]}]`)
 	f.Fuzz(func(t *testing.T, b []byte, text string) {
-		if members, err := k.open(b); err == nil && numberOf(b) != 7 { // no record with another number was signed
+		if members, err := k.open(b); err == nil && numberOf(b) != 7 { // this number was not signed
 			t.Errorf("forged: %v", members)
 		}
-		// A holder of the key makes records from any text.
+		// With the key, records can be made from any text.
 		members, _ := decodeMembers([]byte(text))
 		if len(members) > MaxMembers {
 			t.Fatalf("%d members", len(members))

@@ -7,11 +7,10 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The throughput is in bytes of the result. A sum of k vectors transfers k+1 times as many bytes, a
-// copy twice as many.
+// Throughput is measured in bytes of the result. A sum of k vectors transfers k+1 times as many bytes, a copy twice as many.
 
-// benchmarkSizes returns lengths of a vector in bytes: for the first-level cache, the second-level
-// cache, and larger.
+// benchmarkSizes returns lengths of vectors in bytes: one fits the first-level cache, one the second-level cache, and one
+// neither.
 func benchmarkSizes() []int { return []int{4 << 10, 256 << 10, 16 << 20} }
 
 // ones returns vectors of ones.
@@ -72,7 +71,7 @@ func BenchmarkMax(b *testing.B) {
 	benchmarkFold[dtype.BFloat16](b, opMax)
 }
 
-// The built-in copy, as a bound for the kernels.
+// The built-in copy shows what the kernels can reach at most.
 func BenchmarkCopy(b *testing.B) {
 	for _, bytes := range benchmarkSizes() {
 		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
@@ -85,7 +84,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// Sums of several vectors, by ordinary stores and by non-temporal stores.
+// This measures sums of several vectors, with ordinary and with non-temporal stores.
 func BenchmarkAddAll(b *testing.B) {
 	for _, count := range []int{2, 4, 8} {
 		for past := range 2 {

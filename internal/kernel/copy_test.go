@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// ways returns all combinations of the options of Copying, without Next.
+// ways returns all combinations of the options of Copying except Next.
 func ways() []Copying {
 	return []Copying{{}, {NonTemporal: true}, {Prefetchw: true}, {NonTemporal: true, Prefetchw: true}}
 }
 
-// A copy is right for every length and alignment, with all options at every level, and with Next
-// shorter and longer than the copy. It writes nothing else.
+// A copy is right for every length and alignment and with all options, at every level, with Next shorter and longer than the
+// copy. It writes only to its destination.
 func TestCopying(t *testing.T) {
 	p := newPool[uint8](3)
 	next := make([]byte, 1000)

@@ -26,8 +26,7 @@ func pipe(t *testing.T) (in, out uintptr) {
 	return uintptr(fds[0]), uintptr(fds[1])
 }
 
-// Written bytes are read again. An empty pipe and a full pipe are EAGAIN, and a write to a nearly
-// full pipe is short.
+// What was written can be read. An empty pipe and a full pipe return EAGAIN. A write to a nearly full pipe writes only a part.
 func TestCalls(t *testing.T) {
 	in, out := pipe(t)
 	b := make([]byte, 10)
@@ -55,8 +54,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// After the writer has closed, a reader gets the end; after the reader has closed, a writer gets an
-// error.
+// When the writer has closed the pipe, a read returns the end. When the reader has closed it, a write returns an error.
 func TestCallsAtTheEnd(t *testing.T) {
 	in, out := pipe(t)
 	if err := syscall.Close(int(out)); err != nil {

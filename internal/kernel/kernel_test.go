@@ -51,7 +51,7 @@ func TestTypeOf(t *testing.T) {
 	testType[dtype.BFloat16](t, "bfloat16", 2)
 }
 
-// Bytes is little-endian, and nil for an empty vector.
+// Bytes returns the elements in little-endian order, and nil for an empty vector.
 func TestBytes(t *testing.T) {
 	if b := Bytes([]float64{}); b != nil {
 		t.Errorf("bytes of an empty vector: %v", b)

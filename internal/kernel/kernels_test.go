@@ -10,8 +10,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// kernel has an exported kernel, the same kernel at a given level, and its slow twin for single
-// values.
+// kernel consists of an exported kernel, the same kernel at a given level, and a slow twin for single values.
 type kernel[T dtype.Number] struct {
 	name string
 	fold func(dst, a, b []T)
@@ -33,7 +32,7 @@ func at[T dtype.Number](op operation) func(l level, dst, a, b []T) {
 	return func(l level, dst, a, b []T) { fold(l, op, dst, a, b) }
 }
 
-// bitsAt is at for the bitwise operations.
+// bitsAt is like at, for the bitwise operations.
 func bitsAt[T dtype.Integer](op operation) func(l level, dst, a, b []T) {
 	return func(l level, dst, a, b []T) { foldBits(l, op, dst, a, b) }
 }
@@ -46,15 +45,15 @@ func boolean(b bool) float64 {
 	return 0
 }
 
-// viaFloat returns a twin that computes in float64. It is exact for sums and products of float16,
-// bfloat16 and small integers, and rounds correctly for float32. FromFloat64 rounds to float32 on
-// the way to 16 bits, which changes nothing: float32 has more than twice the digits plus two (S. A.
-// Figueroa, "When is double rounding innocuous?", 1995).
+// viaFloat returns a twin that computes in float64. It is exact for sums and products of float16, bfloat16 and small integers,
+// and rounds correctly for float32. For 16-bit types FromFloat64 rounds to float32 first. This does not change the result,
+// because float32 has more than twice the digits plus two (S. A. Figueroa, "When is double rounding innocuous?", 1995).
 func viaFloat[T dtype.Number](f func(a, b float64) float64) func(a, b T) T {
 	return func(a, b T) T { return FromFloat64[T](f(ToFloat64(a), ToFloat64(b))) }
 }
 
-// orNaN returns f with NaN if either operand is NaN: math.Min and math.Max prefer infinities.
+// orNaN returns a function that returns NaN if either operand is NaN, and otherwise f. math.Min and math.Max would return an
+// infinity.
 func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 	return func(a, b float64) float64 {
 		if a != a || b != b {
@@ -64,7 +63,7 @@ func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 	}
 }
 
-// logicKernels returns the kernels whose results float64 holds exactly for all types.
+// logicKernels returns the kernels whose results fit float64 exactly, for all types.
 func logicKernels[T dtype.Number]() []kernel[T] {
 	return []kernel[T]{
 		{"and", And[T], at[T](opAnd), viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 && b != 0) })},
@@ -86,7 +85,7 @@ func floatKernels[T dtype.Number]() []kernel[T] {
 // integerKernels returns the kernels of an integer type.
 func integerKernels[T dtype.Integer]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
-		// The low bits of a sum or product do not depend on the signs.
+		// The low bits of a sum or product are the same for signed and unsigned integers.
 		{"add", Add[T], at[T](opAdd), func(a, b T) T { return T(uint64(a) + uint64(b)) }},
 		{"mul", Mul[T], at[T](opMul), func(a, b T) T { return T(uint64(a) * uint64(b)) }},
 		{"min", Min[T], at[T](opMin), func(a, b T) T {
@@ -116,7 +115,7 @@ func equal[T dtype.Number](a, b T) bool {
 	return a == b && math.Signbit(x) == math.Signbit(y)
 }
 
-// edges returns values at the limits of T, which random values seldom hit.
+// edges returns values at the limits of T, which random values seldom are.
 func edges[T dtype.Number]() []T {
 	var edges []T
 	for _, x := range []float64{0, 1, 2, 3, 100, 127} {
@@ -162,7 +161,7 @@ func testKernel[T dtype.Number](t *testing.T, k kernel[T]) {
 	t.Run(k.name, func(t *testing.T) {
 		e := edges[T]()
 		var a, b []T
-		for _, x := range e { // each edge with each edge
+		for _, x := range e { // every pair of edges
 			for _, y := range e {
 				a, b = append(a, x), append(b, y)
 			}
@@ -234,7 +233,7 @@ func TestKernels(t *testing.T) {
 	testFloats[dtype.BFloat16](t)
 }
 
-// testLengths checks lengths around the block size: 16-bit floats are reduced in blocks.
+// testLengths checks lengths around the block size, because 16-bit floats are reduced in blocks.
 func testLengths[T dtype.Number](t *testing.T) {
 	one := FromFloat64[T](1)
 	for _, n := range []int{block - 1, block, block + 1, 3*block + 7} {
@@ -256,7 +255,7 @@ func testLengths[T dtype.Number](t *testing.T) {
 	}
 }
 
-// Different lengths and divisors that are not positive panic.
+// Kernels panic if the lengths differ. DivideBy panics if the divisor is not positive.
 func TestLengthsDiffer(t *testing.T) {
 	v := make([]float32, 3)
 	w := make([]dtype.Float16, 3)
@@ -282,7 +281,7 @@ func TestLengthsDiffer(t *testing.T) {
 	}
 }
 
-// panicOf returns the message with which f panics, "" without a panic.
+// panicOf returns the message with which f panics, or "" if it does not panic.
 func panicOf(f func()) (message string) {
 	defer func() {
 		if p := recover(); p != nil {

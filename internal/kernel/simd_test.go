@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// kernels_test.go compares the results of the kernels with slow twins. The tests here compare
-// assembly with the loops in Go, for all places and lengths of vectors.
+// kernels_test.go compares the kernels with slow twins. The tests in this file compare the assembly with the loops in Go, for all
+// offsets and lengths of vectors.
 
-// aliases is the operand, if any, that the destination is the same vector as.
+// aliases tells which operand is the same vector as the destination, if any.
 type aliases int
 
 const (
@@ -21,10 +21,10 @@ const (
 	dstIsA
 	dstIsB
 	allOne
-	aliasings // number of the values above
+	aliasings // number of the constants above
 )
 
-// layout is the length and the places of the vectors of one reduction.
+// layout has the length and the offsets of the vectors in one reduction.
 type layout struct {
 	n         int // elements
 	dst, a, b int // offset from a cache line, in elements
@@ -34,7 +34,7 @@ type layout struct {
 // cacheLine is the alignment to which offsets refer, in bytes.
 const cacheLine = 64
 
-// aligned returns n elements at the given offset from a cache line, in elements, and the memory
+// aligned returns n elements whose first is at the given offset from a cache line, in elements. memory includes the elements
 // around them.
 func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	line := cacheLine / Size[T]()
@@ -46,13 +46,13 @@ func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	return memory[start+line : start+line+n : start+line+n], memory
 }
 
-// pool has random elements to fill vectors from: any bit patterns, and edges for a quarter of them.
+// pool has random elements to fill vectors with. A quarter of them are edges, the others are any bit patterns.
 type pool[T dtype.Number] struct {
 	r      *rand.Rand
 	values []T
 }
 
-// newPool returns a pool that depends only on seed and type.
+// newPool returns a pool that is determined by the seed and the type.
 func newPool[T dtype.Number](seed uint64) pool[T] {
 	p := pool[T]{rand.New(rand.NewPCG(seed, uint64(dtype.TypeOf[T]()))), make([]T, 6000)}
 	e := edges[T]()
@@ -66,7 +66,7 @@ func newPool[T dtype.Number](seed uint64) pool[T] {
 	return p
 }
 
-// fill copies elements from a random place of the pool to v, which must be shorter than the pool.
+// fill copies elements from a random position in the pool to v, which must be shorter than the pool.
 func (p pool[T]) fill(v []T) { copy(v, p.values[p.r.IntN(len(p.values)-len(v)):]) }
 
 // checkFold compares the kernel at level l with the loop in Go, and checks the memory around the
@@ -105,7 +105,7 @@ func checkFold[T dtype.Number](t rapid.TB, p pool[T], l level, op operation, y l
 	checkAround(t, memory, before, dst)
 }
 
-// checkAround checks that memory is as before, except for dst in it.
+// checkAround checks that memory has changed only within dst.
 func checkAround[T dtype.Number](t rapid.TB, memory, before, dst []T) {
 	t.Helper()
 	lo := 0
@@ -118,7 +118,7 @@ func checkAround[T dtype.Number](t rapid.TB, memory, before, dst []T) {
 	}
 }
 
-// goFold is the loop in Go of any operation, bitwise ones included.
+// goFold reduces with the loop in Go, for any operation, bitwise or not.
 func goFold[T dtype.Number](op operation, dst, a, b []T) {
 	if op < opBitAnd {
 		foldLoop(op, dst, a, b)
@@ -157,8 +157,7 @@ func (p perType) run(t *testing.T) {
 	}
 }
 
-// Assembly is right for every length up to 300, at every level, with every aliasing. The offsets
-// vary with the length.
+// Assembly is right for every length up to 300, at every level and with every aliasing. The offsets depend on the length.
 func TestFoldLengths(t *testing.T) {
 	perType{
 		foldLengths[int8], foldLengths[int32], foldLengths[int64], foldLengths[uint8], foldLengths[uint32],
@@ -170,7 +169,7 @@ func TestFoldLengths(t *testing.T) {
 func foldLengths[T dtype.Number](t *testing.T) {
 	p := newPool[T](1)
 	line := cacheLine / Size[T]()
-	for _, l := range levels()[1:] { // the first level has the loops in Go
+	for _, l := range levels()[1:] { // levels()[0] uses the loops in Go
 		for _, op := range operationsOf[T]() {
 			for n := range 301 {
 				y := layout{n, p.r.IntN(line), p.r.IntN(line), p.r.IntN(line), aliases(n+int(op)) % aliasings}
@@ -180,8 +179,7 @@ func foldLengths[T dtype.Number](t *testing.T) {
 	}
 }
 
-// Assembly is right for every alignment of the destination together with every alignment of an
-// operand.
+// Assembly is right for every pair of alignments of the destination and an operand.
 func TestFoldAlignments(t *testing.T) {
 	perType{
 		foldAlignments[int8], foldAlignments[int32], foldAlignments[int64], foldAlignments[uint8], foldAlignments[uint32],
@@ -233,9 +231,9 @@ func TestFoldAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzFold lets the fuzzer choose the type, operation, level, layout and values.
+// FuzzFold lets the fuzzer choose the type, operation, level, layout and elements.
 func FuzzFold(f *testing.F) {
-	f.Add(make([]byte, 4096)) // a shorter input ends before everything is drawn
+	f.Add(make([]byte, 4096)) // enough bytes to draw everything
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		rapid.SampledFrom(foldCases()).Draw(t, "type")(t)
 	}))
@@ -262,7 +260,7 @@ func divideCase[T dtype.Number](t *rapid.T) {
 	}
 }
 
-// Quotients by assembly are right for random lengths, places and divisors.
+// Quotients by assembly are right for random lengths, offsets and divisors.
 func TestDivideAnywhere(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { rapid.Check(t, divideCase[float32]) })
 	t.Run("float64", func(t *testing.T) { rapid.Check(t, divideCase[float64]) })

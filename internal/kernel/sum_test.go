@@ -8,8 +8,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// sumCase draws the number and places of vectors, and compares their sum at every level with the
-// twin.
+// sumCase draws the number and the offsets of vectors, and compares their sum with the twin at every level.
 func sumCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	n := rapid.IntRange(0, 1500).Draw(t, "n")
@@ -55,8 +54,8 @@ func sumCase[T dtype.Number](t *rapid.T) {
 	}
 }
 
-// target is a destination: its offset from a cache line, in elements, and the index of the added
-// vector that it is the same as, -1 for none.
+// target is a destination. place is its offset from a cache line, in elements. alias is the index of the added vector that is the
+// same as the destination; -1 for none.
 type target struct{ place, alias int }
 
 // slowSum is the slow twin of AddAll; it adds 16-bit floats in float32.
@@ -87,16 +86,16 @@ func sumCases() []func(t *rapid.T) {
 	}
 }
 
-// AddAll has the results of its twin at every level, and writes nothing but its destinations.
+// AddAll has the results of its twin at every level, and writes only to its destinations.
 func TestAddAll(t *testing.T) {
 	for i, f := range sumCases() {
 		t.Run(dtype.Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
 	}
 }
 
-// FuzzAddAll lets the fuzzer choose the type, vectors and places.
+// FuzzAddAll lets the fuzzer choose the type, the vectors and their offsets.
 func FuzzAddAll(f *testing.F) {
-	f.Add(make([]byte, 4096)) // a shorter input ends before everything is drawn
+	f.Add(make([]byte, 4096)) // enough bytes to draw everything
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		rapid.SampledFrom(sumCases()).Draw(t, "type")(t)
 	}))
@@ -126,7 +125,7 @@ func TestAddAllRoundsOnce(t *testing.T) {
 	}
 }
 
-// AddAll panics without vectors, and if lengths differ.
+// AddAll panics without vectors and with vectors of different lengths.
 func TestAddAllMisuse(t *testing.T) {
 	v := make([]float32, 3)
 	for i, f := range []func(){

@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// constants are the constants of one package that are whole numbers, by name, and the files
-// that declare them.
+// constants has the whole-number constants of a package by name, and the file that declares each.
 type constants struct {
 	exprs map[string]ast.Expr
 	files map[string]string
 }
 
-// readConstants parses the files of a folder, tests apart.
+// readConstants parses the files of a folder except its tests.
 func readConstants(t *testing.T, dir string) constants {
 	t.Helper()
 	out := constants{map[string]ast.Expr{}, map[string]string{}}
@@ -53,7 +52,7 @@ func readConstants(t *testing.T, dir string) constants {
 	return out
 }
 
-// value works out a constant expression; nil if it is none of whole numbers.
+// value evaluates a constant expression. It returns nil if the expression is not a whole number.
 func (c constants) value(e ast.Expr) constant.Value {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -64,7 +63,7 @@ func (c constants) value(e ast.Expr) constant.Value {
 		if x, ok := c.exprs[e.Name]; ok {
 			return c.value(x)
 		}
-	case *ast.SelectorExpr: // of package time
+	case *ast.SelectorExpr: // a unit of package time
 		units := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
 		if d, ok := units[e.Sel.Name]; ok {
 			return constant.MakeInt64(int64(d))
@@ -83,7 +82,7 @@ func (c constants) value(e ast.Expr) constant.Value {
 	return nil
 }
 
-// shownValue reads a value as the table has it: a number, one with a unit, or a duration.
+// shownValue parses a value in the table: a number, a number with a unit, or a duration.
 func shownValue(text string) (int64, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return int64(d), nil
@@ -100,8 +99,8 @@ func shownValue(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// The table of limits in docs/elastic.md has the values of the code, and each constant of the
-// files that bound what strangers and newcomers may take.
+// docs/elastic.md has a table of limits on what strangers and newcomers may use. Its values are those of the code. Every constant
+// in the files that enforce such limits is in the table.
 func TestLimitsInDocs(t *testing.T) {
 	b, err := os.ReadFile("../../docs/elastic.md")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// root is the folder of go.mod: a test runs in the folder of its package.
+// root is the folder of go.mod, seen from the folder of this package, in which its tests run.
 const root = "../.."
 
 // TestMain reads the flag of these tests.
@@ -43,13 +43,13 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// TestVet runs go vet, as it is, over each module.
+// TestVet runs go vet over each module.
 func TestVet(t *testing.T) {
 	overModules(t, "vet")
 }
 
-// TestStaticcheck runs staticcheck over each module. The tool and what it needs are
-// in tools.mod, so that nobody who imports elrun gets them into their module graph.
+// TestStaticcheck runs staticcheck over each module. The tool and its dependencies are in tools.mod, so they are not in the
+// module graph of programs that import elrun.
 func TestStaticcheck(t *testing.T) {
 	tools, err := filepath.Abs("tools.mod")
 	if err != nil {
@@ -95,7 +95,7 @@ func goCommand(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// check runs a command and reports each line that it prints when it fails.
+// check runs a command. If it fails, check reports each line of its output.
 func check(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -108,7 +108,7 @@ func check(t *testing.T, cmd *exec.Cmd) {
 	t.Errorf("%v: %v", cmd.Args, err)
 }
 
-// unavailable skips a test that lacks a tool, but in CI, where all are there, fails it.
+// unavailable skips a test for which a tool is missing. In CI, where all tools are installed, it fails the test instead.
 func unavailable(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("ELRUN_CI") != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// write puts files, by their names with slashes, below a new folder and returns it.
+// write creates files in a new folder and returns the folder. The keys are paths with slashes.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -27,8 +27,7 @@ func write(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// TestLoad checks which files belong to the module: those of other systems do, those
-// that the go command ignores do not.
+// TestLoad checks which files belong to the module. Files for other systems do; files that the go command ignores do not.
 func TestLoad(t *testing.T) {
 	root := write(t, map[string]string{
 		"go.mod":              "module " + lint.Module,
@@ -79,7 +78,7 @@ func TestLoadReportsSyntaxErrors(t *testing.T) {
 	}
 }
 
-// TestProblemString checks the form that editors turn into a link.
+// TestProblemString checks that a problem is printed in the form that editors turn into a link.
 func TestProblemString(t *testing.T) {
 	p := lint.Problem{File: "ring/a.go", Line: 3, Text: "bad"}
 	if got := p.String(); got != "ring/a.go:3: bad" {

@@ -8,11 +8,11 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// Programs have the modules in them that what they import needs, and no others: a loop
-// of its own does not pay for the trainer, nor a trained model for tensors or plots.
+// A program contains only the modules that its imports need. A program with its own training loop does not contain the modules of
+// the trainer, and a training program does not contain those of tensors or plots.
 func TestModulesOfPackages(t *testing.T) {
 	const sys, hash, gonum = "golang.org/x/sys", "github.com/cespare/xxhash/v2", "gonum.org/v1/gonum"
-	const blake, cpuid = "lukechampine.com/blake3", "github.com/klauspost/cpuid/v2" // which blake3 imports
+	const blake, cpuid = "lukechampine.com/blake3", "github.com/klauspost/cpuid/v2" // blake3 imports cpuid
 	for dir, want := range map[string][]string{
 		"event":      nil,
 		"collective": {sys},
@@ -35,8 +35,7 @@ func TestModulesOfPackages(t *testing.T) {
 	}
 }
 
-// modulesOf returns the modules whose packages are in a program that imports dir, without
-// this one, sorted.
+// modulesOf returns the modules of the packages in a program that imports dir, sorted. It leaves out this module.
 func modulesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	out, err := goCommand(".", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./"+dir).Output()

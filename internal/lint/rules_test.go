@@ -10,8 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// sample is a small file, and part of each problem that a rule must find in it, in
-// order. No parts means that nothing must be found.
+// sample is a small file. want has a part of each problem that a rule must find in it, in order; none if the file is good.
 type sample struct {
 	name   string
 	file   string
@@ -19,7 +18,7 @@ type sample struct {
 	want   []string
 }
 
-// checkSamples applies the rule of the given name to each sample by itself.
+// checkSamples applies the named rule to each sample separately.
 func checkSamples(t *testing.T, name string, samples []sample) {
 	t.Helper()
 	rule := ruleNamed(name)
@@ -57,7 +56,7 @@ func compare(t *testing.T, got []lint.Problem, want []string) {
 	}
 }
 
-// A function has an example that is named after it or calls it.
+// A function has an example if one is named after it or calls it.
 func TestExampleRule(t *testing.T) {
 	const shown = "package collective_test\nimport \"" + lint.Module + "/collective\"\n"
 	for _, s := range []struct {
@@ -226,7 +225,7 @@ func TestDocumentation(t *testing.T) {
 	})
 }
 
-// Everything that an exported declaration names can be imported.
+// Every type that an exported declaration mentions can be imported.
 func TestSurface(t *testing.T) {
 	head := "package ring\nimport \"" + lint.Module + "/internal/kernel\"\ntype hidden int\n"
 	hidden, kernel := []string{"names hidden"}, []string{"internal/kernel.X"}
@@ -252,8 +251,8 @@ func TestSurface(t *testing.T) {
 	})
 }
 
-// TestPackageCommentAnywhere shows that one file speaks for all of a package, but
-// that a test does not speak for the code.
+// TestPackageCommentAnywhere checks that a package needs its comment in one file only, and that a comment in a test file does not
+// count.
 func TestPackageCommentAnywhere(t *testing.T) {
 	rule := ruleNamed("documentation")
 	for _, c := range []struct {

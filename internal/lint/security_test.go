@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Documents name tests as `folder.TestName`; each must exist. SECURITY.md names one for each promise.
+// Documents name tests as `folder.TestName`. Each of these tests exists. SECURITY.md names one for each promise.
 func TestDocumentsNameTests(t *testing.T) {
 	named := regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
 	for _, name := range documents(t) {

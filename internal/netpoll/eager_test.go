@@ -8,7 +8,7 @@ import (
 // short is the duration of a poll in these tests.
 const short = time.Microsecond
 
-// waits returns the number of messages until the next one with busy-polling.
+// waits begins to wait again and again until a wait is by busy-polling, and returns the number of waits.
 func waits(e *eagerness) (n int) {
 	for n = 1; ; n++ {
 		if e.begin(); e.again(short) {
@@ -32,7 +32,7 @@ func come(e *eagerness) {
 	e.came()
 }
 
-// Misses use up the credit; then busy-polling is tried again at growing intervals.
+// Polls without a message use up the credit. After that, busy-polling is tried again at growing intervals.
 func TestEagernessEnds(t *testing.T) {
 	e := newEagerness()
 	for range mostLuck {
@@ -56,7 +56,7 @@ func TestEagernessEnds(t *testing.T) {
 	}
 }
 
-// If every second message arrives in time, busy-polling goes on, and the credit is bounded.
+// If every second message arrives in time, busy-polling continues. The credit stays bounded.
 func TestEagernessStays(t *testing.T) {
 	e := &eagerness{pause: tryAgain}
 	waits(e)
@@ -73,8 +73,8 @@ func TestEagernessStays(t *testing.T) {
 	}
 }
 
-// If other processes or goroutines compute, busy-polling ends after one more poll. A message that
-// arrives meanwhile adds no credit; other processes that compute remove all of it.
+// If other processes or goroutines compute, busy-polling ends after one more poll. A message that arrives meanwhile adds no
+// credit. If other processes compute, the whole credit is lost.
 func TestEagernessGivesWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes, goroutines time.Duration

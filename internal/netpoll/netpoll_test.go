@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// trips lets a goroutine make n round trips of a byte over a socket, while this goroutine computes
-// in pieces of the given duration and calls turn after each piece. It returns the number of pieces.
+// trips lets a goroutine make n round trips of a byte over a socket. Meanwhile this goroutine computes in pieces of the given
+// duration, and calls turn after each piece. trips returns the number of pieces.
 func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	tb.Helper()
 	// Bytes written to a Unix socket can be read as soon as Write returns.
@@ -70,7 +70,7 @@ func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	}
 }
 
-// onOne sets GOMAXPROCS to 1 and returns an Engine, both until the end of the test.
+// onOne returns an Engine with GOMAXPROCS set to 1. The end of the test undoes both.
 func onOne(tb testing.TB) *Engine {
 	tb.Helper()
 	before := runtime.GOMAXPROCS(1)
@@ -109,7 +109,7 @@ func TestPoke(t *testing.T) {
 	}
 }
 
-// With several processors there is nothing to close, and Poll is a yield.
+// With several processors there is nothing to close, and Poll only yields.
 func TestSeveralProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e, err := New()
@@ -122,7 +122,7 @@ func TestSeveralProcessors(t *testing.T) {
 	}
 }
 
-// The time of a round trip while another goroutine computes, with an Engine and with Gosched.
+// This measures the time of a round trip while another goroutine computes, with an Engine and with Gosched.
 func BenchmarkTrip(b *testing.B) {
 	for _, way := range []string{"engine", "gosched"} {
 		b.Run(way, func(b *testing.B) {
@@ -136,7 +136,7 @@ func BenchmarkTrip(b *testing.B) {
 	}
 }
 
-// The time of a Poll without messages.
+// This measures the time of a Poll that finds no message.
 func BenchmarkPoll(b *testing.B) {
 	e := onOne(b)
 	for b.Loop() {

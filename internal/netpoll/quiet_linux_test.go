@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// echoVariable is the environment variable that makes the test binary echo the bytes of its first
-// extra descriptor.
+// If the environment variable echoVariable is set, the test binary echoes the bytes that it receives on its first extra
+// descriptor.
 const echoVariable = "PROGRESS_ECHO"
 
-// A process that receives and answers bytes does so without its monitor thread: it has about as
-// many context switches as bytes. With ordinary system calls it has about ten times as many.
+// A process can receive and answer bytes without waking the monitor thread of its Go runtime. It then has about as many context
+// switches as bytes. With ordinary system calls it has about ten times as many.
 func TestStreamLetsTheMonitorSleep(t *testing.T) {
 	if os.Getenv(echoVariable) != "" {
 		echo()
@@ -44,7 +44,7 @@ func TestStreamLetsTheMonitorSleep(t *testing.T) {
 		if _, err := io.ReadFull(mine, b); err != nil {
 			t.Fatal(err)
 		}
-		compute() // the child waits meanwhile
+		compute() // meanwhile the child waits
 	}
 	if err := mine.Close(); err != nil {
 		t.Fatal(err)

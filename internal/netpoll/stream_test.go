@@ -39,11 +39,11 @@ func socketPair(tb testing.TB, network string) (a, b net.Conn) {
 	return a, b
 }
 
-// hidden is a connection without its methods for the poller.
+// hidden is a connection that hides the methods which the poller needs.
 type hidden struct{ io.ReadWriter }
 
-// Bytes arrive as they were written, in any pieces and in both directions at once, also over a
-// connection that a Stream cannot poll.
+// Bytes arrive as they were written, in pieces of any length, in both directions at once. This also holds for a connection that a
+// Stream cannot poll.
 func TestStreamCarriesAll(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "hidden tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -69,10 +69,10 @@ func TestStreamCarriesAll(t *testing.T) {
 	}
 }
 
-// parts is four pieces of data.
+// parts are four pieces of data.
 type parts [4][]byte
 
-// drawParts draws pieces of different lengths, also around most.
+// drawParts draws pieces of different lengths. Some are close to most.
 func drawParts(t *rapid.T) (p parts) {
 	size := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(most-50, most+50), rapid.IntRange(0, 3*most))
 	for i := range p {
@@ -81,7 +81,7 @@ func drawParts(t *rapid.T) (p parts) {
 	return p
 }
 
-// writeAll writes the pieces, alternately with one WriteTwo and with two Writes.
+// writeAll writes each head and body, alternately with one WriteTwo and with two Writes.
 func writeAll(s *Stream, heads, bodies parts) error {
 	for i, head := range heads {
 		if i%2 == 0 {
@@ -111,8 +111,8 @@ func readAll(s *Stream, heads, bodies parts) error {
 	return nil
 }
 
-// The errors of a Stream are those of its connection: io.EOF after the last byte, and errors for a
-// deadline, a closed connection and a closed reader.
+// A Stream returns the errors of its connection: io.EOF after the last byte, and errors for a deadline, a closed connection and a
+// closed reader.
 func TestStreamEnds(t *testing.T) {
 	a, b := socketPair(t, "unix")
 	s, other := NewStream(a, true), NewStream(b, true)
@@ -153,7 +153,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// A message needs no allocation.
+// Sending and receiving a message allocates no memory.
 func TestStreamAllocatesNothing(t *testing.T) {
 	a, b := socketPair(t, "unix")
 	s, other := NewStream(a, true), NewStream(b, true)

@@ -16,11 +16,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// insideVar is the environment variable that makes the test binary watch the namespace in which it
-// was started.
+// If the environment variable insideVar is set, the test binary watches the network namespace in which it was started.
 const insideVar = "ELRUN_NETWATCH_INSIDE"
 
-// inside makes changes and expects a report of each. It returns the exit code.
+// inside makes changes to the network, and expects a report of each. It returns the exit code.
 func inside() int {
 	w, err := Open()
 	if err != nil {
@@ -50,7 +49,7 @@ func inside() int {
 	return 0
 }
 
-// Changes of interfaces and addresses are reported, here in a namespace of its own.
+// A Watcher reports changes of interfaces and addresses. The test makes them in a network namespace of its own.
 func TestChanges(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -71,7 +70,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Close ends a Watcher without changes, and closes its channel.
+// Close ends a Watcher that has seen no changes, and closes its channel.
 func TestClose(t *testing.T) {
 	w, err := Open()
 	if err != nil {
@@ -80,6 +79,6 @@ func TestClose(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	for range w.Changes() { // reports from before Close, and then the end
+	for range w.Changes() { // drains reports from before Close; ends when the channel is closed
 	}
 }

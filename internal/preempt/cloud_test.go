@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// served runs handle as the metadata service of a cloud, looks at most looks times, and returns
-// the notice and the errors.
+// served runs handle as the metadata service of a cloud, and looks at it at most looks times. It returns the notice and the
+// errors.
 func served(t *testing.T, name string, looks int, handle http.HandlerFunc) (text string, errs []error) {
 	t.Helper()
 	server := httptest.NewServer(handle)
@@ -105,7 +105,7 @@ func TestAzure(t *testing.T) {
 	}
 }
 
-// silent is an HTTP transport to a service that never answers.
+// silent is an HTTP transport whose service never answers.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// After an error Wait looks again after 5 s, reports each error once, and returns at the notice.
+// After an error Wait looks again after 5 s. It reports each error once, and returns when there is a notice.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []any{"", errors.New("a"), errors.New("b"), errors.New("a"), "", "", "the end"}
@@ -88,7 +88,7 @@ func TestFile(t *testing.T) {
 func TestCommand(t *testing.T) {
 	for text, want := range map[string]string{
 		"true":                            "",
-		"echo >&3; exit 0":                "", // descriptor 3 is closed for the command
+		"echo >&3; exit 0":                "", // only echo fails: the command does not inherit descriptor 3
 		"exit 3":                          "exit status 3",
 		"echo >&3; exit 4":                "exit status 4",
 		"echo one >&2; echo two >&2; ! :": "exit status 1: two",
@@ -101,7 +101,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// The end of the context kills the command and the processes that it has started.
+// When the context ends, the command and the processes that it has started are killed.
 func TestCommandKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	if err := syscall.Mkfifo(pids, 0o600); err != nil {

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// Control characters, direction marks and invalid UTF-8 are escaped; printable text stays.
+// Control characters, direction marks and invalid UTF-8 are escaped. Printable text stays as it is.
 func TestLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain ü 日 text": "plain ü 日 text", "a\nb\n": "a; b", "\x1b[2J": `\x1b[2J`, "a\rb\t": `a\rb\t`, "\u202eabc": `\u202eabc`,
@@ -18,7 +18,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The result has only printable characters, whatever the text.
+// FuzzLine checks that the result has only printable characters, whatever the text.
 func FuzzLine(f *testing.F) {
 	f.Add("\x1b]0;title\x07")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create returns a private and empty file, whether it existed before or not.
+// Create returns a private and empty file, whether the file existed before or not.
 func TestCreate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
@@ -40,7 +40,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// A file that is not regular is opened and keeps its mode.
+// Create opens a file that is not regular, and does not change its mode.
 func TestCreateDevice(t *testing.T) {
 	before, err := os.Stat(os.DevNull)
 	if err != nil {

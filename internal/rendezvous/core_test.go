@@ -66,7 +66,7 @@ func TestGrant(t *testing.T) {
 	grant(high, false) // self comes before high
 	grant(low, true)
 	grant(low, true)
-	grant(self, false) // self keeps the grant to low
+	grant(self, false) // low has the grant
 	b.revise(look{}, now)
 	grant(candidate{"m-0", "b"}, false)
 	now = now.Add(2 * lease)
@@ -79,14 +79,14 @@ func TestGrant(t *testing.T) {
 	grant(low, false)
 	b.withdraw()
 	grant(low, true)
-	b.revise(look{}, now.Add(lease)) // low has gone
+	b.revise(look{}, now.Add(lease)) // low is gone
 	grant(self, true)
 	b.stage = running
 	grant(self, false)
 }
 
-// world simulates launchers to which the DNS shows any subset of the others. Questions and answers
-// take time, so that claims overlap.
+// world simulates launchers. The DNS shows each of them any subset of the others. Questions and answers take time, so that claims
+// overlap.
 type world struct {
 	*rand.Rand
 	now   time.Time
@@ -94,19 +94,19 @@ type world struct {
 	all   []*launcher
 }
 
-// launcher is a simulated launcher. It carries out the steps of Seek one at a time.
+// launcher is a simulated launcher. It performs the steps of Seek one at a time.
 type launcher struct {
 	ballot
-	found   []int // launchers to ask in this look
+	found   []int // launchers that this look asks
 	answers []visited
-	asked   int // number of asked launchers in found, first for their stages and then for their grants
+	asked   int // how many launchers in found were asked, first for their stages and then for their grants
 	claims  bool
 	begun   time.Time
 	starts  bool
 	addr    netip.Addr
 }
 
-// step carries out one step of launcher l: a question to another launcher, or a decision.
+// step performs one step of launcher l: it asks another launcher, or decides.
 func (w *world) step(l *launcher) {
 	w.now = w.now.Add(time.Duration(w.Int64N(int64(lease) / 20)))
 	switch {
@@ -157,8 +157,8 @@ func (w *world) decide(l *launcher) {
 	}
 }
 
-// TestOneJob checks safety and liveness: launchers that need more than half of all to start never
-// start two jobs, whatever the DNS shows to each, and eventually start one.
+// TestOneJob checks safety and liveness, if more than half of all launchers are needed for a start. Whatever the DNS shows to
+// each launcher, they never start two jobs, and eventually start one.
 func TestOneJob(t *testing.T) {
 	started := 0
 	for seed := range uint64(3000) {

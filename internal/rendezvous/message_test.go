@@ -22,7 +22,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Every message that read accepts can be sent and read again.
+// FuzzRead checks that every message that read accepts can be sent and read again.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"from":{"name":"m-0","id":"x"},"stage":"running","ticket":"t","ask":"claim"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

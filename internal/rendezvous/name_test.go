@@ -26,7 +26,7 @@ func TestParseName(t *testing.T) {
 	}
 }
 
-// Every accepted name has valid parts.
+// FuzzParseName checks that every accepted name has valid parts.
 func FuzzParseName(f *testing.F) {
 	f.Add("dns:mnist:7473@127.0.0.1:53")
 	f.Fuzz(func(t *testing.T, text string) {

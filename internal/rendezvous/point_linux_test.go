@@ -22,15 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "0123456789abcdef0123456789abcdef"
 
-// lab is a network for Points: a DNS server, and a range of loopback addresses for this test
-// alone.
+// lab is a network for Points. It has a DNS server, and a range of loopback addresses that no other test uses.
 type lab struct {
 	*dns.Server
 	net  string
 	need int
 }
 
-// newLab returns a lab whose launchers need need launchers to start the job.
+// newLab returns a lab in which a job starts only with need launchers.
 func newLab(t *testing.T, need int) *lab {
 	t.Helper()
 	return &lab{dns.Start(t, "127.0.0.1:0"), fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256)), need}
@@ -63,8 +62,7 @@ func (l *lab) point(t *testing.T, i int, key string, say func(string)) *rendezvo
 	return p
 }
 
-// All launchers that look at the same time agree on the lowest one, which gives tickets to the
-// others.
+// All launchers that look at the same time agree on the one with the lowest address. It gives tickets to the others.
 func TestSeek(t *testing.T) {
 	l := newLab(t, 3)
 	l.publish(0, 1, 2, 3)
@@ -92,7 +90,7 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// seekUntil runs Seek until the reason contains a text.
+// seekUntil runs Seek until the reason that it reports contains a text.
 func seekUntil(t *testing.T, l *lab, i int, key, text string) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -112,8 +110,7 @@ func seekUntil(t *testing.T, l *lab, i int, key, text string) {
 	}
 }
 
-// Nobody starts the job while the DNS fails, while an address does not answer, or with a wrong
-// key.
+// No launcher starts the job while the DNS fails, while an address does not answer, or with a wrong key.
 func TestNoStart(t *testing.T) {
 	l := newLab(t, 1)
 	l.Break(true)
@@ -132,7 +129,7 @@ func TestNoStart(t *testing.T) {
 	seekUntil(t, l, 0, key, "may have the job, and cannot be asked")
 }
 
-// A launcher that has gone does not delay the start: its address refuses connections.
+// A launcher that has ended does not delay the start, because its address refuses connections.
 func TestGone(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -142,7 +139,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A newcomer that the DNS shows to nobody becomes known by its questions.
+// The DNS shows a newcomer to nobody. The others learn of it from its questions.
 func TestVisitors(t *testing.T) {
 	l := newLab(t, 2)
 	l.publish(0)
@@ -160,8 +157,7 @@ func TestVisitors(t *testing.T) {
 	work.Wait()
 }
 
-// A launcher that comes after the end of the job learns of the end, and Finish returns when all
-// others know it.
+// A launcher that comes after the end of the job learns of the end. Finish returns when all other launchers know it.
 func TestFinish(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -177,10 +173,10 @@ func TestFinish(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	first.Finish(ctx) // late has to learn of the end by itself
+	first.Finish(ctx) // late has to ask, because first does not wait
 }
 
-// A ticket that is not available yet is asked for again.
+// A launcher asks again for a ticket that is not available yet.
 func TestTicketLater(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -208,7 +204,7 @@ func TestTicketLater(t *testing.T) {
 	}
 }
 
-// Connections without the key end in the handshake or at its time limit.
+// A connection without the key ends in the handshake, or at the handshake's time limit.
 func TestStrangers(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0)

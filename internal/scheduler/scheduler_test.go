@@ -53,8 +53,8 @@ func TestExpandHosts(t *testing.T) {
 	}
 }
 
-// rewrite is a slow reference implementation of ExpandHosts: it replaces the first bracket by each
-// of its numbers until no bracket is left.
+// rewrite is a slow reference implementation of ExpandHosts. It replaces the first bracket by each of its numbers, and repeats
+// this until no bracket is left.
 func rewrite(list string) []string {
 	before, rest, bracket := strings.Cut(list, "[")
 	if !bracket {
@@ -119,7 +119,7 @@ func TestExpandCounts(t *testing.T) {
 	}
 }
 
-// with returns an environment with the variables vars, NAME=VALUE each, and one file.
+// with returns an environment with one file and with the variables vars, each in the form NAME=VALUE.
 func with(file string, vars ...string) Environment {
 	set := make(map[string]string)
 	for _, v := range vars {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An arena hands out pieces that do not overlap and are zero, and takes them back.
+// An arena allocates vectors that are zero and do not overlap, and frees them.
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 64 * pageSize
@@ -64,7 +64,7 @@ func TestArena(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, b := range held {
-			b[0]++ // which is mapped until all are free
+			b[0]++ // the memory stays mapped until all vectors are free
 			if err := a.Free(b); err != nil {
 				t.Fatalf("piece %d after Close: %v", i, err)
 			}
@@ -72,8 +72,8 @@ func TestArena(t *testing.T) {
 	})
 }
 
-// Arenas of a power of two that are mapped one after the other do not begin at addresses whose
-// low bits, as many as a first cache may look at, are the same.
+// Arenas whose size is a power of two begin at different addresses modulo 256 MiB. Otherwise their vectors could compete for the
+// same lines of a cache.
 func TestArenasApart(t *testing.T) {
 	const low = 1<<28 - 1
 	begins := map[uintptr]int{}
@@ -130,14 +130,14 @@ func TestArenaRefuses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Memory of another process is taken only if there is some.
+// Empty memory cannot be opened.
 func TestOpenRefusesNothing(t *testing.T) {
 	if m, err := newMemory(0); err == nil {
 		t.Errorf("opened %d bytes", len(m.Bytes()))
 	}
 }
 
-// Memory of another process is taken only if that cannot shrink it.
+// Memory of another process is refused if that process could shrink it.
 func TestOpenRefuses(t *testing.T) {
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// More memory than there is, is an error when it is asked for.
+// NewMemory returns an error if it is asked for more memory than there is.
 func TestNewMemoryTooMuch(t *testing.T) {
 	m, err := NewMemory(available() + 1<<30)
 	if err == nil {
@@ -177,7 +177,7 @@ func TestNewMemoryTooMuch(t *testing.T) {
 	}
 }
 
-// The tightest limit of a group and of those above it counts, less what is taken, in both
+// The room is the limit minus the memory in use, and the smallest over the control group and its ancestors. This holds for both
 // versions of control groups.
 func TestRoomOfGroups(t *testing.T) {
 	of := []byte("3:cpu:/x\n2:hugetlb,memory:/old/job\n0::/new/job\n")
@@ -192,7 +192,7 @@ func TestRoomOfGroups(t *testing.T) {
 			"memory.usage_in_bytes": "5", "memory.stat": "total_inactive_file 7\n"}, 8000},
 		{version2(), "/new/job", map[string]string{
 			"new/job/memory.max": "max\n", "new/memory.max": "5000", "new/memory.current": "3000", "new/memory.stat": "file 1\ninactive_file 100\n"}, 2100},
-		{version2(), "/new/job", map[string]string{"memory.max": "5000", "memory.current": "6000"}, 0}, // a container's
+		{version2(), "/new/job", map[string]string{"memory.max": "5000", "memory.current": "6000"}, 0}, // in a container
 		{version2(), "/new/job", nil, math.MaxInt},
 	} {
 		g := test.groups

@@ -2,7 +2,7 @@ package shm
 
 import "testing"
 
-// A size is read as the kernel writes it; what is none is not known.
+// cacheSize reads the size in the form that the kernel writes. It returns 0 for any other text.
 func TestCacheSize(t *testing.T) {
 	for text, want := range map[string]int{
 		"48K\n": 48 << 10, "491520K\n": 480 << 20, "2048K": 2 << 20,
@@ -14,7 +14,7 @@ func TestCacheSize(t *testing.T) {
 	}
 }
 
-// Results that are longer than a part of the cache pass by it, and never short ones.
+// Long results are written by non-temporal stores. The shortest such result is a part of the cache, and never short.
 func TestStreamFrom(t *testing.T) {
 	for cache, want := range map[int]int{0: 32 << 20, 1 << 20: 32 << 20, 480 << 20: 60 << 20} {
 		if got := nonTemporalFrom(cache); got != want {

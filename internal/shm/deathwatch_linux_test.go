@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// playDeathWatch runs the death watch of a rank in the memory that it has inherited, and prints who has
-// died, until its input ends. Then it ends the death watch, and says so.
+// playDeathWatch runs the death watch of a rank in memory that the process has inherited. It prints each rank that has died,
+// until standard input ends. Then it ends the death watch and prints "closed".
 func playDeathWatch(spec string) error {
 	var n, rank int
 	if _, err := fmt.Sscan(spec, &n, &rank); err != nil {
@@ -39,14 +39,14 @@ func playDeathWatch(spec string) error {
 	return errors.Join(err, memory.Close())
 }
 
-// watcher is a rank that keeps a death watch in a process of its own.
+// watcher is a process that runs the death watch of a rank.
 type watcher struct {
 	cmd   *exec.Cmd
 	in    io.Closer
-	lines chan string // what it prints
+	lines chan string // lines that the process prints
 }
 
-// watchers starts n of them, one after the other, and returns the memory that they share.
+// watchers starts n watchers, one after the other, and returns the memory that they share.
 func watchers(t *testing.T, n int) ([]*watcher, *Segment) {
 	t.Helper()
 	s := watchSegment(t, n, 0)
@@ -60,13 +60,13 @@ func watchers(t *testing.T, n int) ([]*watcher, *Segment) {
 	return all, s.Segment
 }
 
-// fileSegment is a segment along with its file.
+// fileSegment is a segment with its file.
 type fileSegment struct {
 	*Segment
 	file *os.File
 }
 
-// watchSegment returns a rank's view of new memory.
+// watchSegment creates memory for n ranks, and returns the segment of one of them.
 func watchSegment(t *testing.T, n, rank int) fileSegment {
 	t.Helper()
 	if _, _, failed := unix.Syscall(unix.SYS_FUTEX_WAITV, 0, 0, 0); failed != unix.EINVAL {
@@ -109,13 +109,13 @@ func startWatcher(t *testing.T, n, rank int, memory *os.File) *watcher {
 	return w
 }
 
-// stop ends the process, however it is.
+// stop kills the process, whether it still runs or not.
 func (w *watcher) stop() {
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
 }
 
-// prints expects its next line.
+// prints waits for the next line of the process, which must be want.
 func (w *watcher) prints(t *testing.T, want string) {
 	t.Helper()
 	select {
@@ -128,7 +128,7 @@ func (w *watcher) prints(t *testing.T, want string) {
 	}
 }
 
-// leave lets it end in order.
+// leave ends the process in good order.
 func (w *watcher) leave(t *testing.T) {
 	t.Helper()
 	if err := w.in.Close(); err != nil {
@@ -140,7 +140,7 @@ func (w *watcher) leave(t *testing.T) {
 	}
 }
 
-// await waits for what happens elsewhere.
+// await waits until another process or goroutine has made there true.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -152,7 +152,7 @@ func await(t *testing.T, what string, there func() bool) {
 	}
 }
 
-// awaitSigned waits until a rank is watched, and returns its thread.
+// awaitSigned waits until the other ranks can watch a rank. It returns the rank's thread.
 func awaitSigned(t *testing.T, s *Segment, rank int) (thread int) {
 	t.Helper()
 	last := &s.robustWords(rank)[s.size-1].word
@@ -172,8 +172,8 @@ func listOf(t *testing.T, thread int) (head uintptr) {
 	return head
 }
 
-// The death of a process is heard by all others, which hear its rank, whether they came
-// before or after it. It is no news to them that one is stopped, or has left.
+// When a process dies, every other rank learns which rank has died, whether it started before or after that rank. A process that
+// is stopped or has left does not count as dead.
 func TestDeathWatch(t *testing.T) {
 	const n = 4
 	for killed := range n {
@@ -203,7 +203,7 @@ func TestDeathWatch(t *testing.T) {
 	}
 }
 
-// Who comes when another one has died already hears of it, too.
+// A rank that starts after another has died also learns of the death.
 func TestDeathWatchOfTheDead(t *testing.T) {
 	s := watchSegment(t, 2, 0)
 	w := startWatcher(t, 2, 1, s.file)
@@ -217,9 +217,8 @@ func TestDeathWatchOfTheDead(t *testing.T) {
 	}
 }
 
-// A death watch that is over has left the thread as it was, and its words tell nobody of a death.
-// Revoke ends it like Close, also from within its own call, and does not look at the memory
-// after that.
+// When a death watch ends, it restores the thread's robust list, and its words report no death. Revoke ends it as Close does,
+// also when the callback calls Revoke. After that the death watch does not access the memory.
 func TestDeathWatchEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for name, end := range map[string]func(*Segment, *DeathWatch){
@@ -244,7 +243,7 @@ func TestDeathWatchEnds(t *testing.T) {
 			if got := listOf(t, thread); got == will {
 				t.Error("the thread has kept the list")
 			}
-			s.memory = nil // as if it were unmapped
+			s.memory = nil // as if the memory were unmapped
 			s.Revoke()
 			v.Close()
 		})
@@ -260,8 +259,8 @@ func TestDeathWatchEnds(t *testing.T) {
 	v.Close()
 }
 
-// Whatever another process writes into the words, a death watch tells of each rank once at most,
-// and ends when it is to; and a process whose words are spoilt can die.
+// Another process may write anything into the words. A death watch still reports each rank at most once, and ends when it is
+// closed. A process whose words are damaged can still die.
 func TestDeathWatchAmongGarbage(t *testing.T) {
 	const n = 3
 	all, shared := watchers(t, n)

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// tenancy is a group of ranks with an arena each, which every rank has mapped for itself as
-// processes have.
+// tenancy is a group of ranks, each with an arena. Every rank has its own mapping of the other arenas, as separate processes
+// have.
 type tenancy struct {
 	lanes  []*Lane
 	arenas []*Arena
@@ -53,7 +53,7 @@ func newTenancy(t rapid.TB, n, size int) *tenancy {
 	return g
 }
 
-// close unmaps all.
+// close unmaps all arenas.
 func (g *tenancy) close(t rapid.TB) {
 	t.Helper()
 	for _, c := range g.open {
@@ -74,8 +74,8 @@ func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Reducer[i
 	return AllReduce(l, Vectors[int64]{Dst: dst, Src: src, Bounds: bounds, Reduce: fold}, Everyone)
 }
 
-// Vectors may lie anywhere in the arenas, and in the same place or not: the result is what it
-// should be at all ranks, and nothing beside it is written.
+// Vectors may lie anywhere in the arenas, at equal or different offsets. All ranks get the right result, and only the result is
+// written.
 func TestDirect(t *testing.T) {
 	const room = 20 * pageSize / 8
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,8 +136,8 @@ func allocOf(t rapid.TB, a *Arena, n int) []int64 {
 	return v
 }
 
-// check carries out a call at one rank, of which dst is a part of whole, and looks at the
-// result and at what is around it.
+// check performs a call at one rank. dst is a part of whole. check compares the result, and checks that the rest of whole has not
+// changed.
 func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Reducer[int64]) error {
 	for i := range whole {
 		whole[i] = -1
@@ -168,8 +168,8 @@ func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Red
 	return nil
 }
 
-// A rank that is put out in the middle of a call, and runs on later, writes to nothing that the
-// others have by then, wherever their vectors begin.
+// A rank that is put out in the middle of a call may run on later. By then the others have abandoned the vectors of the call, so
+// it writes to no memory that they use, wherever the vectors begin.
 func TestLateRank(t *testing.T) {
 	for _, begin := range []int{0, 100} {
 		const length = 5 * pageSize
@@ -215,8 +215,8 @@ func TestLateRank(t *testing.T) {
 	}
 }
 
-// late lets three ranks reduce their vectors from begin on, in place, of which the last one waits
-// for goOn in the middle; the others are revoked then.
+// late lets three ranks reduce their vectors in place, from element begin on. In the middle of the call the last rank waits for
+// goOn. The others are revoked at that moment.
 func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs chan error) {
 	errs = make(chan error, 3)
 	wait := sync.OnceFunc(func() {
@@ -227,7 +227,7 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 	})
 	for r, v := range vectors {
 		fold := func(dst, a, b []int64) {
-			if r == 2 && len(dst) > 1000 { // not at an edge
+			if r == 2 && len(dst) > 1000 { // not one of the short pieces at the edges
 				wait()
 			}
 			join(dst, a, b)
@@ -237,8 +237,8 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 	return errs
 }
 
-// A rank that runs on in the middle of a call which the others have left, and so may read what
-// they have by then, does not take the result for right; nor does one that has not left yet.
+// A rank that still runs in a call which the others have left may read what they have written since. It returns an error, not
+// this result. A rank that has not left yet also returns an error.
 func TestLateResult(t *testing.T) {
 	for _, left := range []int{1, 2} {
 		const length = 5 * pageSize
@@ -293,7 +293,7 @@ func TestLateResult(t *testing.T) {
 	}
 }
 
-// What is abandoned is ordinary memory from then on, in whole pages.
+// Abandoned memory becomes private memory, in whole pages.
 func TestAbandon(t *testing.T) {
 	a, err := NewArena(16 * pageSize)
 	if err != nil {
@@ -348,7 +348,7 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// Its place is not taken again.
+// The arena does not allocate abandoned memory again.
 func TestFreeAbandoned(t *testing.T) {
 	a, err := NewArena(16 * pageSize)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// withEvents lets lanes of one segment, as group returns them, sleep until they are woken.
+// withEvents gives the ranks of a segment an event each, so that their lanes sleep until they are woken.
 func withEvents(t rapid.TB, lanes []*Lane) (done func()) {
 	t.Helper()
 	var events []*Event
@@ -48,7 +48,7 @@ func withEvents(t rapid.TB, lanes []*Lane) (done func()) {
 	}
 }
 
-// sent returns a second handle of a file, as another process gets it.
+// sent returns a second handle of a file, as if another process had received it.
 func sent(t rapid.TB, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -58,11 +58,10 @@ func sent(t rapid.TB, f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// hang is how long anything may take before the test has failed.
+// hang is the time after which a test fails because an operation has not ended.
 const hang = 4 * time.Minute
 
-// Who sleeps is woken when what it waits for is there, whoever is late, and nobody else
-// has to do anything for it.
+// A sleeping rank is woken when the value for which it waits is there, whichever rank comes last. No third rank has to act.
 func TestEventsWake(t *testing.T) {
 	const n = 3
 	lanes := group(t, n)
@@ -94,7 +93,7 @@ func TestEventsWake(t *testing.T) {
 			}
 		}
 		for sleeping := make(map[int]bool); len(sleeping) < n-1; {
-			if i := <-asleep; i != last { // the last one of the round before may still say so
+			if i := <-asleep; i != last { // the last rank of the previous round may also report
 				sleeping[i] = true
 			}
 		}
@@ -107,7 +106,7 @@ func TestEventsWake(t *testing.T) {
 	}
 }
 
-// The calls of TestCalls come out right with events, too.
+// The calls of TestCalls also have the right results if ranks sleep and are woken.
 func TestCallsWithEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ranks")
@@ -134,7 +133,7 @@ func TestRevokeAndGoneWithEvents(t *testing.T) {
 	revokeAndGone(t, lanes)
 }
 
-// Any number of signals of an event count as at least one wake-up.
+// Several signals of an event cause at least one wake-up.
 func TestEvent(t *testing.T) {
 	b, err := NewEvent()
 	if err != nil {
@@ -156,7 +155,7 @@ func TestEvent(t *testing.T) {
 	if err := errors.Join(b.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}
-	b.signal() // when it is closed as well
+	b.signal() // a closed event may be signalled
 }
 
 // OpenWaker refuses files to which a write could block.
@@ -180,10 +179,10 @@ func TestOpenWakerRefuses(t *testing.T) {
 	}
 }
 
-// Words that another process has damaged wake nobody, and nothing breaks.
+// A word that another process has damaged may name ranks that do not exist. wake ignores them.
 func TestWakeUnknown(t *testing.T) {
 	lanes := group(t, 2)
-	lanes[0].segment.wake(1 << 1) // has no event
+	lanes[0].segment.wake(1 << 1) // rank 1 has no event
 	defer withEvents(t, lanes)()
 	lanes[0].own().slots[0].posted.sleepers.Store(^uint64(0))
 	lanes[0].Post(&Header{}, Refs{})

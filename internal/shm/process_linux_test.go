@@ -14,8 +14,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// TestMain runs the test binary as one rank of a benchmark, or one that keeps a death watch, where
-// its environment says so.
+// TestMain runs the tests, or one rank of a benchmark or of a test of death watches, if the environment says so.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("SHM_VIGIL"); spec != "" {
 		if err := playDeathWatch(spec); err != nil {
@@ -42,7 +41,7 @@ type player struct {
 	dst, src              []float32
 }
 
-// playRank times calls in the memory that it has inherited.
+// playRank times calls in memory that the process has inherited.
 func playRank(spec string) error {
 	var p player
 	if _, err := fmt.Sscan(spec, &p.n, &p.rank, &p.bytes, &p.calls, &p.way); err != nil {
@@ -79,7 +78,7 @@ func playRank(spec string) error {
 	return nil
 }
 
-// attach maps what was inherited.
+// attach maps the inherited memory.
 func (p *player) attach() error {
 	memory, err := Open(os.NewFile(3, "segment"))
 	if err != nil {
@@ -133,8 +132,8 @@ func (p *player) call(h *Header) error {
 	return AllReduce(p.lane, v, Everyone)
 }
 
-// TestProcesses folds between processes, also vectors so long that results go past the caches.
-// With the number of processes in SHM_BENCH it takes longer ones as well, and shows times.
+// TestProcesses reduces vectors between processes. Some are so long that the results are written by non-temporal stores. If
+// SHM_BENCH has a number of processes, the test uses as many, takes longer vectors too, and logs times.
 func TestProcesses(t *testing.T) {
 	spec := os.Getenv("SHM_BENCH")
 	n := 2
@@ -171,7 +170,7 @@ func runRanks(t *testing.T, n, bytes, calls int, way string) {
 		files = append(files, a.File())
 	}
 	for range n {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // heard by the rank alone
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // only the rank itself reads this event
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// group returns the lanes of n ranks in ordinary memory.
+// group returns the lanes of n ranks in memory of this process.
 func group(t rapid.TB, n int) []*Lane {
 	t.Helper()
 	memory := Ordinary(Size(n))
@@ -46,8 +46,8 @@ func each(n int, f func(rank int) error) []error {
 	return errs
 }
 
-// join is associative and does not commute: the first operand's upper half and the
-// second's lower half, mixed.
+// join is associative and does not commute. It composes functions of x, each of which is f*x + g with f in the upper half of an
+// element and g in the lower half.
 func join(dst, a, b []int64) {
 	for i := range dst {
 		f1, g1, f2, g2 := uint32(a[i]>>32), uint32(a[i]), uint32(b[i]>>32), uint32(b[i])
@@ -55,7 +55,7 @@ func join(dst, a, b []int64) {
 	}
 }
 
-// joinAll is join of many vectors, into many.
+// joinAll joins many vectors, and writes the result to several vectors.
 func joinAll(dst, from [][]int64, _ int) {
 	sum := slices.Clone(from[0])
 	for _, v := range from[1:] {
@@ -66,10 +66,10 @@ func joinAll(dst, from [][]int64, _ int) {
 	}
 }
 
-// input is what a rank brings.
+// input returns element i of the vector of a rank.
 func input(rank, i int) int64 { return int64(rank+2)<<32 | int64(uint32(i*(rank+3))) }
 
-// want folds the inputs of n ranks, one by one.
+// want joins the inputs of n ranks one by one.
 func want(n, i int) int64 {
 	v := []int64{input(0, i)}
 	for r := 1; r < n; r++ {
@@ -78,8 +78,8 @@ func want(n, i int) int64 {
 	return v[0]
 }
 
-// Any sequence of calls of any kind and length gives what the definition says, in lanes
-// in which blocks and posts are used again and again, also where results go past the caches.
+// Any sequence of calls of any kind and length has the specified results. The calls use the blocks and slots of a lane again and
+// again. The results are written by ordinary or by non-temporal stores.
 func TestCalls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ranks")
@@ -108,7 +108,7 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// callOf carries out one call at one rank and looks at the result.
+// callOf performs a call at one rank and checks the result.
 func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer[int64]) error {
 	first, end := bounds[l.rank], bounds[l.rank+1]
 	whole := make([]int64, bounds[l.size])
@@ -155,7 +155,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer
 	return err
 }
 
-// unchanged looks whether v is what a rank has come with.
+// unchanged checks that v is still the input of a rank.
 func unchanged(v []int64, rank int) error {
 	for i, got := range v {
 		if got != input(rank, i) {
@@ -165,7 +165,7 @@ func unchanged(v []int64, rank int) error {
 	return nil
 }
 
-// folded looks whether v is the result of n ranks from element first on.
+// folded checks that v is the result of n ranks, from element first on.
 func folded(v []int64, n, first int) error {
 	for i, got := range v {
 		if w := want(n, first+i); got != w {
@@ -175,8 +175,8 @@ func folded(v []int64, n, first int) error {
 	return nil
 }
 
-// A piece lies in a block as in the vector that it is of, wherever its chunk begins: only then
-// can it go to both with one fold and to the vector past the caches.
+// A segment has the same alignment in the block and in the vector, wherever its chunk begins. Only then can one reduction write
+// both, the vector by non-temporal stores.
 func TestSlotsAlike(t *testing.T) {
 	const n = 3
 	for _, l := range group(t, n) {
@@ -193,7 +193,7 @@ func TestSlotsAlike(t *testing.T) {
 	}
 }
 
-// Blocks may be shorter than what a rank folds at a time otherwise, as with many ranks.
+// With many ranks a block may be shorter than the part that a rank usually reduces at a time.
 func TestShortBlocksWithArenas(t *testing.T) {
 	const n, length = 5, 5 * 4200
 	memory, arenas := Ordinary(Size(n)), make([][]byte, n)
@@ -227,7 +227,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 	}
 }
 
-// Who posts another header is found by all that look at it, at once.
+// If one rank posts another header, every rank that looks at it finds the mismatch at once.
 func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {
@@ -245,8 +245,8 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// Revoke ends a wait, also one that sleeps already, and all later ones. Gone does where
-// the rank is waited for, and lets pass what it had done.
+// Revoke ends all waits, including those that sleep already and later ones. Gone ends the waits for one rank, but not for what
+// that rank had done before.
 func TestRevokeAndGone(t *testing.T) { revokeAndGone(t, group(t, 3)) }
 
 func revokeAndGone(t *testing.T, lanes []*Lane) {
@@ -259,7 +259,7 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 			}
 		}
 	}
-	lanes[2].Post(&Header{1}, Refs{}) // which will not be seen in the second call any more
+	lanes[2].Post(&Header{1}, Refs{}) // rank 2 takes part in the first call, not in the second
 	errs := make(chan error, 2)
 	for _, l := range lanes[:2] {
 		go func() {
@@ -300,7 +300,7 @@ func TestAttachRefuses(t *testing.T) {
 	}
 }
 
-// The parts of a segment do not overlap, for any number of ranks, and lie in lines.
+// For any number of ranks the parts of a segment do not overlap, and begin at cache lines.
 func TestLayout(t *testing.T) {
 	for n := 1; n <= MaxRanks; n++ {
 		memory := Ordinary(Size(n))

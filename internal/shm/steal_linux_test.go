@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// crowd lets the ranks believe that they share so many cores.
+// crowd makes the ranks act as if they shared the given number of cores.
 func (g *tenancy) crowd(cores int) {
 	for r, l := range g.lanes {
 		l.sharedCores = true
@@ -18,14 +18,14 @@ func (g *tenancy) crowd(cores int) {
 	}
 }
 
-// A rank whose turn does not come holds up nobody: another one of its core folds its chunk,
-// once, and it finds the result when it goes on.
+// A rank that gets no processor time does not delay the others. Another rank on its core reduces its chunk, once. When the rank
+// runs again, it finds the result.
 func TestHelp(t *testing.T) {
 	const n, length = 3, 9 * pageSize / 8
 	g := newTenancy(t, n, 2*8*length)
 	defer g.close(t)
 	g.crowd(1)
-	stuck := time.AfterFunc(hang, func() { // nobody waits for long if all is well
+	stuck := time.AfterFunc(hang, func() { // revokes after a hang; normally no rank waits
 		for _, l := range g.lanes {
 			l.segment.Revoke()
 		}
@@ -38,7 +38,7 @@ func TestHelp(t *testing.T) {
 			src[r][i] = input(r, i)
 		}
 	}
-	for call := range n { // one after the other is there before the rest has its turn
+	for call := range n { // one rank after the other makes its call, before the others run
 		for r, l := range g.lanes {
 			a := g.arenas[r]
 			l.PostVectors(&Header{uint64(call)}, kernel.Bytes(src[r]), Refs{Dst: a.Ref(kernel.Bytes(dst[r])), Src: a.Ref(kernel.Bytes(src[r]))})
@@ -67,7 +67,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Ranks fold for others only where that saves a turn.
+// A rank may steal the chunk of another only where both run on one core and the chunk is short.
 func TestCanSteal(t *testing.T) {
 	g := newTenancy(t, 4, pageSize)
 	defer g.close(t)
@@ -94,7 +94,7 @@ func TestCanSteal(t *testing.T) {
 	}
 }
 
-// Who waits for a chunk waits for the rank that has taken it, whatever others have written.
+// A rank that waits for a chunk waits for the rank that has claimed it, whatever other processes have written.
 func TestClaimedBy(t *testing.T) {
 	g := newTenancy(t, 3, pageSize)
 	defer g.close(t)
@@ -118,7 +118,7 @@ func TestClaimedBy(t *testing.T) {
 	}
 }
 
-// A chunk is taken once in each call, also where the number of calls begins anew.
+// A chunk is claimed once in each call, also where the call number wraps around.
 func TestClaim(t *testing.T) {
 	g := newTenancy(t, 3, pageSize)
 	defer g.close(t)
@@ -132,7 +132,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// Of ranks that want a chunk at the same time one has it.
+// If several ranks claim a chunk at the same time, one of them gets it.
 func TestClaimTogether(t *testing.T) {
 	const n, calls = 3, 20_000
 	g := newTenancy(t, n, pageSize)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// run makes so many calls, which take what cost says for the way, and returns how many took each.
+// run makes calls, each of which takes cost(call, mode). It returns how many calls used each mode.
 func (p *storeChooser) run(calls int, cost func(call int, w storeMode) time.Duration) (of [storeModes]int) {
 	for k := range calls {
 		w := p.choose()
@@ -15,12 +15,12 @@ func (p *storeChooser) run(calls int, cost func(call int, w storeMode) time.Dura
 	return of
 }
 
-// costs are those of both ways.
+// costs returns a cost function in which each mode always takes the same time.
 func costs(claim, pass time.Duration) func(int, storeMode) time.Duration {
 	return func(_ int, w storeMode) time.Duration { return [storeModes]time.Duration{claim, pass}[w] }
 }
 
-// mostly fails where the way was not that of nearly all calls.
+// mostly checks that nearly all calls used mode w, but not all.
 func (w storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
 	t.Helper()
 	if calls := of[0] + of[1]; of[w] < calls-calls/16 || of[w] == calls {
@@ -28,8 +28,7 @@ func (w storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
 	}
 }
 
-// The shorter way is found, also where it was the longer one before, and the other is tried now
-// and then.
+// The chooser finds the faster mode, also after the other one was faster, and tries the slower one now and then.
 func TestChooserFollows(t *testing.T) {
 	var p storeChooser
 	if of := p.run(warmupCalls, costs(20, 30)); of[cached] != warmupCalls/2 || of[nonTemporal] != warmupCalls/2 {
@@ -50,8 +49,7 @@ func TestChooserFollows(t *testing.T) {
 	}
 }
 
-// Calls in which the processor did something else, for much longer than a call takes, do not
-// mislead, nor does the first call.
+// Interrupted calls, which take much longer, do not mislead the chooser. Neither does the first call.
 func TestChooserIgnoresInterruptions(t *testing.T) {
 	var p storeChooser
 	disturbed := func(k int, w storeMode) time.Duration {
@@ -63,7 +61,7 @@ func TestChooserIgnoresInterruptions(t *testing.T) {
 	cached.mostly(t, "disturbed", p.run(20*probeEvery, disturbed))
 }
 
-// No time at all, from a coarse clock, is a short one and not none.
+// If a coarse clock measures no time at all, the cost is short. It does not count as unknown.
 func TestChooserOfACoarseClock(t *testing.T) {
 	var p storeChooser
 	p.run(warmupCalls, costs(0, 0))
