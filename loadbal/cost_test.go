@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would then finish
-// first.
+// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would finish it first.
 func greedy(costs []loadbal.Cost, microbatches int) []int {
 	shares := make([]int, len(costs))
 	for r, c := range costs {
@@ -33,8 +32,7 @@ func greedy(costs []loadbal.Cost, microbatches int) []int {
 	return shares
 }
 
-// shortestLag returns the shortest time of a step, by brute force over all shares; 1<<60 if no
-// shares are within the bounds.
+// shortestLag returns the shortest time of a step, by brute force over all shares; 1<<60 if no shares keep the bounds.
 func shortestLag(costs []loadbal.Cost, microbatches int) int64 {
 	c, most := costs[0], microbatches
 	if c.Max > 0 {
@@ -75,8 +73,7 @@ func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
 	}
 }
 
-// Optimum has the step time of brute force and the exact shares of the greedy twin, in ten thousand
-// small random cases.
+// Optimum has the step time of brute force and the shares of the greedy twin, in ten thousand small random cases.
 func TestOptimumIsTheBest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
@@ -86,15 +83,14 @@ func TestOptimumIsTheBest(t *testing.T) {
 		if want := greedy(costs, microbatches); !slices.Equal(shares, want) {
 			t.Fatalf("Optimum(%+v, %d) = %v, one by one %v", costs, microbatches, shares, want)
 		}
-		// A rank without a microbatch takes no part in the step. Slowest counts its fixed part all
-		// the same, and so does the twin.
+		// A rank without a microbatch takes no part in the step. Slowest still counts its fixed part, and so does the twin.
 		if got, want := loadbal.Slowest(costs, shares), shortestLag(costs, microbatches); got != want {
 			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
 		}
 	}
 }
 
-// The search is also exact for large times and shares, where interpolation could go wrong.
+// The search is also exact for large times and shares, where its interpolation could go wrong.
 func TestOptimumOfLargeCosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 2000).Draw(t, "microbatches")
@@ -108,8 +104,7 @@ func TestOptimumOfLargeCosts(t *testing.T) {
 	})
 }
 
-// Bounds that contradict the number of microbatches are waived or exceeded in proportion;
-// impossible arguments panic.
+// If the bounds contradict the number of microbatches, they are ignored or exceeded in proportion. Impossible arguments panic.
 func TestOptimumWithoutRoom(t *testing.T) {
 	tight := []loadbal.Cost{{Each: 1, Min: 1, Max: 2}, {Each: 1, Min: 1, Max: 4}}
 	if got := loadbal.Optimum(tight, 12); !slices.Equal(got, []int{4, 8}) {
@@ -133,7 +128,7 @@ func TestOptimumWithoutRoom(t *testing.T) {
 	}
 }
 
-// The shares of ten thousand ranks.
+// This measures Optimum for ten thousand ranks.
 func BenchmarkOptimum(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	costs := make([]loadbal.Cost, 10_000)

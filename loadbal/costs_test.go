@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// Costs returns the measured costs in nanoseconds, in memory of the caller, and nil before the
-// first measurement.
+// Costs returns the measured costs in nanoseconds, in a slice that belongs to the caller. Before the first measurement it returns
+// nil.
 func TestCosts(t *testing.T) {
 	for _, name := range loadbal.Names() {
 		p := policy(t, name)

@@ -11,7 +11,7 @@ func ExampleNames() {
 	// Output: lbbsp-cpu
 }
 
-// Every variant of lbbsp-cpu is a name that New knows.
+// New knows every variant of lbbsp-cpu.
 func ExampleVariants() {
 	for _, name := range loadbal.Variants() {
 		if _, err := loadbal.New(name); err != nil {
@@ -22,7 +22,7 @@ func ExampleVariants() {
 	// Output: true
 }
 
-// costs has one rank that takes three times as long for a microbatch, and one with a fixed part.
+// costs returns the costs of two ranks. One takes three times as long for a microbatch, and the other has a fixed part.
 func costs() []loadbal.Cost { return []loadbal.Cost{{Each: 3, Fixed: 0}, {Each: 1, Fixed: 4}} }
 
 // With equal shares the step takes as long as the slower rank.

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A medianFilter ignores outliers and follows changes.
+// A medianFilter ignores outliers, and follows lasting changes.
 func TestMeter(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -35,7 +35,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Without noise a few changes of the share give the fixed part, up to the weight of the prior.
+// Without noise, a few changes of the share determine the fixed part, except for the weight of the prior.
 func TestFixedPartIsLearned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fixed, each := rapid.Int64Range(0, 200).Draw(t, "fixed"), rapid.Int64Range(1000, 1<<24).Draw(t, "each")
@@ -52,8 +52,7 @@ func TestFixedPartIsLearned(t *testing.T) {
 	})
 }
 
-// A jump of the speed between two steps is not taken for a fixed part, and steps with equal shares
-// teach nothing.
+// A jump of the speed between two steps is not mistaken for a fixed part. Steps with equal shares do not change the estimate.
 func TestFixedPartKeepsOutJumps(t *testing.T) {
 	var f fixedPart
 	for _, m := range []struct {
@@ -67,10 +66,10 @@ func TestFixedPartKeepsOutJumps(t *testing.T) {
 	}
 }
 
-// paceOf returns a pace with a deterministic noise of up to 2 %, as the input of forecasters.
+// paceOf returns a pace with deterministic noise of up to 2 %, as input for forecasters.
 func paceOf(level int64, step int) int64 { return level + level*int64(step*7919%41-20)/1000 }
 
-// Noise is averaged: the level stays within 1.5 %, and there are no jumps.
+// The smoother averages noise: its level stays within 1.5 %, and it reports no jumps.
 func TestSmootherAveragesNoise(t *testing.T) {
 	s := newAdaptiveEWMA(0)
 	for step := range 200 {
@@ -83,8 +82,8 @@ func TestSmootherAveragesNoise(t *testing.T) {
 	}
 }
 
-// A jump to slower is accepted at once, a jump to faster at the second time. A single faster step
-// is an outlier.
+// The smoother accepts a jump to a slower pace at once, and a jump to a faster pace at the second step. It takes a single faster
+// step as an outlier.
 func TestSmootherBelievesTheWorse(t *testing.T) {
 	s := newAdaptiveEWMA(1000)
 	for i, tt := range []struct {
@@ -97,7 +96,7 @@ func TestSmootherBelievesTheWorse(t *testing.T) {
 	}
 }
 
-// The level follows a steady drift: errors of one sign raise the gain.
+// The level follows a steady drift, because errors of the same sign raise the gain.
 func TestSmootherFollowsADrift(t *testing.T) {
 	s, pace := newAdaptiveEWMA(1_000_000), int64(1_000_000)
 	for step := range 60 {
@@ -109,7 +108,7 @@ func TestSmootherFollowsADrift(t *testing.T) {
 	}
 }
 
-// After two periods the periodic forecaster and narx predict every jump; the EWMA predicts none.
+// After two periods the periodic forecaster and narx predict every jump. The EWMA predicts none.
 func TestSeasonExpectsJumps(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -136,7 +135,7 @@ func TestSeasonExpectsJumps(t *testing.T) {
 	}
 }
 
-// Random jumps have no period.
+// Random jumps have no period, so the periodic forecaster finds none.
 func TestSeasonOfChance(t *testing.T) {
 	var h history
 	seed := uint64(1)
@@ -149,7 +148,7 @@ func TestSeasonOfChance(t *testing.T) {
 	}
 }
 
-// Forecasts are not negative, and are equal for equal paces, whatever the paces are.
+// Whatever the paces are, forecasts are not negative, and equal paces have equal forecasts.
 func TestForecastersOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<44)), 3, 3), 1, 30).Draw(t, "paces")

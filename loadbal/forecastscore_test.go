@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judged returns a forecastScore after the given number of equal steps of two ranks. eager are the
-// shares by the forecast, calm the shares by the means.
+// judged returns a forecastScore after several equal steps of two ranks. eager has the shares by the forecast, calm the shares by
+// the means.
 func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 	t := new(forecastScore)
 	t.begin(2)
@@ -19,7 +19,7 @@ func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 	return t
 }
 
-// The forecast is followed unless it was worse; after a jump unless it was clearly worse.
+// The forecast is used unless it was worse than the means. After a jump it is used unless it was clearly worse.
 func TestTrustFollowsWhoWasRight(t *testing.T) {
 	even, uneven, paces := []int{16, 16}, []int{24, 8}, []int64{1000, 1000}
 	tests := []struct {
@@ -41,7 +41,7 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 	}
 }
 
-// A few good steps make a forecast followed again, however long it was worse.
+// A few good steps are enough for a forecast to be used again, however long it was worse.
 func TestTrustComesBack(t *testing.T) {
 	even, uneven := []int{16, 16}, []int{30, 2}
 	tr := judged(1000, uneven, even, []int64{1000, 1000})
@@ -54,7 +54,7 @@ func TestTrustComesBack(t *testing.T) {
 	}
 }
 
-// The first values have equal weight in the mean. The error of an outlier is clipped to the mean.
+// The first values have equal weight in the mean. The error of an outlier is limited to the mean.
 func TestTrustMeans(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	for _, paces := range [][]int64{{1000, 0}, {2000, 5000}, {3000, 0}} {
@@ -71,8 +71,8 @@ func TestTrustMeans(t *testing.T) {
 	}
 }
 
-// Ranks whose means differ by no more than the noise get equal paces. The more steps were recorded,
-// the smaller the noise.
+// Ranks whose means differ by no more than the noise get equal paces. The noise of a mean shrinks with the number of recorded
+// steps.
 func TestCalmedDoesNotSplitHairs(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	tr.begin(3)
@@ -88,7 +88,7 @@ func TestCalmedDoesNotSplitHairs(t *testing.T) {
 	}
 }
 
-// shrinkToward moves a pace towards the middle by a limited ratio, and not past it.
+// shrinkToward moves a pace towards the middle by a limited ratio, and never beyond the middle.
 func TestToward(t *testing.T) {
 	for _, tt := range []struct{ pace, middle, by, want int64 }{
 		{1000, 1000, 0, 1000},

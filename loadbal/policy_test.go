@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// policy returns the policy with an existing name.
+// policy returns the policy with a name, which must exist.
 func policy(t interface{ Fatal(...any) }, name string) loadbal.Policy {
 	p, err := loadbal.New(name)
 	if err != nil {
@@ -29,7 +29,7 @@ func everyName() []string {
 	return slices.Concat(loadbal.Names(), loadbal.Variants(), []string{"", "auto"})
 }
 
-// reported returns the reports of shares at the given paces, in microseconds per microbatch.
+// reported returns reports of shares that were computed at the given paces, in microseconds per microbatch.
 func reported(shares []int, paces []int64) []loadbal.Report {
 	reports := make([]loadbal.Report, len(shares))
 	for r, b := range shares {
@@ -38,7 +38,7 @@ func reported(shares []int, paces []int64) []loadbal.Report {
 	return reports
 }
 
-// The guarantees of Policy hold for all reports, nonsense included.
+// The guarantees of Policy hold for all reports, even for nonsense.
 func TestPoliciesKeepTheirPromises(t *testing.T) {
 	for _, name := range everyName() {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func bound(reports []loadbal.Report, rank int) int {
 	return max(0, reports[rank].Max)
 }
 
-// A time near the greatest number is just a long time: no product overflows.
+// A time close to the largest integer is only a long time: no product overflows.
 func TestEndlessTimes(t *testing.T) {
 	for _, name := range []string{"lbbsp-cpu", "lbb", "proportional"} {
 		p := policy(t, name)
@@ -129,7 +129,7 @@ func TestEndlessTimes(t *testing.T) {
 	}
 }
 
-// Begin forgets the session before: a used policy then acts as a new one.
+// Begin forgets the previous session. After Begin a used policy acts like a new one.
 func TestBeginForgets(t *testing.T) {
 	for _, name := range everyName() {
 		used, fresh := policy(t, name), policy(t, name)
@@ -153,11 +153,11 @@ func TestBeginForgets(t *testing.T) {
 	}
 }
 
-// All policies but equal use the known speeds for the first shares.
+// All policies except equal derive the first shares from the known speeds.
 func TestBeginTakesSpeeds(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
-		// The unknown third rank is assumed to be like the median of the others, 2000 us.
+		// The speed of the third rank is unknown. It is assumed to be the median of the others, 2000 us.
 		p.Begin([]int64{loadbal.Speed(10, 10_000), loadbal.Speed(10, 40_000), 0, loadbal.Speed(1, 2000)})
 		want := []int{6, 1, 3, 3}
 		if name == "equal" {
@@ -169,7 +169,7 @@ func TestBeginTakesSpeeds(t *testing.T) {
 	}
 }
 
-// A new bound holds in the next step, and the other ranks compute the remainder.
+// A new bound holds in the next step, in which the other ranks compute the remaining microbatches.
 func TestBoundsAreKept(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
@@ -185,7 +185,7 @@ func TestBoundsAreKept(t *testing.T) {
 	}
 }
 
-// The reason of a change names the rank, its shares, its cost and the step time.
+// The reason for a change contains the rank, its shares, its cost and the step time.
 func TestWhyTellsTheReason(t *testing.T) {
 	p := policy(t, "")
 	p.Begin(make([]int64, 4))
@@ -207,7 +207,7 @@ func TestNewOfAnUnknownName(t *testing.T) {
 	}
 }
 
-// Reports for another number of ranks are a mistake of the caller.
+// To pass reports for another number of ranks is a mistake of the caller.
 func TestNextPanicsOnTheCallersMistake(t *testing.T) {
 	for _, name := range everyName() {
 		func() {
@@ -223,7 +223,7 @@ func TestNextPanicsOnTheCallersMistake(t *testing.T) {
 	}
 }
 
-// Speed is 0 for unknown speeds, and at least 1 for all others.
+// Speed is 0 if unknown, and at least 1 otherwise.
 func TestSpeed(t *testing.T) {
 	for _, tt := range []struct {
 		share        int
@@ -235,8 +235,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// tracking runs the default policy for some steps with the given paces, and returns the shares of
-// each step.
+// tracking runs the default policy for a step at each of the given paces, and returns the shares of each step.
 func tracking(t interface{ Fatal(...any) }, microbatches int, paces [][]int64) [][]int {
 	p := policy(t, "")
 	p.Begin(make([]int64, len(paces[0])))
@@ -249,8 +248,8 @@ func tracking(t interface{ Fatal(...any) }, microbatches int, paces [][]int64) [
 	return all
 }
 
-// The shares change in the first step after a rank became slow, and in the second after it became
-// fast again: a single fast step may be chance.
+// Shares change in the first step after a rank has become slow. After it has become fast again they change in the second step,
+// because a single fast step may be chance.
 func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	slow, fast := []int64{800, 800, 800, 3200}, []int64{800, 800, 800, 800}
 	all := tracking(t, 512, [][]int64{fast, fast, fast, slow, slow, slow, slow, slow, fast, fast})
@@ -261,8 +260,8 @@ func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	}
 }
 
-// The short step at the end of a pass does not change the shares of full steps: after it noise is
-// ignored as after any other step. A real change shows in the next full step.
+// The short step at the end of a pass does not change the shares of full steps: noise after it is ignored as after any other
+// step. A lasting change of speed shows in the next full step.
 func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	p, seed := policy(t, ""), uint64(7)
 	p.Begin(make([]int64, 4))
@@ -287,7 +286,7 @@ func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	}
 }
 
-// If all ranks get slower by the same ratio, the shares stay.
+// If all ranks become slower by the same ratio, shares do not change.
 func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	var paces [][]int64
 	for _, pace := range []int64{500, 500, 2000, 2000, 2000, 100, 100, 100} {
@@ -300,7 +299,7 @@ func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	}
 }
 
-// A rank that is a thousand times as slow keeps one microbatch.
+// A rank that is a thousand times slower than the others keeps one microbatch.
 func TestDefaultWithAFarSlowerRank(t *testing.T) {
 	paces := []int64{100, 100, 100, 100_000}
 	for i, shares := range tracking(t, 514, slices.Repeat([][]int64{paces}, 20))[1:] {
@@ -360,7 +359,7 @@ func TestOnlyIntegers(t *testing.T) {
 	}
 }
 
-// A step of the default policy with ten thousand ranks.
+// This measures a step of the default policy with ten thousand ranks.
 func BenchmarkDefaultNext(b *testing.B) {
 	p, paces := policy(b, ""), manyPaces(10_000)
 	p.Begin(make([]int64, len(paces)))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A rank is stuck if it holds up all others for four steps in a row, has a large fixed part and
-// could have a smaller share; in no other case.
+// A rank is stuck if it delays all others for four steps in a row, has a large fixed part and could have a smaller share. If one
+// condition is not met, it is not stuck.
 func TestDoubt(t *testing.T) {
 	slow := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1600}, {Share: 30, Micros: 1000}}
 	near := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1400}, {Share: 30, Micros: 1000}}
@@ -38,7 +38,7 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// A fixed part that really is large does not change the shares again and again.
+// If a fixed part really is large, the shares do not change again and again.
 func TestATrueFixedPartIsKept(t *testing.T) {
 	p, _ := New("")
 	p.Begin(make([]int64, 4))
