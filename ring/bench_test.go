@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-// The number of allocations of a call depends neither on the number of elements nor on the number
-// of segments.
+// The number of allocations in a call depends neither on the number of elements nor on the number of segments.
 func TestAllocations(t *testing.T) {
 	short, long := allocations(t, 1e3), allocations(t, 1e6)
-	// The counts are of the whole program: the runtime adds a few for waiting goroutines. One
-	// allocation per segment would add 1000.
+	// The counts are those of the whole program. The runtime adds a few for waiting goroutines; one allocation per segment would
+	// add 1000.
 	if long > short+8 {
 		t.Errorf("%v allocations for 1000 elements, %v for a million", short, long)
 	}
@@ -31,7 +30,7 @@ func allocations(t *testing.T, n int) float64 {
 	})
 }
 
-// All-reduce over links in memory, by number of ranks and bytes of a vector.
+// This measures all-reduce over links in memory, by the number of ranks and the bytes of a vector.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, size := range []int{2, 4, 8} {
 		for _, n := range []int{1 << 8, 1 << 14, 1 << 20, 1 << 24} {

@@ -33,7 +33,7 @@ func (c channels) Recv(ctx context.Context, buf []byte) error {
 	}
 }
 
-// Three ranks, as goroutines, add up their vectors.
+// Three ranks, each a goroutine, add up their vectors.
 func ExampleAllReduce() {
 	const size = 3
 	to := [size]chan []byte{make(chan []byte), make(chan []byte), make(chan []byte)}

@@ -13,7 +13,7 @@ import (
 // errInjected is the error of a faulty link.
 var errInjected = errors.New("injected")
 
-// faulty is a Link that fails at its k-th Send or Recv, counted from 0; -1 stands for never.
+// faulty is a Link that fails at its k-th Send or Recv, counted from 0. -1 means that it does not fail.
 type faulty struct {
 	Link
 	send, recv int // index of the failing call
@@ -36,9 +36,8 @@ func (f *faulty) Recv(ctx context.Context, buf []byte) error {
 	return f.Link.Recv(ctx, buf)
 }
 
-// After a link error, at any rank and any message, this rank returns the error; each other rank
-// returns an error or the right result. No rank hangs, which would end the bubble, and no sender is
-// left behind, as the bubble waits for it.
+// After a link error, at any rank and any message, this rank returns the error. Each other rank returns an error or the right
+// result. No rank hangs, because a hang would end the bubble, and no sender remains, because the bubble waits for it.
 func TestLinkErrors(t *testing.T) {
 	for _, depth := range []int{0, 2} {
 		for size := 2; size <= 4; size++ {
@@ -56,7 +55,7 @@ func TestLinkErrors(t *testing.T) {
 	}
 }
 
-// testLinkError runs an all-reduce in which one rank has the faulty link.
+// testLinkError runs an all-reduce in which the given rank has the faulty link.
 func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 	rings := newRings(size, depth, 12)
 	f.Link = rings[rank].Link
@@ -75,14 +74,14 @@ func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 		t.Errorf("%d ranks, %+v: rank %d returns %v", size, f, rank, errs[rank])
 	}
 	for i, err := range errs {
-		// No rank can finish while every rank still needs a message of the failed one.
+		// If the link fails at once, no rank can finish, because every rank still needs a message of the failed rank.
 		if first := f.send == 0 || f.recv == 0; first && err == nil {
 			t.Errorf("%d ranks, %+v at rank %d: rank %d returns nil", size, f, rank, i)
 		}
 	}
 }
 
-// The other calls also return an error after a link error in the middle.
+// The other calls return an error as well after a link error in the middle.
 func TestLinkErrorOfOtherCalls(t *testing.T) {
 	bounds := []int{0, 6, 12, 18}
 	for name, call := range map[string]func(ctx context.Context, r Ring) error{
@@ -146,8 +145,8 @@ func (halfOpen) Recv(ctx context.Context, buf []byte) error {
 	return errInjected
 }
 
-// An error of the receiver interrupts the sender in its link. The call returns this error, not the
-// later error of the interrupted sender.
+// An error of the receiver interrupts a sender that blocks in its link. The call returns the receiver's error, not the later
+// error of the sender.
 func TestFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Ring{Link: halfOpen{}, Rank: 0, Size: 2, Segment: 8}
@@ -159,7 +158,7 @@ func TestFirstError(t *testing.T) {
 	})
 }
 
-// A reduction that panics does not leave the sender behind.
+// If a reduction panics, the sender ends too.
 func TestFoldPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := NewOp("bad", true, func(dst, a, b []int32) { panic("fold") })()
@@ -180,8 +179,8 @@ func TestFoldPanics(t *testing.T) {
 	})
 }
 
-// lazy is a Link whose Send still reads its buffer after the neighbour has the message, until the
-// test lets Send return.
+// lazy is a Link whose Send returns only when the test allows it. Until then Send reads its buffer, although the neighbour
+// already has the message.
 type lazy struct {
 	Link
 	hold  chan struct{}
@@ -200,8 +199,8 @@ func (l *lazy) Send(ctx context.Context, buf []byte) error {
 	return nil
 }
 
-// A rank does not overwrite memory that a pending Send may still read, even when the result of that
-// Send has come back around the ring.
+// A rank does not overwrite memory that a pending Send may still read, even when the result of this Send has come back around the
+// ring.
 func TestSendBufferIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, n = 3, 9
@@ -212,7 +211,7 @@ func TestSendBufferIsLeftAlone(t *testing.T) {
 			rings[i].Link = links[i]
 		}
 		var test sync.WaitGroup
-		test.Go(func() { // lets one Send return at a time, once all other goroutines wait
+		test.Go(func() { // lets one Send return whenever all other goroutines wait
 			for range 2 * 2 * (size - 1) * n / size {
 				for _, l := range links {
 					synctest.Wait()

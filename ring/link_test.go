@@ -11,13 +11,12 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// wire is one direction between two neighbours, in memory. Without buffers a Send returns when the
-// message has been received: the least that a Link may do for its sender. With buffers a Send
-// returns at once while a buffer is free.
+// wire is one direction between two neighbours, in memory. Without buffers, a Send returns when its message has been received,
+// which is the least that a Link may do for its sender. With buffers, a Send returns at once while a buffer is free.
 type wire struct {
 	depth    int // number of buffers
 	messages chan []byte
-	taken    chan struct{} // for depth 0: the receiver has copied the message
+	taken    chan struct{} // for depth 0: signals that the receiver has copied the message
 }
 
 // newWire returns a wire with the given number of buffers.
@@ -25,7 +24,7 @@ func newWire(depth int) *wire {
 	return &wire{depth: depth, messages: make(chan []byte, depth), taken: make(chan struct{})}
 }
 
-// send is Link.Send of the rank at the beginning of the wire.
+// send is Link.Send of the rank at the start of the wire.
 func (w *wire) send(ctx context.Context, buf []byte) error {
 	message := buf
 	if w.depth > 0 {
@@ -37,7 +36,7 @@ func (w *wire) send(ctx context.Context, buf []byte) error {
 		return context.Cause(ctx)
 	}
 	if w.depth == 0 {
-		<-w.taken // without ctx: the receiver is copying, and does not wait meanwhile
+		<-w.taken // ctx does not matter, because the receiver copies without waiting
 	}
 	return nil
 }
@@ -81,7 +80,7 @@ func newRings(size, depth, segment int) []Ring {
 
 // reorder puts the ranks into another order and connects the links accordingly.
 func reorder(rings []Ring, order []int) {
-	links := make([]Link, len(rings)) // by place in the ring
+	links := make([]Link, len(rings)) // by position in the ring
 	for i := range rings {
 		links[i] = rings[i].Link
 	}
@@ -90,8 +89,8 @@ func reorder(rings []Ring, order []int) {
 	}
 }
 
-// everyRank runs f at all ranks at once and returns the errors by rank. Like a communicator it
-// interrupts the other ranks when one fails.
+// everyRank runs f at all ranks at once and returns the errors by rank. When a rank fails, everyRank interrupts the others, as a
+// communicator does.
 func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -109,7 +108,7 @@ func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error 
 	return errs
 }
 
-// mustEveryRank is everyRank, and fails the test if any rank fails.
+// mustEveryRank calls everyRank, and fails the test if a rank fails.
 func mustEveryRank(t rapid.TB, rings []Ring, f func(ctx context.Context, r Ring) error) {
 	t.Helper()
 	for i, err := range everyRank(rings, f) {
@@ -132,8 +131,8 @@ func (c *counter) Send(ctx context.Context, buf []byte) error {
 	return c.Link.Send(ctx, buf)
 }
 
-// value returns element i of a rank's vector. All elements differ if T has enough values; otherwise
-// they are so small that the sum over nine ranks is exact.
+// value returns element i of the vector of a rank. All elements differ if T has enough values. Otherwise they are so small that
+// the sum over nine ranks is exact.
 func value[T Number](rank, i int) T {
 	x := rank*1009 + i + 1
 	switch dtype.TypeOf[T]() {
@@ -163,8 +162,8 @@ func inputs[T Number](size, n int) [][]T {
 	return all
 }
 
-// reduced is the slow twin of AllReduce: it reduces the vectors in the order of the ranks. The ring
-// has the same result if the order does not matter.
+// reduced is the slow twin of AllReduce: it reduces the vectors in the order of ranks. A ring has the same result if the order
+// does not matter.
 func reduced[T Number](all [][]T, op Reduction[T]) []T {
 	v := append([]T{}, all[0]...)
 	for _, other := range all[1:] {

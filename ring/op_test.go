@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each operation, under its name, on one pair of elements and three ranks.
+// Each operation has its name, and is right for one pair of elements and for three ranks.
 func TestOperations(t *testing.T) {
 	for _, c := range []struct {
 		op   Reduction[int32]

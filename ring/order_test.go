@@ -29,8 +29,7 @@ func bruteOrder(cost [][]int64, host, site []int) []int {
 	return best
 }
 
-// together reports whether the ranks of each host are next to each other in a ring: the host
-// changes as often as there are hosts.
+// together reports whether the ranks of each host are neighbours in a ring. Then the host changes as often as there are hosts.
 func together(order, host []int) bool {
 	hosts, changes := map[int]bool{}, 0
 	for i, rank := range order {
@@ -42,8 +41,8 @@ func together(order, host []int) bool {
 	return changes == len(hosts) || len(hosts) == 1
 }
 
-// drawCosts draws the costs between n ranks; some links are unknown or impossible. There are few
-// different values, so that many orders are equally good.
+// drawCosts draws the costs between n ranks. Some links are unknown or impossible. Costs have few different values, so that many
+// orders are equally good.
 func drawCosts(t *rapid.T, n int) [][]int64 {
 	most := rapid.SampledFrom([]int64{1, 3, 100, 1 << 40}).Draw(t, "most")
 	least := rapid.SampledFrom([]int64{-1, 0}).Draw(t, "least")
@@ -54,8 +53,8 @@ func drawCosts(t *rapid.T, n int) [][]int64 {
 	return cost
 }
 
-// Order returns the same order as brute force, ties included: random cases of up to seven ranks.
-// TestOrderOfEight has larger ones.
+// Order returns the same order as brute force, also among equally good ones, in random cases with up to seven ranks.
+// TestOrderOfEight has larger cases.
 func TestOrderTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
@@ -68,8 +67,8 @@ func TestOrderTwin(t *testing.T) {
 	})
 }
 
-// Among all orders that keep hosts together, Order returns one with the fewest impossible links,
-// and among these one with the fewest unknown links.
+// Of all orders that keep hosts together, Order returns one with as few impossible links as possible, and of these one with as
+// few unknown links as possible.
 func TestOrderOfTestedLinks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
@@ -88,7 +87,7 @@ func TestOrderOfTestedLinks(t *testing.T) {
 	})
 }
 
-// untested counts the unknown links of a ring, and ten for each impossible link.
+// untested returns the number of unknown links in a ring, plus ten for each impossible link.
 func untested(cost [][]int64, order []int) int {
 	n := 0
 	for i, from := range order {
@@ -131,7 +130,7 @@ func drawSites(t *rapid.T, host []int) []int {
 	return site
 }
 
-// Order returns the order of brute force for eight ranks, two to a host.
+// For eight ranks on four hosts, Order returns the order of brute force.
 func TestOrderOfEight(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
@@ -160,7 +159,7 @@ func matrix(n int, cost func(from, to int) int64) [][]int64 {
 // alone returns hosts with one rank each.
 func alone(n int) []int { return ring.Chunks(n, n)[:n] }
 
-// Special cases: few ranks, unknown and impossible links, hosts, sites and different directions.
+// These are special cases: few ranks, unknown and impossible links, hosts, sites, and costs that depend on the direction.
 func TestOrderCases(t *testing.T) {
 	unknown := func(int, int) int64 { return 0 }
 	tests := map[string]struct {
@@ -197,8 +196,8 @@ func TestOrderCases(t *testing.T) {
 	}
 }
 
-// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together.
-// It is not worse than the ranks in their own order, and a second call returns the same.
+// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together. It is not worse than the ranks
+// in ascending order. A second call returns the same.
 func TestOrderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(9, 30).Draw(t, "n")
@@ -221,7 +220,7 @@ func TestOrderProperties(t *testing.T) {
 	})
 }
 
-// If a third of the links is slow, the search finds a ring without slow links.
+// Even if a third of the links is slow, the search finds a ring without slow links.
 func TestOrderAvoidsSlowLinks(t *testing.T) {
 	for _, n := range []int{11, 12, 16, 40, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -256,7 +255,7 @@ func ExampleOrder() {
 	// Output: [0 2 1 3] 5
 }
 
-// Order for different numbers of ranks.
+// This measures Order for different numbers of ranks.
 func BenchmarkOrder(b *testing.B) {
 	for _, n := range []int{8, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

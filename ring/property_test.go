@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// All calls are right for any number and order of ranks, lengths of chunks, segments and buffers.
+// All calls are right for any number and order of ranks, and for any lengths of chunks, segments and buffers.
 func TestAnyShape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -28,8 +28,8 @@ func TestAnyShape(t *testing.T) {
 	})
 }
 
-// All ranks get the same bits even for sums that round differently in each order: the bits of the
-// slow twin that adds in the order of the chunk.
+// All ranks get the same bits, even if a sum is rounded differently in each order. The bits are those of a slow twin that adds
+// each chunk in its order.
 func TestSameBitsEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
@@ -59,8 +59,7 @@ func TestSameBitsEverywhere(t *testing.T) {
 	})
 }
 
-// chunkwise is the slow twin of a ring's sum: it adds chunk c in the order of ranks c, c+1, ...
-// around the ring.
+// chunkwise is the slow twin of a ring's sum: it adds chunk c in the order of ranks c, c+1, ... around the ring.
 func chunkwise(all [][]float32) []float32 {
 	size := len(all)
 	out := make([]float32, len(all[0]))

@@ -21,10 +21,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // same reports whether two vectors have the same bits, so a NaN is equal to itself.
 func same[T Number](a, b []T) bool { return bytes.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// lengths returns lengths around the number of ranks, where chunks become empty, and a long one.
+// lengths returns lengths around the number of ranks, at which some chunks are empty, and a long one.
 func lengths(size int) []int { return []int{0, 1, size - 1, size, size + 1, 1000} }
 
-// forRanks runs f in a synctest bubble for 1 to 9 ranks: a hang fails at once.
+// forRanks runs f for 1 to 9 ranks in a synctest bubble, in which a hang fails at once.
 func forRanks(t *testing.T, f func(t *testing.T, size int)) {
 	t.Helper()
 	for size := 1; size <= 9; size++ {
@@ -34,7 +34,7 @@ func forRanks(t *testing.T, f func(t *testing.T, size int)) {
 	}
 }
 
-// testAllReduce checks the result at all ranks, in place and not in place, and that src is intact.
+// testAllReduce checks the results at all ranks, in place and not in place, and checks that src has not changed.
 func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T]) {
 	t.Helper()
 	want := reduced(all, op)
@@ -57,7 +57,7 @@ func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T
 	})
 }
 
-// testReduceScatter does the same for chunks of any lengths.
+// testReduceScatter is like testAllReduce, for chunks of any lengths.
 func testReduceScatter[T Number](t rapid.TB, rings []Ring, all [][]T, bounds []int, op Reduction[T]) {
 	t.Helper()
 	total := reduced(all, op)
@@ -115,8 +115,8 @@ func testBroadcast[T Number](t rapid.TB, rings []Ring, n, root int) {
 	})
 }
 
-// Every call is right at every number of ranks, length and segment size, over links with and
-// without buffers. Segments of one byte have one element.
+// Every call is right for every number of ranks, length and segment size, over links with and without buffers. A segment size of
+// one byte means one element.
 func TestShapes(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		for _, n := range lengths(size) {
@@ -134,7 +134,7 @@ func TestShapes(t *testing.T) {
 	})
 }
 
-// Every type and operation is right at every number of ranks and length.
+// Every type and operation is right for every number of ranks and length.
 func TestTypesAndOperations(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		for _, n := range lengths(size) {
@@ -179,7 +179,7 @@ func testIntegers[T Integer](t *testing.T, rings []Ring, n int) {
 	}
 }
 
-// The sum has its closed form: a check without a twin.
+// The sum has its closed form. This checks it without a twin.
 func TestClosedForm(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		mustEveryRank(t, newRings(size, 1, 512), func(ctx context.Context, r Ring) error {
@@ -197,8 +197,8 @@ func TestClosedForm(t *testing.T) {
 	})
 }
 
-// Fold gets the partial sum as a and the rank's own elements as b. Chunk c starts at rank c and
-// travels to the right. The digits of the result show the order.
+// The reduction gets the partial sum as its first operand, and the rank's own elements as its second. Chunk c starts at rank c
+// and travels to the right. The digits of the result show the order.
 func TestFoldOrder(t *testing.T) {
 	digits := Reduction[int64]{Name: "digits", Commutative: true, Fold: func(dst, a, b []int64) {
 		for i := range dst {
@@ -218,8 +218,8 @@ func TestFoldOrder(t *testing.T) {
 	})
 }
 
-// No rank sends more than the 2(n-1)/n of the vector that doc.go states. If chunks fit a segment it
-// takes 2(n-1) messages, else messages of whole elements.
+// No rank sends more than 2(n-1)/n of the vector, as doc.go states. If chunks fit into a segment, this takes 2(n-1) messages.
+// Otherwise messages consist of whole elements.
 func TestCosts(t *testing.T) {
 	const size, n = 5, 1000
 	for _, c := range []struct{ segment, messages, longest int }{
@@ -244,7 +244,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// A call allocates at most a segment, and for ReduceScatter also two partial sums.
+// A call allocates at most a segment, and ReduceScatter also two partial sums.
 func TestBuffers(t *testing.T) {
 	bounds := []int{0, 100, 300, 400}
 	for _, c := range []struct {
@@ -320,12 +320,12 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// With Memory, calls use the caller's memory, and no more than documented.
+// With Memory, calls use the memory of the caller, and not more than documented.
 func TestMemory(t *testing.T) {
 	const n, segment = 1000, 256
 	for name, limit := range map[string]int{"allreduce": segment, "reduce-scatter": segment + 8*2*((n+2)/3)} {
 		rings := newRings(3, 0, segment)
-		var taken [3]int // bytes, by rank
+		var taken [3]int // bytes that each rank has used
 		mustEveryRank(t, rings, func(ctx context.Context, r Ring) error {
 			r.Memory = func(words int) []uint64 {
 				taken[r.Rank] += 8 * words

@@ -11,8 +11,8 @@ import (
 type plan struct {
 	name     string
 	all      []schedule
-	complete func(rank, chunk int) bool // reports whether the rank must end with the result of the chunk
-	whole    uint64                     // ranks that contribute to the result, as bit set; 0 for the chunk's own rank
+	complete func(rank, chunk int) bool // reports whether the rank must have the result of the chunk at the end
+	whole    uint64                     // bit set of the ranks that contribute to the result; 0 for only the rank of the chunk
 }
 
 // everySchedule returns the schedules of all ranks.
@@ -51,15 +51,14 @@ func receivesOf(s schedule) (steps []step) {
 	return steps
 }
 
-// replay simulates the ranks of a ring. Each element of each chunk at each rank is the set of the
-// ranks that contributed to it.
+// replay simulates the ranks of a ring. Each element is the set of the ranks that have contributed to it.
 type replay struct {
 	sends, receives [][]step
 	sent, received  []int
 	sets            [][][]uint64 // by rank, chunk, element
 }
 
-// newReplay returns the state before the first transfer: each rank has its own elements only.
+// newReplay returns the state before the first transfer: each rank has only its own elements.
 func newReplay(p plan) *replay {
 	r := &replay{sent: make([]int, len(p.all)), received: make([]int, len(p.all))}
 	for rank, s := range p.all {
@@ -76,8 +75,7 @@ func newReplay(p plan) *replay {
 	return r
 }
 
-// possible reports whether rank can transfer its next segment to its right neighbour. As nothing is
-// buffered, both must be ready.
+// possible reports whether a rank can transfer its next segment to its right neighbour. Without buffers both have to be ready.
 func (r *replay) possible(rank int) bool {
 	right := (rank + 1) % len(r.sends)
 	return r.sent[rank] < len(r.sends[rank]) && r.received[right] < len(r.receives[right]) &&
@@ -85,7 +83,7 @@ func (r *replay) possible(rank int) bool {
 		r.receives[right][r.received[right]].after <= r.sent[right]
 }
 
-// transfer transfers the segment. It returns false if the two ranks do not mean the same segment.
+// transfer transfers a segment. It returns false if the schedules of the two ranks disagree about the segment.
 func (r *replay) transfer(rank int) bool {
 	right := (rank + 1) % len(r.sends)
 	out, in := r.sends[rank][r.sent[rank]], r.receives[right][r.received[right]]
@@ -104,7 +102,7 @@ func (r *replay) transfer(rank int) bool {
 	return true
 }
 
-// run does possible transfers in random order, until none is possible.
+// run makes possible transfers in random order, until none is possible.
 func (r *replay) run(t *rapid.T, name string) {
 	for {
 		var ranks []int
@@ -133,8 +131,7 @@ func drawBounds(t *rapid.T) []int {
 	return bounds
 }
 
-// No schedule deadlocks without buffers, in any order of transfers, and each ends with the expected
-// result.
+// Without buffers, and in any order of transfers, no schedule deadlocks. Each ends with the expected result.
 func TestScheduleReplayed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -153,11 +150,11 @@ func TestScheduleReplayed(t *testing.T) {
 	})
 }
 
-// check checks the elements that a rank has at the end against the expected result.
+// check compares the elements that a rank has at the end with the expected result.
 func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	for c := range len(s.bounds) - 1 {
 		whole := p.whole
-		if whole == 0 { // all-gather: chunk c comes from rank c
+		if whole == 0 { // an all-gather: chunk c comes from rank c
 			whole = 1 << c
 		}
 		for i, set := range sets[c] {
@@ -168,8 +165,7 @@ func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	}
 }
 
-// released has the result of its slow twin: memory is overwritten only after every send from it has
-// returned.
+// released agrees with its slow twin: memory is overwritten only after every send from it has returned.
 func TestScheduleReleases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -193,8 +189,7 @@ func TestScheduleReleases(t *testing.T) {
 	})
 }
 
-// The schedule of a ring of four is as documented: at hop h rank 1 receives chunk 1-h-1 and sends
-// chunk 1-h.
+// The schedule of a ring of four is as documented: at hop h rank 1 sends chunk 1-h and receives chunk 1-h-1.
 func TestScheduleOfFour(t *testing.T) {
 	s := allReduce(turn{place: 1}, []int{0, 1, 2, 3, 4}, 1)
 	var sent, received []int
