@@ -58,7 +58,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The log has flat objects with fixed names, as scripts read it.
+// Each line of the log is a flat object with fixed names, which scripts rely on.
 func TestFields(t *testing.T) {
 	b, err := json.Marshal(Event{Time: time.Unix(1, 2), Peer: "p", Index: 0, Epoch: 1, Step: 2, Body: Lost{Who: "q", Cause: "exit"}})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestDoneLine(t *testing.T) {
 	}
 }
 
-// Any step is one line of the log, and reads back the same up to invalid UTF-8.
+// Any step becomes one line of the log. Reading the line gives the same step, apart from invalid UTF-8.
 func TestStepRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := Step{Loss: rapid.Float64Range(-1e9, 1e9).Draw(t, "loss"), Samples: rapid.Int().Draw(t, "samples"),
@@ -135,7 +135,7 @@ func TestStepRoundTripProperty(t *testing.T) {
 	})
 }
 
-// Every line that can be read can be written again, unless its year is out of the range of JSON.
+// FuzzUnmarshal checks that every line that can be read can be written again, unless its year is out of the range of JSON.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range bodies() {
 		b, err := json.Marshal(Event{Body: body})
