@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// format describes a 16-bit floating-point type by the parameters of IEEE 754, for the slow twins.
+// format describes a 16-bit floating-point type by its IEEE 754 parameters. The slow twins use it.
 type format struct {
 	fraction int // bits of the fraction
 	least    int // exponent of the least normal number
@@ -18,7 +18,7 @@ type format struct {
 func halfFormat() format  { return format{fraction: 10, least: -14, greatest: 15} }
 func brainFormat() format { return format{fraction: 7, least: -126, greatest: 127} }
 
-// value is the slow twin of Float32, for bit patterns that are not NaN.
+// value is the slow twin of Float32. It takes any bit pattern that is not NaN.
 func (f format) value(h uint16) float64 {
 	sign := 1 - 2*float64(h>>15)
 	exponent := int(h&0x7fff) >> f.fraction
@@ -32,8 +32,7 @@ func (f format) value(h uint16) float64 {
 	return sign * math.Ldexp(1+fraction, exponent-1+f.least)
 }
 
-// round is the slow twin of ToFloat16 and ToBFloat16, for numbers: the nearest multiple of the unit
-// in the last place.
+// round is the slow twin of ToFloat16 and ToBFloat16 for numbers: it returns the nearest multiple of the unit in the last place.
 func (f format) round(x float64) float64 {
 	if x == 0 || x != x || math.IsInf(x, 0) {
 		return x
@@ -47,7 +46,7 @@ func (f format) round(x float64) float64 {
 	return y
 }
 
-// isNaN reports whether a bit pattern is a NaN: greater than infinity, apart from the sign.
+// isNaN reports whether a bit pattern is a NaN: without its sign it is greater than infinity.
 func (f format) isNaN(h uint16) bool { return h&0x7fff > uint16((1<<(15-f.fraction)-1)<<f.fraction) }
 
 // half is one of the two types under test.
@@ -112,8 +111,8 @@ func (ty half) checkRound(t rapid.TB, f float32) {
 	}
 }
 
-// The result of rounding changes only half way between neighbours. So these points, and the float32
-// values next to them, decide it for all values.
+// The result of rounding changes only at the midpoints between neighbours. If these points and the float32 values next to them
+// are right, all values are.
 func TestHalfEveryTie(t *testing.T) {
 	infinity := float32(math.Inf(1))
 	for _, ty := range halves() {
@@ -131,7 +130,7 @@ func TestHalfEveryTie(t *testing.T) {
 	}
 }
 
-// Random float32 bit patterns are rounded as by the slow twin, and a NaN stays a NaN.
+// Random float32 bit patterns are rounded as the slow twin does, and a NaN stays a NaN.
 func TestHalfAnyFloat32(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bits := rapid.Uint32().Draw(t, "bits")
