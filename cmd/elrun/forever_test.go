@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// attempts runs forever with attempts of the given durations and errors; the last one repeats
-// until a signal comes. It returns the start times of the attempts.
+// attempts calls forever with attempts that take lasts each and end with the given errors. The last error repeats until a signal
+// comes, after the time until. attempts returns the start times of the attempts.
 func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...error) (at []time.Duration, err error) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -42,7 +42,7 @@ func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...er
 	return at, err
 }
 
-// Pauses double from 5 s to 5 min, and restart at 5 s after a job.
+// Pauses double from 5 s to 5 min. After a job they restart at 5 s.
 func TestForever(t *testing.T) {
 	no := errors.New("no such job")
 	at, err := attempts(t, 25*time.Minute, 0, no, no, nil, no)
@@ -55,7 +55,7 @@ func TestForever(t *testing.T) {
 	}
 }
 
-// An attempt that lasted long had found the job, whatever its error.
+// An attempt that lasted long counts as a job, whatever its error.
 func TestForeverAfterLongJob(t *testing.T) {
 	at, _ := attempts(t, 25*time.Minute, 10*time.Minute, exitStatus(statusFailed))
 	if want := []time.Duration{0, 605 * time.Second, 1210 * time.Second}; !slices.Equal(at, want) {

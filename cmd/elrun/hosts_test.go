@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An empty list of hosts, as from an unset variable, does not start the job on this host.
+// An empty list of hosts, for example from an unset variable, is an error. It does not start the job on this host.
 func TestEmptyHosts(t *testing.T) {
 	empty := ""
 	for want, f := range map[string]sshFlags{"want a name": {Hosts: &empty}, "hostfile": {Hostfile: &empty}, "in one way": {Hosts: &empty, Hostfile: &empty}} {

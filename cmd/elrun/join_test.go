@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A ticket as the first argument becomes a flag; similar words do not.
+// A ticket as the first argument becomes a flag. Words that only look like one do not.
 func TestNameTicket(t *testing.T) {
 	for line, want := range map[string]string{
 		"join elrun1.abc -n 2 -- prog x": "join --ticket=elrun1.abc -n 2 -- prog x",
@@ -95,8 +95,7 @@ func TestReadTicket(t *testing.T) {
 	}
 }
 
-// Input that arrives piece by piece through a pipe is read to its end. An interrupt ends the wait
-// for input.
+// Input that comes piece by piece through a pipe is read to its end. An interrupt ends the wait for input.
 func TestReadTicketFromPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -126,7 +125,7 @@ func TestReadTicketFromPipe(t *testing.T) {
 	}
 }
 
-// join uses the ticket on standard input.
+// join reads the ticket from standard input.
 func TestJoinByInput(t *testing.T) {
 	out, err := os.Create(filepath.Join(t.TempDir(), "err"))
 	if err != nil {
@@ -146,7 +145,7 @@ func TestJoinByInput(t *testing.T) {
 	}
 }
 
-// FuzzNameTicket: all words stay, in order, except that a ticket gets its flag.
+// FuzzNameTicket checks that all words keep their order, and only the ticket gets its flag.
 func FuzzNameTicket(f *testing.F) {
 	for _, line := range []string{"join elrun1.x prog", "join - prog", "join @f -- prog", "join x -- y", "join", "run x", "join -- -", ""} {
 		f.Add(line)
@@ -166,8 +165,7 @@ func FuzzNameTicket(f *testing.F) {
 	})
 }
 
-// FuzzParse: no command line makes the parser panic, and accepted ones of scale name a job and a
-// number.
+// FuzzParse checks that no command line makes the parser panic. An accepted command line of scale names a job and a number.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{"scale j 3 --elrun 7", "scale --elrun=7 3", "scale j --elrun 7 3", "-n 2 prog -x", "join - prog",
 		"--state-rate 10MB/s prog", "status j --json", "stop", "ps j", "bench allreduce --sizes 4", "--", "run -- --", "ticket --valid 1h j"} {

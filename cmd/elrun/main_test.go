@@ -89,7 +89,7 @@ func TestUsageErrors(t *testing.T) {
 	})
 }
 
-// usageErrors requires that command lines are refused with a given text.
+// usageErrors checks that each command line is refused with the given text.
 func usageErrors(t *testing.T, lines map[string]string) {
 	t.Helper()
 	for line, want := range lines {
@@ -176,13 +176,13 @@ func TestInterruptibleReleased(t *testing.T) {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cause %v", err)
 	}
-	signals <- syscall.SIGINT // release must leave it in the channel
+	signals <- syscall.SIGINT // release must not take this signal from the channel
 	if len(signals) != 1 {
 		t.Error("a released context took a signal")
 	}
 }
 
-// alone runs a peer of bench as a group of one, and returns the lines of its output.
+// alone runs a peer of bench as a group of one, and returns its output lines.
 func alone(t *testing.T, f benchFlags) []string {
 	t.Helper()
 	stdout, stderr, status := command(t, append(f.args(), "--group=1")...)

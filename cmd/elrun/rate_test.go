@@ -38,7 +38,7 @@ func TestParseRateUnits(t *testing.T) {
 	})
 }
 
-// FuzzParseRate: a parsed rate is within its bounds, and is parsed again when written in bytes.
+// FuzzParseRate checks that a parsed rate is within its bounds, and that the same rate in bytes is parsed to the same value.
 func FuzzParseRate(f *testing.F) {
 	for _, s := range []string{"10MB/s", "1.5GiB", "500k", "0", "-1", "1e400", "inf", "KiB/s", "99999999999G"} {
 		f.Add(s)

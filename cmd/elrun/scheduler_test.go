@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The hosts of a batch job are used if the user names none.
+// If the user names no hosts, elrun uses the hosts of the batch job.
 func TestPlace(t *testing.T) {
 	nodefile := written(t, "h1\nh1\nh2\n")
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A task of Slurm finds its rank.
+// A task of Slurm learns its rank from the environment.
 func TestTask(t *testing.T) {
 	for v, value := range map[string]string{"SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
 		"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n2", "SLURM_RESTART_COUNT": ""} {

@@ -23,7 +23,7 @@ func silent(t *testing.T) *terminal {
 	return &terminal{stdout: null, stderr: null, signals: make(chan os.Signal)}
 }
 
-// The file is private and has the latest text. Files of other users are refused.
+// The file is private and has the latest text. A file of another user is refused.
 func TestTicketFile(t *testing.T) {
 	dir := t.TempDir()
 	r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Tasks: 2})
@@ -66,12 +66,12 @@ func TestTicketFile(t *testing.T) {
 	}
 }
 
-// A task waits for the ticket. A late task has the outcome of the job, and a task that the job
-// has finished without has not failed.
+// A task waits for the ticket. A late task returns the outcome of the job. If the job has finished without a task, the task has
+// not failed.
 func TestTicketFileJoin(t *testing.T) {
 	for _, c := range []struct {
 		says  string
-		ends  error  // outcome of the peers
+		ends  error  // outcome of the task's peers
 		after string // text in the file afterwards
 		runs  bool
 		want  int
@@ -84,7 +84,7 @@ func TestTicketFileJoin(t *testing.T) {
 		{"ended 0", nil, "ended 0", false, 0},
 		{"ended 75", nil, "ended 75", false, 75},
 		{"ended x", nil, "ended x", false, 1},
-		{"", nil, "", false, 1}, // no ticket within the time limit
+		{"", nil, "", false, 1}, // no ticket before the time limit
 		{"wait", nil, "", false, 1},
 	} {
 		dir, term := t.TempDir(), silent(t)
@@ -110,7 +110,7 @@ func TestTicketFileJoin(t *testing.T) {
 	}
 }
 
-// Task 0 writes the outcome of its launcher to the file, also if the launcher could not start.
+// Task 0 writes the outcome of its launcher to the file, even if the launcher could not start.
 func TestTicketFileForm(t *testing.T) {
 	dir := t.TempDir()
 	r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Tasks: 2})
@@ -128,7 +128,7 @@ func TestTicketFileForm(t *testing.T) {
 	}
 }
 
-// A signal ends the wait.
+// A signal ends the wait for the ticket.
 func TestTicketFileInterrupted(t *testing.T) {
 	r := newTicketFile(t.TempDir(), &scheduler.Task{Step: "lab-1.0.0", Rank: 1, Tasks: 2})
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -101,7 +101,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// The algorithm that auto chooses is reported by name, for every call.
+// For every call the result names the algorithm that auto has chosen.
 func TestChosenAlgorithm(t *testing.T) {
 	for _, name := range bench.Collectives() {
 		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4}, Type: dtype.F32, Op: "sum", Iters: 1})[0]
@@ -156,7 +156,7 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-// Each link has a speed, and all ranks know it.
+// The speed of each link is measured, and all ranks know it.
 func TestLinks(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -177,7 +177,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Corrupted data is an error that says so.
+// Corrupted data leads to an error that says so.
 func TestLinksChecked(t *testing.T) {
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 0 { // rank 0 sends zeros

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// over runs f on in-memory ranks; ranks of one host share memory.
+// over runs f on ranks in memory. perHost has the number of ranks on each host; ranks of one host share memory.
 func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	all, err := mem.NewShared(perHost...)
@@ -27,13 +27,13 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	}, cluster.Over(all))
 }
 
-// Each algorithm that can do the call is measured, auto's choice among them, at every size and
-// with the same result at every rank.
+// Tune measures each algorithm that can do the call, at every size, and auto's choice is one of them. All ranks get the same
+// result.
 func TestTune(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		perHost []int
-		want    string // an algorithm that must be among them
+		want    string // an algorithm that must be measured
 	}{{"allreduce", []int{1, 1, 1}, "ring"}, {"allreduce", []int{2, 1}, "two-level"}, {"broadcast", []int{3}, "shm"}, {"scan", []int{1, 1}, "recursive-doubling"}} {
 		got := make([][]bench.Tuned, 3)
 		cfg := bench.Config{Collective: c.name, Bytes: []int{4, 5000}, Type: dtype.F32, Op: "sum", Iters: 1}

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The table agrees with a reduction element by element.
+// The table of results agrees with a reduction element by element.
 func TestReducedTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 16).Draw(t, "ranks")
@@ -36,7 +36,7 @@ func TestReducedTwin(t *testing.T) {
 	})
 }
 
-// Each wrong element is counted, at any position.
+// Each wrong element is counted, wherever it is.
 func TestWrongIsCounted(t *testing.T) {
 	v := newValues[float32]("max", 4)
 	for bad := range 10 {
@@ -149,7 +149,7 @@ func TestParseAnonymous(t *testing.T) {
 	}
 }
 
-// auto's choice is compared with the best algorithm, also if it is the best.
+// The output compares auto's choice with the best algorithm, even if they are the same.
 func TestTunedCompare(t *testing.T) {
 	for _, c := range []struct {
 		auto, best string

@@ -38,7 +38,7 @@ func read(t *testing.T, manifest []byte) map[string]document {
 	}
 }
 
-// at returns the value at a path in nested objects and lists; nil if there is none.
+// at returns the value at a path in nested objects and lists, or nil if there is none.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -80,8 +80,8 @@ func (p path) check(t *testing.T, all map[string]document) {
 	}
 }
 
-// The manifest has all that pods need to find each other, to be replaced correctly, and to be
-// admitted under "restricted".
+// The manifest has everything that pods need to find each other, to be replaced correctly, and to be admitted under the policy
+// "restricted".
 func TestManifest(t *testing.T) {
 	s := good()
 	s.Namespace = "train"
@@ -167,7 +167,7 @@ func TestOnePodHasNoBudget(t *testing.T) {
 	}
 }
 
-// At every size nodes can be drained, and the budget protects at least one pod.
+// For any number of pods, nodes can be drained, and the budget protects at least one pod.
 func TestBudget(t *testing.T) {
 	s := good()
 	for s.Peers = 2; s.Peers < 20; s.Peers++ {
@@ -247,7 +247,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Two manifests of one command have different keys, long enough for elrun.
+// Two manifests of the same command have different keys, which are long enough for elrun.
 func TestNewKey(t *testing.T) {
 	a, b := NewKey(), NewKey()
 	if a == b || len(a) < 32 {
@@ -255,7 +255,7 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-// Every accepted spec becomes a manifest with its values.
+// FuzzManifest checks that every accepted spec becomes a manifest with its values.
 func FuzzManifest(f *testing.F) {
 	f.Add("mnist", "", "registry.example/mnist:1", "500m", "1Gi", "", "mnist", "--passes")
 	f.Add("a", "b", "c", "1", "1", "q", "$(X)", "# 'x': \"y\"\r\n\t")
