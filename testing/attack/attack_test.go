@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// attacks are what attackers with a ticket do, by name.
+// attacks returns what attackers with a ticket do, by name.
 func attacks() map[string]func(*attacker, context.Context) error {
 	return map[string]func(*attacker, context.Context) error{
 		"views": (*attacker).forgeViews, "pretend": (*attacker).pretend, "replay": (*attacker).replay,
@@ -23,7 +23,7 @@ func attacks() map[string]func(*attacker, context.Context) error {
 	}
 }
 
-// duration is how long an attack goes on.
+// duration returns how long an attack goes on.
 func duration() time.Duration {
 	if long() {
 		return 10 * time.Second
@@ -31,15 +31,15 @@ func duration() time.Duration {
 	return time.Second
 }
 
-// A job goes on as if nobody was there while ticket holders do all they can at once.
+// Holders of a ticket make all attacks at the same time. The job goes on as if they were not there.
 func TestTicketHolders(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
 	j.finish(t)
 }
 
-// After the attacks the last member still goes on alone when all others are killed: its
-// launcher started everybody, and no attacker has ended what follows from that.
+// After the attacks all members except one are killed, and this one goes on alone. It may do so because its launcher has started
+// all members, and no attacker could change that.
 func TestLauncherStaysAlone(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
@@ -53,7 +53,7 @@ func TestLauncherStaysAlone(t *testing.T) {
 	}
 }
 
-// A newcomer gets in while ticket holders use up all that outsiders may.
+// A newcomer is admitted while holders of a ticket use up all that outsiders may use.
 func TestJoinDuringAttacks(t *testing.T) {
 	j := startJob(t, 3)
 	wait := beginAttacks(t, j)
@@ -69,11 +69,10 @@ func TestJoinDuringAttacks(t *testing.T) {
 	}
 }
 
-// attackAll makes all attacks at once and waits for their end.
+// attackAll makes all attacks at the same time, and waits for their end.
 func attackAll(t *testing.T, j *job) { beginAttacks(t, j)() }
 
-// beginAttacks begins all attacks, each by an attacker of its own, and returns a function that
-// waits for their end.
+// beginAttacks starts all attacks, each with its own attacker. The returned function waits for their end.
 func beginAttacks(t *testing.T, j *job) (wait func()) {
 	k := j.ticket(t)
 	var all sync.WaitGroup
@@ -94,7 +93,7 @@ func beginAttacks(t *testing.T, j *job) (wait func()) {
 	return all.Wait
 }
 
-// repeat attacks again and again for the duration of an attack.
+// repeat makes an attack again and again for the duration of an attack.
 func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Context) error) (times int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, duration())
 	defer cancel()
@@ -107,8 +106,7 @@ func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Con
 	return times, nil
 }
 
-// The job that is attacked ends well without attackers, too. The long form tells the time of
-// a step, to compare with.
+// The job under test also ends well without attackers. The long form logs the time of a step, to compare with.
 func TestQuiet(t *testing.T) {
 	j := startJob(t, 3)
 	process.Pause(t, duration())

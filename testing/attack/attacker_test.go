@@ -16,16 +16,16 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// attacker is a host that has shown a ticket to every member and is none itself.
+// attacker is a host that has shown a ticket to every member, and is not a member.
 type attacker struct {
 	host    *p2p.Host
 	members []elastic.Member
-	heard   chan []byte // control messages of members, the first some
+	heard   chan []byte // control messages from members, up to the channel's capacity
 	reading sync.WaitGroup
 }
 
-// newAttacker gets in by the ticket as a newcomer does: it proves itself to a member that
-// the ticket names, and to all others that this one names.
+// newAttacker enters by a ticket as a newcomer does. It proves itself to a member that the ticket names, and to all other
+// members, which it learns from this one.
 func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *attacker {
 	t.Helper()
 	h, err := p2p.Listen(ctx, p2p.Config{Job: k.Job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -38,7 +38,7 @@ func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *
 			if e.Kind == elastic.PeerMessage {
 				select {
 				case a.heard <- e.Data:
-				default: // there are enough
+				default: // the attacker has enough messages
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *
 	return a
 }
 
-// enter shows the ticket to a member that it names, and to all others that this one names.
+// enter shows the ticket to a member that it names, and to all members that this one lists.
 func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
 	first, err := a.host.Identify(ctx, k.Addrs[0])
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
 	return nil
 }
 
-// prove shows a credential to a member, again if that has not heard of the ticket yet.
+// prove shows a credential to a member. It repeats this if the member has not heard of the ticket yet.
 func (a *attacker) prove(ctx context.Context, m elastic.Member, c ticket.Credential) (err error) {
 	if !process.Holds(ctx, time.Minute, func() bool {
 		err = a.host.Prove(ctx, m, c)
@@ -96,7 +96,7 @@ func (a *attacker) prove(ctx context.Context, m elastic.Member, c ticket.Credent
 	return err
 }
 
-// offer returns an offer with fields over those of an honest one.
+// offer returns an offer to join. fields replace those of an honest offer.
 func (a *attacker) offer(fields map[string]any) []byte {
 	all := map[string]any{"state": true, "member": elastic.Member{ID: a.host.ID(), Addrs: a.host.Addrs()}}
 	for name, value := range fields {
@@ -104,12 +104,12 @@ func (a *attacker) offer(fields map[string]any) []byte {
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // the test's own values
+		panic(err) // the values are those of the test
 	}
 	return append([]byte{'o'}, b...)
 }
 
-// request asks a member and reads a part of its answer, as much as honest ones have.
+// request sends a request to a member, and reads as much of the answer as an honest answer has.
 func (a *attacker) request(ctx context.Context, to elastic.ID, body []byte) ([]byte, error) {
 	answer, err := a.host.Request(ctx, to, body)
 	if err != nil {
@@ -119,26 +119,26 @@ func (a *attacker) request(ctx context.Context, to elastic.ID, body []byte) ([]b
 	return b, errors.Join(err, answer.Close())
 }
 
-// sendAll sends a letter to every member. What they do with it is not told.
+// sendAll sends a control message to every member. It does not learn what they do with it.
 func (a *attacker) sendAll(ctx context.Context, letter []byte) {
 	for _, m := range a.members {
-		_ = a.host.Send(ctx, m.ID, letter) // refused or not: the log of the job tells
+		_ = a.host.Send(ctx, m.ID, letter) // whether it was refused shows in the log of the job
 	}
 }
 
-// The first byte of a control message, as elastic has it.
+// These are the first bytes of control messages in package elastic.
 const (
 	memberLetter  = 1
 	beatLetter    = 2
 	yieldLetter   = 3
 	foreignLetter = 4
-	lastLetter    = 9 // there are fewer kinds
+	lastLetter    = 9 // larger than all of them
 )
 
-// machine makes a letter of a message between machines.
+// machine encodes a message of the membership protocol as a control message.
 func machine(m member.Message) []byte { return member.Encode([]byte{memberLetter}, m) }
 
-// view asks members for their view, and returns the answer and the letter that it was in.
+// view asks members for their view. It returns the answer, decoded and as a control message.
 func (a *attacker) view(ctx context.Context) (member.Message, []byte, error) {
 	a.sendAll(ctx, machine(member.Message{Kind: member.Ask}))
 	for {

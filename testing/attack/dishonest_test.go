@@ -22,18 +22,18 @@ import (
 // dishonest is the local index of the member that forges or cheats.
 const dishonest = 1
 
-// forger is a member that gives newcomers another state than it has.
+// forger is the state of a member that gives newcomers another state than its own.
 type forger struct{ *chain }
 
 func (f forger) Save(w io.Writer) error {
 	forged := *f.chain
-	if f.step > 0 { // all members compare what they begin with
+	if f.step > 0 { // at step 0 all members compare their states
 		forged.hash[0]++
 	}
 	return forged.Save(w)
 }
 
-// held is what a member registers as its state.
+// held returns the state that a member registers.
 func held(g *elastic.Group, c *chain) elastic.State {
 	if os.Getenv(roleVariable) == "forge" && g.Self().Index == dishonest {
 		return forger{c}
@@ -41,8 +41,7 @@ func held(g *elastic.Group, c *chain) elastic.State {
 	return c
 }
 
-// cheat trains a line in exact mode with audits. The dishonest member turns its gradients
-// round.
+// cheat trains a line in exact mode with audits. The dishonest member negates its gradients.
 func cheat(ctx context.Context, steps int64) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -73,11 +72,10 @@ func cheat(ctx context.Context, steps int64) error {
 		Done: func(r trainer.Result) { fmt.Printf("trained sha256=%s\n", r.SHA256) }})
 }
 
-// A member that cheats in each step is named and put out, and the others finish with one
-// result. How many steps that takes is a matter of dice; TestAuditNamesACheat in package
-// trainer, whose dice fall by a seed, wants fewer than 1,000.
+// A member that cheats in each step is named and put out, and the others finish with equal results. Chance decides how many steps
+// that takes. TestAuditNamesACheat in package trainer, which has a seed, checks that it takes fewer than 1,000.
 func TestCheat(t *testing.T) {
-	const steps = "2500" // in all of which it escapes once in 8e10 runs
+	const steps = "2500" // in so many steps no audit finds it in one of 8e10 runs
 	log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
 	job := process.NewJob(t)
 	cmd := exec.Command(process.Elrun(), "run", "-n", "3", "--name", job.Name, "--listen", "local", "--events", log.Path, process.Self(t))
@@ -109,9 +107,9 @@ func TestCheat(t *testing.T) {
 	job.CheckGone(t)
 }
 
-// A newcomer refuses what one of three members has forged, and has the state of the others. It
-// names nobody else, and the forger if it has heard it before the copy is complete, for which
-// the two others are enough: TestForgersAreNamed of package transfer has every such case.
+// One of three members forges the state that it sends. A newcomer refuses it, and gets the state of the others. It names no
+// honest member. It names the forger only if the forged state arrives before the copy is complete, and the two others are enough
+// for that. TestForgersAreNamed of package transfer tests every such case.
 func TestForgedState(t *testing.T) {
 	t.Setenv(roleVariable, "forge")
 	j := startJob(t, 3)

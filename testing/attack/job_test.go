@@ -18,13 +18,13 @@ import (
 // job is a running job of elrun.
 type job struct {
 	*process.Job
-	*process.Process // its elrun
+	*process.Process // the elrun of the job
 	log              *process.Log
-	stop             string // name of the file that ends it
+	stop             string // path of the file that ends the job
 	size             int
 }
 
-// startJob starts a job of so many members with flags of elrun and waits until it trains.
+// startJob starts a job of the given size with flags of elrun, and waits until it trains.
 func startJob(t *testing.T, size int, flags ...string) *job {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func (j *job) ticket(t *testing.T, flags ...string) ticket.Ticket {
 	return k
 }
 
-// end lets the job end and waits for that.
+// end tells the job to end and waits for its end.
 func (j *job) end(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(j.stop, nil, 0o600); err != nil {
@@ -64,8 +64,8 @@ func (j *job) end(t *testing.T) {
 	j.Wait(t)
 }
 
-// finish lets the job end and checks that nothing has happened to it: its members were the same until
-// they left at the end, its result is that of all steps, and nothing is left.
+// finish lets the job end, and checks that the attacks had no effect. The members stayed the same until they left at the end, the
+// result is that of all steps, and no process remains.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	j.end(t)
@@ -89,7 +89,7 @@ func (j *job) finish(t *testing.T) {
 	j.CheckGone(t)
 }
 
-// checkLog looks for what attackers have brought about.
+// checkLog searches the log for effects of the attacks.
 func (j *job) checkLog(t *testing.T) {
 	t.Helper()
 	for _, e := range j.log.Read(t).Events {

@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The attacks by control messages. Each ends with ctx or by itself, and then is begun again.
+// These attacks use control messages. An attack that ends before ctx does is repeated.
 
-// forgeViews sends changes that nobody has decided, under signatures of its own, and views
-// of its own with keys that beat all others.
+// forgeViews sends changes that nobody has decided, with invalid signatures. It also sends its own views, with keys that rank
+// above all others.
 func (a *attacker) forgeViews(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *attacker) forgeViews(ctx context.Context) error {
 	return nil
 }
 
-// pretend speaks as a voter of the present view would.
+// pretend sends what a voter of the present view could send.
 func (a *attacker) pretend(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *attacker) pretend(ctx context.Context) error {
 	ballot := member.Ballot{Round: 1 << 40, Rank: 1}
 	for k := member.Status; k <= member.Fence; k++ {
 		if k == member.Chain {
-			continue // that is forgeViews
+			continue // forgeViews sends these
 		}
 		a.sendAll(ctx, machine(member.Message{Kind: k, Epoch: real.Epoch, View: real.View, Ballot: ballot, Seen: ballot,
 			Change: &member.Change{Lost: ids[1:]}, Report: report}))
@@ -68,7 +68,7 @@ func (a *attacker) pretend(ctx context.Context) error {
 	return nil
 }
 
-// replay sends members their own messages.
+// replay sends members the messages that they have sent.
 func (a *attacker) replay(ctx context.Context) error {
 	_, letter, err := a.view(ctx)
 	if err != nil {
@@ -80,9 +80,9 @@ func (a *attacker) replay(ctx context.Context) error {
 	return nil
 }
 
-// letters sends every kind of control message, also those that there are not.
+// letters sends every kind of control message, and kinds that do not exist.
 func (a *attacker) letters(ctx context.Context) error {
-	beat := []byte{beatLetter, 1<<5 - 1} // all flags but that of the first view
+	beat := []byte{beatLetter, 1<<5 - 1} // all flags except that of the first view
 	beat = binary.AppendUvarint(binary.AppendUvarint(beat, 1<<40), 1<<40)
 	all := [][]byte{nil, beat, append(slices.Clone(beat), "busy"...), {yieldLetter, 1}, {foreignLetter}}
 	for kind := range byte(lastLetter) {
@@ -94,7 +94,7 @@ func (a *attacker) letters(ctx context.Context) error {
 	return nil
 }
 
-// junk sends random bytes, some as long as may be.
+// junk sends random bytes, up to the maximum length of a message.
 func (a *attacker) junk(ctx context.Context) error {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for _, n := range []int{1, 2, 40, 1000, elastic.MaxControl} {

@@ -8,14 +8,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Variables in the environment of the peers that the tests start.
+// These environment variables configure the peers that the tests start.
 const (
-	stepsVariable = "ATTACK_STEPS" // of the job
-	stopVariable  = "ATTACK_STOP"  // a file: once it is there the job ends
-	roleVariable  = "ATTACK_ROLE"  // forge or cheat: what the dishonest member does; else none is
+	stepsVariable = "ATTACK_STEPS" // number of steps
+	stopVariable  = "ATTACK_STOP"  // path of a file; when it exists the job ends
+	roleVariable  = "ATTACK_ROLE"  // what the dishonest member does: forge or cheat; empty if all are honest
 )
 
-// TestMain builds elrun and runs the tests, or is a peer of a job.
+// TestMain builds elrun and runs the tests, or runs a peer if the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv(stepsVariable) != "" {
 		os.Exit(play())
@@ -27,5 +27,5 @@ func TestMain(m *testing.M) {
 	os.Exit(process.WithElrun(m.Run))
 }
 
-// long reports whether the long forms are wanted.
+// long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }

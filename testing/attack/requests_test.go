@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// The attacks by requests.
+// These attacks use requests.
 
-// flood makes several requests of each body to all members at once. What members answer is
-// theirs; an honest newcomer is answered, too.
+// flood sends several requests with each body to all members at the same time. Members may answer or refuse; both are right,
+// because an honest newcomer gets an answer, too.
 func (a *attacker) flood(ctx context.Context, bodies ...[]byte) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -26,7 +26,7 @@ func (a *attacker) flood(ctx context.Context, bodies ...[]byte) error {
 	return nil
 }
 
-// offers makes offers that no job takes, and one in another's name.
+// offers sends offers that no job accepts, and one in the name of a member.
 func (a *attacker) offers(ctx context.Context) error {
 	long := string(bytes.Repeat([]byte("x"), 40<<10))
 	return a.flood(ctx,
@@ -37,7 +37,7 @@ func (a *attacker) offers(ctx context.Context) error {
 	)
 }
 
-// requests sends what is no request, and such for a state in ways that nobody asks.
+// requests sends invalid requests, and requests for the state that no honest peer would send.
 func (a *attacker) requests(ctx context.Context) error {
 	noise := make([]byte, elastic.MaxRequest)
 	for i := range noise {

@@ -17,16 +17,16 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// pace is the time that a member computes in a step.
+// pace is the time for which a member computes in a step.
 const pace = 2 * time.Millisecond
 
-// chain is the state of a member: the hash over the sums of all steps.
+// chain is the state of a member: a hash over the sums of all steps.
 type chain struct {
 	step int64
 	hash [sha256.Size]byte
 }
 
-// commit adds the sum of the next step.
+// commit adds the sum of the next step to the hash.
 func (c *chain) commit(sum int64) {
 	c.step++
 	b := binary.LittleEndian.AppendUint64(c.hash[:], uint64(sum))
@@ -50,7 +50,7 @@ func (c *chain) Load(r io.Reader) error {
 	return nil
 }
 
-// result is what a job of n members must come to.
+// result returns the result that a job of n members must have.
 func result(n, steps int64) string {
 	var c chain
 	for c.step < steps {
@@ -59,7 +59,7 @@ func result(n, steps int64) string {
 	return fmt.Sprintf("%x", c.hash)
 }
 
-// play is the program of a member; it returns the exit status.
+// play is the main function of a member. It returns the exit status.
 func play() int {
 	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
 	do := train
@@ -76,7 +76,7 @@ func play() int {
 	return 0
 }
 
-// train does that many steps at least, goes on until it may stop, and says what came of it.
+// train makes at least the given number of steps, goes on until the job may stop, and prints the result.
 func train(ctx context.Context, steps int64) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func train(ctx context.Context, steps int64) error {
 	return g.Close()
 }
 
-// session trains in one session; nil means that the job is done.
+// session trains in one session. It returns nil if the job is done.
 func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain, steps int64, took *[]time.Duration) error {
 	for {
 		begun := time.Now()
@@ -123,7 +123,7 @@ func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain
 			return err
 		}
 		if v[1] > 0 {
-			return nil // all have seen the same
+			return nil // all members have seen the file in this step
 		}
 		if stop, err := s.Boundary(ctx); stop || err != nil {
 			return errors.Join(err, collective.ErrRevoked)

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// stranger is a host that has shown nothing to anybody.
+// stranger starts a host that has not shown a ticket to anybody.
 func stranger(t *testing.T, job string) *p2p.Host {
 	t.Helper()
 	h, err := p2p.Listen(t.Context(), p2p.Config{Job: job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -31,7 +31,7 @@ func stranger(t *testing.T, job string) *p2p.Host {
 	return h
 }
 
-// show lets a host show something at the first address of a ticket.
+// show shows a credential of a host at the first address of a ticket.
 func show(t *testing.T, h *p2p.Host, k ticket.Ticket, c ticket.Credential) error {
 	t.Helper()
 	m, err := h.Identify(t.Context(), k.Addrs[0])
@@ -41,8 +41,8 @@ func show(t *testing.T, h *p2p.Host, k ticket.Ticket, c ticket.Credential) error
 	return h.Prove(t.Context(), m, c)
 }
 
-// Tickets that nobody has issued, that another has shown, or that are not good any more open
-// no door. A holder that is in nobody's view cannot make one that does.
+// Members refuse tickets that were not issued, that were issued to another host, or that are no longer valid. A holder that is in
+// no view cannot make a valid ticket.
 func TestTicketsThatAreNoGood(t *testing.T) {
 	j := startJob(t, 3)
 	good := j.ticket(t)
@@ -88,12 +88,12 @@ func TestTicketsThatAreNoGood(t *testing.T) {
 	j.finish(t)
 }
 
-// ownKey signs as a host does that is no member.
+// ownKey returns a signer with a host's own key. The host is not a member.
 func ownKey(h *p2p.Host) ticket.Signer {
 	return ticket.Signer{ID: string(h.ID()), Sign: h.Endpoint(elastic.Member{}).Keys.Sign}
 }
 
-// join starts an elrun with one peer that joins by a ticket.
+// join starts an elrun with one peer, which joins by a ticket.
 func (j *job) join(t *testing.T, k ticket.Ticket) *process.Process {
 	t.Helper()
 	cmd := exec.Command(process.Elrun(), "join", k.String(), "-n", "1", "--listen", "local", process.Self(t))
@@ -101,8 +101,8 @@ func (j *job) join(t *testing.T, k ticket.Ticket) *process.Process {
 	return j.Start(t, cmd)
 }
 
-// A ticket for one peer lets in one. It is kicked: out at once, together with its ticket and
-// those that it would come by, and its elrun says so and starts it no more.
+// A ticket for one peer admits one peer. When this peer is kicked, it is out at once, together with its ticket and all others by
+// which it could return. Its elrun says so and does not restart it.
 func TestUsedUpAndKicked(t *testing.T) {
 	j := startJob(t, 3)
 	k := j.ticket(t, "--uses", "1")
