@@ -14,14 +14,14 @@ import (
 type churn struct {
 	*job
 	rng    *rand.Rand
-	size   int // members when nothing is under way
-	others int // elruns that have joined so far
+	size   int // members while no change is under way
+	others int // elrun processes that have joined so far
 	kills  int
 	leaves int
 	joins  int
 }
 
-// newChurn begins with a job that has so many peers.
+// newChurn starts with a job that has the given number of peers.
 func newChurn(t *testing.T, j *job, size int) *churn {
 	t.Helper()
 	c := &churn{job: j, rng: chance(t), size: size}
@@ -29,7 +29,7 @@ func newChurn(t *testing.T, j *job, size int) *churn {
 	return c
 }
 
-// round puts one peer out and lets another one in.
+// round removes one peer and adds another.
 func (c *churn) round(t *testing.T) {
 	t.Helper()
 	if c.rng.IntN(4) == 0 {
@@ -40,8 +40,7 @@ func (c *churn) round(t *testing.T) {
 	c.enter(t)
 }
 
-// victim chooses a member, but not the last one of the first elrun, which tells the
-// result.
+// victim chooses a member, but never the last one of the first elrun, which has to print the result.
 func (c *churn) victim(t *testing.T) process.Peer {
 	t.Helper()
 	all := c.Peers(t)
@@ -51,7 +50,7 @@ func (c *churn) victim(t *testing.T) process.Peer {
 	return all[c.rng.IntN(len(all))]
 }
 
-// kill kills a member and waits until the others have gone on.
+// kill kills a member, and waits until the others have gone on.
 func (c *churn) kill(t *testing.T) {
 	t.Helper()
 	c.job.kill(t, c.victim(t).PID, syscall.SIGKILL)
@@ -59,7 +58,7 @@ func (c *churn) kill(t *testing.T) {
 	c.settle(t, c.size-1)
 }
 
-// leave lets a member leave, and the others go on.
+// leave lets a member leave, and waits until the others have gone on.
 func (c *churn) leave(t *testing.T) {
 	t.Helper()
 	p := c.victim(t)
@@ -69,7 +68,7 @@ func (c *churn) leave(t *testing.T) {
 	c.until(t, fmt.Sprintf("the end of process %d, which has left", p.PID), func() bool { return !process.Alive(p.PID) })
 }
 
-// enter lets a peer join: one that the first elrun starts, or that of another elrun.
+// enter lets a peer join: another peer of the first elrun, or the peer of a new elrun.
 func (c *churn) enter(t *testing.T) {
 	t.Helper()
 	if own := len(c.elruns[0].peers(t)); own > 1 && c.rng.IntN(3) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// finish waits for the end of the job, checks that the first elrun tells of a good one and
-// that nothing is left, and returns the SHA-256 of the weights.
+// finish waits for the end of the job. It checks that the first elrun reports success, and that no process remains. It returns
+// the SHA-256 of the weights.
 func (j *job) finish(t *testing.T) string {
 	t.Helper()
 	first := j.elruns[0]
@@ -23,7 +23,7 @@ func (j *job) finish(t *testing.T) string {
 		t.Errorf("elrun ended with status %d", status)
 	}
 	for _, e := range j.elruns[1:] {
-		e.status(t) // that of one whose peers were all killed is no concern of the job
+		e.status(t) // the status does not matter, because all its peers may have been killed
 	}
 	found := regexp.MustCompile(`(?m)^done steps=(\d+) .*\bsha256=([0-9a-f]{64})$`).FindAllStringSubmatch(first.Out.String(), -1)
 	if len(found) != 1 {
@@ -36,7 +36,7 @@ func (j *job) finish(t *testing.T) string {
 	return found[0][2]
 }
 
-// steps is the length of the job.
+// steps returns the length of the job in steps.
 func (s spec) steps() int64 {
 	if s.Steps > 0 {
 		return s.Steps
@@ -44,7 +44,7 @@ func (s spec) steps() int64 {
 	return int64(s.Passes) * int64((s.Samples+s.batch()-1)/s.batch())
 }
 
-// checkGone checks that no trace of the job is left on the host.
+// checkGone checks that the job has left nothing on the host.
 func (j *job) checkGone(t *testing.T) {
 	t.Helper()
 	j.poll(t)
@@ -55,7 +55,7 @@ func (j *job) checkGone(t *testing.T) {
 	}
 }
 
-// show writes what the test did, if it failed, and keeps the event logs where -keep says.
+// show logs the actions of a test that has failed. It copies the event logs to the folder of the flag -keep.
 func (j *job) show(t *testing.T) {
 	t.Helper()
 	if !t.Failed() {
@@ -75,19 +75,19 @@ func (j *job) show(t *testing.T) {
 	}
 }
 
-// note remembers what the test does to the job.
+// note records an action of the test on the job.
 func (j *job) note(format string, args ...any) {
 	j.notes = append(j.notes, event.Event{Time: time.Now(), Body: note(fmt.Sprintf(format, args...))})
 }
 
-// note is an event of the test.
+// note is the body of an event for an action of the test.
 type note string
 
 // Name implements event.Body.
 func (note) Name() string { return "note" }
 
-// story lists events of all logs but for steps and paths in the order of time, and
-// between them the number of the last step.
+// story lists the events of all logs in the order of time, without steps and paths. Between the events it gives the number of the
+// last step.
 func (j *job) story() string {
 	all := append(j.events(), j.notes...)
 	slices.SortStableFunc(all, func(a, b event.Event) int { return a.Time.Compare(b.Time) })

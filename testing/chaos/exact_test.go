@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// In exact mode the weights do not depend on how many peers there are, nor on who comes,
-// goes and dies, nor on where the training was interrupted.
+// In exact mode the weights do not depend on the number of peers, on peers that join, leave or die, or on where the training was
+// interrupted.
 func TestExactHasOneResult(t *testing.T) {
 	const peers = 4
 	rounds := pick(3, 20)
@@ -67,7 +67,7 @@ func TestExactHasOneResult(t *testing.T) {
 	})
 }
 
-// same runs a job and compares its result with that of the first one.
+// same runs a job and compares its result with the result of the first job.
 func same(t *testing.T, name string, want *string, run func(t *testing.T) string) {
 	t.Run(name, func(t *testing.T) {
 		got := run(t)
@@ -80,7 +80,7 @@ func same(t *testing.T, name string, want *string, run func(t *testing.T) string
 	})
 }
 
-// end lets the job come to its end, and checks its ledger.
+// end lets the job finish, and checks its ledger.
 func (c *churn) end(t *testing.T) string {
 	t.Helper()
 	c.hurry(t)

@@ -15,13 +15,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// What a member may cost that waits for others.
+// These are bounds for a member that waits for others.
 const (
-	idleCore    = 0.003  // of a core
-	idlePrivate = 25_600 // KiB that it shares with no other process
+	idleCore    = 0.003  // part of a core
+	idlePrivate = 25_600 // memory that it shares with no other process, in KiB
 )
 
-// A member that waits for others costs little, however many there are.
+// A member that waits for others uses little, however many others there are.
 func TestIdleMember(t *testing.T) {
 	peers, length := pick(16, 128), pick(time.Second, time.Minute)
 	j := start(t, spec{Idle: true}, peers)
@@ -43,7 +43,7 @@ func TestIdleMember(t *testing.T) {
 	}
 	t.Logf("%d peers: a member takes %.2f %% of a core, at most %.2f %%; at most %.1f MiB are private; at most %d connections",
 		len(all), 100*sum/float64(len(all)), 100*most, float64(private)/1024, connections)
-	if mean := sum / float64(len(all)); mean > idleCore && pick(false, true) { // clock ticks are coarse
+	if mean := sum / float64(len(all)); mean > idleCore && pick(false, true) { // a coarse clock measures processor time
 		t.Errorf("%.2f %% of a core, want at most %.2f %%", 100*mean, 100*idleCore)
 	}
 	if private > idlePrivate {
@@ -56,7 +56,7 @@ func TestIdleMember(t *testing.T) {
 	j.checkGone(t)
 }
 
-// privateMemory returns how many KiB of a process no other process shares.
+// privateMemory returns how much memory a process shares with no other process, in KiB.
 func privateMemory(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -72,7 +72,7 @@ func privateMemory(t *testing.T, pid int) int {
 	return sum
 }
 
-// established counts the connections of a process, by TCP and by Unix sockets.
+// established counts the TCP and Unix socket connections of a process.
 func established(t *testing.T, pid int) int {
 	t.Helper()
 	connected := make(map[string]bool)
@@ -103,7 +103,7 @@ func established(t *testing.T, pid int) int {
 	return n
 }
 
-// idle is the role that joins, has called once, and waits until there is the file of spec.Hurry.
+// idle is the role of a peer that joins, makes one call, and waits until the file spec.Hurry exists.
 func idle(ctx context.Context, s spec) error {
 	g, err := launch.Init(ctx)
 	if err != nil {

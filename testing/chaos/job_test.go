@@ -17,29 +17,27 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// job is a job of one or several elruns on this host. Its methods are called by the
-// goroutine of the test.
+// job is a job of one or several elrun processes on this host. Only the goroutine of the test calls its methods.
 type job struct {
 	*process.Job
 	spec   spec
-	dir    string // of the job's files; the folder tmp in it is that of its processes
+	dir    string // folder of the job's files; its subfolder tmp is that of its processes
 	elruns []*elrun
-	notes  []event.Event // of what the test did
+	notes  []event.Event // actions of the test
 }
 
-// elrun is one of the elruns of a job.
+// elrun is one elrun process of a job.
 type elrun struct {
 	*process.Process
 	*process.Log
 	job *job
 }
 
-// start runs elrun with n peers that train what s says. The test fails if at its end
-// something of the job is left.
+// start starts elrun with n peers that train according to s. The test fails if something of the job remains at its end.
 func start(t *testing.T, s spec, n int, flags ...string) *job {
 	t.Helper()
 	j := &job{spec: s, dir: t.TempDir()}
-	t.Cleanup(func() { j.show(t) }) // the last: all has ended by then
+	t.Cleanup(func() { j.show(t) }) // registered first, so it runs last, when all processes have ended
 	j.Job = process.NewJob(t)
 	if err := os.Mkdir(filepath.Join(j.dir, "tmp"), 0o700); err != nil {
 		t.Fatal(err)
@@ -49,14 +47,13 @@ func start(t *testing.T, s spec, n int, flags ...string) *job {
 	return j
 }
 
-// join runs another elrun, n peers of which join the job as neighbours.
+// join starts another elrun on this host. Its n peers join the job.
 func (j *job) join(t *testing.T, n int) *elrun {
 	t.Helper()
 	return j.run(t, []string{"join", "--name", j.Name, "-n", strconv.Itoa(n)})
 }
 
-// run starts an elrun with these arguments, to which those that are always the same are
-// added.
+// run starts an elrun with these arguments, and with those that all elrun processes have.
 func (j *job) run(t *testing.T, args []string) *elrun {
 	t.Helper()
 	text, err := json.Marshal(j.spec)
@@ -72,8 +69,7 @@ func (j *job) run(t *testing.T, args []string) *elrun {
 	return e
 }
 
-// status waits for the end of an elrun, as long as there are steps, and returns its exit
-// status.
+// status waits for the end of an elrun and returns its exit status. It fails if the job makes no steps for too long.
 func (e *elrun) status(t *testing.T) int {
 	t.Helper()
 	for e.Running() {
@@ -83,13 +79,13 @@ func (e *elrun) status(t *testing.T) int {
 	return e.Status()
 }
 
-// peers returns those of its peers that run.
+// peers returns the running peers of this elrun.
 func (e *elrun) peers(t *testing.T) []process.Peer {
 	t.Helper()
 	return e.job.PeersOf(t, e.Process)
 }
 
-// peer returns the process of one of its peers.
+// peer returns the peer of this elrun with an index.
 func (e *elrun) peer(t *testing.T, index int) process.Peer {
 	t.Helper()
 	for _, p := range e.peers(t) {
@@ -101,7 +97,7 @@ func (e *elrun) peer(t *testing.T, index int) process.Peer {
 	return process.Peer{}
 }
 
-// scale asks for so many peers of the elrun.
+// scale asks elrun to have n peers.
 func (e *elrun) scale(t *testing.T, n int) {
 	t.Helper()
 	e.job.note("scale elrun %d to %d", e.PID(), n)
@@ -111,7 +107,7 @@ func (e *elrun) scale(t *testing.T, n int) {
 	}
 }
 
-// poll takes in what has been written to the event logs.
+// poll reads new events from the event logs.
 func (j *job) poll(t *testing.T) {
 	t.Helper()
 	for _, e := range j.elruns {
@@ -119,7 +115,7 @@ func (j *job) poll(t *testing.T) {
 	}
 }
 
-// step returns the last step that is known to have been committed by all.
+// step returns the last step that is known to be stable.
 func (j *job) step() int64 {
 	var step int64
 	for _, e := range j.elruns {
@@ -128,7 +124,7 @@ func (j *job) step() int64 {
 	return step
 }
 
-// firstStep returns the first step that was reported.
+// firstStep returns the first reported step.
 func (j *job) firstStep() int64 {
 	for _, e := range j.events() {
 		if _, ok := e.Body.(event.Step); ok {
@@ -157,13 +153,13 @@ func (j *job) events() []event.Event {
 	return all
 }
 
-// until polls a condition while the event logs are followed.
+// until waits for a condition, and reads the event logs meanwhile.
 func (j *job) until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	process.Until(t, what, func() bool { j.poll(t); return condition() })
 }
 
-// pause lets a time pass.
+// pause waits for a time, and reads the event logs meanwhile.
 func (j *job) pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	process.Pause(t, d)
@@ -187,7 +183,7 @@ func (j *job) finished() bool {
 	return slices.ContainsFunc(j.elruns, func(e *elrun) bool { return strings.Contains("\n"+e.Out.String(), "\ndone steps=") })
 }
 
-// kill sends a signal to a process, and returns when it did.
+// kill sends a signal to a process, and returns the time of that.
 func (j *job) kill(t *testing.T, pid int, sig syscall.Signal) time.Time {
 	t.Helper()
 	j.note("%v to process %d", sig, pid)
@@ -196,7 +192,7 @@ func (j *job) kill(t *testing.T, pid int, sig syscall.Signal) time.Time {
 	return now
 }
 
-// hurry lets the peers go through the rest as fast as they can.
+// hurry makes the peers take the remaining steps as fast as they can.
 func (j *job) hurry(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(j.spec.Hurry, nil, 0o600); err != nil {

@@ -14,24 +14,24 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// latency is what passes between the death of a peer and the next commit.
+// latency has the times between the death of a peer and the next commit.
 type latency struct {
-	net    time.Duration // until the next commit, less two median steps
-	view   time.Duration // until all survivors have agreed on the next view
-	enter  time.Duration // from there until all are connected
-	settle time.Duration // from there until the step goes on: levelled, holdings gathered
-	step   time.Duration // from there to the commit
-	median time.Duration // a step before the death
+	net    time.Duration // from the death to the next commit, minus two median steps
+	view   time.Duration // from the death until all survivors have agreed on the next view
+	enter  time.Duration // from then until all are connected
+	settle time.Duration // from then until the step is resumed, when states and contributions are known
+	step   time.Duration // from then to the commit
+	median time.Duration // median step before the death
 }
 
-// One of five peers is killed at a random instant. The job finishes, nothing is computed
-// twice, and every sample counts once.
+// One of five peers is killed at a random instant. The job finishes, no microbatch is computed twice, and every sample counts
+// once.
 func TestKillOneOfFive(t *testing.T) { killOneOfFive(t, spec{}, pick(5, 100)) }
 
-// The same with a million parameters, whose gradients lie in memory that peers share.
+// The same holds with a million parameters, whose gradients are in shared memory.
 func TestKillOneOfFiveLarge(t *testing.T) { killOneOfFive(t, spec{Hidden: 13_334}, pick(2, 100)) }
 
-// killOneOfFive is one of these tests, with so many runs unless the flag says how many.
+// killOneOfFive is the body of these tests. runs is the number of runs, unless the flag -runs is set.
 func killOneOfFive(t *testing.T, s spec, runs int) {
 	t.Helper()
 	runs = cmp.Or(option[int]("runs"), runs)
@@ -69,7 +69,7 @@ func killOneOfFive(t *testing.T, s spec, runs int) {
 	report(t, 1, peers, all)
 }
 
-// identity returns the short ID of the peer of the first elrun with an index.
+// identity returns the short ID of a peer of the first elrun, by its index.
 func (j *job) identity(index int) string {
 	for _, e := range slices.Backward(j.elruns[0].Events) {
 		if _, ok := e.Body.(event.Step); ok && e.Index == index {
@@ -79,10 +79,9 @@ func (j *job) identity(index int) string {
 	return ""
 }
 
-// measure takes the times from the log. It reports false if the peers died too late for
-// another step. A step is reported when the next one is committed: so the first report of
-// a survivor in the new epoch comes with its first commit there. The latest survivor
-// counts.
+// measure takes the times from the log. ok is false if the peers died too late for another step. A peer reports a step when the
+// next one is committed. So its first report in the new epoch marks its first commit there. The times are those of the slowest
+// survivor.
 func measure(events []event.Event, victims []string, killed time.Time) (l latency, ok bool) {
 	views, steps := process.After[event.View](events, killed), process.After[event.Step](events, killed)
 	views = slices.DeleteFunc(views, func(e event.Event) bool {
@@ -100,7 +99,7 @@ func measure(events []event.Event, victims []string, killed time.Time) (l latenc
 			return l, false
 		}
 		own := slices.DeleteFunc(slices.Clone(steps), func(e event.Event) bool { return !by(e) || e.Time.Before(views[v].Time) })
-		if len(own) < 2 { // the second one tells how long the first took
+		if len(own) < 2 { // the second report has the duration of the first step
 			return l, false
 		}
 		commit, step := own[0].Time.Sub(killed), own[1].Body.(event.Step)
@@ -114,7 +113,7 @@ func measure(events []event.Event, victims []string, killed time.Time) (l latenc
 	return l, true
 }
 
-// connected returns when a peer had paths to all others of a view.
+// connected returns the time at which a peer had paths to all other members of a view.
 func connected(events []event.Event, id string, view event.Event) time.Time {
 	last := view.Time
 	for _, e := range process.After[event.Path](events, view.Time) {
@@ -125,7 +124,7 @@ func connected(events []event.Event, id string, view event.Event) time.Time {
 	return last
 }
 
-// medianStep returns the median length of the steps before an instant.
+// medianStep returns the median duration of the steps before an instant.
 func medianStep(events []event.Event, before time.Time) time.Duration {
 	var all []time.Duration
 	for _, e := range events {
@@ -136,7 +135,7 @@ func medianStep(events []event.Event, before time.Time) time.Duration {
 	return quantile(all, 0.5)
 }
 
-// quantile returns the smallest element that at least a part p of all do not exceed.
+// quantile returns the smallest element that is at least as large as a fraction p of all elements.
 func quantile(all []time.Duration, p float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -149,13 +148,13 @@ func quantile(all []time.Duration, p float64) time.Duration {
 	return time.Duration(stat.Quantile(p, stat.Empirical, ns, nil))
 }
 
-// column is one of the times that were taken of each run.
+// column is one of the times that are measured in each run.
 type column[T any] struct {
 	name string
 	of   func(T) time.Duration
 }
 
-// reportColumns shows the times of all runs.
+// reportColumns logs the times of all runs as a table.
 func reportColumns[T any](t *testing.T, what string, all []T, columns []column[T]) {
 	t.Helper()
 	if len(all) == 0 {
@@ -173,7 +172,7 @@ func reportColumns[T any](t *testing.T, what string, all []T, columns []column[T
 	t.Logf("%s:\n%s", what, &lines)
 }
 
-// report shows what passed between deaths of some of all peers and commits.
+// report logs the times from the deaths to the next commits.
 func report(t *testing.T, killed, of int, all []latency) {
 	t.Helper()
 	reportColumns(t, fmt.Sprintf("%d kills of %d of %d peers before the last step", len(all), killed, of), all, []column[latency]{

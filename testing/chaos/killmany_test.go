@@ -11,12 +11,11 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// manyPeers is the size of the jobs of the tests of deaths among many.
+// manyPeers is the number of peers in tests of deaths among many.
 const manyPeers = 64
 
-// One of 64 peers is killed at a random instant, and then 16 of those that are left at once. Only
-// they are lost. The others go on, the job finishes, every sample counts once, and the weights are
-// those of one process.
+// One of 64 peers is killed at a random instant; later 16 of the others are killed at the same time. Only the killed peers are
+// lost. The others go on, the job finishes, every sample counts once, and the weights are those of a single process.
 func TestKillOfMany(t *testing.T) {
 	rng := chance(t)
 	s := spec{Batch: 2 * manyPeers * microbatch, Steps: 50, Exact: true}
@@ -57,7 +56,7 @@ func TestKillOfMany(t *testing.T) {
 	}
 }
 
-// killAll kills peers of the first elrun at once. It returns their IDs and when it did.
+// killAll kills peers of the first elrun at the same time. It returns their IDs and the time.
 func (j *job) killAll(t *testing.T, indices []int) (ids []string, at time.Time) {
 	t.Helper()
 	var pids []int
@@ -76,7 +75,7 @@ func (j *job) killAll(t *testing.T, indices []int) (ids []string, at time.Time) 
 	return ids, at
 }
 
-// lostOnly fails the test if the log tells of members that were lost or put out but for these.
+// lostOnly fails the test if the log reports that other members than these were lost or put out.
 func (j *job) lostOnly(t *testing.T, ids []string) {
 	t.Helper()
 	for _, e := range j.events() {

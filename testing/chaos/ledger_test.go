@@ -10,12 +10,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Each sample counts exactly once in each pass, whoever comes and goes.
+// checkLedger accepts logs in which each sample counts once in each pass, whatever peers join and leave, and refuses others.
 func TestLedger(t *testing.T) {
 	const peers, passes = 4, 3
 	rounds, length := pick(4, 50), pick(600, 3000)
 	s := spec{Samples: length / passes * globalBatch, Passes: passes, Pace: stepPace(10*time.Millisecond, peers)}
-	s.Samples -= 3*microbatch + 1 // the last step of a pass is short, and so is its last microbatch
+	s.Samples -= 3*microbatch + 1 // so that the last step of a pass is short, and the last microbatch of this step, too
 	c := newChurn(t, start(t, s, peers), peers)
 	for range rounds {
 		c.round(t)
@@ -29,15 +29,14 @@ func TestLedger(t *testing.T) {
 		passes, s.Samples, c.kills, c.leaves, c.joins, c.others, at, s.steps())
 }
 
-// part is what a peer contributed to a step.
+// part identifies the contribution of a peer to a step.
 type part struct {
 	peer string
 	step int64
 }
 
-// checkLedger adds up what the log says that peers contributed, and returns an error
-// unless every sample counted exactly once in every pass. Several peers may tell what one
-// contributed that has died. Of some steps the log may lack something.
+// checkLedger adds up the contributions in the log. It returns an error unless every sample counts exactly once in every pass.
+// Several peers may report the contribution of a dead peer. Contributions to the steps in lacking may be missing.
 func checkLedger(s spec, events []event.Event, lacking ...steps) error {
 	parts := make(map[part][][2]int)
 	add := func(p part, ranges [][2]int) error {
@@ -66,10 +65,10 @@ func checkLedger(s spec, events []event.Event, lacking ...steps) error {
 	return s.checkParts(parts, lacking)
 }
 
-// steps are steps from first to last.
+// steps is a range of steps, from first to last.
 type steps struct{ first, last int64 }
 
-// has reports whether step is one of them.
+// has reports whether the range contains step.
 func (s steps) has(step int64) bool { return s.first <= step && step <= s.last }
 
 // checkParts checks that the parts make up every step of the job.
@@ -93,8 +92,7 @@ func (s spec) checkParts(parts map[part][][2]int, lacking []steps) error {
 	return nil
 }
 
-// checkStep checks that the ranges make up [0, n), or, if some may lack, that none of
-// them comes twice.
+// checkStep checks that the ranges make up [0, n). If mayLack is set, it only checks that no number occurs twice.
 func checkStep(ranges [][2]int, n int, mayLack bool) error {
 	slices.SortFunc(ranges, func(a, b [2]int) int { return a[0] - b[0] })
 	end := 0

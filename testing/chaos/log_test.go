@@ -2,8 +2,7 @@ package chaos
 
 import "github.com/elrun/elrun/event"
 
-// recomputed counts the microbatches that were computed again, though exact mode did not
-// ask for it.
+// recomputed returns how many microbatches were computed again, except those that a new scale of exact mode required.
 func recomputed(events []event.Event) int {
 	n := 0
 	for _, e := range events {

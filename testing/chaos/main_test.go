@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// limit is what only a hang exceeds, on a machine however loaded.
+// limit is so long that only a hang exceeds it, even on a loaded machine.
 const limit = process.Limit
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func pick[T any](short, long T) T {
 	return short
 }
 
-// chance returns the random numbers of a test, whose seed is shown if it fails.
+// chance returns random numbers for a test. If the test fails, it logs their seed.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := option[uint64]("seed")

@@ -13,18 +13,18 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// manyLimit is what only a hang exceeds where many peers start on few cores.
+// manyLimit is so long that only a hang exceeds it, even if many peers start on few cores.
 const manyLimit = 20 * time.Minute
 
-// many is a job of more peers than the host has cores for.
+// many is a job with more peers than the host has cores.
 type many struct {
 	peers   int
-	program string // in examples
+	program string // name of the program in examples
 	args    []string
-	load    string // idle, busy: beside four loops that compute, or nice: at nice 19
+	load    string // idle; busy: four other processes compute; nice: as busy, with the job at nice 19
 }
 
-// manyJobs are the jobs of a test: in the short form one, in the long form all.
+// manyJobs returns the jobs of the test: one in the short form, all in the long form.
 func manyJobs() []many {
 	if !pick(false, true) {
 		return []many{{peers: 64, program: "hello", load: "idle"}}
@@ -40,14 +40,13 @@ func manyJobs() []many {
 	return all
 }
 
-// With many more peers than cores all come together, nobody is put out, also while they
-// leave at different times, and the result is that of one process. The long form, of which
-// -runs says how often, is the table:
+// With many more peers than cores, all peers join, none is put out, also while they leave at different times, and the result is
+// that of a single process. The long form, which runs -runs times, prints the table:
 //
 //	go test ./testing/chaos -run TestManyPeers -v -long -runs 10 -timeout 10h
 func TestManyPeers(t *testing.T) {
 	dir, built := t.TempDir(), make(map[string]string)
-	alone := make(map[string]string) // sums of one process
+	alone := make(map[string]string) // results of a single process
 	for _, m := range manyJobs() {
 		t.Run(fmt.Sprintf("%s/%d/%s", m.program, m.peers, m.load), func(t *testing.T) {
 			if built[m.program] == "" {
@@ -81,7 +80,7 @@ func TestManyPeers(t *testing.T) {
 	}
 }
 
-// runs returns how often a test does something: -runs, or as its form says.
+// runs returns how often a test does something: the flag -runs, or the number for the short or the long form.
 func runs(short, long int) int {
 	if n := option[int]("runs"); n > 0 {
 		return n
@@ -89,8 +88,7 @@ func runs(short, long int) int {
 	return pick(short, long)
 }
 
-// run runs the job once and looks at its log. It returns how long the job took and
-// the hash of its result.
+// run runs the job once and checks its log. It returns the duration of the job and the hash of its result.
 func (m many) run(t *testing.T, program string, peers int) (took time.Duration, sum string) {
 	t.Helper()
 	log := process.NewLog(t, filepath.Join(t.TempDir(), "events.jsonl"))
@@ -116,7 +114,7 @@ func (m many) run(t *testing.T, program string, peers int) (took time.Duration, 
 	return took, sum
 }
 
-// nobodyPutOut fails the test if a log tells of a member that was lost or put out.
+// nobodyPutOut fails the test if a log reports that a member was lost or put out.
 func nobodyPutOut(t *testing.T, log *process.Log) {
 	t.Helper()
 	for _, e := range log.Read(t).Events {

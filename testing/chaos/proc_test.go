@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// number reads a number that the system wrote; -1 for what is none.
+// number parses a number that the kernel wrote. It returns -1 if text is no number.
 func number(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -18,13 +18,13 @@ func number(text string) int {
 	return n
 }
 
-// resident returns the memory of a process in KiB, 0 if it is gone.
+// resident returns the resident memory of a process in KiB, or 0 if the process has ended.
 func resident(pid int) int {
 	text, _, _ := strings.Cut(process.StatusField(pid, "VmRSS"), " ")
 	return max(0, number(text))
 }
 
-// segments returns the names in the folder of shared memory that have to do with elrun.
+// segments returns the names in the folder of shared memory that belong to elrun.
 func segments(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("/dev/shm/*elrun*")

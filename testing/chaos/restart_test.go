@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Peers of a job of five are killed at random instants, one or all of them, and started
-// again. The job ends with its result or a reason, and nobody waits for peers that are gone.
+// One or all peers of a job of five are killed at random instants and restarted. The job ends with its result or with a reason.
+// Nobody waits for ever for peers that are gone.
 func TestKillWithRestart(t *testing.T) {
 	rng := chance(t)
 	const peers = 5
@@ -31,7 +31,7 @@ func TestKillWithRestart(t *testing.T) {
 					j.kill(t, p.PID, syscall.SIGKILL)
 				}
 			}
-			if all && rng.IntN(2) == 0 { // some are back and wait, and are killed as well
+			if all && rng.IntN(2) == 0 { // kills peers again that were restarted and wait
 				j.pause(t, time.Duration(rng.Int64N(int64(100*time.Millisecond))))
 				for k, p := range j.elruns[0].peers(t) {
 					if k%2 == 0 {
@@ -50,8 +50,8 @@ func TestKillWithRestart(t *testing.T) {
 	t.Logf("ends of %d jobs: %v", runs, ends)
 }
 
-// tellsFailure reports whether a launcher said that there is no result, or that all who had
-// it were killed before they ended.
+// tellsFailure reports whether a launcher has said that there is no result, or that all peers with the result were killed before
+// they ended.
 func tellsFailure(text string) bool {
 	return strings.Contains(text, "the job did not finish") || strings.Contains(text, "the job fails: its result was there")
 }

@@ -21,51 +21,49 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// specVariable holds the spec of the program, as JSON. A test binary that has it is a
-// peer.
+// specVariable is the environment variable with the spec of the program, as JSON. If it is set, the test binary runs as a peer.
 const specVariable = "CHAOS_SPEC"
 
-// The shape of every job: a network of 10,060 parameters and steps of 20 microbatches, unless
-// the spec wants more.
+// Every job has this shape, unless its spec says otherwise: a network of 10,060 parameters and steps of 20 microbatches.
 const (
 	inputs, hidden, classes = 64, 134, 10
 	microbatch              = 4
 	globalBatch             = 20 * microbatch
 )
 
-// spec says what the program trains.
+// spec configures the program.
 type spec struct {
-	Samples int   // of the data set
-	Hidden  int   // units of the network's hidden layer, 75 parameters each; 0 means hidden
-	Batch   int   // samples of a step; 0 means globalBatch
-	Passes  int   // over the data, or else
-	Steps   int64 // in all
+	Samples int   // in the data set
+	Hidden  int   // units of the hidden layer, 75 parameters each; 0 means hidden
+	Batch   int   // samples in a step; 0 means globalBatch
+	Passes  int   // length of the job in passes, or
+	Steps   int64 // in steps
 	Exact   bool
-	// Pace is how long a microbatch takes. It is slept, so that a step takes as long on a
-	// loaded machine, as long as it is not overloaded.
+	// Pace is the time for a microbatch. The program sleeps for most of it, so a step takes the same time on a loaded machine,
+	// unless it is overloaded.
 	Pace time.Duration
-	// Hurry names a file: when it is there steps are as fast as they can be.
+	// Hurry is the path of a file. When it exists, steps are as fast as possible.
 	Hurry              string
 	Checkpoint, Resume string // folders
-	Calls              bool   // the program trains nothing: it makes calls, until there is Hurry
-	Idle               bool   // it joins and waits, until there is Hurry
+	Calls              bool   // the program does not train, but makes collective calls until the file Hurry exists
+	Idle               bool   // the program joins and waits until the file Hurry exists
 }
 
-// batch returns the samples of a step.
+// batch returns the number of samples in a step.
 func (s spec) batch() int { return cmp.Or(s.Batch, globalBatch) }
 
-// hurried reports whether there is the file of Hurry.
+// hurried reports whether the file Hurry exists.
 func (s spec) hurried() bool {
 	_, err := os.Stat(s.Hurry)
 	return err == nil
 }
 
-// stepPace is the Pace at which peers of a group of n take steps of about d.
+// stepPace returns the Pace with which n peers make steps of about d.
 func stepPace(d time.Duration, n int) time.Duration {
 	return d * time.Duration(n) * microbatch / globalBatch
 }
 
-// play is the program; it returns the exit status.
+// play is the main function of the program. It returns the exit status.
 func play(text string) int {
 	var s spec
 	err := json.Unmarshal([]byte(text), &s)
@@ -92,7 +90,7 @@ func play(text string) int {
 	return 1
 }
 
-// train takes part in the training until it ends.
+// train takes part in the training until its end.
 func train(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
@@ -108,7 +106,7 @@ func train(ctx context.Context, s spec) error {
 	cfg := trainer.Config{
 		Samples: s.Samples, GlobalBatch: s.batch(), Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
-		Admit:      trainer.AdmitAlways, // who joins is to be in, whether it helps or not
+		Admit:      trainer.AdmitAlways, // a newcomer is admitted even if it does not shorten steps
 		Checkpoint: trainer.Checkpoint{Dir: s.Checkpoint, Resume: s.Resume},
 		Log:        func(line string) { fmt.Println(line) },
 	}
@@ -118,8 +116,8 @@ func train(ctx context.Context, s spec) error {
 	return errors.Join(trainer.Run(ctx, group, model.slowed(network.Model()), cfg), group.Close())
 }
 
-// patterns is a data set of so many samples that needs no memory: each is a pattern of
-// its class with noise, all of them functions of its index.
+// patterns is a data set of that many samples that needs no memory. A sample is the pattern of its class with noise, both
+// determined by its index.
 type patterns int
 
 // Len implements nn.Data.
@@ -139,11 +137,11 @@ func (p patterns) Sample(dst []float32, i int) int {
 	return class
 }
 
-// paced makes each microbatch of a model take its time. It is not safe for concurrent use.
+// paced makes each microbatch of a model take a certain time. It is not safe for concurrent use.
 type paced struct {
 	spec  spec
 	hurry bool
-	free  time.Time // when the next microbatch may end that has been slept for
+	free  time.Time // earliest end of the next microbatch that sleeps
 }
 
 // begin is called before each step.
@@ -152,8 +150,8 @@ func (p *paced) begin(int64) {
 	p.hurry = p.hurry || p.spec.hurried()
 }
 
-// slowed computes as m does and then waits. The time is counted from the beginning of the step,
-// so that timers that are late do not add up.
+// slowed returns a model that computes as m does and then sleeps. It counts the time from the beginning of the step, so that
+// delays of timers do not add up.
 func (p *paced) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false
@@ -167,8 +165,7 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 	return m
 }
 
-// answer prints what the process holds whenever it gets SIGUSR1, until the function that
-// it returns is called.
+// answer prints the resources of the process whenever it gets SIGUSR1. The returned function ends this.
 func answer() (stop func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGUSR1)

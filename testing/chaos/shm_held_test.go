@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// things are files without names and sockets that processes of a job have had, as links
-// in /proc name them, with the memories' inodes.
+// things are the nameless files and sockets that processes of a job have had. Each is named as by its link in /proc, memory also
+// by its inode.
 type things map[string]bool
 
 // things returns what the processes of the job have now.
@@ -32,7 +32,7 @@ func (k things) add(t *testing.T, j *job) {
 	}
 }
 
-// haveMemory reports whether memory is among them.
+// haveMemory reports whether k contains shared memory.
 func (k things) haveMemory() bool {
 	for name := range k {
 		if strings.HasPrefix(name, "memory:") {
@@ -42,7 +42,7 @@ func (k things) haveMemory() bool {
 	return false
 }
 
-// held returns the memories and sockets of a process.
+// held returns the shared memory and the sockets of a process.
 func held(pid int) []string {
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {
@@ -52,7 +52,7 @@ func held(pid int) []string {
 	for _, l := range links {
 		to, err := os.Readlink(l)
 		if err != nil {
-			continue // closed meanwhile
+			continue // closed in the meantime
 		}
 		if strings.HasPrefix(to, "socket:[") {
 			out = append(out, to)
@@ -64,9 +64,8 @@ func held(pid int) []string {
 	return out
 }
 
-// checkGone waits until the kernel knows none of them any more and no process has one,
-// which may be a moment after the end of the process, and checks that no other trace of the
-// job is left.
+// checkGone waits until neither the kernel nor any process has one of the things, which may take a moment after the end of the
+// processes. It checks that the job has left nothing else.
 func (k things) checkGone(t *testing.T, j *job) {
 	t.Helper()
 	var left []string
@@ -82,7 +81,7 @@ func (k things) checkGone(t *testing.T, j *job) {
 	j.checkGone(t)
 }
 
-// left returns those of them that still are somewhere.
+// left returns those of the things that still exist.
 func (k things) left(t *testing.T) (left []string) {
 	t.Helper()
 	known := make(map[string]bool)
@@ -112,8 +111,8 @@ func (k things) left(t *testing.T) (left []string) {
 	return left
 }
 
-// checkHeld checks that each of n peers has fewer descriptors than before, as there is one
-// peer less, and of memory what it needs.
+// checkHeld checks that each of n peers has fewer descriptors than before, because there is one peer less, and that it has no
+// more shared memory than it needs.
 func (j *job) checkHeld(t *testing.T, n int, before map[int]int) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("fewer descriptors of each process than %v", before), func() bool {
@@ -127,7 +126,7 @@ func (j *job) checkHeld(t *testing.T, n int, before map[int]int) {
 	j.checkMemories(t, n)
 }
 
-// descriptors counts those of each process.
+// descriptors returns the number of descriptors of each process.
 func (j *job) descriptors(t *testing.T) map[int]int {
 	t.Helper()
 	counts := make(map[int]int)
@@ -140,8 +139,7 @@ func (j *job) descriptors(t *testing.T) map[int]int {
 	return counts
 }
 
-// checkMemories checks that each of n peers has the memory of the present session and one
-// of each member, and no more.
+// checkMemories checks that each of n peers has the memory of the present session and one arena of each member, and no more.
 func (j *job) checkMemories(t *testing.T, n int) {
 	t.Helper()
 	if option[string]("transport") != "" {

@@ -12,12 +12,11 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// callers is the number of elements of the longest vector of the role that only calls.
+// callLength is the number of elements of the longest vector in the role that only calls.
 const callLength = 256 << 10
 
-// callLoop makes one collective call after the other, as nothing else does, through all
-// changes of membership, until the file of spec.Hurry is there. Whenever calls fail, it
-// prints when it noticed.
+// callLoop makes one collective call after another, through all changes of members, until the file spec.Hurry exists. When a call
+// fails, it prints the time of the failure.
 func callLoop(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
@@ -51,11 +50,11 @@ func callLoop(ctx context.Context, s spec) error {
 type caller struct {
 	spec    spec
 	session *elastic.Session
-	mine    [2][]float32 // ordinary memory: sources and destinations
-	ours    [2][]float32 // memory that ranks share, where they do
+	mine    [2][]float32 // sources and destinations in private memory
+	ours    [2][]float32 // the same in shared memory, if ranks share memory
 }
 
-// settle prepares for the calls of a session.
+// settle prepares the calls of a session.
 func (c *caller) settle(s *elastic.Session) error {
 	c.session = s
 	fmt.Printf("session epoch=%d size=%d shared=%t\n", s.View.Epoch, s.Comm.Size(), s.Comm.SharesMemory())
@@ -63,7 +62,7 @@ func (c *caller) settle(s *elastic.Session) error {
 		if c.ours[i] != nil && (collective.IsShared(s.Comm, c.ours[i]) || !s.Comm.SharesMemory()) {
 			continue
 		}
-		err := collective.Free(s.Comm, c.ours[i]) // into which a call has failed
+		err := collective.Free(s.Comm, c.ours[i]) // a call into this vector has failed
 		if err != nil {
 			return err
 		}
@@ -75,7 +74,7 @@ func (c *caller) settle(s *elastic.Session) error {
 	return nil
 }
 
-// free gives back what settle has taken.
+// free frees what settle has allocated.
 func (c *caller) free() error {
 	var errs []error
 	for _, v := range c.ours {
@@ -86,8 +85,7 @@ func (c *caller) free() error {
 	return errors.Join(errs...)
 }
 
-// calls makes calls of all kinds and lengths until all agree to end, or until one fails.
-// All ranks make the same ones.
+// calls makes calls of all kinds and lengths until all ranks agree to end, or until a call fails. All ranks make the same calls.
 func (c *caller) calls(ctx context.Context) error {
 	for round := 0; ; round++ {
 		length := 1 << (round % 19) // up to callLength
@@ -118,11 +116,11 @@ func (c *caller) calls(ctx context.Context) error {
 	}
 }
 
-// call makes one call and checks what comes out.
+// call makes one call and checks the result.
 func (c *caller) call(ctx context.Context, kind int, dst, src []float32) error {
 	comm := c.session.Comm
 	n := comm.Size()
-	sum := float32(n * (n + 1) / 2) // of what the ranks give, each its rank and one
+	sum := float32(n * (n + 1) / 2) // sum over all ranks, each of which contributes its rank plus one
 	fill(src, float32(comm.Rank()+1))
 	want := sum
 	var err error

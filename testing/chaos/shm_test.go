@@ -16,18 +16,17 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// notice is what passes between the death of a peer and the moments at which the others
-// know, the latest of them.
+// notice has the times between the death of a peer and the moments at which the others know it. The slowest peer counts.
 type notice struct {
-	dead time.Duration // until nothing is left of the dead itself, its memory and connections included
-	call time.Duration // until its call has failed
-	lost time.Duration // until it has agreed with the others on a view without the dead
-	next time.Duration // until it is in the next session
+	dead time.Duration // until nothing of the dead process exists, not even its memory and connections
+	call time.Duration // until the call of the peer has failed
+	lost time.Duration // until the peer has agreed with the others on a view without the dead peer
+	next time.Duration // until the peer is in the next session
 }
 
-// One of four peers that share memory, and do nothing but call, is killed at a random
-// instant. The calls of all others fail at once and name it; they go on without it; and
-// of memory and connections nothing is left, neither at those who live nor of the job.
+// Four peers share memory and do nothing but collective calls. One is killed at a random instant. The calls of the others fail at
+// once and name it, and the others go on without it. Its memory and its connections are freed at the others, and the job leaves
+// nothing behind.
 func TestKillShared(t *testing.T) {
 	runs := cmp.Or(option[int]("runs"), pick(4, 200))
 	rng := chance(t)
@@ -75,8 +74,7 @@ func TestKillShared(t *testing.T) {
 	})
 }
 
-// Whenever during the start of a job one of its peers is killed, the job ends or goes on,
-// and nothing is left.
+// A peer is killed at some moment during the start of a job. The job ends or goes on, and leaves nothing behind.
 func TestKillSharedEarly(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
@@ -110,7 +108,7 @@ func TestKillSharedEarly(t *testing.T) {
 	t.Logf("kills of 1 of %d peers within 150 ms of their start: %v", peers, outcomes)
 }
 
-// However a job ends whose peers share memory, nothing is left of it.
+// A job whose peers share memory leaves nothing behind, however it ends.
 func TestSharedEnds(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
@@ -152,13 +150,12 @@ func TestSharedEnds(t *testing.T) {
 	}
 }
 
-// A peer that is stopped in the middle of a call in shared memory is named, is put out, and
-// the others go on. Those who wait for it name it as the one that holds them up, unless they
-// are starved until it is put out; then the loss names it.
+// A peer is stopped in the middle of a call in shared memory. The others report that they wait for it, put it out and go on. If
+// the others get no processor time before it is put out, only the loss names it.
 func TestStopShared(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
-	var all, lost []time.Duration // from the stop to reports of who holds up, and to losses
+	var all, lost []time.Duration // times from the stop to reports of a stall, and to losses
 	for run := range pick(10, 20) {
 		if len(all) > 0 && !option[bool]("long") {
 			break
@@ -200,9 +197,8 @@ func TestStopShared(t *testing.T) {
 	reportColumns(t, fmt.Sprintf("%d losses of a stopped peer", len(lost)), lost, []column[time.Duration]{{"stop to loss", taken}})
 }
 
-// A peer that is stopped in the middle of a call, together with its elrun, which would kill it,
-// and that runs on when the others have put it out and gone on, spoils nothing of what they have
-// in shared memory by then: they look at what their calls give. Then it comes back.
+// A peer is stopped in the middle of a call, together with its elrun, which would otherwise kill it. The others put it out and go
+// on. When it runs again, it does not change what they have in shared memory by then; their calls check that. Then it comes back.
 func TestLateShared(t *testing.T) {
 	rng := chance(t)
 	const peers = 3
@@ -234,7 +230,7 @@ func TestLateShared(t *testing.T) {
 	}
 }
 
-// watch returns a function that waits for the end of a process.
+// watch returns a function that waits for the end of a process, and returns its time.
 func watch(t *testing.T, pid int) (wait func(t *testing.T) time.Time) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -254,7 +250,7 @@ func watch(t *testing.T, pid int) (wait func(t *testing.T) time.Time) {
 	}
 }
 
-// transportFlags are those of elrun that choose the transport.
+// transportFlags returns the flags that make elrun use the transport of the flag -transport.
 func transportFlags() []string {
 	if name := option[string]("transport"); name != "" {
 		return []string{"--transport", name}
@@ -262,14 +258,13 @@ func transportFlags() []string {
 	return nil
 }
 
-// inSession waits until n peers that only call have begun a session of n members.
+// inSession waits until n peers in the role that only calls have begun a session of n members.
 func (j *job) inSession(t *testing.T, n int) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("a session of %d members", n), func() bool { return j.sessions(n, 0) == n })
 }
 
-// sessions counts the peers of the first elrun that have begun a session of n members, as far as
-// their output says that from a byte on.
+// sessions returns how many peers of the first elrun have begun a session of n members. It reads the output from a byte on.
 func (j *job) sessions(n, from int) int {
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^(\[\d+\]) session epoch=\d+ size=%d shared=`, n))
 	peers := make(map[string]bool)
@@ -279,7 +274,7 @@ func (j *job) sessions(n, from int) int {
 	return len(peers)
 }
 
-// member returns the short ID of the peer of the first elrun with an index.
+// member returns the short ID of a peer of the first elrun, by its index.
 func (j *job) member(t *testing.T, index int) string {
 	t.Helper()
 	j.poll(t)
@@ -292,8 +287,8 @@ func (j *job) member(t *testing.T, index int) string {
 	return ""
 }
 
-// noticed returns how long it took those that live to notice a death. Their calls must
-// have failed because of the dead peer.
+// noticed returns how long it took the survivors to notice a death. The calls of the survivors must have failed because of the
+// dead peer.
 func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n notice) {
 	t.Helper()
 	id := j.member(t, victim)

@@ -13,45 +13,44 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Bounds of the soak.
+// These constants bound the soak.
 const (
-	soakPeers = 4 // of the first elrun, at the beginning and at the end
-	mostPeers = 7 // in all
+	soakPeers = 4 // peers of the first elrun at the beginning and at the end
+	mostPeers = 7 // peers in all
 	elders    = 2 // peers of the first elrun that live from the beginning to the end
-	// shortStop is for how long a peer may be stopped without being put out for it.
+	// shortStop is how long a peer may be stopped without being put out.
 	shortStop = 400 * time.Millisecond
-	// longStop is enough to be put out, and as a rule to be killed by its elrun.
+	// longStop is long enough for a peer to be put out, and usually to be killed by its elrun.
 	longStop = 3 * time.Second
-	// lease is for how long at most memory is kept for a peer that died while it joined.
+	// lease is the longest time for which memory is kept for a peer that died while it joined.
 	lease = 16 * time.Second
 )
 
-// soak is a job to which something happens all the time.
+// soak is a job that the test disturbs all the time.
 type soak struct {
 	*job
 	rng    *rand.Rand
-	second *elrun // or nil
-	// doomed counts members that may be about to go: as long as they are fewer than half
-	// of the last view that was settled, a majority of it is left.
+	second *elrun // nil if there is none
+	// doomed is the number of members that may be about to end. While it is less than half of members, the size of the last
+	// settled view, a majority of this view remains.
 	doomed, members int
-	untold          []steps        // of which peers could tell nobody
-	done            map[string]int // what has happened, how often
+	untold          []steps        // steps whose contributions may be missing in the logs
+	done            map[string]int // how often each action was done
 	length          time.Duration
 }
 
-// short reports whether there is no time to wait until all leases are over.
+// short reports whether there is no time to wait for the end of all leases.
 func (k *soak) short() bool { return k.length < time.Minute }
 
-// For a long time peers are killed, stopped, asked to leave and let in, and elruns come
-// and are killed. The job goes on all the time; in the end all processes are gone but
-// those that should be there, and the oldest hold no more than near the beginning. The
-// weights are those of an undisturbed run.
+// For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and are killed. The job goes on
+// all the time. In the end only the expected processes are left, and the oldest use no more than near the beginning. The weights
+// are those of an undisturbed run.
 func TestSoak(t *testing.T) {
 	length := time.Duration(option[float64]("minutes") * float64(time.Minute))
 	if length == 0 {
 		length = pick(8*time.Second, time.Minute)
 	}
-	// More steps than there is time for, as the training must not end before the soak.
+	// These are more steps than there is time for, so that the training does not end before the soak.
 	const step = 15 * time.Millisecond
 	s := spec{Samples: 5000, Steps: int64((length + 2*lease) / step), Exact: true, Pace: stepPace(step, soakPeers)}
 	want := alone(t, s)
@@ -84,7 +83,7 @@ func TestSoak(t *testing.T) {
 	compare(t, first, last, slack)
 }
 
-// alone returns the weights of the job on one peer.
+// alone returns the weights of the job with one peer.
 func alone(t *testing.T, s spec) string {
 	t.Helper()
 	j := start(t, s, 1)
@@ -92,7 +91,7 @@ func alone(t *testing.T, s spec) string {
 	return j.finish(t)
 }
 
-// act lets something happen, and as a rule waits until the job has got over it.
+// act does one action. Usually it then waits until the job has recovered.
 func (k *soak) act(t *testing.T) {
 	t.Helper()
 	if k.finished() {
@@ -112,7 +111,7 @@ func (k *soak) act(t *testing.T) {
 	k.pause(t, time.Duration(k.rng.Int64N(int64(200*time.Millisecond))))
 }
 
-// choose returns what is to happen next, or nil if it cannot happen now.
+// choose draws the next action. f is nil if the action is not possible now.
 func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 	t.Helper()
 	if k.second != nil && !k.second.Running() && len(k.Peers(t)) == len(k.elruns[0].peers(t)) {
@@ -159,15 +158,15 @@ func (k *soak) young(t *testing.T) []process.Peer {
 	})
 }
 
-// signal sends a signal that puts a peer out to one of all.
+// signal sends a signal, which puts a peer out, to one of the given peers.
 func (k *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
 	t.Helper()
 	k.job.kill(t, all[k.rng.IntN(len(all))].PID, sig)
 	k.doomed++
 }
 
-// stop stops one of all peers for a time. One that is put out meanwhile and lives comes
-// back under another identity.
+// stop stops one of the given peers for a time. If the peer is put out meanwhile and still lives, it comes back under another
+// identity.
 func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	t.Helper()
 	p := all[k.rng.IntN(len(all))]
@@ -177,11 +176,11 @@ func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	k.doomed++
 }
 
-// killSecond kills the second elrun, whose peers then leave by themselves, in time.
+// killSecond kills the second elrun. Its peers must then end by themselves in time.
 func (k *soak) killSecond(t *testing.T) {
 	t.Helper()
 	orphans := k.second.peers(t)
-	from := k.step() - 2 // what elrun had not written yet is lost
+	from := k.step() - 2 // events that elrun has not written yet are lost
 	k.doomed += len(orphans)
 	k.job.kill(t, k.second.PID(), syscall.SIGKILL)
 	begun := time.Now()
@@ -189,13 +188,13 @@ func (k *soak) killSecond(t *testing.T) {
 		return !slices.ContainsFunc(orphans, func(p process.Peer) bool { return process.Alive(p.PID) })
 	})
 	k.untold = append(k.untold, steps{from, k.step() + 10})
-	// They have 2 s; this machine may be loaded.
+	// They have 2 s, but the machine may be loaded.
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("peers outlive their elrun by %v", took)
 	}
 }
 
-// rest waits until all peers that run are members and go on together.
+// rest waits until all running peers are members and make steps together.
 func (k *soak) rest(t *testing.T) {
 	t.Helper()
 	k.until(t, "a view of all peers that run", func() bool {
@@ -208,7 +207,7 @@ func (k *soak) rest(t *testing.T) {
 	k.until(t, "steps", func() bool { return k.step() > at+5 })
 }
 
-// gather brings the job back to the peers with which it began.
+// gather restores the number of peers with which the job began.
 func (k *soak) gather(t *testing.T) {
 	t.Helper()
 	k.rest(t)
@@ -222,14 +221,14 @@ func (k *soak) gather(t *testing.T) {
 	if !k.short() {
 		k.pause(t, lease)
 	}
-	k.pause(t, time.Second) // the sessions before end
+	k.pause(t, time.Second) // lets earlier sessions end
 }
 
-// holdings is what a process holds.
+// holdings are the resources of a process.
 type holdings struct{ resident, goroutines, heap int }
 
-// census lets the oldest peers say what they hold. That of elrun comes last; its
-// goroutines cannot be asked for.
+// census asks the oldest peers for their resources. Those of elrun come last, without its goroutines and heap, for which it
+// cannot be asked.
 func (k *soak) census(t *testing.T) []holdings {
 	t.Helper()
 	var all []holdings
@@ -246,8 +245,7 @@ func (k *soak) census(t *testing.T) []holdings {
 	return append(all, holdings{resident: resident(k.elruns[0].PID())})
 }
 
-// compare checks that processes hold no more at the end than near the beginning, but for
-// what varies from one moment to the next, of memory a fifth and some KiB.
+// compare checks that processes use no more at the end than near the beginning. Memory may vary by a fifth and slack KiB.
 func compare(t *testing.T, first, last []holdings, slack int) {
 	t.Helper()
 	var lines strings.Builder
