@@ -17,12 +17,12 @@
 //		})
 //	}
 //
-// Options of Run say over which network (OverP2P, Over), in which processes (InProcesses), and
-// whether errors are expected (MayFail). Start is for groups whose members come and die
-// meanwhile (Job). Tests that use this package belong to external (_test) packages.
+// The options of Run choose the network (OverP2P, Over), separate processes (InProcesses), and whether errors are expected
+// (MayFail). Start is for groups whose members join and die during the test (Job). Tests that use this package must be in
+// external (_test) packages.
 //
-// A rank whose function returns an error revokes the communicator, so that the
-// others end, too; the test fails with every rank's error.
+// If the function returns an error at a rank, this rank revokes the communicator, so that the other ranks end too. The test fails
+// with the errors of all ranks.
 package cluster
 
 import (
@@ -38,24 +38,23 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// errEnded is what other ranks hear of one whose function did not return.
+// errEnded is the error of a rank whose function ended its goroutine without returning.
 var errEnded = errors.New("the rank's function ended without returning")
 
 // Option changes how Run calls the function.
 type Option struct{ apply func(*setup) }
 
-// setup is what options say.
+// setup is the sum of the options.
 type setup struct {
-	places     []string // options that say where the ranks are, at most one
+	places     []string // options that say where the ranks run; at most one
 	transports func(t testing.TB, n int) []transport.Transport
 	processes  bool
 	options    collective.Options
-	here       []string // options that processes of their own do not take
+	here       []string // options that do not work together with InProcesses
 	mayFail    bool
 }
 
-// OverP2P gives every rank a libp2p host of its own, which listens at a free TCP port of the
-// loopback interface.
+// OverP2P gives every rank a libp2p host of its own, which listens on a free TCP port of the loopback interface.
 func OverP2P() Option {
 	return Option{func(s *setup) {
 		s.places = append(s.places, "OverP2P")
@@ -63,7 +62,7 @@ func OverP2P() Option {
 	}}
 }
 
-// Over gives the ranks these transports, one each, which Run closes.
+// Over connects the ranks by the given transports, one for each rank. Run closes them.
 func Over[T transport.Transport](ts []T) Option {
 	return Option{func(s *setup) {
 		s.places = append(s.places, "Over")
@@ -77,10 +76,9 @@ func Over[T transport.Transport](ts []T) Option {
 	}}
 }
 
-// InProcesses gives every rank a process of its own, over libp2p, started by elrun's launcher.
-// The processes are this test binary, told to run t alone: they do what stands in the test
-// before Run once more, and exit after f. The test fails with their output unless all end
-// with nil. MayFail and WithOptions do not go with it.
+// InProcesses runs every rank in a process of its own, over libp2p. elrun's launcher starts the processes. Each of them is this
+// test binary and runs only the test t: it repeats what the test does before Run, calls f, and exits. The test fails with the
+// output of the processes unless f returns nil in all of them. MayFail and WithOptions cannot be used together with InProcesses.
 func InProcesses() Option {
 	return Option{func(s *setup) {
 		s.places = append(s.places, "InProcesses")
@@ -88,21 +86,21 @@ func InProcesses() Option {
 	}}
 }
 
-// WithOptions makes the communicators with these options.
+// WithOptions sets the options of the communicators.
 func WithOptions(o collective.Options) Option {
 	return Option{func(s *setup) { s.here, s.options = append(s.here, "WithOptions"), o }}
 }
 
-// MayFail is for tests that expect errors: Run returns them and does not fail the test.
+// MayFail is for tests that expect errors. Run returns the errors and does not fail the test.
 func MayFail() Option {
 	return Option{func(s *setup) { s.here, s.mayFail = append(s.here, "MayFail"), true }}
 }
 
-// Run calls f at ranks 0..n-1, each in a goroutine of its own, over a transport in memory, and
-// fails t unless all return nil. It works inside a synctest bubble. Options change this.
+// Run calls f at ranks 0..n-1, each in a goroutine of its own, over a transport in memory. It fails t unless every call returns
+// nil. It works inside a synctest bubble. The options change these defaults.
 //
-// Run returns what f returned, by rank, marked with the rank: n times nil, but with MayFail. In
-// processes of their own there are no errors by rank, and Run returns nil.
+// Run returns the error of each rank, with the rank in its text. Without MayFail all of them are nil. With InProcesses there are
+// no errors by rank, and Run returns nil.
 func Run(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error, options ...Option) []error {
 	t.Helper()
 	s := setup{transports: func(_ testing.TB, n int) []transport.Transport { return transportsOf(mem.New(n)) }}
@@ -153,8 +151,7 @@ func runOver(t testing.TB, ts []transport.Transport, o collective.Options, f fun
 	return errs
 }
 
-// atRank calls f and revokes unless it returns nil: also when it ends its goroutine, by
-// t.FailNow or a panic.
+// atRank calls f. It revokes the communicator unless f returns nil, even if f ends its goroutine by t.FailNow or a panic.
 func atRank(t testing.TB, c *collective.Comm, f func(ctx context.Context, c *collective.Comm) error) error {
 	err := errEnded
 	defer func() {
@@ -166,7 +163,7 @@ func atRank(t testing.TB, c *collective.Comm, f func(ctx context.Context, c *col
 	return err
 }
 
-// each calls f for 0..n-1 at the same time and returns the errors, marked.
+// each calls f for 0..n-1 at the same time. It returns the errors, with the number in their text.
 func each(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sum adds the ranks of all.
+// sum adds up the ranks of all.
 func sum(ctx context.Context, c *collective.Comm) error {
 	n := int64(c.Size())
 	v := []int64{int64(c.Rank())}
@@ -36,7 +36,7 @@ func sum(ctx context.Context, c *collective.Comm) error {
 
 func TestRun(t *testing.T) {
 	for n := 1; n <= 4; n++ {
-		var ran atomic.Int64 // one bit per rank
+		var ran atomic.Int64 // has one bit for each rank
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 			ran.Or(1 << c.Rank())
 			return sum(ctx, c)
@@ -52,7 +52,7 @@ func TestOverP2P(t *testing.T) { cluster.Run(t, 3, sum, cluster.OverP2P()) }
 func TestInProcesses(t *testing.T) {
 	t.Run("of a subtest", func(t *testing.T) {
 		cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
-			// Were the ranks one process, they would all send the same.
+			// If the ranks were one process, all would send the same ID.
 			pids := make([]int64, c.Size())
 			if err := collective.AllGather(ctx, c, pids, []int64{int64(os.Getpid())}); err != nil {
 				return err
@@ -66,7 +66,7 @@ func TestInProcesses(t *testing.T) {
 	})
 }
 
-// recorder is a test that notes how it failed.
+// recorder is a test that records how it has failed.
 type recorder struct {
 	testing.TB
 	message string
@@ -101,7 +101,7 @@ func TestInProcessesFails(t *testing.T) {
 	}
 }
 
-// The error of one rank ends the others, and every error says whose it is.
+// An error at one rank ends the other ranks. Every error says at which rank it occurred.
 func TestMayFail(t *testing.T) {
 	errMine := errors.New("mine")
 	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
@@ -118,8 +118,7 @@ func TestMayFail(t *testing.T) {
 	}
 }
 
-// A function that ends its goroutine, as t.FailNow does, does not leave the others
-// waiting.
+// If a function ends its goroutine, as t.FailNow does, the other ranks do not wait for it.
 func TestFunctionDoesNotReturn(t *testing.T) {
 	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 2 {
@@ -134,7 +133,7 @@ func TestFunctionDoesNotReturn(t *testing.T) {
 	}
 }
 
-// mistaken runs f with options that do not go together and returns how the test failed.
+// mistaken calls Run with options that cannot be used together, and returns how the test failed.
 func mistaken(t *testing.T, n int, options ...cluster.Option) string {
 	r := &recorder{TB: t}
 	var all sync.WaitGroup
@@ -161,7 +160,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// closing counts how often transports are closed.
+// closing counts how often its transport is closed.
 type closing struct {
 	*mem.Transport
 	closed *atomic.Int64

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// example stands for the t of a test, which an example has not.
+// example replaces the t of a test, which an example does not have.
 type example struct {
 	testing.TB
 	cleanup []func()
@@ -29,7 +29,7 @@ func (e *example) Errorf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// Four ranks add up their numbers, as goroutines of one test.
+// Four ranks, each a goroutine of one test, add up their numbers.
 func ExampleRun() {
 	t := &example{} // in a test: func TestSum(t *testing.T)
 	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
@@ -45,7 +45,7 @@ func ExampleRun() {
 	// Output: 6
 }
 
-// One rank fails: its error is at its rank, and the others are told.
+// One rank fails. Run returns its error, and the other ranks get an error as well.
 func ExampleMayFail() {
 	t := &example{}
 	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -61,7 +61,7 @@ func ExampleMayFail() {
 	// rank 1: out of paper
 }
 
-// Ranks of two hosts, two on each, which share memory within a host.
+// Two hosts have two ranks each. The ranks of a host share memory.
 func ExampleOver() {
 	t := &example{}
 	ts, err := mem.NewShared(2, 2)
@@ -74,7 +74,7 @@ func ExampleOver() {
 	// Output: all were there
 }
 
-// The same test over libp2p.
+// This is the same test over libp2p.
 func ExampleOverP2P() {
 	t := &example{}
 	defer t.end()
@@ -83,7 +83,7 @@ func ExampleOverP2P() {
 	// Output: all were there
 }
 
-// The same test with a process for each rank.
+// This is the same test with a process for each rank.
 func ExampleInProcesses() {
 	t := &example{}
 	cluster.Run(t, 2, collective.Barrier, cluster.InProcesses())
@@ -91,7 +91,7 @@ func ExampleInProcesses() {
 	// Output: all were there
 }
 
-// Transfers in small pieces, so that short vectors have several.
+// Transfers use small segments, so that even short vectors have several.
 func ExampleWithOptions() {
 	t := &example{}
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -102,7 +102,7 @@ func ExampleWithOptions() {
 	// Output: summed
 }
 
-// Several views of the same hosts, one after the other.
+// Several views of the same hosts follow each other.
 func ExampleNewHosts() {
 	t := &example{}
 	defer t.end()
@@ -116,8 +116,8 @@ func ExampleNewHosts() {
 	// view 1
 }
 
-// A member dies in the middle of a loop, and the others finish it. In a synctest bubble the
-// second would pass at once.
+// A member dies in the middle of a loop, and the others finish it. In a synctest bubble, the second before the death would pass
+// at once.
 func ExampleStart() {
 	t := &example{}
 	job := cluster.Start(t, 3, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
@@ -141,7 +141,7 @@ func ExampleStart() {
 	// Output: 20 20
 }
 
-// end does what a test does when its function has returned.
+// end does what the testing package does after a test.
 func (e *example) end() {
 	for i := len(e.cleanup) - 1; i >= 0; i-- {
 		e.cleanup[i]()

@@ -22,8 +22,8 @@ func (f fanOut) Emit(e event.Event) {
 	}
 }
 
-// Job is an elastic group whose members come and die while a test goes on. They are
-// goroutines of one process on a simulated network; in a synctest bubble time is virtual:
+// Job is an elastic group whose members join and die during a test. The members are goroutines of one process, on a simulated
+// network. In a synctest bubble time is virtual:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), train)
@@ -32,7 +32,7 @@ func (f fanOut) Emit(e event.Event) {
 //		job.Wait()
 //	})
 type Job struct {
-	Network *simnet.Network // for faults other than deaths
+	Network *simnet.Network // for faults other than the death of a member
 
 	t       testing.TB
 	sink    event.Sink
@@ -45,8 +45,8 @@ type Job struct {
 	errs []error
 }
 
-// Start calls f with each of the n members of a new group. The job owns the network,
-// which Wait closes. The sinks take the events of all members.
+// Start calls f with each of the n members of a new group. The job owns the network, which Wait closes. The sinks get the events
+// of all members.
 func Start(t testing.TB, n int, network *simnet.Network, f func(ctx context.Context, g *elastic.Group) error, sinks ...event.Sink) *Job {
 	t.Helper()
 	j := &Job{Network: network, t: t, sink: network.Sink(fanOut(sinks)), f: f, ctx: t.Context()}
@@ -60,19 +60,18 @@ func Start(t testing.TB, n int, network *simnet.Network, f func(ctx context.Cont
 	return j
 }
 
-// Join starts one more member, which joins the running group, and returns its index.
+// Join starts another member, which joins the running group. It returns the member's index.
 func (j *Job) Join() int {
 	m := j.add()
 	j.run(elastic.Config{Endpoint: j.Network.Endpoint(m), Contacts: j.known})
 	return m.Index
 }
 
-// Kill ends the member with that index as SIGKILL ends a process.
+// Kill ends the member with the given index, as SIGKILL ends a process.
 func (j *Job) Kill(index int) { j.Network.Kill(j.known()[index].ID) }
 
-// Wait waits until f has returned at all members, and fails the test unless it returned
-// nil. What it returned at members that were killed, by Kill or by the network, does not
-// count.
+// Wait waits until f has returned at all members, and fails the test unless every result is nil. The results of members that were
+// killed, by Kill or by the network, do not count.
 func (j *Job) Wait() {
 	j.t.Helper()
 	j.members.Wait()
@@ -81,7 +80,7 @@ func (j *Job) Wait() {
 	}
 }
 
-// add makes up a member.
+// add creates a member.
 func (j *Job) add() elastic.Member {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -91,19 +90,19 @@ func (j *Job) add() elastic.Member {
 	return m
 }
 
-// known returns all members that there have been, by index.
+// known returns all present and former members, by index.
 func (j *Job) known() []elastic.Member {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append([]elastic.Member(nil), j.all...)
 }
 
-// run lets one member work.
+// run runs the function of one member.
 func (j *Job) run(cfg elastic.Config) {
 	cfg.Sink = j.sink
 	gone := j.Network.Gone(cfg.Self.ID)
 	ctx, cancel := context.WithCancel(j.ctx)
-	// The goroutines of a killed member run on, and might wait for others to come back.
+	// The goroutines of a killed member continue to run, and might wait for ever for other members.
 	j.members.Go(func() {
 		select {
 		case <-gone:
@@ -128,14 +127,14 @@ func (j *Job) member(ctx context.Context, cfg elastic.Config, gone <-chan struct
 	if err == nil {
 		err = j.f(ctx, g)
 	}
-	killed := false // looked at before Close, which takes the member off the network, too
+	killed := false // read before Close, because Close also takes the member off the network
 	select {
 	case <-gone:
 		killed = true
 	default:
 	}
 	if g != nil {
-		err = errors.Join(err, g.Close()) // members that wait for this one get an error
+		err = errors.Join(err, g.Close()) // so that members that wait for this one get an error
 	}
 	if killed {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// meet takes sessions until one has so many members.
+// meet enters sessions until one has the given number of members.
 func meet(ctx context.Context, g *elastic.Group, members int) error {
 	for epoch := uint64(0); ; {
 		s, err := g.Next(ctx, epoch)
@@ -45,7 +45,7 @@ func TestJob(t *testing.T) {
 		var mu sync.Mutex
 		met := make(map[int]bool)
 		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
-			err := meet(ctx, g, 2) // 3 at the start, then 4, then 3, then 2
+			err := meet(ctx, g, 2) // the numbers of members are 3, 4, 3 and 2
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -66,7 +66,7 @@ func TestJob(t *testing.T) {
 	})
 }
 
-// What fails at a member that nobody killed fails the test, by the name of the member.
+// An error at a member that nobody killed fails the test. The message names the member.
 func TestJobFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}
@@ -87,7 +87,7 @@ func TestJobFails(t *testing.T) {
 	})
 }
 
-// kinds is a sink that notes which events each member emits.
+// kinds is a sink that records which kinds of events each member emits.
 type kinds struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -99,7 +99,7 @@ func (k *kinds) Emit(e event.Event) {
 	k.seen[fmt.Sprintf("%d %T", e.Index, e.Body)] = true
 }
 
-// Members sum in the first session of a group; all sinks take the events of all.
+// Members add up a value in the first session of a group. Every sink gets the events of all members.
 func TestStart(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		sinks := [2]*kinds{{seen: map[string]bool{}}, {seen: map[string]bool{}}}

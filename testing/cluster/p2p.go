@@ -14,7 +14,7 @@ import (
 // Hosts are libp2p hosts of one job on this machine. They end with the test.
 type Hosts struct {
 	hosts []*p2p.Host
-	views uint64 // made so far
+	views uint64 // number of views so far
 }
 
 // NewHosts starts n hosts.
@@ -32,8 +32,8 @@ func NewHosts(t testing.TB, n int) *Hosts {
 	return &Hosts{hosts: hosts}
 }
 
-// Transports makes a new view of all hosts and returns its transports by rank. Those of the
-// view before are closed by then.
+// Transports creates a new view of all hosts, and returns its transports by rank. The transports of the previous view must be
+// closed by then.
 func (h *Hosts) Transports(t testing.TB) []transport.Transport {
 	t.Helper()
 	h.views++
@@ -44,7 +44,7 @@ func (h *Hosts) Transports(t testing.TB) []transport.Transport {
 	return ts
 }
 
-// listen starts n hosts of one job. On an error those that listen are returned, too.
+// listen starts n hosts of one job. On an error it also returns the hosts that were started.
 func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
 	var hosts []*p2p.Host
 	for i := range n {
@@ -59,8 +59,7 @@ func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
 	return hosts, nil
 }
 
-// connect makes a view of all hosts and returns its transports by rank. On an error
-// none stays open.
+// connect creates a view of all hosts, and returns its transports by rank. On an error it closes all of them.
 func connect(ctx context.Context, hosts []*p2p.Host, epoch uint64) ([]transport.Transport, error) {
 	v := elastic.View{Epoch: epoch}
 	for i, h := range hosts {

@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// runProcesses calls f at n ranks in processes of their own (InProcesses).
+// runProcesses calls f at n ranks, each in a process of its own (InProcesses).
 func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	if launch.Launched() {
-		os.Exit(play(t.Context(), f)) // what follows in the test is the first process's
+		os.Exit(play(t.Context(), f)) // only the first process runs the rest of the test
 	}
 	var out process.Output
 	result, err := launch.Run(t.Context(), launch.Options{
@@ -33,7 +33,7 @@ func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 	}
 }
 
-// play is what the processes do; it returns their exit status.
+// play is the main function of these processes. It returns their exit status.
 func play(ctx context.Context, f func(ctx context.Context, c *collective.Comm) error) int {
 	if err := join(ctx, f); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -54,7 +54,7 @@ func join(ctx context.Context, f func(ctx context.Context, c *collective.Comm) e
 	return errors.Join(err, g.Close())
 }
 
-// pattern matches the test of this name and its subtests only.
+// pattern returns a pattern that matches only the test with this name and its subtests.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
