@@ -2,23 +2,22 @@ package differential_test
 
 import "fmt"
 
-// testCase is one collective call. count is the number of elements of a rank's part:
-// of the whole vector in allreduce and scan, of the result in reducescatter, of the
-// source in allgather, of what goes from one rank to another in alltoall.
+// testCase is one collective call. count is the number of elements in one part: of the whole vector in allreduce and scan, of the
+// result in reducescatter, of the source in allgather, and of what one rank sends to another in alltoall.
 type testCase struct {
 	collective string
 	typ        string
-	op         string // "none" where nothing is reduced
+	op         string // "none" if nothing is reduced
 	count      int
 	seed       uint64
 }
 
-// String returns the case as a line of the list that testdata/openmpi.c reads.
+// String returns the case as a line for testdata/openmpi.c.
 func (c testCase) String() string {
 	return fmt.Sprintf("%s %s %s %d %d", c.collective, c.typ, c.op, c.count, c.seed)
 }
 
-// lengths returns the elements of the source and of the result among n ranks.
+// lengths returns the numbers of elements of the source and of the result at n ranks.
 func (c testCase) lengths(n int) (src, dst int) {
 	switch c.collective {
 	case "reducescatter":
@@ -31,9 +30,8 @@ func (c testCase) lengths(n int) (src, dst int) {
 	return c.count, c.count
 }
 
-// allCases lists every collective with every type, operation and count, each with a
-// seed of its own: short vectors for all, and for some types and operations one that
-// both sides send in several pieces.
+// allCases lists every collective with every type, operation and count, each with its own seed. All have short vectors. Some
+// types and operations also have a vector that both sides send in several segments.
 func allCases() []testCase {
 	const long = 50021
 	var all []testCase
@@ -60,13 +58,12 @@ func allCases() []testCase {
 	return all
 }
 
-// types lists the element types that both sides have: Open MPI lacks 16-bit floats.
+// types lists the element types of both sides. Open MPI has no 16-bit floats.
 func types() []string {
 	return []string{"int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64"}
 }
 
-// opsOf lists the operations that both sides have for a type: MPI has the logical
-// ones for integers only.
+// opsOf lists the operations that both sides have for a type. MPI has logical operations only for integers.
 func opsOf(typ string) []string {
 	arithmetic := []string{"sum", "prod", "min", "max"}
 	if typ == "float32" || typ == "float64" {
@@ -75,10 +72,9 @@ func opsOf(typ string) []string {
 	return append(arithmetic, "and", "or", "xor", "bitand", "bitor", "bitxor")
 }
 
-// input returns the integer at an index of a rank's source, which is then converted
-// to the element type: small where products must stay exact in floats, often zero
-// where only that matters, and otherwise of 20 bits, so that float32 sums of eight
-// are exact. It is the same function as in testdata/openmpi.c.
+// input returns an element of a rank's source as an integer, which is then converted to the element type. The integers are small
+// where products must be exact in floats, often zero where only zero matters, and otherwise have 20 bits, so that float32 sums of
+// eight are exact. testdata/openmpi.c has the same function.
 func (c testCase) input(rank, index int) int64 {
 	h := mix((c.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
 	switch c.op {

@@ -1,10 +1,10 @@
-// Package differential_test compares collective with Open MPI: both carry out the same
-// calls on the same inputs, and every byte of every rank's result must be equal.
+// Package differential_test compares package collective with Open MPI. Both make the same calls with the same inputs, and the
+// results of every rank must be equal in every byte.
 //
 //	make differential        # or: go test ./testing/differential
 //
-// The inputs are integers so small that float sums and products are exact, and so
-// do not depend on the order in which either side adds. It needs mpicc and mpirun.
+// The inputs are integers so small that sums and products of floats are exact. So they do not depend on the order of the
+// operations, which differs between the two. The tests need mpicc and mpirun.
 package differential_test
 
 import (
@@ -27,8 +27,8 @@ func TestOpenMPI(t *testing.T) {
 	}
 }
 
-// compare carries out the cases with elrun at as many ranks as there are results of
-// Open MPI, in which the results of all cases follow one another.
+// compare runs the cases with elrun and compares the results with those of Open MPI. want has the results of each rank in Open
+// MPI, with all cases one after the other.
 func compare(t *testing.T, cases []testCase, want [][]byte) {
 	cluster.Run(t, len(want), func(ctx context.Context, c *collective.Comm) error {
 		rest := want[c.Rank()]
@@ -53,7 +53,7 @@ func compare(t *testing.T, cases []testCase, want [][]byte) {
 	})
 }
 
-// difference says where got differs from the beginning of want, or "".
+// difference describes where got differs from the beginning of want, or returns "".
 func difference(got, want []byte) string {
 	if len(want) < len(got) {
 		return fmt.Sprintf("%d bytes of Open MPI are left, want %d", len(want), len(got))
@@ -66,8 +66,7 @@ func difference(got, want []byte) string {
 	return ""
 }
 
-// algorithms lists the ways in which a case is carried out: the one that collective
-// chooses, and for the most important call every other.
+// algorithms lists the algorithms with which a case is run: the one that collective chooses, and for allreduce all others.
 func (c testCase) algorithms() []collective.Algorithm {
 	if c.collective == "allreduce" {
 		return []collective.Algorithm{collective.Auto, collective.Ring, collective.RecursiveDoubling, collective.Rabenseifner}
@@ -75,7 +74,7 @@ func (c testCase) algorithms() []collective.Algorithm {
 	return []collective.Algorithm{collective.Auto}
 }
 
-// run carries out the case at one rank and returns its result as it is in memory.
+// run runs the case at one rank and returns the bytes of its result.
 func (c testCase) run(ctx context.Context, comm *collective.Comm) ([]byte, error) {
 	switch c.typ {
 	case "int8":
@@ -98,12 +97,12 @@ func (c testCase) run(ctx context.Context, comm *collective.Comm) ([]byte, error
 	return nil, fmt.Errorf("unknown type %q", c.typ)
 }
 
-// element lists the types in which inputs can be converted.
+// element lists the types to which inputs can be converted.
 type element interface {
 	collective.Integer | float32 | float64
 }
 
-// call carries out a case with elements of type T.
+// call runs a case with elements of type T.
 func call[T element](ctx context.Context, comm *collective.Comm, c testCase, op collective.Op[T]) ([]byte, error) {
 	in, out := c.lengths(comm.Size())
 	src, dst := make([]T, in), make([]T, out)
@@ -128,7 +127,7 @@ func call[T element](ctx context.Context, comm *collective.Comm, c testCase, op 
 	return kernel.Bytes(dst), err
 }
 
-// numberOp returns a reduction that every type has, or nil.
+// numberOp returns the reduction with a name if all types have it, otherwise nil.
 func numberOp[T collective.Number](name string) collective.Op[T] {
 	switch name {
 	case "sum":
@@ -143,7 +142,7 @@ func numberOp[T collective.Number](name string) collective.Op[T] {
 	return nil
 }
 
-// integerOp returns a reduction of integers, or nil.
+// integerOp returns the reduction with a name if integers have it, otherwise nil.
 func integerOp[T collective.Integer](name string) collective.Op[T] {
 	switch name {
 	case "and":

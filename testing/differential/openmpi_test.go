@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// hang is how long mpirun may take before it is taken for dead.
+// hang is how long mpirun may take before the test assumes that it hangs.
 const hang = 5 * time.Minute
 
-// openMPI is a compiled program and its list of cases.
+// openMPI is the compiled program with its list of cases.
 type openMPI struct {
 	program string
 	cases   string
 }
 
-// newOpenMPI compiles testdata/openmpi.c and writes the list of cases. Where Open MPI
-// is missing the test is skipped, but in CI, where it has to be there, fails.
+// newOpenMPI compiles testdata/openmpi.c and writes the list of cases. If Open MPI is missing, it skips the test; in CI, where
+// Open MPI is installed, it fails the test.
 func newOpenMPI(t *testing.T, cases []testCase) openMPI {
 	t.Helper()
 	for _, tool := range []string{"mpicc", "mpirun"} {
@@ -54,8 +54,7 @@ func missing(t *testing.T, reason string) {
 	t.Skip(reason)
 }
 
-// run carries out all cases at n ranks and returns what each rank wrote: its results,
-// one after the other.
+// run runs all cases at n ranks. It returns what each rank wrote: its results, one after the other.
 func (m openMPI) run(t *testing.T, n int) [][]byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -77,10 +76,9 @@ func (m openMPI) run(t *testing.T, n int) [][]byte {
 	return results
 }
 
-// settings lets Open MPI run in a container: as root, without ssh, on this host only,
-// and without the system call that copies between processes. Its vector code for
-// reductions is turned off, because that saturates sums of 8-bit integers, or wraps
-// them, by their place in the vector; the plain code wraps all of them, as elrun does.
+// settings returns settings that let Open MPI run in a container: as root, without ssh, on this host only, and without the system
+// call that copies between processes. The settings also turn off the vector code for reductions. This code saturates or wraps
+// sums of 8-bit integers, depending on their position in the vector. The plain code always wraps, as elrun does.
 func settings() []string {
 	return []string{
 		"OMPI_ALLOW_RUN_AS_ROOT=1",
