@@ -1,5 +1,4 @@
-// Package dns is a DNS server for tests: it knows the addresses that a test has set, and
-// nothing else.
+// Package dns is a DNS server for tests. It only knows the addresses that a test has set.
 //
 //	s := dns.Start(t, "127.0.0.1:0")
 //	s.Set("mnist", netip.MustParseAddr("127.0.0.2"))
@@ -16,20 +15,19 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// ttl is how long an answer may be kept, in seconds.
+// ttl is how long an answer is valid, in seconds.
 const ttl = 1
 
-// Server answers questions for A and AAAA records over UDP. Its methods may be called from
-// any goroutine.
+// Server answers questions for A and AAAA records over UDP. It is safe for concurrent use.
 type Server struct {
 	conn net.PacketConn
 
 	mu     sync.Mutex
-	names  map[string][]netip.Addr // in lower case, without the last dot
+	names  map[string][]netip.Addr // names in lower case, without the final dot
 	broken bool
 }
 
-// Start starts a server, which ends with the test.
+// Start starts a server on a UDP address. The end of the test stops it.
 func Start(t testing.TB, addr string) *Server {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -46,24 +44,24 @@ func Start(t testing.TB, addr string) *Server {
 	return s
 }
 
-// Addr is where the server listens.
+// Addr returns the address of the server.
 func (s *Server) Addr() string { return s.conn.LocalAddr().String() }
 
-// Set sets the addresses of a name. Without any there is no such name.
+// Set sets the addresses of a name. Without addresses the name does not exist.
 func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.names[strings.ToLower(name)] = addrs
 }
 
-// Break has the server fail at all questions, or no longer.
+// Break makes the server fail at all questions, or ends that.
 func (s *Server) Break(broken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = broken
 }
 
-// serve answers until the connection is closed.
+// serve answers questions until the connection is closed.
 func (s *Server) serve() {
 	buf := make([]byte, 1500)
 	for {
@@ -75,12 +73,12 @@ func (s *Server) serve() {
 			continue
 		}
 		if b, err := s.answer(buf[:n]); err == nil {
-			_, _ = s.conn.WriteTo(b, from) // who gets no answer asks again
+			_, _ = s.conn.WriteTo(b, from) // a client without an answer asks again
 		}
 	}
 }
 
-// answer answers a message with one question.
+// answer returns the answer to a message with one question.
 func (s *Server) answer(b []byte) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(b); err != nil || len(m.Questions) != 1 {
