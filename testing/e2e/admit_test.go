@@ -11,10 +11,10 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// softmax is a job of MNIST with four peers that another may join.
+// softmax is a job on MNIST with four peers, which another peer may join.
 type softmax struct {
 	*elrun
-	program []string // with its arguments
+	program []string // program with arguments
 	log     *process.Log
 }
 
@@ -31,7 +31,7 @@ func startSoftmax(t *testing.T, args ...string) *softmax {
 	return s
 }
 
-// comes starts a peer that joins and is ten times slower than the others.
+// comes starts a peer that joins. It is ten times slower than the others.
 func (s *softmax) comes(t *testing.T) *softmax {
 	t.Helper()
 	late := &softmax{elrun: &elrun{job: s.job}, log: process.NewLog(t, filepath.Join(t.TempDir(), "events"))}
@@ -40,19 +40,19 @@ func (s *softmax) comes(t *testing.T) *softmax {
 	return late
 }
 
-// events reads the log as far as it is written.
+// events reads the events that were written so far.
 func (s *softmax) events(t *testing.T) []event.Event {
 	t.Helper()
 	return s.log.Read(t).Events
 }
 
-// expectStep waits until the job is some steps on.
+// expectStep waits until the job has reported a step.
 func (s *softmax) expectStep(t *testing.T, step int64) {
 	t.Helper()
 	s.Until(t, "steps", func() bool { return s.log.Read(t).Step >= step })
 }
 
-// goOn waits for some more steps.
+// goOn waits for more steps.
 func (s *softmax) goOn(t *testing.T, steps int64) {
 	t.Helper()
 	s.expectStep(t, s.log.Read(t).Step+steps)
@@ -66,7 +66,7 @@ func (s *softmax) stopped(t *testing.T) {
 	}
 }
 
-// parked is why a peer was parked; "" if it was not.
+// parked returns why a peer was parked, or "" if it was not.
 func (s *softmax) parked(t *testing.T) string {
 	t.Helper()
 	for _, e := range s.events(t) {
@@ -77,7 +77,7 @@ func (s *softmax) parked(t *testing.T) string {
 	return ""
 }
 
-// letIn reports whether there has been a view of so many members.
+// letIn reports whether there was a view of the given size.
 func (s *softmax) letIn(t *testing.T, members int) bool {
 	t.Helper()
 	return slices.ContainsFunc(s.events(t), func(e event.Event) bool {
@@ -86,7 +86,7 @@ func (s *softmax) letIn(t *testing.T, members int) bool {
 	})
 }
 
-// times are what steps took peer 0, by the number of members.
+// times returns the step times of peer 0 by the number of members.
 func (s *softmax) times(t *testing.T) map[int][]float64 {
 	t.Helper()
 	members, times := make(map[uint64]int), make(map[int][]float64)
@@ -104,14 +104,12 @@ func (s *softmax) times(t *testing.T) map[int][]float64 {
 	return times
 }
 
-// quartile is the time that a quarter of the steps fell below: what else the machine does
-// makes some of them longer.
+// quartile returns the lower quartile of step times. Other load on the machine makes some steps longer, and affects it little.
 func quartile(times []float64) float64 { return quantile(times, 0.25) }
 
-// Where computing is what counts a peer that is ten times slower than four others makes
-// steps a little shorter: by 1 - 4/4.1. Whether it is let in depends on what messages cost
-// on this machine at the time. If it is, no step gets longer by that, as the long form
-// measures.
+// If computation dominates, a peer that is ten times slower than four others makes steps slightly shorter, by 1 - 4/4.1. Whether
+// it is admitted depends on the cost of messages on this machine at the time. If it is admitted, steps do not get longer, which
+// the long form measures.
 func TestSlowPeerWhereComputingCounts(t *testing.T) {
 	s := startSoftmax(t, "--global-batch", pick("1024", "4096"), "--pace", "200us", "--steps", "1000000")
 	s.expectStep(t, pick[int64](10, 40))
@@ -136,16 +134,15 @@ func TestSlowPeerWhereComputingCounts(t *testing.T) {
 	}
 }
 
-// Where a step has a microbatch for each member such a peer is parked, and told why: it
-// could help only if all the others were slower than it is. It can be ended without harm
-// to anybody.
+// If a step has one microbatch for each of a few members, such a peer is parked and gets the reason. It could help only if all
+// others were slower than it is. It can end without harm to the others.
 func TestSlowPeerIsParked(t *testing.T) {
 	s := startSoftmax(t, "--global-batch", "32", "--pace", "100us", "--steps", "1000000")
 	s.expectStep(t, 20)
 	before := s.peers(t)
 	late := s.comes(t)
-	// On a machine with too much to do some member may be that slow, too: then the peer is
-	// let in, and only the long form, which wants a quiet machine, insists.
+	// On an overloaded machine a member may be as slow. Then the peer is admitted. Only the long form, which requires an idle
+	// machine, insists on parking.
 	process.Until(t, "a verdict", func() bool { return late.parked(t) != "" || !long() && s.times(t)[5] != nil })
 	if late.parked(t) == "" {
 		t.Log("let in: some member was slower than the newcomer")

@@ -10,9 +10,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// check wants what holds of every job, however busy the machine is: no sample is missing
-// or counted twice, the peers have the same weights, shares are what the policy makes of
-// the times that were measured, and who reads the log is told why.
+// check checks what holds for every job, however loaded the machine is. No sample is missing or counted twice. The peers have
+// equal weights. The policy derives the shares from the measured times. The log has a reason for every change.
 func (r *trained) check(t *testing.T, policy string) {
 	t.Helper()
 	digests := 0
@@ -35,8 +34,7 @@ func (r *trained) check(t *testing.T, policy string) {
 	r.replay(t, policy)
 }
 
-// whole reports whether the peers' parts of a step make up the whole of it, once, and
-// whether they have the same weights after it.
+// whole checks that the peers' parts make up a step, each microbatch once, and that the peers have equal weights after it.
 func (r *trained) whole(step int) error {
 	var parts [][2]int
 	first, samples := r.steps[0][step], 0
@@ -62,8 +60,8 @@ func (r *trained) whole(step int) error {
 	return nil
 }
 
-// replay feeds a policy the times in the log. It has to come to the shares in the log, as
-// long as the members were the same: what was known of others is not in the log.
+// replay feeds the times in the log to a policy, which must return the shares in the log. It ends at the first change of members,
+// because the log does not have the costs that other members knew before.
 func (r *trained) replay(t *testing.T, policy string) {
 	t.Helper()
 	p, err := loadbal.New(policy)
@@ -89,12 +87,12 @@ func (r *trained) replay(t *testing.T, policy string) {
 	}
 }
 
-// micros is what a peer computed in a step as it tells the others, in microseconds.
+// micros returns the computing time of a peer in a step as it is reported to the others, in microseconds.
 func micros(s event.Step) int64 {
 	return max(1, int64(math.Round(s.ComputeMS*1e6))/1000)
 }
 
-// pace is the median time of a microbatch at a peer in steps of a range, in milliseconds.
+// pace returns the median time of a microbatch at a peer over a range of steps, in milliseconds.
 func (r *trained) pace(index, from, to int) float64 {
 	var all []float64
 	for i := from; i < to; i++ {
@@ -105,7 +103,7 @@ func (r *trained) pace(index, from, to int) float64 {
 	return median(all)
 }
 
-// part is the part of all microbatches in steps of a range that a peer has computed.
+// part returns the fraction of all microbatches that a peer has computed in a range of steps.
 func (r *trained) part(index, from, to int) float64 {
 	mine, all := 0, 0
 	for i := from; i < to; i++ {
@@ -119,9 +117,8 @@ func (r *trained) part(index, from, to int) float64 {
 	return float64(mine) / float64(all)
 }
 
-// leans reports whether a peer has computed less than an equal part in steps of a range in
-// which it was, as measured, half as fast as the others or slower. Where it was not, as
-// the machine does other things as well, there is nothing to want.
+// leans checks that a slow peer has computed less than an equal part in a range of steps. If measurements show that the peer was
+// not at most half as fast as each other one, because the machine was loaded, it checks nothing.
 func (r *trained) leans(t *testing.T, slow, from, to int) error {
 	t.Helper()
 	pace, part := r.pace(slow, from, to), r.part(slow, from, to)

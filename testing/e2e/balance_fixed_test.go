@@ -18,27 +18,26 @@ import (
 
 const (
 	stepsVariable = "E2E_STEPS"
-	// eachCost is what a microbatch takes in the role fixed, of which a step has as many.
+	// eachCost is the time for a microbatch in the role fixed. fixedTask is the number of microbatches in a step.
 	eachCost, fixedTask = 250 * time.Microsecond, 128
 )
 
-// fixedCost is what a step takes a peer before its first microbatch in the role fixed.
+// fixedCost returns the time that a peer spends in a step before its first microbatch in the role fixed.
 func fixedCost(index int) time.Duration {
 	return []time.Duration{40, 48, 56, 44}[index] * time.Millisecond
 }
 
-// costly is a model of one number. It takes its time at the start of each step and a
-// little for each microbatch.
+// costly is a model of one number. It takes a long time at the start of each step, and a short time for each microbatch.
 type costly struct {
 	param []float32
-	due   time.Time // the end of what has been computed
-	begun bool      // a microbatch of the step
+	due   time.Time // planned end of the computation so far
+	begun bool      // the step has computed a microbatch
 }
 
-// begin is told of each step.
+// begin is called before each step.
 func (m *costly) begin(int64) { m.begun = false }
 
-// trained returns it for trainer.Run. That a timer is late is made up for in the step.
+// trained returns the model for trainer.Run. It makes up for late timers within a step.
 func (m *costly) trained() trainer.Model {
 	p := trainer.Param{Name: "x", Shape: []int{1}, Data: m.param}
 	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
@@ -53,7 +52,7 @@ func (m *costly) trained() trainer.Model {
 	}}
 }
 
-// fixedCosts trains that model.
+// fixedCosts is the role fixed. It trains a costly model.
 func fixedCosts(ctx context.Context) error {
 	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
 	if err != nil {
@@ -70,7 +69,7 @@ func fixedCosts(ctx context.Context) error {
 	}), g.Close())
 }
 
-// Where most of a step does not depend on the share, shares settle soon and stay.
+// If most of a step's time does not depend on the share, shares settle soon and stay.
 func (tr *trial) fixed(t *testing.T) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -96,8 +95,7 @@ func (tr *trial) fixed(t *testing.T) error {
 	return nil
 }
 
-// returns counts the full steps from one on in which shares went back to what they had
-// been before they changed.
+// returns counts the full steps, from a step on, in which the shares returned to earlier ones.
 func (r *trained) returns(from int) (n int) {
 	full := r.full(from)
 	for k := 2; k < len(full); k++ {

@@ -21,7 +21,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// long reports whether the long form of a test runs.
+// long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
 // pick returns the value for the short or the long form of a test.
@@ -32,8 +32,8 @@ func pick[T any](short, other T) T {
 	return short
 }
 
-// goAhead lets this process and all that it starts come before others until the test ends,
-// if it can: the long forms of tests measure.
+// goAhead gives this process and all that it starts a higher priority until the test ends, if permitted, because the long forms
+// measure.
 func goAhead(t *testing.T) {
 	t.Helper()
 	self := strconv.Itoa(os.Getpid())
@@ -48,14 +48,13 @@ func goAhead(t *testing.T) {
 	})
 }
 
-// trial runs bin/mnist under elrun with one set of options after the other.
+// trial runs bin/mnist under elrun with different options, one after the other.
 type trial struct {
 	program, data string
-	wrapper       []string // starts the program, if there is one
+	wrapper       []string // command that starts the program; empty for none
 }
 
-// newTrial builds what is run. It tells what else the machine does, as that is in all
-// times.
+// newTrial builds the programs. It logs the load of the machine, which affects all times.
 func newTrial(t *testing.T) *trial {
 	t.Helper()
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
@@ -66,8 +65,7 @@ func newTrial(t *testing.T) *trial {
 	return tr
 }
 
-// train runs a job with so many peers to its end, checks its log, and returns what that
-// tells.
+// train runs a job to its end, checks its log, and returns the log's contents.
 func (tr *trial) train(t *testing.T, peers int, args ...string) *trained {
 	t.Helper()
 	r := tr.run(t, peers, slices.Concat(tr.wrapper, []string{tr.program, "--data", tr.data, "--model", "softmax"}, args))
@@ -79,7 +77,7 @@ func (tr *trial) train(t *testing.T, peers int, args ...string) *trained {
 	return r
 }
 
-// run runs a program with so many peers, and with additions to the environment.
+// run runs a program with the given number of peers and additional environment variables.
 func (tr *trial) run(t *testing.T, peers int, program []string, env ...string) *trained {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "events")
@@ -102,16 +100,16 @@ func (tr *trial) run(t *testing.T, peers int, program []string, env ...string) *
 	return r
 }
 
-// trained is what is known of a job that has ended.
+// trained has the log of a job that has ended.
 type trained struct {
-	steps  [][]event.Step // by local index of the peer, and number of the step less 1
-	stable []time.Time    // when peer 0 reported each step
-	epochs []uint64       // of the steps
+	steps  [][]event.Step // by the peer's local index, and by step minus 1
+	stable []time.Time    // by step: when peer 0 reported it
+	epochs []uint64       // by step
 	told   []event.Shares // changes of shares
-	sha    string         // of the weights
+	sha    string         // hash of the weights
 }
 
-// read takes in the log. It is an error if a peer has not reported every step.
+// read reads the log. It returns an error if a peer has not reported every step.
 func (r *trained) read(t *testing.T, path string) error {
 	t.Helper()
 	f, err := os.Open(path)
@@ -142,8 +140,8 @@ func (r *trained) read(t *testing.T, path string) error {
 	return nil
 }
 
-// rate is how many samples a second the job trained from a step on. A step is reported
-// with the one after it, and the last one alone: its time is in that of its report.
+// rate returns how many samples per second the job trained from a step on. A step is reported when the next one is committed. The
+// last step has no next one, so it does not count.
 func (r *trained) rate(from int) float64 {
 	last, samples := len(r.stable)-1, 0
 	for _, s := range r.steps[0][from+2 : last+1] {
@@ -152,7 +150,7 @@ func (r *trained) rate(from int) float64 {
 	return float64(samples) / r.stable[last-1].Sub(r.stable[from]).Seconds()
 }
 
-// full lists the steps from one on that are not the short last one of a pass.
+// full lists the full steps from a step on. It leaves out the short last step of each pass.
 func (r *trained) full(from int) (indices []int) {
 	for i, s := range r.steps[0] {
 		if i >= from && s.Samples == r.steps[0][0].Samples {
@@ -162,7 +160,7 @@ func (r *trained) full(from int) (indices []int) {
 	return indices
 }
 
-// stepMS is the median time of full steps at peer 0.
+// stepMS returns the median time of full steps at peer 0, in milliseconds.
 func (r *trained) stepMS(from int) float64 {
 	var all []float64
 	for _, i := range r.full(from) {
@@ -171,7 +169,7 @@ func (r *trained) stepMS(from int) float64 {
 	return median(all)
 }
 
-// shares lists the microbatches of each peer in a step.
+// shares returns the number of microbatches of each peer in a step.
 func (r *trained) shares(step int) []int {
 	all := make([]int, len(r.steps))
 	for i, s := range r.steps {
@@ -182,7 +180,7 @@ func (r *trained) shares(step int) []int {
 	return all
 }
 
-// times lists what each peer computed in a step, in milliseconds.
+// times returns the computing time of each peer in a step, in milliseconds.
 func (r *trained) times(step int) (all []float64) {
 	for _, s := range r.steps {
 		all = append(all, s[step].ComputeMS)
@@ -190,8 +188,7 @@ func (r *trained) times(step int) (all []float64) {
 	return all
 }
 
-// changes counts the full steps from one on whose shares are others than those of the
-// full step before.
+// changes counts the full steps, from a step on, whose shares differ from those of the previous full step.
 func (r *trained) changes(from int) (n int) {
 	full := r.full(from)
 	for k := 1; k < len(full); k++ {
@@ -202,7 +199,7 @@ func (r *trained) changes(from int) (n int) {
 	return n
 }
 
-// spread is (longest - shortest) / mean of times, as a percentage.
+// spread returns (longest - shortest) / mean of times, in percent.
 func spread(times []float64) float64 {
 	sum := 0.0
 	for _, v := range times {
@@ -211,7 +208,7 @@ func spread(times []float64) float64 {
 	return 100 * (slices.Max(times) - slices.Min(times)) * float64(len(times)) / sum
 }
 
-// taking is what shares take peers with those costs, undisturbed.
+// taking returns the times that peers with these costs need for their shares if nothing disturbs them.
 func taking(costs []loadbal.Cost, shares []int) (times []float64) {
 	for i, c := range costs {
 		times = append(times, float64(c.Time(shares[i])))
@@ -219,8 +216,7 @@ func taking(costs []loadbal.Cost, shares []int) (times []float64) {
 	return times
 }
 
-// excess is by how much the spread of times is above that of the best whole shares, in
-// points of a percentage.
+// excess returns by how many percentage points the spread of times exceeds the spread with the best whole shares.
 func excess(costs []loadbal.Cost, microbatches int, times []float64) float64 {
 	return spread(times) - spread(taking(costs, loadbal.Optimum(costs, microbatches)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// quotas shows real computing: two processes with quotas of CPU time.
+// quotas measures balancing with real computation by two processes, which have different quotas of processor time.
 func (tr *trial) quotas(t *testing.T) error {
 	const more, less = 80, 20 // percent of a core
 	var groups [2]string
@@ -47,25 +47,23 @@ func (tr *trial) quotas(t *testing.T) error {
 	return nil
 }
 
-// quotaTask is computed as fast as it can be.
+// quotaTask returns a program that computes as fast as it can.
 func quotaTask(steps int, args ...string) []string {
 	return append([]string{"--global-batch", pick("4096", "16384"), "--microbatch", "16", "--steps", strconv.Itoa(steps)}, args...)
 }
 
-// within returns a trial whose peers put themselves into those groups, by local index,
-// before they begin.
+// within returns a trial whose peers enter these control groups, by local index, before they begin.
 func (tr *trial) within(groups [2]string) *trial {
 	quota := *tr
 	quota.wrapper = []string{"sh", "-c", `[ "$ELRUN_INDEX" = 0 ] && g=$0 || g=$1; shift; echo $$ >"$g/cgroup.procs" && exec "$@"`, groups[0], groups[1]}
 	return &quota
 }
 
-// cpuGroup makes a control group whose processes have so many percent of a core, and more
-// of a right to it than others, so that quotas are what they get. It is of version 2 where
-// that has the cpu controller, else of version 1.
+// cpuGroup creates a control group with a quota, in percent of a core. Its processes have a higher weight than others, so that
+// they get their quota. The group is of version 2 if that has the cpu controller, otherwise of version 1.
 func cpuGroup(t *testing.T, percent int) (dir string, err error) {
 	t.Helper()
-	const period = 20_000 // microseconds: steps have many
+	const period = 20_000 // microseconds; a step has many periods
 	quota := strconv.Itoa(period * percent / 100)
 	root, settings := "/sys/fs/cgroup", [][2]string{{"cpu.max", fmt.Sprintf("%s %d", quota, period)}, {"cpu.weight", "10000"}}
 	missing := delegateCPU(root)
@@ -81,7 +79,7 @@ func cpuGroup(t *testing.T, percent int) (dir string, err error) {
 	return dir, nil
 }
 
-// delegateCPU lets groups below root, which is of version 2, control CPU time.
+// delegateCPU lets groups below root, a group of version 2, control processor time.
 func delegateCPU(root string) error {
 	file := filepath.Join(root, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)
@@ -91,7 +89,7 @@ func delegateCPU(root string) error {
 	return os.WriteFile(file, []byte("+cpu"), 0)
 }
 
-// makeGroup makes a group and writes its settings.
+// makeGroup creates a group and writes its settings.
 func makeGroup(dir string, settings [][2]string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

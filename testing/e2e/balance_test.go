@@ -10,15 +10,14 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// TestBalance shows what balancing is worth with real processes, whose speeds are set
-// (but for those with quotas), so that the number of cores does not matter:
+// TestBalance measures the benefit of balancing with real processes. Their speeds are set, except those with quotas, so the
+// number of cores does not matter:
 //
 //	go test -count=1 -timeout=1h -v -run TestBalance ./testing/e2e -long
 //
-// What else the machine does is in all times. So the short form wants only what holds
-// whatever the times are (trained.check) and that shares lean the right way. The long
-// form wants figures: where it can, it comes before other processes, and each row has three
-// tries.
+// Other load on the machine affects all times. So the short form checks only what holds whatever the times are (trained.check),
+// and that slow peers get smaller shares. The long form checks measurements. It runs at a higher priority if permitted, and each
+// row has three tries.
 func TestBalance(t *testing.T) {
 	tr := newTrial(t)
 	t.Run("unequal", paced(tr.unequal))
@@ -29,7 +28,7 @@ func TestBalance(t *testing.T) {
 	t.Run("quotas", row(tr.quotas))
 }
 
-// paced is a row whose peers sleep for most of the time.
+// paced is a row whose peers sleep most of the time.
 func paced(try func(t *testing.T) error) func(t *testing.T) {
 	return func(t *testing.T) {
 		if long() {
@@ -39,7 +38,7 @@ func paced(try func(t *testing.T) error) func(t *testing.T) {
 	}
 }
 
-// row is a test that wants a try to do: in the long form one of three.
+// row returns a test that passes if one try passes, of three in the long form.
 func row(try func(t *testing.T) error) func(t *testing.T) {
 	return func(t *testing.T) {
 		for i := range pick(1, 3) {
@@ -53,22 +52,22 @@ func row(try func(t *testing.T) error) func(t *testing.T) {
 	}
 }
 
-// pacedTask is what peers compute whose speeds are set: in microbatches of 0.8 ms.
+// pacedTask returns a program whose peers have set speeds, with microbatches of 0.8 ms.
 func pacedTask(steps int, args ...string) []string {
 	return slices.Concat([]string{"--global-batch", strconv.Itoa(pick(1024, fullBatch)), "--microbatch", "8", "--pace", "100us",
 		"--steps", strconv.Itoa(steps)}, args)
 }
 
 const (
-	// fullBatch is the samples of a step in the long form.
+	// fullBatch is the number of samples in a step in the long form.
 	fullBatch = 4096
-	// settled is the first step, from 0, in which shares have settled.
+	// settled is the first step, counted from 0, at which shares should have settled.
 	settled = 5
 )
 
-// Of four peers one has a quarter of the speed of the others: together they are nearly as
-// fast as all are for themselves. With equal shares they would be, at best, as fast as
-// four of the slow one. What is best is the mean of the speeds over the lowest: 3.25.
+// One of four peers has a quarter of the speed of the others. With balancing, they are together nearly as fast as the sum of
+// their speeds. With equal shares they would be at most as fast as four slow peers. The largest possible gain is the mean of the
+// speeds divided by the lowest: 3.25.
 func (tr *trial) unequal(t *testing.T) error {
 	balanced := tr.train(t, 4, pacedTask(pick(30, 120), "--slow", "3:4")...)
 	equal := tr.train(t, 4, pacedTask(pick(5, 30), "--slow", "3:4", "--balance", "equal")...)
@@ -90,13 +89,13 @@ func (tr *trial) unequal(t *testing.T) error {
 	return nil
 }
 
-// change is a peer that is slower for some steps.
+// change describes a peer that is slower for some steps.
 type change struct {
 	factor          int64
-	first, last, of int // steps, from 1
+	first, last, of int // steps, counted from 1
 }
 
-// costs of the four peers in a step, from 0.
+// costs returns the costs of the four peers in a step, counted from 0.
 func (c change) costs(step int) []loadbal.Cost {
 	costs := slices.Repeat([]loadbal.Cost{{Each: 1000}}, 4)
 	if step+1 >= c.first && step+1 <= c.last {
@@ -105,7 +104,7 @@ func (c change) costs(step int) []loadbal.Cost {
 	return costs
 }
 
-// One peer is four times slower for some steps: shares follow both ways.
+// One peer is four times slower for some steps. Shares follow when it becomes slow, and when it recovers.
 func (tr *trial) stepChange(t *testing.T) error {
 	c := pick(change{4, 20, 45, 60}, change{4, 50, 120, 180})
 	r := tr.train(t, 4, pacedTask(c.of, "--slow", fmt.Sprintf("3:%d@%d-%d", c.factor, c.first, c.last))...)
@@ -118,9 +117,8 @@ func (tr *trial) stepChange(t *testing.T) error {
 	return errors.Join(r.settles(t, c, c.first-1, c.last, 5), r.settles(t, c, c.last, c.of, 10))
 }
 
-// settles wants that in the steps from one on, up to another, peers come near the best
-// within so many steps and stay there. They are near it where their times, undisturbed,
-// are within 5 % of the spread of the best whole shares.
+// settles checks the steps between two steps: within a number of steps shares come near the best, and stay there. Shares are near
+// the best if the spread of the peers' undisturbed times exceeds the spread with the best whole shares by at most 5 points.
 func (r *trained) settles(t *testing.T, c change, from, to, within int) error {
 	t.Helper()
 	const near = 5.0
@@ -151,7 +149,7 @@ func (r *trained) settles(t *testing.T, c change, from, to, within int) error {
 	return nil
 }
 
-// below counts values up to a bound.
+// below returns how many values are not above a bound.
 func below(all []float64, bound float64) (n int) {
 	for _, v := range all {
 		if v <= bound {
@@ -161,8 +159,8 @@ func below(all []float64, bound float64) (n int) {
 	return n
 }
 
-// Equal peers lose nothing by balancing. Runs alternate, so that both kinds have their
-// part of what else the machine does; those that have least of it are compared.
+// Equal peers lose nothing by balancing. Runs with and without it alternate, so that other load on the machine affects both. The
+// runs that it affects least are compared.
 func (tr *trial) homogeneous(t *testing.T) error {
 	if !long() {
 		tr.train(t, 4, pacedTask(20)...)
@@ -189,8 +187,7 @@ func (tr *trial) homogeneous(t *testing.T) error {
 	return nil
 }
 
-// In exact mode the weights have one hash with any number of peers, slow ones among them,
-// with balancing and without.
+// In exact mode the hash of the weights is the same with any number of peers, with slow peers, with balancing and without.
 func (tr *trial) exact(t *testing.T) {
 	steps := strconv.Itoa(pick(15, 200))
 	want := ""

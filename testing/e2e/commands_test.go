@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The beginning of a job's name is enough for the commands that look at it or change it. A
-// loop that reports no steps is not shown at step 0.
+// The commands that show or change a job accept the beginning of its name. For a program that reports no steps, they do not show
+// step 0.
 func TestNameByBeginning(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
@@ -33,7 +33,7 @@ func TestNameByBeginning(t *testing.T) {
 	e.Wait(t)
 }
 
-// Flags of scale may stand between its arguments.
+// Flags of scale may come between its arguments.
 func TestScaleByBeginning(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
@@ -45,7 +45,7 @@ func TestScaleByBeginning(t *testing.T) {
 	e.expectDone(t)
 }
 
-// A ticket in a file joins, and is on no command line.
+// A peer can join with a ticket from a file. The ticket is then on no command line.
 func TestTicketFromFile(t *testing.T) {
 	e := start(t, "train", 1, "--state-rate", "100MB/s")
 	e.expectSize(t, 0, 1)
@@ -61,7 +61,7 @@ func TestTicketFromFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range lines {
-		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), ticket) { // an error for one that is gone
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), ticket) { // fails for a process that has ended
 			t.Errorf("%s shows the ticket", file)
 		}
 	}
@@ -71,7 +71,7 @@ func TestTicketFromFile(t *testing.T) {
 	}
 }
 
-// The doctor tells, before anybody joins, that a ticket leads to the peers of its job.
+// The doctor checks a ticket before anybody joins, and reports that it leads to the peers of its job.
 func TestDoctorTicket(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")

@@ -16,16 +16,16 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// squeezed is what a job on MNIST with four peers left behind.
+// squeezed has the results of a job on MNIST with four peers.
 type squeezed struct {
 	accuracy  float64
-	digests   [squeezers]map[int64]string // of each peer, by step
-	sent, raw int64                       // bytes of gradients, of all peers and steps
+	digests   [squeezers]map[int64]string // for each peer, by step
+	sent, raw int64                       // bytes of gradients, over all peers and steps
 }
 
 const squeezers = 4
 
-// squeeze trains on MNIST in a coding.
+// squeeze trains on MNIST with a coding.
 func squeeze(t *testing.T, program, data, coding string, flags ...string) squeezed {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "events.jsonl")
@@ -56,7 +56,7 @@ func squeeze(t *testing.T, program, data, coding string, flags ...string) squeez
 	return s
 }
 
-// note takes in an event.
+// note counts an event.
 func (s *squeezed) note(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Step:
@@ -72,8 +72,7 @@ func (s *squeezed) note(e event.Event) {
 	}
 }
 
-// checkDigests wants that all peers have reported the digest of each of so many steps, and
-// the same one.
+// checkDigests checks that all peers have reported the digest of each step, and that the digests are equal.
 func (s *squeezed) checkDigests(t *testing.T, steps int) {
 	t.Helper()
 	for peer, digests := range s.digests {
@@ -88,13 +87,12 @@ func (s *squeezed) checkDigests(t *testing.T, steps int) {
 	}
 }
 
-// TestCompression shows that every coding learns as well as none, to half a point of
-// accuracy; that all peers hold the same bits after every step; and by the counters how
-// much shorter gradients were:
+// TestCompression checks that training with every coding is as accurate as without, to half a percentage point, and that all
+// peers have the same bits after every step. It logs how much shorter the gradients are:
 //
 //	go test -count=1 -timeout=1h -v -run TestCompression ./testing/e2e -long
 //
-// The short form trains a smaller model for less long, with two of the codings.
+// The short form trains a smaller model for a shorter time, with two of the codings.
 func TestCompression(t *testing.T) {
 	program, data := mnist(t)
 	flags := pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"})

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTicketOutlivesItsPeers runs in a network of its own, so that nobody else hears of it.
-// The members that a ticket names leave; those that joined by it are found by multicast, as all have --lan.
+// TestTicketOutlivesItsPeers runs in a network namespace of its own, so that no other job hears of it. The members that a ticket
+// names leave. The members that joined by it are found by multicast, because all have --lan.
 func TestTicketOutlivesItsPeers(t *testing.T) {
 	if os.Getenv(listenVariable) != "" {
 		outliveTicket(t)
@@ -32,7 +32,7 @@ func TestTicketOutlivesItsPeers(t *testing.T) {
 	}
 }
 
-// isolated returns a shell command in a network namespace of its own.
+// isolated returns a command that runs a shell script in a network namespace of its own.
 func isolated(t *testing.T, script string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(t.Context(), "sh", append([]string{"-c", script}, args...)...)
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

@@ -1,7 +1,5 @@
-// Package e2e holds the end-to-end tests: the real elrun, built for them, starts real
-// processes, which are killed, stopped and interrupted. The programs that it starts are
-// this test's own binary in one of the roles of peer_test.go.
+// Package e2e has the end-to-end tests. They build elrun, which starts real processes, and kill, stop and interrupt these. The
+// programs that elrun starts are mostly the test binary itself, in one of the roles in peer_test.go.
 //
-// These are the only tests that wait for real time to pass, and then for a condition,
-// with limits that only a hang exceeds.
+// A test here waits in real time until a condition is true. The limit for that is so long that only a hang exceeds it.
 package e2e

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// pid returns the process of the peer with a local index that joined last.
+// pid returns the process ID of the peer that was started last with a local index.
 func (e *elrun) pid(t *testing.T, index int) int {
 	t.Helper()
 	all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] joined .*\bpid=(\d+)`, index)).FindAllStringSubmatch(e.Out.String(), -1)
@@ -31,7 +31,7 @@ func (e *elrun) pid(t *testing.T, index int) int {
 	return pid
 }
 
-// hit sends a signal to peers by their local indices, as fast as it can.
+// hit sends a signal to peers, by their local indices, as fast as it can.
 func (e *elrun) hit(t *testing.T, sig syscall.Signal, indices ...int) {
 	t.Helper()
 	var pids []int
@@ -45,8 +45,7 @@ func (e *elrun) hit(t *testing.T, sig syscall.Signal, indices ...int) {
 	}
 }
 
-// expectSize waits until a peer trains in a session of n members that began after what
-// has been printed so far.
+// expectSize waits until a peer trains in a session of n members. Sessions that the output has mentioned before do not count.
 func (e *elrun) expectSize(t *testing.T, index, n int) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("a session of %d members at peer %d", n, index), func() bool {
@@ -55,7 +54,7 @@ func (e *elrun) expectSize(t *testing.T, index, n int) {
 	})
 }
 
-// expectDone lets the training end and checks that it ended well.
+// expectDone lets the training end, and checks that it ended well.
 func (e *elrun) expectDone(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(e.finish, nil, 0o644); err != nil {
@@ -88,8 +87,7 @@ func TestKillOneOfFive(t *testing.T) {
 	}
 }
 
-// One launcher has started all peers, so that it knows of every death: any number of
-// survivors may go on.
+// One launcher has started all peers, so it learns of every death. Therefore any number of survivors may go on.
 func TestKillMany(t *testing.T) {
 	for name, c := range map[string]struct {
 		peers int
@@ -133,7 +131,7 @@ func TestPeerLeaves(t *testing.T) {
 	}
 }
 
-// A stopped process holds up the others until its launcher ends it.
+// A stopped process delays the others until its launcher kills it.
 func TestPeerStopped(t *testing.T) {
 	e := start(t, "train", 3)
 	e.expectSize(t, 1, 3)
@@ -171,8 +169,7 @@ func TestScale(t *testing.T) {
 	e.expectDone(t)
 }
 
-// A job with fewer peers than it wants waits from the start, and begins when others have come:
-// those of its own launcher and of another.
+// A job with too few peers waits at the start. It begins when others have joined, from its own launcher and from another.
 func TestMinPeersFromTheStart(t *testing.T) {
 	e := start(t, "train", 1, "--min-peers", "3")
 	e.Expect(t, "1 present, 3 needed")
@@ -213,8 +210,7 @@ func (e *elrun) issue(t *testing.T, flags ...string) string {
 	return strings.TrimSpace(stdout)
 }
 
-// A second elrun joins, by ticket or as a neighbour, and goes on when the first one has
-// been killed together with its peers.
+// A second elrun joins, by a ticket or on the same host. It goes on when the first one is killed together with its peers.
 func TestJoin(t *testing.T) {
 	for name, flags := range map[string]func(*elrun) []string{
 		"ticket":  func(e *elrun) []string { return []string{e.issue(t)} },
@@ -236,7 +232,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Ctrl-C at an elrun whose peers are only a part of the job lets them leave.
+// If an elrun has only a part of the job's peers, Ctrl-C makes them leave.
 func TestJoinedElrunInterrupted(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
@@ -286,8 +282,8 @@ func TestBadTickets(t *testing.T) {
 	e.expectDone(t)
 }
 
-// expectVoters waits for a view in which n members vote: until then those that have come last
-// do not count, and the rest goes on without them.
+// expectVoters waits for a view in which n members vote. Until then the members that have joined last have no vote, and the
+// others may go on without them.
 func expectVoters(t *testing.T, log string, n int) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("a view with %d voters", n), func() bool {
@@ -297,7 +293,7 @@ func expectVoters(t *testing.T, log string, n int) {
 		}
 		for line := range strings.Lines(string(b)) {
 			var view struct{ Voters []string }
-			// A line that is still being written is there the next time.
+			// An incomplete line is complete the next time.
 			if err := json.Unmarshal([]byte(line), &view); err == nil && len(view.Voters) == n {
 				return true
 			}
@@ -306,8 +302,7 @@ func expectVoters(t *testing.T, log string, n int) {
 	})
 }
 
-// Two launchers, one of which loses all its peers: the rest is no majority, waits, and
-// gives up.
+// One of two launchers loses all its peers. The others have no majority, wait, and give up.
 func TestQuorumLost(t *testing.T) {
 	log := t.TempDir() + "/events"
 	e := start(t, "train", 1, "--rejoin-timeout", "2s", "--events", log)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A machine that offers itself finds the next job by the ticket in its file, and a signal ends
-// its wait for one.
+// A machine with join --forever finds the next job by the ticket in its file. A signal ends its wait for one.
 func TestJoinForever(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// limit is what only a hang exceeds, on a machine however loaded.
+// limit is so long that only a hang exceeds it, even on a loaded machine.
 const limit = process.Limit
 
 func TestMain(m *testing.M) {
@@ -28,22 +28,22 @@ func TestMain(m *testing.M) {
 	os.Exit(process.WithElrun(m.Run))
 }
 
-// listenVariable says where peers listen, which is on the loopback interface, but for
-// tests in a network of their own.
+// listenVariable is the environment variable with the addresses on which peers listen. The default is the loopback interface;
+// tests in a network namespace of their own set it.
 const listenVariable = "E2E_LISTEN"
 
-// listen returns the value of --listen.
+// listen returns the value of the flag --listen.
 func listen() string { return cmp.Or(os.Getenv(listenVariable), "local") }
 
 // elrun is a running elrun.
 type elrun struct {
-	*process.Process // nil until it is started
+	*process.Process // nil before the start
 	job              *process.Job
-	finish           string // name of the file that ends the role train
+	finish           string // path of the file that ends the role train
 }
 
-// start runs elrun with arguments before those of the program, which is the test's
-// own binary in a role. The test fails if a process of the job is left at its end.
+// start starts elrun with n peers in a role. flags come before the program, which is the test binary. The test fails if a process
+// of the job remains at its end.
 func start(t *testing.T, role string, n int, flags ...string) *elrun {
 	t.Helper()
 	e := &elrun{job: process.NewJob(t), finish: filepath.Join(t.TempDir(), "finish")}
@@ -51,8 +51,7 @@ func start(t *testing.T, role string, n int, flags ...string) *elrun {
 	return e
 }
 
-// join runs a second elrun, whose n peers join the job of e. A ticket comes first in
-// flags, if there is one.
+// join starts a second elrun, whose n peers join the job of e. If there is a ticket, it is the first of flags.
 func (e *elrun) join(t *testing.T, role string, n int, flags ...string) *elrun {
 	t.Helper()
 	second := &elrun{job: e.job, finish: e.finish}
@@ -60,13 +59,13 @@ func (e *elrun) join(t *testing.T, role string, n int, flags ...string) *elrun {
 	return second
 }
 
-// run starts elrun with those arguments, to which those of the program are added.
+// run starts elrun with the given arguments. It adds the program in a role.
 func (e *elrun) run(t *testing.T, role string, args []string) {
 	t.Helper()
 	e.launch(t, append(args, process.Self(t)), roleVariable+"="+role, finishVariable+"="+e.finish)
 }
 
-// launch runs elrun with those arguments and additions to the environment.
+// launch starts elrun with the given arguments and additional environment variables.
 func (e *elrun) launch(t *testing.T, args []string, env ...string) {
 	t.Helper()
 	cmd := exec.Command(process.Elrun(), args...)
@@ -74,13 +73,13 @@ func (e *elrun) launch(t *testing.T, args []string, env ...string) {
 	e.begin(t, cmd)
 }
 
-// begin starts a command that is, or becomes, elrun.
+// begin starts a command that is elrun or becomes elrun.
 func (e *elrun) begin(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	e.Process = e.job.Start(t, cmd)
 }
 
-// expectRanks waits until ranks 0..n-1 have said that they joined.
+// expectRanks waits until ranks 0..n-1 have printed that they joined.
 func (e *elrun) expectRanks(t *testing.T, n int) {
 	t.Helper()
 	for r := range n {
@@ -88,7 +87,7 @@ func (e *elrun) expectRanks(t *testing.T, n int) {
 	}
 }
 
-// field returns what a rank printed after key= when it joined.
+// field returns the value that a rank printed after key= when it joined.
 func (e *elrun) field(t *testing.T, rank int, key string) string {
 	t.Helper()
 	m := regexp.MustCompile(fmt.Sprintf(`joined rank=%d .*\b%s=(\[[^]]*\]|\S+)`, rank, key)).FindStringSubmatch(e.Out.String())
@@ -108,7 +107,7 @@ func (e *elrun) signalPeer(t *testing.T, rank int, sig syscall.Signal) {
 	process.Signal(t, pid, sig)
 }
 
-// peers returns the processes of the job that run.
+// peers returns the process IDs of the running peers.
 func (e *elrun) peers(t *testing.T) []int {
 	t.Helper()
 	var pids []int

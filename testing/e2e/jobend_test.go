@@ -9,12 +9,12 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A job is as good as the end of those who held its result: with 1 if they could not save
-// it, be it all of them or one, and the reason is told. A file that all can write is fine.
+// The status of a job depends on the peers that had its result. If one or all of them could not save it, the status is 1, and
+// elrun prints the reason. It is no error if all write to the same file.
 func TestStatusIsThatOfTheHolders(t *testing.T) {
 	program, data := mnist(t)
 	for name, c := range map[string]struct {
-		who  string // pattern of the indices that save to a bad path
+		who  string // pattern of the indices of peers that save to a path which does not exist
 		want int
 		text string
 	}{
@@ -37,8 +37,7 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 	}
 }
 
-// A command of a shell that runs two programs is two jobs, one after the other, with the
-// result of the second.
+// If a shell command runs two programs, these are two jobs, one after the other. The result is that of the second.
 func TestTwoProgramsInOneCommand(t *testing.T) {
 	program, data := mnist(t)
 	e := &elrun{job: process.NewJob(t)}

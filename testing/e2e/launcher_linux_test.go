@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// end lets the roles end that wait for the file.
+// end ends the roles that wait for the file.
 func (e *elrun) end(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(e.finish, nil, 0o600); err != nil {
@@ -25,7 +25,7 @@ func (e *elrun) end(t *testing.T) {
 	}
 }
 
-// expectWholeDone waits for the end of a job that nobody was lost from.
+// expectWholeDone waits for the end of a job that has lost no peer.
 func (e *elrun) expectWholeDone(t *testing.T) {
 	t.Helper()
 	if status := e.Wait(t); status != 0 || !strings.Contains(e.Out.String(), "\ndone steps=") {
@@ -38,12 +38,12 @@ func (e *elrun) expectWholeDone(t *testing.T) {
 	}
 }
 
-// A launcher that reads nothing for a while is not dead, and its job not over.
+// A launcher that reads nothing for a while does not count as dead, and its job goes on.
 func TestLauncherStopped(t *testing.T) {
 	e := start(t, "chatty", 2)
 	e.expectRanks(t, 2)
 	progress := func() string {
-		b, _ := os.ReadFile(e.finish + progressSuffix) // empty before the first round
+		b, _ := os.ReadFile(e.finish + progressSuffix) // fails before the first round
 		return string(b)
 	}
 	e.Signal(t, syscall.SIGSTOP)
@@ -56,10 +56,10 @@ func TestLauncherStopped(t *testing.T) {
 	e.Expect(t, "of its log dropped")
 }
 
-// longestSilence is longer than any member may be silent.
+// longestSilence is longer than a member may be silent.
 const longestSilence = 5 * time.Second
 
-// SIGTSTP stops the peers as well, and SIGCONT lets all go on as if nothing had been.
+// SIGTSTP stops the peers together with elrun. After SIGCONT all go on as before.
 func TestSuspended(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 3, "--events", log)
@@ -71,7 +71,7 @@ func TestSuspended(t *testing.T) {
 	}
 	process.Until(t, "all to be stopped", stopped)
 	steps := func() string {
-		b, _ := os.ReadFile(log) // empty before the first event
+		b, _ := os.ReadFile(log) // fails before the first event
 		return string(b)
 	}
 	before := strings.Count(steps(), "\n")
@@ -82,14 +82,14 @@ func TestSuspended(t *testing.T) {
 	e.expectWholeDone(t)
 }
 
-// commandLine returns the arguments and the environment that run a role with n peers under a
-// wrapper: words of which "$@" stands for the program.
+// commandLine returns the arguments and the environment for a role with n peers under a wrapper. "$@" in the wrapper stands for
+// the program.
 func (e *elrun) commandLine(t *testing.T, n int, flags ...string) []string {
 	t.Helper()
 	return append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job.Name, "--listen", listen()}, flags...)
 }
 
-// prepare returns a job that is started by launch or begin.
+// prepare returns a job that launch or begin will start.
 func prepare(t *testing.T, role string) *elrun {
 	t.Helper()
 	e := &elrun{job: process.NewJob(t), finish: filepath.Join(t.TempDir(), "finish")}
@@ -98,7 +98,7 @@ func prepare(t *testing.T, role string) *elrun {
 	return e
 }
 
-// A peer behind another program is asked to leave, and the other program goes on after it.
+// A peer that another program has started is asked to leave. The other program continues after the peer has ended.
 func TestWrapped(t *testing.T) {
 	self := process.Self(t)
 	for name, wrapper := range map[string][]string{
@@ -128,13 +128,13 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
-// A signal that comes twice, as timeout and sudo send it, is one.
+// A signal that arrives twice, as from timeout and sudo, counts once.
 func TestSignalTwice(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		e := start(t, "train", 2)
 		e.expectRanks(t, 2)
 		e.Signal(t, syscall.SIGTERM)
-		if second != syscall.SIGTERM { // of two that wait the kernel gives the lower number first
+		if second != syscall.SIGTERM { // of two pending signals the kernel delivers the lower number first
 			e.Expect(t, "passed on")
 		}
 		e.Signal(t, second)
@@ -145,7 +145,7 @@ func TestSignalTwice(t *testing.T) {
 	}
 }
 
-// pending reports whether a signal waits for a process to take it.
+// pending reports whether a signal is pending for a process.
 func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 	t.Helper()
 	mask, err := strconv.ParseUint(process.StatusField(pid, "ShdPnd"), 16, 64)
@@ -155,7 +155,7 @@ func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 	return mask&(1<<(sig-1)) != 0
 }
 
-// What elrun was started to ignore it ignores, and its peers can still be asked to leave.
+// elrun ignores the signals that it was started to ignore. Its peers can still be asked to leave.
 func TestIgnoredSignals(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestIgnoredSignals(t *testing.T) {
 	}
 }
 
-// A full disk under standard output ends no job; but the result that it did not take is a failure.
+// If standard output is on a full disk, the job does not end. But it fails if the result could not be written.
 func TestFullOutput(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := prepare(t, "steps")
@@ -206,7 +206,7 @@ func inNamespace(t *testing.T, flags []string, args ...string) (out string, stat
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
-// Peers that could never reach each other are not started.
+// Peers that cannot reach each other are not started.
 func TestLoopbackDown(t *testing.T) {
 	out, status := inNamespace(t, []string{"--net"}, "-n", "2", "true")
 	if status != 1 || !strings.Contains(out, "ip link set lo up") {
@@ -214,7 +214,7 @@ func TestLoopbackDown(t *testing.T) {
 	}
 }
 
-// The first process of a container waits for the orphans that it is given.
+// As the first process of a container, elrun waits for its orphans.
 func TestFirstProcess(t *testing.T) {
 	script := `(sh -c 'echo started' &); (sleep 0.1 &); (sleep 0.1 &); n=1
 		while [ $n != 0 ]; do sleep 0.5; n=$(cat /proc/[0-9]*/stat | grep -c ') Z 1 '); done; echo zombies=$n`
@@ -228,7 +228,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops the whole job, fg continues it. Ctrl-S stops only what the terminal shows.
+// Ctrl-Z stops the whole job, and fg continues it. Ctrl-S stops only the output on the terminal.
 func TestTerminalKeys(t *testing.T) {
 	e := prepare(t, "train")
 	log := filepath.Join(t.TempDir(), "events")

@@ -8,11 +8,10 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// longestLine is how many bytes a line has at most that people read.
+// longestLine is the maximum length of a line for users, in bytes.
 const longestLine = 200
 
-// In a job of 32 peers with joins, deaths one by one and many at once, and leavers, no line that
-// people read is long.
+// A job of 32 peers has joins, single deaths, many deaths at once, and peers that leave. Every line for users is short.
 func TestLinesOfMany(t *testing.T) {
 	const first, late = 24, 8
 	e := start(t, "train", first)
@@ -40,7 +39,7 @@ func TestLinesOfMany(t *testing.T) {
 	}
 }
 
-// checkLines wants short lines.
+// checkLines checks that all lines are short.
 func checkLines(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -14,9 +14,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// TestListening runs in a network of its own: the peers of a local job listen on loopback and
-// nowhere else, until a ticket opens it; then all members do on all interfaces, and those that
-// come later from the start.
+// TestListening runs in a network namespace of its own. The peers of a local job listen only on loopback. When a ticket opens the
+// job, all members listen on all interfaces, and later members do so from the start.
 func TestListening(t *testing.T) {
 	if os.Getenv(listenVariable) != "" {
 		openByTicket(t)
@@ -66,7 +65,7 @@ func openByTicket(t *testing.T) {
 	second.expectDone(t)
 }
 
-// expectWide checks that n processes listen on all interfaces, and have no UDP socket.
+// expectWide checks that n processes listen on all interfaces, and have no UDP sockets.
 func (e *elrun) expectWide(t *testing.T, n int) {
 	t.Helper()
 	all := e.peers(t)
@@ -92,13 +91,13 @@ func hasIPv6() bool {
 	return strings.Contains(string(b), " lo\n")
 }
 
-// socket is one at which a process listens or receives.
+// socket is a socket on which a process listens or receives.
 type socket struct {
 	protocol string // tcp or udp
 	addr     netip.Addr
 }
 
-// sockets returns the sockets of a process at which others reach it, as ss -ltnup lists them.
+// sockets returns the sockets on which other processes can reach a process, as ss -ltnup lists them.
 func sockets(t *testing.T, pid int) []socket {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -116,7 +115,7 @@ func sockets(t *testing.T, pid int) []socket {
 	for table, state := range map[string]string{"tcp": listens, "tcp6": listens, "udp": unconnected, "udp6": unconnected} {
 		b, err := os.ReadFile("/proc/self/net/" + table)
 		if err != nil {
-			continue // no IPv6
+			continue // the host has no IPv6
 		}
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
@@ -130,7 +129,7 @@ func sockets(t *testing.T, pid int) []socket {
 	return out
 }
 
-// kernelAddr reads an address of /proc/net: words in the host's order, here little-endian.
+// kernelAddr parses an address in /proc/net, which consists of words in the host's byte order, here little-endian.
 func kernelAddr(t *testing.T, text string) netip.Addr {
 	t.Helper()
 	b, err := hex.DecodeString(text)

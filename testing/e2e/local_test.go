@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestLocalSteps shows that 50 local steps between two sums cost a fiftieth of the bytes and
-// learn as well, to half a point of accuracy:
+// TestLocalSteps checks that with 50 local steps between two sums a job sends a fiftieth of the bytes, and is as accurate, to
+// half a percentage point:
 //
 //	go test -count=1 -timeout=1h -v -run TestLocalSteps ./testing/e2e -long
 //
-// The short form trains a smaller model for less long, and lets it be behind by 1.5 points. Bytes are those of gradients as fp16,
-// as the log tells only of those that are coded.
+// The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate. The bytes are those of gradients
+// as fp16, because the log counts only coded gradients.
 func TestLocalSteps(t *testing.T) {
 	program, data := mnist(t)
 	flags := append(pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"}),

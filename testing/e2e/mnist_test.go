@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// mnist builds bin/mnist and returns its path and that of the data.
+// mnist builds bin/mnist. It returns the path of the program and that of the data.
 func mnist(t *testing.T) (program, data string) {
 	t.Helper()
 	data, err := filepath.Abs("../../data/mnist")
@@ -34,8 +34,7 @@ func mnist(t *testing.T) (program, data string) {
 	return program, data
 }
 
-// train runs steps steps of MNIST and returns the step events of each peer, in the
-// order of the steps.
+// train trains on MNIST for a number of steps. It returns the step events of each peer, in the order of the steps.
 func train(t *testing.T, peers, steps int, args ...string) [][]event.Step {
 	t.Helper()
 	program, data := mnist(t)
@@ -73,18 +72,16 @@ func train(t *testing.T, peers, steps int, args ...string) [][]event.Step {
 	return all
 }
 
-// The number of peers changes the order of the sums and nothing else; and all peers
-// hold the same bits after every step.
+// The number of peers changes only the order of sums. All peers have the same bits after every step.
 func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
-	// A softmax follows its sums smoothly: what is left is rounding, 1e-7 of the losses.
+	// For a softmax model the loss is a smooth function of the sums, so only rounding remains, 1e-7 of the losses.
 	const rounding = 1e-5
 	if worst := apart(t, "--model", "softmax"); worst > rounding {
 		t.Errorf("softmax: losses differ by %g of their value, want at most %g", worst, rounding)
 	}
-	// A unit of an MLP whose input is within a rounding error of zero is on at one peer and off
-	// at four, and then others are, too: of a fifth to a third of the seeds losses are 0.001
-	// apart in the end, also where one peer adds up in another order. What is wrong with the
-	// sums themselves shows with every seed.
+	// An MLP is not smooth. If the input of a unit is within a rounding error of zero, the unit may be active with one peer and
+	// inactive with four. Then losses drift apart by 0.001 in the end, for a fifth to a third of the seeds, even with one peer
+	// that adds in another order. A mistake in the sums would show with every seed.
 	const tolerance, most = 1e-4, 1e-2
 	best := 1.0
 	for seed := 1; seed <= 10 && best > tolerance; seed++ {
@@ -99,8 +96,7 @@ func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
 	}
 }
 
-// apart trains with one and with four peers, and returns the largest difference of a step's
-// losses, as a part of their value.
+// apart trains with one and with four peers. It returns the largest relative difference of the losses of a step.
 func apart(t *testing.T, args ...string) (worst float64) {
 	t.Helper()
 	const steps = 100
@@ -120,7 +116,7 @@ func apart(t *testing.T, args ...string) (worst float64) {
 	return worst
 }
 
-// accounted says whether the peers contributed every microbatch of a step once.
+// accounted returns an error unless the peers contributed every microbatch of a step once.
 func accounted(group [][]event.Step, i int) error {
 	var ranges [][2]int
 	samples := 0

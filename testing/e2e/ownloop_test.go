@@ -16,9 +16,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// readmeProgram builds the program of docs/quickstart.md whose loop the README shows, with other
-// steps, of which each takes a while, other weights at each peer and more digits, and returns its
-// path.
+// readmeProgram builds the program in docs/quickstart.md whose loop the README shows, and returns the path of the binary. It changes
+// the number of steps, makes each step take a while, starts each peer with other weights, and prints more digits.
 func readmeProgram(t *testing.T, steps int, change ...string) string {
 	t.Helper()
 	text := readPage(t, "../../docs/quickstart.md").files["my/line/main.go"]
@@ -42,7 +41,7 @@ func readmeProgram(t *testing.T, steps int, change ...string) string {
 	return program
 }
 
-// startProgram runs a program of its own under elrun.
+// startProgram starts a separate program under elrun.
 func startProgram(t *testing.T, program string, n int, env ...string) *elrun {
 	t.Helper()
 	e := &elrun{job: process.NewJob(t)}
@@ -50,7 +49,7 @@ func startProgram(t *testing.T, program string, n int, env ...string) *elrun {
 	return e
 }
 
-// status returns what elrun status tells of the job; the zero value if it cannot.
+// status returns the status of the job according to elrun status; the zero value if that fails.
 func (e *elrun) status(t *testing.T) (s launch.Status) {
 	t.Helper()
 	out, _, status := process.Command(t, "status", e.job.Name, "--json")
@@ -62,7 +61,7 @@ func (e *elrun) status(t *testing.T) (s launch.Status) {
 	return s
 }
 
-// running waits until n members run, at some step or later, and returns the status.
+// running waits until n members run and have reached a step. It returns the status.
 func (e *elrun) running(t *testing.T, n int, step int64) (s launch.Status) {
 	t.Helper()
 	e.Until(t, fmt.Sprintf("%d peers at step %d", n, step), func() bool {
@@ -78,9 +77,8 @@ func (e *elrun) running(t *testing.T, n int, step int64) (s launch.Status) {
 	return s
 }
 
-// The README's program: peers that begin with weights of their own, of which one is killed,
-// come and go and join, and the job ends with status 0, the right last line and the weights of
-// one undisturbed process.
+// The program of the README runs with peers that begin with different weights. Peers are killed, leave and join. The job ends
+// with status 0, the right last line, and the weights of a single undisturbed process.
 func TestReadmeProgram(t *testing.T) {
 	const steps = 600
 	program := readmeProgram(t, steps)
@@ -138,8 +136,7 @@ func disturbReadmeProgram(t *testing.T, program string, steps int64, alone strin
 	e.Expect(t, "is lost", "the job finished, though on the way")
 }
 
-// A mistake at one peer ends the job with status 1: it names the mistake, and the others end
-// as well.
+// A mistake at one peer ends the job with status 1. elrun names the mistake, and the other peers end as well.
 func TestReadmeProgramWrong(t *testing.T) {
 	const loop = "lo, hi := t.Part(batch)"
 	program := readmeProgram(t, 100_000, "\t\"log\"\n", "\t\"log\"\n\t\"os\"\n", loop, `m := os.Getenv("E2E_MISTAKE")

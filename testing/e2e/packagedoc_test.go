@@ -11,8 +11,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// programOf returns the program in the comment of a package: what is indented there from
-// "package main" on.
+// programOf returns the program in a package comment: the indented lines from "package main" on.
 func programOf(t *testing.T, dir string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../..", dir, "doc.go"))
@@ -37,7 +36,7 @@ func programOf(t *testing.T, dir string) string {
 	return program
 }
 
-// The program with which the documentation of a package begins runs, alone and with two peers.
+// The program at the beginning of a package's documentation runs, alone and with two peers.
 func TestPackageDocs(t *testing.T) {
 	for dir, want := range map[string]string{
 		"launch":  "peers, sum of the ranks",
@@ -45,7 +44,7 @@ func TestPackageDocs(t *testing.T) {
 		"trainer": "y = 1.0 + 2.0 x",
 	} {
 		t.Run(dir, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*limit) // it builds, too
+			ctx, cancel := context.WithTimeout(t.Context(), 10*limit) // includes the time to build
 			defer cancel()
 			folder := t.TempDir()
 			source, binary := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")

@@ -16,10 +16,10 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// roleVariable names the role in which the test binary is started again.
+// roleVariable is the environment variable with the role of the test binary.
 const roleVariable = "E2E_ROLE"
 
-// roles are the programs of the tests, by name.
+// roles returns the programs of the tests, by name.
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
@@ -28,7 +28,7 @@ func roles() map[string]func(context.Context) error {
 	}
 }
 
-// play is the program of a role; it returns the exit status.
+// play runs the program of a role and returns the exit status.
 func play(role string) int {
 	f, ok := roles()[role]
 	if !ok {
@@ -42,7 +42,7 @@ func play(role string) int {
 	return 0
 }
 
-// join enters the job and says so.
+// join joins the job and prints that.
 func join(ctx context.Context) (*elastic.Group, *elastic.Session, error) {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func join(ctx context.Context) (*elastic.Group, *elastic.Session, error) {
 	return g, s, nil
 }
 
-// barrier joins, does one barrier and ends.
+// barrier joins, waits in one barrier and ends.
 func barrier(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -65,8 +65,7 @@ func barrier(ctx context.Context) error {
 	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
 }
 
-// loop sums until something goes wrong or it has left, and checks each sum. It does not
-// know how to go on after a loss.
+// loop adds up values until a call fails or the peer leaves, and checks each sum. It cannot go on after a loss.
 func loop(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -99,8 +98,8 @@ func loop(ctx context.Context) error {
 	}
 }
 
-// polite is a loop that ends with status 0 once it has SIGTERM. Its calls may fail
-// earlier, as that of the others comes at another time.
+// polite is a loop that ends with status 0 after SIGTERM. A call may fail before that, because the other peers get their signal
+// at another time.
 func polite(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
@@ -110,7 +109,7 @@ func polite(ctx context.Context) error {
 	return nil
 }
 
-// deaf is a loop that takes no notice of signals, and none of errors.
+// deaf is a loop that ignores signals and errors.
 func deaf(ctx context.Context) error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGPIPE)
 	fmt.Println("error:", loop(ctx))
@@ -118,7 +117,7 @@ func deaf(ctx context.Context) error {
 	return nil
 }
 
-// half: peer 0 joins, the others only say that they run.
+// half is a role in which peer 0 joins and the others only print that they run.
 func half(ctx context.Context) error {
 	if index() == 0 {
 		fmt.Println("waiting")
@@ -129,11 +128,11 @@ func half(ctx context.Context) error {
 	return nil
 }
 
-// idle waits for longer than any test. An empty select would do, but that the runtime
-// ends a process in which nothing else runs: it takes it for a deadlock.
+// idle waits longer than any test. An empty select would not do: if nothing else runs, the runtime ends the process because of a
+// deadlock.
 func idle() { <-time.After(10 * limit) }
 
-// early: peer 1 ends with the status in E2E_STATUS before it joins.
+// early is a role in which peer 1 ends before it joins, with the status in E2E_STATUS.
 func early(ctx context.Context) error {
 	if index() == 1 {
 		status, err := strconv.Atoi(os.Getenv("E2E_STATUS"))
@@ -145,8 +144,7 @@ func early(ctx context.Context) error {
 	return loop(ctx)
 }
 
-// steps reports steps and a result, as a trainer does. In the role disagree the results
-// differ.
+// steps reports steps and a result, as a trainer does. In the role disagree the peers' results differ.
 func steps(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -166,7 +164,7 @@ func steps(ctx context.Context) error {
 	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
 }
 
-// flood: peer 0 prints without end while the others work.
+// flood is a role in which peer 0 prints without end while the others work.
 func flood(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -192,7 +190,7 @@ func flood(ctx context.Context) error {
 	return g.Close()
 }
 
-// stall: the last rank does not take part in a barrier until it is signalled.
+// stall is a role in which the last rank does not take part in a barrier until it gets a signal.
 func stall(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR1)
 	defer stop()
@@ -206,11 +204,11 @@ func stall(ctx context.Context) error {
 	return errors.Join(collective.Barrier(context.WithoutCancel(ctx), s.Comm), g.Close())
 }
 
-// progressSuffix ends the name of the file to which each peer of chatty adds a point for each
-// round, and a newline after the last: elrun's output tells nothing while elrun is stopped.
+// progressSuffix ends the path of the file in which each peer of the role chatty records its progress: a dot for each round, and
+// a newline at the end. The output of elrun shows no progress while elrun is stopped.
 const progressSuffix = ".progress"
 
-// chatty reports many steps until the file is there that ends it, and then a result.
+// chatty reports many steps until a file exists that ends it, and then a result.
 func chatty(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -241,7 +239,7 @@ func chatty(ctx context.Context) error {
 	}
 }
 
-// index is the local index that elrun gave.
+// index returns the local index that elrun has assigned.
 func index() int {
 	i, err := strconv.Atoi(os.Getenv("ELRUN_INDEX"))
 	if err != nil {

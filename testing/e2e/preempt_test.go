@@ -11,8 +11,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The peers of a machine that is about to be taken away leave at a step boundary: the others
-// lose nobody, and nothing.
+// When a machine is about to be preempted, its peers leave at a step boundary. The other peers lose nobody, and no work is lost.
 func TestPreemptNotice(t *testing.T) {
 	e := start(t, "train", 2)
 	e.expectSize(t, 0, 2)
@@ -40,7 +39,7 @@ func TestPreemptNotice(t *testing.T) {
 	}
 }
 
-// A job of one elrun alone ends as SIGTERM ends it; a command gives the notice.
+// If the job has only this elrun, it ends as after SIGTERM. Here a command gives the notice.
 func TestPreemptNoticeAlone(t *testing.T) {
 	notice := filepath.Join(t.TempDir(), "notice")
 	if err := os.WriteFile(notice+".sh", []byte("#!/bin/sh\nwhile ! [ -e "+notice+" ]; do sleep 0.1; done\n"), 0o700); err != nil {

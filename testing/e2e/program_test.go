@@ -22,10 +22,10 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// echo answers with what it was asked.
+// echo returns its argument.
 func echo(_ context.Context, n int) (int, error) { return n, nil }
 
-// alone is the peers' part of a program that is about something else: it calls f and has a result.
+// alone returns the function of the peers in a program that tests something else. It calls f and reports a result.
 func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elastic.Group) error {
 	return func(ctx context.Context, g *elastic.Group) error {
 		if _, err := g.Next(ctx, 0); err != nil {
@@ -38,13 +38,13 @@ func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elast
 	}
 }
 
-// runRole runs a program, of which this process may be a node.
+// runRole runs a program. This process may be one of its nodes.
 func runRole(ctx context.Context, p *launch.Program) error {
 	_, err := p.Run(ctx, launch.Processes(launch.Options{}))
 	return err
 }
 
-// measured is how many calls the role handle measures.
+// measured is the number of calls that the role handle measures.
 const measured = 20000
 
 // handle measures calls between two processes.
@@ -67,16 +67,16 @@ func handle(ctx context.Context) error {
 	return runRole(ctx, p)
 }
 
-// eight is a program of eight nodes with four peers, each of which says when it is up. A peer and a
-// task are up when both services have answered.
+// eight is a program of eight nodes, four of which are peers. Each node prints when it is up. A peer or a task is up when both
+// services have answered.
 func eight(ctx context.Context) error {
 	return runRole(ctx, eightNodes(func(context.Context) error { return nil }))
 }
 
-// endless is such a program that does not end by itself.
+// endless is the same program, but does not end by itself.
 func endless(ctx context.Context) error {
 	return runRole(ctx, eightNodes(func(ctx context.Context) error {
-		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // which asks peers to leave at their next step
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // SIGTERM asks peers to leave at their next step
 		defer stop()
 		<-ctx.Done()
 		return nil
@@ -101,7 +101,7 @@ func eightNodes(then func(ctx context.Context) error) *launch.Program {
 	return p
 }
 
-// mortal is a program whose service dies of its first call.
+// mortal is a program whose service ends at its first call.
 func mortal(ctx context.Context) error {
 	p := launch.NewProgram("mortal")
 	call := launch.Serve(p, "fragile", func(context.Context, int) (int, error) { panic("too much") })
@@ -118,7 +118,7 @@ func mortal(ctx context.Context) error {
 	return runRole(ctx, p)
 }
 
-// isUp waits until all nodes of eight are up.
+// isUp waits until all nodes of the program are up.
 func isUp(t *testing.T, e *elrun) {
 	t.Helper()
 	e.Until(t, "six nodes that have called two others", func() bool {
@@ -137,7 +137,7 @@ func TestProgramEnds(t *testing.T) {
 	e.job.CheckGone(t)
 }
 
-// Whatever ends the launcher ends all nodes, and leaves no socket.
+// Whatever ends the launcher also ends all nodes, and no socket remains.
 func TestProgramIsEnded(t *testing.T) {
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: -1} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestProgramIsEnded(t *testing.T) {
 	}
 }
 
-// A service that dies for good is told to its callers at once, and to the user.
+// If a service has ended for good, its callers get an error at once, and the user sees it.
 func TestServiceDies(t *testing.T) {
 	e := start(t, "mortal", 1)
 	if status := e.Wait(t); status != 1 {
@@ -168,7 +168,7 @@ func TestServiceDies(t *testing.T) {
 	e.job.CheckGone(t)
 }
 
-// evaluatorJob starts examples/evaluator.
+// evaluatorJob starts the program examples/evaluator.
 func evaluatorJob(t *testing.T, args ...string) (*elrun, *process.Log) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "evaluator")
@@ -181,8 +181,7 @@ func evaluatorJob(t *testing.T, args ...string) (*elrun, *process.Log) {
 	return e, log
 }
 
-// killEvaluator kills the process of the service when there is another one than last, and returns
-// which it was.
+// killEvaluator waits for a process of the service other than last, kills it, and returns its process ID.
 func killEvaluator(t *testing.T, e *elrun, last int) int {
 	t.Helper()
 	pid := 0
@@ -198,7 +197,7 @@ func killEvaluator(t *testing.T, e *elrun, last int) int {
 	return pid
 }
 
-// Training goes on while the evaluator is killed, which comes back each time.
+// Training goes on while the evaluator is killed, and the evaluator comes back each time.
 func TestEvaluatorKilled(t *testing.T) {
 	e, log := evaluatorJob(t, "--steps", "10000000", "--pace", "1ms")
 	e.Until(t, "a score", func() bool { return e.Says("after step 20: accuracy") })
@@ -221,8 +220,8 @@ func TestEvaluatorKilled(t *testing.T) {
 	e.job.CheckGone(t)
 }
 
-// Deaths of the evaluator change nothing of what is trained. The long form measures what ten of
-// them cost a training of some 30 s, in turn with ones without.
+// Deaths of the evaluator do not change the trained weights. The long form measures how much ten deaths delay a training of about
+// 30 s. Runs with and without deaths alternate.
 func TestEvaluatorCost(t *testing.T) {
 	rounds, steps, kills := 2, "200", 1
 	if long() {
@@ -253,7 +252,7 @@ func TestEvaluatorCost(t *testing.T) {
 	t.Logf("without deaths %v, with %d %v: %+.2f %%", took[0], kills, took[1], 100*(took[1][middle].Seconds()/took[0][middle].Seconds()-1))
 }
 
-// BenchmarkHandle measures a call between two processes of one host.
+// BenchmarkHandle measures a call between two processes on one host.
 func BenchmarkHandle(b *testing.B) {
 	for b.Loop() {
 		cmd := exec.Command(process.Elrun(), "-n", "1", "--listen", "local", process.Self(b))
@@ -273,7 +272,7 @@ func BenchmarkHandle(b *testing.B) {
 	}
 }
 
-// The program of docs/programs.md does what it says, in the ways that it says.
+// The program in docs/programs.md does what the document says, in each way to start it.
 func TestProgramsDoc(t *testing.T) {
 	text, err := os.ReadFile("../../docs/programs.md")
 	if err != nil {

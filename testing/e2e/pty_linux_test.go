@@ -12,13 +12,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// terminal is a pseudo-terminal on which a program runs as the leader of its session.
+// terminal is a pseudo-terminal. A program runs on it as the leader of a session.
 type terminal struct {
 	keys *os.File
-	out  process.Output // what the screen shows
+	out  process.Output // output on the screen
 }
 
-// onTerminal makes a terminal the standard streams of e's command.
+// onTerminal makes a new terminal the standard streams of a command.
 func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -43,7 +43,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	return &terminal{keys: keys}
 }
 
-// watch reads the screen until the terminal is closed.
+// watch reads the output until the terminal is closed.
 func (x *terminal) watch() {
 	buf := make([]byte, 4096)
 	for {

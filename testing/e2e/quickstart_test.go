@@ -13,14 +13,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// page is what a document of instructions has: programs to save and commands to run, in order.
+// page has the programs to save and the commands to run in a document, in order.
 type page struct {
 	files    map[string]string // by path
 	commands []string
 }
 
-// readPage reads a document. A program is a fenced block after a line that ends in "save it as
-// `PATH`:"; a command is a line that is indented by four spaces.
+// readPage reads a document. A program is a fenced block after a line that ends in "save it as `PATH`:". A command is a line with
+// an indentation of four spaces.
 func readPage(t *testing.T, path string) (p page) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -45,8 +45,7 @@ func readPage(t *testing.T, path string) (p page) {
 	return p
 }
 
-// All of docs/quickstart.md works as it stands there, but for the folder: what a reader saves and
-// builds in the clone goes to one of the test's.
+// Everything in docs/quickstart.md works as written, except that files go to a folder of the test instead of the clone.
 func TestQuickstart(t *testing.T) {
 	p := readPage(t, "../../docs/quickstart.md")
 	if len(p.files) != 3 || len(p.commands) < 8 {

@@ -84,7 +84,7 @@ func TestFlood(t *testing.T) {
 	if n := strings.Count(out, "[0] "+strings.Repeat("x", 99)+"\n"); n != 200_000 {
 		t.Errorf("%d of 200000 lines", n)
 	}
-	// The quiet peers were heard before the flood was over.
+	// The output of the quiet peers came before the end of the flood.
 	if i := strings.Index(out, "[1] half of it\n"); i < 0 || strings.Count(out[i:], "\n") < 50_000 {
 		t.Error("a quiet peer had to wait for the flooding one")
 	}
@@ -101,7 +101,7 @@ func TestKilledPeer(t *testing.T) {
 	for _, survivor := range []int{0, 2} {
 		e.Expect(t, fmt.Sprintf("[%d] error: ", survivor))
 	}
-	if n := strings.Count(e.Out.String(), e.field(t, 1, "id")); n < 3 { // its own line and two errors
+	if n := strings.Count(e.Out.String(), e.field(t, 1, "id")); n < 3 { // in its own line and in two errors
 		t.Errorf("survivors do not name the dead peer")
 	}
 	e.Expect(t, "peer 1 ("+e.field(t, 1, "id")+") is lost: it was killed by signal 9 (killed), pid "+e.field(t, 1, "pid"),
@@ -126,14 +126,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// At any moment of the start a signal ends everything.
+// A signal at any moment of the start ends everything.
 func TestInterruptedEarly(t *testing.T) {
 	for i := range 10 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			e := start(t, "loop", 3)
 			process.Until(t, "a process", func() bool { return len(e.peers(t)) > i%4 || i%4 == 3 })
 			e.Signal(t, syscall.SIGTERM)
-			// Before its first instructions elrun cannot do better than die.
+			// Before it handles signals, elrun can only die.
 			if status := e.Wait(t); status != 143 && status != -1 {
 				t.Errorf("status %d, want 143", status)
 			}
@@ -148,7 +148,7 @@ func TestSecondSignal(t *testing.T) {
 	e.Signal(t, syscall.SIGTERM)
 	e.Expect(t, "elrun: terminated: passed on to 2 peers")
 	process.Until(t, "a signal that counts as the second", func() bool {
-		_ = e.Cmd.Process.Signal(syscall.SIGTERM) // elrun may have ended after the one before
+		_ = e.Cmd.Process.Signal(syscall.SIGTERM) // fails if elrun has ended after the previous one
 		return strings.Contains(e.Err.String(), "second signal (terminated): killing the peers")
 	})
 	if took := time.Since(begin); took < time.Second {
@@ -159,7 +159,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// Peers end with their launcher, also those that would rather not.
+// Peers end with their launcher, even those that ignore signals.
 func TestLauncherKilled(t *testing.T) {
 	for _, role := range []string{"loop", "deaf", "half"} {
 		t.Run(role, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestStallIsTold(t *testing.T) {
 	}
 }
 
-// Strangers at a peer's port disturb nobody.
+// Garbage from strangers at a peer's port does not disturb the job.
 func TestGarbageAtPort(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
@@ -253,8 +253,7 @@ func TestGarbageAtPort(t *testing.T) {
 	}
 }
 
-// throw sends garbage to the first TCP address in a list of multiaddrs and reads what
-// comes back for a while.
+// throw sends garbage to the first TCP address in a list of multiaddrs, and reads the answer for a while.
 func throw(t *testing.T, addrs, garbage string) {
 	t.Helper()
 	parts := strings.Split(strings.Fields(addrs)[0], "/") // "", ip4, host, tcp, port
@@ -264,6 +263,6 @@ func throw(t *testing.T, addrs, garbage string) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(200 * time.Millisecond))
-	_, _ = conn.Write([]byte(garbage)) // the peer may hang up at any time
+	_, _ = conn.Write([]byte(garbage)) // the peer may close the connection at any time
 	_, _ = io.Copy(io.Discard, conn)
 }

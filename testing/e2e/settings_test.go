@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Peers that start together with other flags or other data than the rest do not train: the
-// job ends with status 1, and the flag, both values and the peer are told.
+// Peers that start together with different flags or data do not train. The job ends with status 1, and elrun names the flag, both
+// values and the peer.
 func TestPeersDifferAtTheStart(t *testing.T) {
 	program, data := mnist(t)
 	other := otherData(t, data)
@@ -39,7 +39,7 @@ func TestPeersDifferAtTheStart(t *testing.T) {
 	}
 }
 
-// otherData copies MNIST with one pixel changed and returns the folder.
+// otherData copies MNIST, changes one pixel and returns the folder.
 func otherData(t *testing.T, data string) string {
 	t.Helper()
 	dir := t.TempDir()

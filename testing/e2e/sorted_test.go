@@ -17,11 +17,11 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// sorted is MNIST as one of several peers has it whose data is sorted by label: of ten samples that
-// it is asked for nine are others, of its own part of the labels.
+// sorted is MNIST as seen by one of several peers whose data is sorted by label. Nine of ten samples are replaced by samples from
+// the peer's own part of the labels.
 type sorted struct {
 	*idx.Set
-	own []int // samples; empty where nothing is sorted
+	own []int // samples of the peer's part; empty if the data is not sorted
 }
 
 // Sample implements nn.Data.
@@ -44,17 +44,17 @@ func byLabel(t *testing.T, set *idx.Set) []int {
 	return order
 }
 
-// sortedJob is a training of four peers with a path each in a round.
+// sortedJob is a training with four peers, each with one path in a round.
 type sortedJob struct {
-	sets   [2]*idx.Set // to train with, and to score
-	order  []int       // nil for data that is not sorted
+	sets   [2]*idx.Set // for training and for scoring
+	order  []int       // nil if the data is not sorted
 	passes int
-	steps  int // local steps; with 1 training is the ordinary one
+	steps  int // number of local steps; 1 is ordinary training
 	outer  optim.Optimizer
-	rate   float64 // of outer
+	rate   float64 // learning rate of outer
 }
 
-// accuracy trains, and returns the part of the test set that is told right.
+// accuracy trains, and returns the accuracy on the test set.
 func (j sortedJob) accuracy(t *testing.T) float64 {
 	t.Helper()
 	const peers = 4
@@ -91,12 +91,12 @@ func (j sortedJob) accuracy(t *testing.T) float64 {
 	return scores[0].Accuracy()
 }
 
-// TestSortedByLabel shows what local steps cost where each of four peers has data of its own: of ten
-// samples nine are of a quarter of the labels. The table of docs/benchmarks.md is from
+// TestSortedByLabel measures how local steps affect accuracy if each of four peers has different data: nine of ten samples have
+// labels of a quarter. It makes the table in docs/benchmarks.md:
 //
 //	go test -count=1 -timeout=1h -v -run TestSortedByLabel ./testing/e2e -long
 //
-// The short form has one pass, and wants training to learn.
+// The short form has one pass, and checks that the model learns.
 func TestSortedByLabel(t *testing.T) {
 	_, dir := mnist(t)
 	var sets [2]*idx.Set
@@ -113,7 +113,7 @@ func TestSortedByLabel(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		job      sortedJob
-		accuracy float64 // at least, where the data is sorted, after one pass
+		accuracy float64 // lower bound after one pass, if the data is sorted
 		long     bool
 	}{
 		{"H = 1", sortedJob{steps: 1}, 0.85, false},

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Peers end as SIGTERM ends them, and elrun with the status that theirs give.
+// elrun stop ends peers as SIGTERM does. elrun then has the status that follows from theirs.
 func TestStop(t *testing.T) {
 	for role, c := range map[string]struct {
 		status int
@@ -26,7 +26,7 @@ func TestStop(t *testing.T) {
 			if status := e.Wait(t); status != c.status {
 				t.Errorf("elrun ended with status %d, want %d", status, c.status)
 			}
-			for i := range 3 { // one may hear of it an epoch later than others
+			for i := range 3 { // a peer may learn of the end an epoch later than others
 				said := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] %s`, i, c.says))
 				process.Until(t, said.String(), func() bool { return said.MatchString(e.Out.String()) })
 			}
@@ -35,7 +35,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// It is the peers that are asked: their launcher may be stuck.
+// elrun stop asks the peers themselves, so it also works if their launcher hangs.
 func TestStopWithoutLauncher(t *testing.T) {
 	e := start(t, "polite", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
@@ -56,7 +56,7 @@ func TestStopDuringStart(t *testing.T) {
 	if stdout, stderr, status := process.Command(t, "stop", e.job.Name); status != 0 || !strings.Contains(stdout, ": 1 peer was asked") {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	// Peer 1 has not called Init, so nobody but its launcher can end it.
+	// Peer 1 has not called Init, so only its launcher can end it.
 	e.Expect(t, "was killed by signal 15")
 	e.Signal(t, syscall.SIGTERM)
 	if status := e.Wait(t); status != 143 {
@@ -71,7 +71,7 @@ func TestStopOfNoJob(t *testing.T) {
 	}
 }
 
-// stop runs elrun stop for the job, all n of whose peers have joined.
+// stop runs elrun stop for the job. All n peers must have joined.
 func (e *elrun) stop(t *testing.T, n string) {
 	t.Helper()
 	stdout, stderr, status := process.Command(t, "stop", e.job.Name)

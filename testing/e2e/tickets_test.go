@@ -11,8 +11,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// A ticket that is followed stands in its file as long as the job runs, for its user alone, and
-// is good.
+// With elrun ticket --follow FILE, a ticket is in FILE while the job runs. Only its user can read the file, and the ticket is valid.
 func TestFollowedTicket(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
@@ -37,7 +36,7 @@ func TestFollowedTicket(t *testing.T) {
 	}
 }
 
-// When nobody lets a peer in it ends, and names each address that it tried, with what to do.
+// A peer that no member admits ends. Its error has each address that it tried, and what the user can do.
 func TestJoinTimeout(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// finishVariable names a file: when it is there training takes its last step.
+	// finishVariable is the environment variable with the path of a file. When the file exists, training makes its last step.
 	finishVariable = "E2E_FINISH"
-	stepPeriod     = 10 * time.Millisecond // of computing in each step
+	stepPeriod     = 10 * time.Millisecond // time for computing in each step
 )
 
-// model is what the role train trains: its step, a number that depends on every step,
-// and whether the last one is done. It is an elastic.State.
+// model is the model of the role train. It has the step, a number that depends on every step, and whether the last step is done.
+// It is an elastic.State.
 type model struct {
 	step  int64
 	value uint64
@@ -44,15 +44,15 @@ func (m *model) Load(r io.Reader) error {
 		binary.Read(r, binary.LittleEndian, &m.final))
 }
 
-// commit makes the next step. All peers have the same last word on whether it is the last.
+// commit makes the next step. All peers agree on whether it is the last.
 func (m *model) commit(final bool) {
 	m.step++
 	m.value = m.value*6364136223846793005 + uint64(m.step)
 	m.final = final
 }
 
-// elasticLoop is a training loop of the user's own that goes on through every change of
-// membership. It ends with status 75 where too few peers are left for too long.
+// elasticLoop is a program's own training loop. It goes on through every change of members. If too few peers are left for too
+// long, it ends with status 75.
 func elasticLoop(ctx context.Context) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func elasticLoop(ctx context.Context) error {
 	return err
 }
 
-// sessions trains in one session after the other.
+// sessions trains in one session after another.
 func sessions(ctx context.Context, g *elastic.Group, m *model) error {
 	for epoch := uint64(0); ; {
 		s, err := g.Next(ctx, epoch)
@@ -93,7 +93,7 @@ func sessions(ctx context.Context, g *elastic.Group, m *model) error {
 		}
 		err = takeSteps(ctx, g, s, m)
 		if err == nil && m.final {
-			// The others are told that this was the last step before this peer leaves.
+			// Before this peer leaves, the others learn that this was the last step.
 			err = collective.Barrier(ctx, s.Comm)
 		}
 		switch {
@@ -105,7 +105,7 @@ func sessions(ctx context.Context, g *elastic.Group, m *model) error {
 	}
 }
 
-// takeSteps trains until the end, or until the session is over for all.
+// takeSteps trains until the training or the session ends.
 func takeSteps(ctx context.Context, g *elastic.Group, s *elastic.Session, m *model) error {
 	for !m.final {
 		<-time.After(stepPeriod)

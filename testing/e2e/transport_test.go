@@ -19,29 +19,29 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// way is how the peers of a host reach each other with some flags.
+// way is a set of flags, and the kind of path that peers of a host use with it.
 type way struct {
 	flags     string
 	kind      string
 	encrypted bool
 }
 
-// ways are all transports, with what --encrypt makes of those to which it applies.
+// ways returns all transports, with the values of --encrypt that apply to them.
 func ways() []way {
 	return []way{
 		{"--transport=auto", "shm", false},
-		{"--transport=auto --encrypt=always", "shm", false}, // nothing leaves the kernel
+		{"--transport=auto --encrypt=always", "shm", false}, // needs no encryption, because the data does not leave the kernel
 		{"--transport=shm", "shm", false},
 		{"--transport=unix", "unix", false},
 		{"--transport=direct", "direct", true},
 		{"--transport=direct --encrypt=always", "direct", true},
 		{"--transport=direct --encrypt=never", "direct", false},
 		{"--transport=p2p", "p2p", true},
-		{"--transport=p2p --encrypt=never", "p2p", true}, // libp2p has no other streams
+		{"--transport=p2p --encrypt=never", "p2p", true}, // libp2p always encrypts
 	}
 }
 
-// Training goes each way that is asked for, says so, and comes to the same weights.
+// Training uses each requested transport, reports it, and ends with the same weights.
 func TestTransports(t *testing.T) {
 	program, data := mnist(t)
 	results := make(map[string][]string)
@@ -67,8 +67,8 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// checkPaths compares the paths of a log with those wanted: one from each of n members to
-// each other one. None of them is told to be second best.
+// checkPaths compares the paths in a log with the wanted ones: one from each of n members to each other member. None of them may
+// have a reason why there is no better path.
 func checkPaths(t *testing.T, log string, n int, want way) {
 	t.Helper()
 	all := paths(t, log)
@@ -76,7 +76,7 @@ func checkPaths(t *testing.T, log string, n int, want way) {
 		t.Errorf("%d paths, want %d", len(all), n*(n-1))
 	}
 	for _, p := range all {
-		named := want.kind == "direct" || want.kind == "p2p" // who dials by a Unix socket has no address
+		named := want.kind == "direct" || want.kind == "p2p" // a peer that dials by a Unix socket has no address
 		if p.Kind != want.kind || p.Encrypted != want.encrypted || p.Why != "" || named && p.Addr == "" {
 			t.Errorf("path %+v, want kind %s, encrypted %t", p, want.kind, want.encrypted)
 		}
@@ -103,12 +103,12 @@ func paths(t *testing.T, log string) []event.Path {
 	return all
 }
 
-// Every call gives the right results in every way.
+// Every call has the right results with every transport.
 func TestTransportBench(t *testing.T) {
 	for _, w := range ways() {
 		for _, name := range bench.Collectives() {
 			if w.flags != "--transport=unix" && name != "allreduce" && name != "sendrecv" {
-				continue // TestBench has them with shared memory, and other transports know nothing of calls
+				continue // TestBench tests shared memory, and other transports do not depend on the call
 			}
 			t.Run(name+" "+w.flags, func(t *testing.T) {
 				checkBench(t, slices.Concat([]string{name, "-n", "3", "--sizes", "4,10K,1M", "--iters", "3"}, strings.Fields(w.flags))...)
@@ -117,7 +117,7 @@ func TestTransportBench(t *testing.T) {
 	}
 }
 
-// checkBench runs elrun bench, whose results must be right.
+// checkBench runs elrun bench and checks that its results are right.
 func checkBench(t *testing.T, args ...string) {
 	t.Helper()
 	stdout, stderr, status := process.Command(t, slices.Concat([]string{"bench", "--json"}, args)...)
@@ -146,7 +146,7 @@ func checkResults(t *testing.T, stdout string, sizes int) {
 	}
 }
 
-// More peers than cores share memory, and vectors that lie in it.
+// If there are more peers than cores, they still share memory and have vectors in it.
 func TestEightShareMemory(t *testing.T) {
 	for _, alloc := range []string{"--alloc", "--in-place", "--alloc --in-place", "--dtype=float16"} {
 		t.Run(alloc, func(t *testing.T) {
@@ -164,10 +164,10 @@ func TestEightShareMemory(t *testing.T) {
 	}
 }
 
-// obstacle keeps peers from sharing memory.
-type obstacle struct{ line, why string } // of the shell, and of the log
+// obstacle keeps a peer from sharing memory.
+type obstacle struct{ line, why string } // line of the shell, and reason in the log
 
-// obstacles are limits that peers put themselves under.
+// obstacles returns limits that peers set for themselves.
 func obstacles() map[string]obstacle {
 	return map[string]obstacle{
 		"first has no room for it":    {`if [ "$ELRUN_INDEX" = 0 ]; then ulimit -f 100; fi`, "file too large"},
@@ -176,15 +176,15 @@ func obstacles() map[string]obstacle {
 	}
 }
 
-// benchBehind runs three peers of elrun bench behind an obstacle. They are not built for the
-// race detector as the roles may be, which needs addresses.
+// benchBehind runs elrun bench with three peers behind an obstacle. Unlike the roles they are not built for the race detector,
+// which needs much address space.
 func benchBehind(t *testing.T, o obstacle, flags ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	return process.Command(t, slices.Concat([]string{"run", "-n", "3", "--listen", "local"}, flags, []string{"--",
 		"sh", "-c", o.line + `; exec "$0" bench-peer allreduce --sizes=4,64K,1M --json`, process.Elrun()})...)
 }
 
-// Where memory cannot be shared all of the host do without, and say why.
+// If one peer cannot share memory, no peer of the host does, and each says why.
 func TestNoSharedMemory(t *testing.T) {
 	for name, o := range obstacles() {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestNoSharedMemory(t *testing.T) {
 	}
 }
 
-// If it has to be shared memory they end, and say why.
+// With --transport=shm, peers that cannot share memory end and say why.
 func TestSharedMemoryOrNothing(t *testing.T) {
 	for name, o := range obstacles() {
 		t.Run(name, func(t *testing.T) {
@@ -217,8 +217,7 @@ func TestSharedMemoryOrNothing(t *testing.T) {
 	}
 }
 
-// A process that has room for the memory of a session, and for no vectors of its own that
-// others could map, copies them.
+// If a process has room for the memory of a session but not for an arena, it copies vectors.
 func TestNoArena(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -231,7 +230,7 @@ func TestNoArena(t *testing.T) {
 	checkResults(t, string(out), 2)
 }
 
-// Connections between hosts are in the clear only if both ends want that.
+// Connections between hosts are unencrypted only if both ends ask for that.
 func TestEncryptNeedsBoth(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 2, "--events", log, "--transport=direct", "--encrypt=never")
@@ -258,13 +257,13 @@ func TestEncryptNeedsBoth(t *testing.T) {
 	}
 }
 
-// A peer that wants another transport gets it. Those that want the best one have it among
-// themselves, as far as the other can be left out, and again when it has left.
+// A peer that asks for another transport gets it. The other peers use shared memory among themselves if the peer can be left out,
+// and again when it has left.
 func TestTransportsMixed(t *testing.T) {
 	for transport, want := range map[string][]string{
 		"direct": {"direct,shm", "direct,shm", "direct"},
 		"p2p":    {"p2p,shm", "p2p,shm", "p2p"},
-		"unix":   {"unix", "unix", "unix"}, // it is of the host, and shares no memory
+		"unix":   {"unix", "unix", "unix"}, // a peer of the host that shares no memory
 	} {
 		t.Run(transport, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "events")
@@ -285,7 +284,7 @@ func TestTransportsMixed(t *testing.T) {
 	}
 }
 
-// expectKinds waits until the members have those kinds of paths, by rank.
+// expectKinds waits until the members have paths of these kinds, by rank.
 func (e *elrun) expectKinds(t *testing.T, want ...string) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("paths of kinds %q", want), func() bool {
@@ -302,7 +301,7 @@ func (e *elrun) expectKinds(t *testing.T, want ...string) {
 	})
 }
 
-// expectWhy waits until the log says of a path why it is no better one.
+// expectWhy waits until the log has this reason for a path that is not the best one.
 func (e *elrun) expectWhy(t *testing.T, log, why string) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("%q in the log", why), func() bool {

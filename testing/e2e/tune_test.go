@@ -13,9 +13,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// What auto takes is not slower than the best fixed choice by more than 15 %: by the
-// medians over several jobs, each of which measures its own costs, as within one job the
-// times of two algorithms that send the same differ by more.
+// auto takes at most 15 % longer than the best fixed algorithm. The test compares medians over several jobs, each of which
+// measures its own costs. Within one job the times of two algorithms that send the same messages may differ by more.
 func TestAutoIsNearBest(t *testing.T) {
 	jobs, sizes := 1, "4,64K"
 	if long() {
@@ -57,13 +56,13 @@ func TestAutoIsNearBest(t *testing.T) {
 	}
 }
 
-// choices are the times of one size over several jobs.
+// choices has the times for one size over several jobs.
 type choices struct {
 	auto        []float64
 	byAlgorithm map[string][]float64
 }
 
-// add takes in a job's times.
+// add adds the times of a job.
 func (c *choices) add(r bench.Tuned) {
 	for _, taken := range r.Times {
 		c.byAlgorithm[taken.Algorithm] = append(c.byAlgorithm[taken.Algorithm], taken.P50)
@@ -73,7 +72,7 @@ func (c *choices) add(r bench.Tuned) {
 	}
 }
 
-// ratio is the median of what auto took over that of the best algorithm.
+// ratio returns the median time of auto divided by the median time of the best algorithm.
 func (c *choices) ratio() float64 {
 	var medians []float64
 	for _, times := range c.byAlgorithm {
@@ -82,10 +81,10 @@ func (c *choices) ratio() float64 {
 	return median(c.auto) / slices.Min(medians)
 }
 
-// quantile is the smallest of some values that at least a part p of them do not exceed.
+// quantile returns the smallest value that is at least as large as a fraction p of the values.
 func quantile(values []float64, p float64) float64 {
 	return stat.Quantile(p, stat.Empirical, slices.Sorted(slices.Values(values)), nil)
 }
 
-// median is the lower one of an even number.
+// median returns the median, for an even number of values the lower one.
 func median(values []float64) float64 { return quantile(values, 0.5) }
