@@ -12,10 +12,10 @@ import (
 	"os"
 )
 
-// object is an object of the API, as JSON has it.
+// object is an object of the API, decoded from JSON.
 type object = map[string]any
 
-// at walks down objects and lists; nil where a step is missing.
+// at follows a path through objects and lists. It returns nil if a step is missing.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -33,31 +33,31 @@ func at(v any, path ...any) any {
 	return v
 }
 
-// text returns a string of an object, "" if it has none there.
+// text returns the string at a path, or "" if there is none.
 func text(v any, path ...any) string {
 	s, _ := at(v, path...).(string)
 	return s
 }
 
-// number returns a number of an object, 0 if it has none there.
+// number returns the number at a path, or 0 if there is none.
 func number(v any, path ...any) int {
 	f, _ := at(v, path...).(float64)
 	return int(f)
 }
 
-// list returns a list of an object.
+// list returns the list at a path.
 func list(v any, path ...any) []any {
 	l, _ := at(v, path...).([]any)
 	return l
 }
 
-// client talks to an API server. Its methods may be called from any goroutine.
+// client is a client of an API server. It is safe for concurrent use.
 type client struct {
 	url, token string
 	http       *http.Client
 }
 
-// newClient trusts the certificate in a file.
+// newClient returns a client that trusts the certificate in a file.
 func newClient(url, token, certificate string) (*client, error) {
 	pem, err := os.ReadFile(certificate)
 	if err != nil {
@@ -68,7 +68,7 @@ func newClient(url, token, certificate string) (*client, error) {
 	return &client{url: url, token: token, http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}}, nil
 }
 
-// statusError is an answer that is no success.
+// statusError is the error for an answer with another status than success.
 type statusError struct {
 	code int
 	text string
@@ -77,14 +77,14 @@ type statusError struct {
 // Error implements error.
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.text) }
 
-// The types of bodies besides JSON.
+// These are types of bodies other than JSON.
 const (
 	mergePatch  = "application/merge-patch+json"
 	statusPatch = "application/strategic-merge-patch+json"
 	applyPatch  = "application/apply-patch+yaml"
 )
 
-// call sends a body, nil for none, of that type, and returns the answer and its warnings.
+// call sends a body of the given type; nil is no body. It returns the answer and its warnings.
 func (c *client) call(ctx context.Context, method, path, kind string, body any) (object, []string, error) {
 	b, isText := body.([]byte)
 	if !isText && body != nil {
@@ -114,7 +114,7 @@ func (c *client) call(ctx context.Context, method, path, kind string, body any) 
 		return nil, nil, fmt.Errorf("%s %s: %w", method, path, &statusError{res.StatusCode, string(answer)})
 	}
 	var o object
-	_ = json.Unmarshal(answer, &o) // /readyz answers with a word
+	_ = json.Unmarshal(answer, &o) // /readyz does not answer with JSON
 	return o, res.Header.Values("Warning"), nil
 }
 
@@ -124,7 +124,7 @@ func (c *client) get(ctx context.Context, path string) (object, error) {
 	return o, err
 }
 
-// post makes an object.
+// post creates an object.
 func (c *client) post(ctx context.Context, path string, o object) error {
 	_, _, err := c.call(ctx, http.MethodPost, path, "application/json", o)
 	return err

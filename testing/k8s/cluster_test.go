@@ -19,12 +19,12 @@ import (
 
 const (
 	namespace = "train"
-	// jobPath is that of the Job, which has the name of the job.
+	// jobPath is the API path of the Job, which has the name of the job.
 	jobName = "mnist"
 	jobPath = "/apis/batch/v1/namespaces/" + namespace + "/jobs/" + jobName
 )
 
-// needRoot skips the test where there can be no namespaces, or no pods in them. In CI it fails.
+// needRoot skips the test if the process cannot create namespaces, or pods in them. In CI it fails the test instead.
 func needRoot(t *testing.T, tools ...string) {
 	t.Helper()
 	reason := ""
@@ -48,15 +48,15 @@ func needRoot(t *testing.T, tools ...string) {
 	}
 }
 
-// cluster is a control plane and nodes with a job.
+// cluster is a control plane with nodes and a job.
 type cluster struct {
 	*client
 	kubelet *kubelet
 	ctx     context.Context
 }
 
-// apply applies each object of a manifest, as kubectl does. There may be no warnings, such as
-// that of a pod which "restricted" would refuse.
+// apply applies each object of a manifest, as kubectl does. It fails the test on warnings, for example about a pod that the
+// policy "restricted" would refuse.
 func (c *cluster) apply(t *testing.T, manifest, options string) {
 	t.Helper()
 	for doc := range strings.SplitSeq(manifest, "\n---\n") {
@@ -70,7 +70,7 @@ func (c *cluster) apply(t *testing.T, manifest, options string) {
 	}
 }
 
-// scale changes the number of pods, as kubectl patch does.
+// scale sets the number of pods, as kubectl patch does.
 func (c *cluster) scale(t *testing.T, n int) {
 	t.Helper()
 	if err := c.patch(c.ctx, jobPath, mergePatch, object{"spec": object{"parallelism": n, "completions": n}}); err != nil {
@@ -88,7 +88,7 @@ func (c *cluster) podsOf(t *testing.T) (pods []any) {
 	return list(o, "items")
 }
 
-// logs returns what all pods have written, those that are gone, too.
+// logs returns the output of all pods, also of those that have ended.
 func (c *cluster) logs(t *testing.T) (all []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.kubelet.dir, "*.log"))
@@ -105,7 +105,7 @@ func (c *cluster) logs(t *testing.T) (all []string) {
 	return all
 }
 
-// showLogs has a test that fails show the logs.
+// showLogs makes a failing test log the output of the pods.
 func (c *cluster) showLogs(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -115,13 +115,13 @@ func (c *cluster) showLogs(t *testing.T) {
 	})
 }
 
-// trains waits until as many pods run as members, all of one view.
+// trains waits until the given number of pods run as members of one view.
 func (c *cluster) trains(t *testing.T, members int) {
 	t.Helper()
 	process.Until(t, strconv.Itoa(members)+" members", func() bool {
 		in := 0
 		for _, o := range c.podsOf(t) {
-			b, _ := os.ReadFile(c.kubelet.log(text(o, "metadata", "uid"))) // not there yet
+			b, _ := os.ReadFile(c.kubelet.log(text(o, "metadata", "uid"))) // the file may not exist yet
 			if text(o, "status", "phase") == "Running" && text(o, "metadata", "deletionTimestamp") == "" && lastCount(string(b)) == members {
 				in++
 			}
@@ -130,7 +130,7 @@ func (c *cluster) trains(t *testing.T, members int) {
 	})
 }
 
-// lastCount returns how many peers go on in the last view of a log.
+// lastCount returns the number of peers in the last view that a log mentions.
 func lastCount(log string) int {
 	all := regexp.MustCompile(`(\d+) peers? goe?s? on`).FindAllStringSubmatch(log, -1)
 	if len(all) == 0 {
@@ -153,8 +153,8 @@ func (c *cluster) pod(t *testing.T, index string) any {
 	return pods[i]
 }
 
-// drain has a node take no more pods and evicts those that it has, as kubectl drain does: again
-// while the PodDisruptionBudget forbids it.
+// drain makes a node unschedulable and evicts its pods, as kubectl drain does. It repeats evictions that the PodDisruptionBudget
+// forbids.
 func (c *cluster) drain(t *testing.T, node string) {
 	t.Helper()
 	if err := c.patch(c.ctx, "/api/v1/nodes/"+node, mergePatch, object{"spec": object{"unschedulable": true}}); err != nil {
@@ -177,13 +177,13 @@ func (c *cluster) drain(t *testing.T, node string) {
 	})
 }
 
-// resultForm finds the job's last line.
+// resultForm returns the pattern of the job's last line.
 func resultForm() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^done steps=(\d+) .*sha256=([0-9a-f]{64})`)
 }
 
-// A job of a manifest goes from 2 to 4 and 3 pods, loses pod 0 and a node, and ends with the
-// weights that one process has alone. In the short form the test stands for the control plane.
+// A job from a manifest is scaled from 2 to 4 and to 3 pods, and loses pod 0 and a node. It ends with the weights of a single
+// process. In the short form the test replaces the control plane.
 func TestCluster(t *testing.T) {
 	if !long() {
 		shortCluster(t)
@@ -231,10 +231,10 @@ func TestCluster(t *testing.T) {
 	c.finish(t, want)
 }
 
-// longestJob is what only a job that hangs exceeds.
+// longestJob is so long that only a job that hangs exceeds it.
 const longestJob = 30 * time.Minute
 
-// finish waits for the Job's end. It has started once, and wants that result.
+// finish waits for the end of the Job. The job must have started once, and must have the wanted result.
 func (c *cluster) finish(t *testing.T, want [][]byte) {
 	t.Helper()
 	ended := process.Holds(c.ctx, longestJob, func() bool {

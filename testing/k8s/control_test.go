@@ -20,14 +20,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// kubernetes is the version that the control plane has.
+// kubernetes is the version of the control plane.
 const kubernetes = "1.37.2"
 
-// programs are the parts of the control plane that are built.
+// programs lists the programs of the control plane that are built.
 func programs() []string { return []string{"kube-apiserver", "kube-controller-manager"} }
 
-// buildControlPlane returns the folder with the programs, which it builds from the module proxy
-// unless this user's cache has them: that takes a quarter of an hour of processor time.
+// buildControlPlane returns the folder with these programs. If the user's cache does not have them, it builds them from the
+// module proxy, which takes a quarter of an hour of processor time.
 func buildControlPlane(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -56,8 +56,8 @@ func buildControlPlane(t *testing.T) string {
 	return dir
 }
 
-// writeModule makes a module with a main package for each program. What Kubernetes has in its
-// own repository it releases as modules, too, under versions of their own.
+// writeModule creates a module with a main package for each program. Kubernetes also releases the libraries in its repository as
+// modules, with versions of their own.
 func writeModule(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func main() { os.Exit(cli.Run(app.%s())) }
 	return dir
 }
 
-// goCommand runs the go command in a folder and returns what it prints.
+// goCommand runs the go command in a folder and returns its output.
 func goCommand(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("go", args...)
@@ -117,8 +117,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// startControlPlane starts etcd, the API server and the controllers, on ports of the loopback
-// interface, and returns a client of the API.
+// startControlPlane starts etcd, the API server and the controllers on ports of the loopback interface. It returns a client of
+// the API.
 func startControlPlane(t *testing.T) *client {
 	t.Helper()
 	bin, dir := buildControlPlane(t), t.TempDir()
@@ -153,13 +153,13 @@ func startControlPlane(t *testing.T) *client {
 	return api
 }
 
-// ready waits until a server says that it is.
+// ready waits until a server reports that it is ready.
 func (c *client) ready(t *testing.T, what, path string) {
 	t.Helper()
 	process.Until(t, what, func() bool { _, err := c.get(context.Background(), path); return err == nil })
 }
 
-// newKey makes the key of service accounts.
+// newKey creates the signing key for service accounts.
 func newKey(t *testing.T) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -169,7 +169,7 @@ func newKey(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 }
 
-// freePorts returns ports of the loopback interface that nobody uses.
+// freePorts returns unused ports of the loopback interface.
 func freePorts(t *testing.T, n int) (ports []string) {
 	t.Helper()
 	for range n {
@@ -177,7 +177,7 @@ func freePorts(t *testing.T, n int) (ports []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // when all are found
+		defer l.Close() // only when all ports are found
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		if err != nil {
 			t.Fatal(err)

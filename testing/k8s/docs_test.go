@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// docsCommands returns the commands of the section of docs/hosts.md about Kubernetes.
+// docsCommands returns the commands in the section about Kubernetes in docs/hosts.md.
 func docsCommands(t *testing.T) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/hosts.md")
@@ -29,8 +29,8 @@ func docsCommands(t *testing.T) (all []string) {
 	return all
 }
 
-// The commands of docs/hosts.md are good ones. make and podman do not run, and kubectl is a
-// program that shows what it gets; make k8s shows what a cluster does with that.
+// The commands in docs/hosts.md are valid. Here make and podman are not run, and kubectl is a program that prints its input. make
+// k8s tests the effect on a cluster.
 func TestDocs(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nfor word; do last=$word; done\ncase $1 in apply) cat \"$last\";; patch) echo \"$last\";; *) exit 1;; esac\n"

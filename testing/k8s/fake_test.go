@@ -21,19 +21,19 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// fakeAPI is as much of an API server as the kubelet of this package asks, so that it is tested
-// where there is no control plane. The test does what controllers would.
+// fakeAPI implements the part of an API server that the kubelet of this package uses, for tests without a control plane. The test
+// acts as the controllers.
 type fakeAPI struct {
-	job    object // of the manifest
+	job    object // the Job in the manifest
 	secret object
 
 	mu    sync.Mutex
 	pods  map[string]object // by name
-	ended map[string]int    // exit statuses, by name
+	ended map[string]int    // exit statuses by name
 	made  int
 }
 
-// newFakeAPI has the objects of a manifest.
+// newFakeAPI returns a fakeAPI with the objects of a manifest.
 func newFakeAPI(t *testing.T, manifest string) *fakeAPI {
 	t.Helper()
 	f := &fakeAPI{pods: make(map[string]object), ended: make(map[string]int)}
@@ -47,7 +47,7 @@ func newFakeAPI(t *testing.T, manifest string) *fakeAPI {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := json.Marshal(o) // and back: numbers are as the API has them
+		b, err := json.Marshal(o) // encodes and decodes, so that numbers have the same type as from the API
 		if err = errors.Join(err, json.Unmarshal(b, &o)); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func newFakeAPI(t *testing.T, manifest string) *fakeAPI {
 	}
 }
 
-// make makes the pod of an index, as the Job's controller does, and returns its name.
+// make creates the pod with an index, as the Job's controller does, and returns its name.
 func (f *fakeAPI) make(index int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *fakeAPI) make(index int) string {
 	return name + "-" + uid
 }
 
-// delete begins the deletion of a pod.
+// delete starts the deletion of a pod.
 func (f *fakeAPI) delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +81,7 @@ func (f *fakeAPI) delete(name string) {
 	meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = now(), at(f.pods[name], "spec", "terminationGracePeriodSeconds")
 }
 
-// status returns the exit status of a pod that is gone.
+// status returns the exit status of a pod that was removed.
 func (f *fakeAPI) status(name string) (status int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var body object
-	_ = json.NewDecoder(r.Body).Decode(&body) // GET has none
+	_ = json.NewDecoder(r.Body).Decode(&body) // GET has no body
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	answer := object{}
 	switch {
@@ -111,10 +111,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case slices.Contains(words, "pods"):
 		f.pod(r.Method, words[5:], body)
 	}
-	_ = json.NewEncoder(w).Encode(answer) // a client that has gone asks no more
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client is gone
 }
 
-// slices are the addresses of the Service.
+// slices returns the addresses of the Service as EndpointSlices.
 func (f *fakeAPI) slices() object {
 	var all []object
 	for _, p := range f.pods {
@@ -125,7 +125,7 @@ func (f *fakeAPI) slices() object {
 	return object{"items": []object{{"metadata": object{"labels": object{"kubernetes.io/service-name": jobName}}, "endpoints": all}}}
 }
 
-// pod does what is asked of one pod: its name and a part of it, if any.
+// pod handles a request about one pod. words has its name, and possibly a part of it.
 func (f *fakeAPI) pod(method string, words []string, body object) {
 	p, there := f.pods[words[0]]
 	switch {
@@ -141,8 +141,8 @@ func (f *fakeAPI) pod(method string, words []string, body object) {
 	}
 }
 
-// shortCluster has the kubelet of this package run pods of a manifest, which come and go as under
-// a Job's controller: 2, 4 and 3 of them, and one in the place of the first.
+// shortCluster makes the kubelet of this package run the pods of a manifest. The test creates and deletes pods as a Job's
+// controller would: 2, 4 and 3 of them, and one that replaces the first.
 func shortCluster(t *testing.T) {
 	t.Helper()
 	needRoot(t, "ip")

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// image is what an engine makes of the Containerfile.
+// image is what a container engine builds from the Containerfile.
 type image struct {
 	root       string
 	env        []string
@@ -23,8 +23,8 @@ type image struct {
 	entrypoint []string
 }
 
-// buildImage does what the Containerfile says, in a folder. Sources are found in the repository
-// unless others are given.
+// buildImage performs the instructions of the Containerfile in a folder. It takes sources from the repository, unless sources has
+// another path for them.
 func buildImage(t *testing.T, root string, sources map[string]string) image {
 	t.Helper()
 	text, err := os.ReadFile("../../Containerfile")
@@ -57,7 +57,7 @@ func buildImage(t *testing.T, root string, sources map[string]string) image {
 	return im
 }
 
-// copy does COPY: files go into a folder, and of a folder what is in it.
+// copy performs COPY. It copies files to a folder, and of a folder its contents.
 func (im image) copy(t *testing.T, words []string, sources map[string]string) {
 	t.Helper()
 	into := words[len(words)-1]
@@ -88,7 +88,7 @@ func run(t *testing.T, words ...string) {
 	}
 }
 
-// find finds a command in the image as a container's runtime does.
+// find finds a command in the image, as a container runtime does.
 func (im image) find(command string) (string, error) {
 	for _, e := range im.env {
 		list, ok := strings.CutPrefix(e, "PATH=")
@@ -104,8 +104,7 @@ func (im image) find(command string) (string, error) {
 	return "", errors.New(command + " is not in the PATH of the image")
 }
 
-// In an image of the Containerfile the manifest's command is found, by a user who is not root,
-// and needs no other file to run.
+// An image from the Containerfile contains the manifest's command. A user other than root can run it, and it needs no other file.
 func TestContainerfile(t *testing.T) {
 	data, mnist := t.TempDir(), filepath.Join(t.TempDir(), "mnist")
 	if err := process.Build(mnist, "examples/mnist"); err != nil {
@@ -126,7 +125,7 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// isStatic reports whether a program needs no other file to run.
+// isStatic reports whether a program is statically linked.
 func isStatic(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := elf.Open(path)

@@ -21,8 +21,8 @@ import (
 	"github.com/elrun/elrun/testing/dns"
 )
 
-// kubelet is a test double: some nodes, a scheduler that takes them in turn, and the cluster's
-// DNS. It knows as much of pods as those of "elrun k8s" need. One goroutine owns it.
+// kubelet is a test double for several parts of a cluster: some nodes, a scheduler that assigns pods to them in turn, and the
+// cluster's DNS. It implements only what the pods of "elrun k8s" need. One goroutine owns it.
 type kubelet struct {
 	api       *client
 	namespace string
@@ -30,34 +30,34 @@ type kubelet struct {
 	bridge    *bridge
 	dns       *dns.Server
 	nodes     []string
-	dir       string // logs and volumes of the pods
+	dir       string // folder for the logs and volumes of pods
 	pods      map[string]*pod
-	next      int // node
+	next      int // next node for the scheduler
 	fail      func(error)
 }
 
-// pod is one that this kubelet runs or has run.
+// pod is a pod that this kubelet runs or has run.
 type pod struct {
 	name, uid     string
 	space, addr   string
 	cmd           *exec.Cmd
-	ended         chan struct{} // closed at the end of the process
-	begun         string        // when, as the API has it
-	asked, killed bool          // by SIGTERM, by SIGKILL
-	deadline      time.Time     // of the end that was asked for
-	reported      bool          // that it has ended
-	probe         int           // the port that says whether it is ready
+	ended         chan struct{} // closed when the process has ended
+	begun         string        // start time, in the format of the API
+	asked, killed bool          // whether SIGTERM and SIGKILL were sent
+	deadline      time.Time     // when the kubelet kills the pod that was asked to end
+	reported      bool          // the end was reported to the API
+	probe         int           // port of the readiness probe
 	ready         bool
 }
 
 const (
-	// pollPeriod is how often a kubelet looks for changes.
+	// pollPeriod is the time between two checks for changes.
 	pollPeriod = 100 * time.Millisecond
-	// leasePeriod is how often it shows that its nodes live.
+	// leasePeriod is the time between two renewals of the nodes' leases.
 	leasePeriod = 5 * time.Second
 )
 
-// startKubelet starts a kubelet for pods of a namespace, which ends with the test.
+// startKubelet starts a kubelet for the pods of a namespace. The end of the test stops it.
 func startKubelet(t *testing.T, api *client, namespace string, im image, nodes ...string) *kubelet {
 	t.Helper()
 	b := newBridge(t)
@@ -84,7 +84,7 @@ func startKubelet(t *testing.T, api *client, namespace string, im image, nodes .
 	return k
 }
 
-// register makes a node, which is ready.
+// register creates a node that is ready.
 func (k *kubelet) register(ctx context.Context, node string) error {
 	meta := object{"name": node, "labels": object{"kubernetes.io/hostname": node}}
 	if err := k.api.post(ctx, "/api/v1/nodes", object{"metadata": meta}); err != nil {
@@ -95,7 +95,7 @@ func (k *kubelet) register(ctx context.Context, node string) error {
 		"conditions": []object{{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now(), "lastTransitionTime": now()}}}})
 }
 
-// lease shows that a node lives. The API server makes the namespace of leases soon after it started.
+// lease renews the lease of a node. Shortly after its start, the API server does not have the namespace of leases yet.
 func (k *kubelet) lease(ctx context.Context, node string) error {
 	path := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	spec := object{"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}
@@ -106,16 +106,16 @@ func (k *kubelet) lease(ctx context.Context, node string) error {
 	return err
 }
 
-// is reports an error of the API with that code.
+// is reports whether err is a statusError with the given code.
 func is(err error, code int) bool {
 	var e *statusError
 	return errors.As(err, &e) && e.code == code
 }
 
-// now is the time as the API has it.
+// now returns the time in the format of the API.
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// run does what is due until ctx ends.
+// run performs all periodic tasks until ctx ends.
 func (k *kubelet) run(ctx context.Context) {
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (k *kubelet) run(ctx context.Context) {
 	}
 }
 
-// poll looks at all pods, and at what the DNS has to say.
+// poll handles all pods, and updates the DNS.
 func (k *kubelet) poll(ctx context.Context) error {
 	pods, err := k.api.get(ctx, "/api/v1/namespaces/"+k.namespace+"/pods")
 	if err != nil {
@@ -169,7 +169,7 @@ func (k *kubelet) poll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// see does what one pod is due.
+// see does the next thing for one pod.
 func (k *kubelet) see(ctx context.Context, o object) error {
 	p, phase := k.pods[text(o, "metadata", "uid")], text(o, "status", "phase")
 	leaves := text(o, "metadata", "deletionTimestamp") != ""
@@ -194,7 +194,7 @@ func (k *kubelet) see(ctx context.Context, o object) error {
 	return nil
 }
 
-// accepts does what a readiness probe of a TCP port does.
+// accepts reports whether the pod passes the readiness probe of a TCP port.
 func (p *pod) accepts() bool {
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.addr, strconv.Itoa(p.probe)), time.Second)
 	if err == nil {
@@ -203,12 +203,12 @@ func (p *pod) accepts() bool {
 	return err == nil
 }
 
-// path is that of a pod, or of a part of it.
+// path returns the API path of a pod, or of a part of it.
 func (k *kubelet) path(pod, part string) string {
 	return "/api/v1/namespaces/" + k.namespace + "/pods/" + pod + part
 }
 
-// bind gives a pod to the next node that takes pods.
+// bind assigns a pod to the next node that is schedulable.
 func (k *kubelet) bind(ctx context.Context, o object) error {
 	for range k.nodes {
 		node := k.nodes[k.next%len(k.nodes)]
@@ -223,10 +223,10 @@ func (k *kubelet) bind(ctx context.Context, o object) error {
 		name := text(o, "metadata", "name")
 		return k.api.post(ctx, k.path(name, "/binding"), object{"metadata": object{"name": name}, "target": object{"kind": "Node", "name": node}})
 	}
-	return nil // it stays pending
+	return nil // the pod stays pending
 }
 
-// start runs a pod's container.
+// start starts the container of a pod.
 func (k *kubelet) start(ctx context.Context, o object) error {
 	p := &pod{name: text(o, "metadata", "name"), uid: text(o, "metadata", "uid"), begun: now(), ended: make(chan struct{}),
 		probe: number(o, "spec", "containers", 0, "readinessProbe", "tcpSocket", "port")}
@@ -247,17 +247,17 @@ func (k *kubelet) start(ctx context.Context, o object) error {
 	if p.cmd, err = startSandbox(p.space, s, log); err != nil {
 		return err
 	}
-	go func() { // ends with the process, for which killAll waits
+	go func() { // ends when the process does, for which killAll waits
 		defer close(p.ended)
-		_ = p.cmd.Wait() // its status is in p.cmd
+		_ = p.cmd.Wait() // p.cmd keeps the status
 	}()
 	return k.status(ctx, p, "Running", object{"running": object{"startedAt": p.begun}})
 }
 
-// log is where a pod's output goes.
+// log returns the path of a pod's output.
 func (k *kubelet) log(uid string) string { return filepath.Join(k.dir, uid+".log") }
 
-// sandbox reads what the pod's object says of its container.
+// sandbox reads the container's specification from the pod's object.
 func (k *kubelet) sandbox(ctx context.Context, o object, p *pod) (sandbox, error) {
 	c := at(o, "spec", "containers", 0)
 	s := sandbox{Host: text(o, "spec", "hostname"), Root: k.image.root, User: number(o, "spec", "securityContext", "runAsUser"), Env: k.image.env}
@@ -296,7 +296,7 @@ func (k *kubelet) sandbox(ctx context.Context, o object, p *pod) (sandbox, error
 	return s, nil
 }
 
-// expand replaces $(NAME), and $$ by $.
+// expand replaces $(NAME) by the value of NAME, and $$ by $.
 func expand(word string, values map[string]string) string {
 	parts := strings.Split(word, "$$")
 	for i, p := range parts {
@@ -308,7 +308,7 @@ func expand(word string, values map[string]string) string {
 	return strings.Join(parts, "$")
 }
 
-// volume makes a volume of a pod: a folder, empty or with the keys of a Secret.
+// volume creates a volume of a pod: an empty folder, or a folder with the keys of a Secret.
 func (k *kubelet) volume(ctx context.Context, o object, name string, user int) (string, error) {
 	dir := filepath.Join(k.dir, text(o, "metadata", "uid"), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -339,15 +339,15 @@ func (k *kubelet) volume(ctx context.Context, o object, name string, user int) (
 	return dir, nil
 }
 
-// end asks a pod to end, and kills it after its time.
+// end asks a pod to end. It kills the pod after the grace period.
 func (p *pod) end(grace time.Duration) {
 	switch {
 	case !p.asked:
 		p.asked, p.deadline = true, time.Now().Add(grace)
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may just have ended
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has just ended
 	case !p.killed && time.Now().After(p.deadline):
 		p.killed = true
-		_ = p.cmd.Process.Kill() // as above
+		_ = p.cmd.Process.Kill() // fails if it has just ended
 	}
 }
 
@@ -361,7 +361,7 @@ func (p *pod) over() bool {
 	}
 }
 
-// exitCode is the status of a process that has ended, as engines have it.
+// exitCode returns the status of a process that has ended, in the form of container engines.
 func (p *pod) exitCode() int {
 	if s := p.cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
 		return 128 + int(s.Signal())
@@ -369,7 +369,7 @@ func (p *pod) exitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// report tells the end of a pod.
+// report reports the end of a pod to the API.
 func (k *kubelet) report(ctx context.Context, p *pod) error {
 	if !p.reported {
 		p.reported = true
@@ -384,7 +384,7 @@ func (k *kubelet) report(ctx context.Context, p *pod) error {
 	return k.status(ctx, p, phase, object{"terminated": object{"exitCode": p.exitCode(), "reason": reason, "startedAt": p.begun, "finishedAt": now()}})
 }
 
-// status tells the state of a pod's container.
+// status reports the state of a pod's container to the API.
 func (k *kubelet) status(ctx context.Context, p *pod, phase string, state object) error {
 	ready := p.ready && phase == "Running"
 	yes := map[bool]string{true: "True", false: "False"}[ready]
@@ -395,16 +395,16 @@ func (k *kubelet) status(ctx context.Context, p *pod, phase string, state object
 	}})
 }
 
-// killAll ends all pods.
+// killAll kills all pods.
 func (k *kubelet) killAll() {
 	for _, p := range k.pods {
 		if p.cmd == nil || p.cmd.Process == nil {
 			continue
 		}
-		_ = p.cmd.Process.Kill() // an error means that it has ended
+		_ = p.cmd.Process.Kill() // fails only if it has ended
 		<-p.ended
 		if !p.reported {
-			_ = k.bridge.remove(p.space) // the test is over
+			_ = k.bridge.remove(p.space) // the test is over, so an error does not matter
 		}
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// playWord makes the test's own binary a peer, as its first argument. The number of steps
-// and the time that each takes at least follow.
+// If the first argument is playWord, the test binary is a peer. The number of steps and the minimum time of a step follow.
 const playWord = "play"
 
 func TestMain(m *testing.M) {
@@ -33,10 +32,10 @@ func TestMain(m *testing.M) {
 	os.Exit(process.WithElrun(m.Run))
 }
 
-// long reports whether the long forms are wanted.
+// long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
-// play is the peer.
+// play is the main function of a peer.
 func play(steps, pace string) int {
 	n, err := strconv.ParseInt(steps, 10, 64)
 	if err != nil {
@@ -53,11 +52,10 @@ func play(steps, pace string) int {
 	return 0
 }
 
-// samples is the number of samples of a step.
+// samples is the number of samples in a step.
 const samples = 24
 
-// train adds up the numbers of all samples of all steps, so that one which was lost or counted
-// twice changes the result.
+// train adds up the numbers of all samples of all steps. A sample that is lost or counted twice changes the result.
 func train(ctx context.Context, steps int64, pace time.Duration) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -86,7 +84,7 @@ func train(ctx context.Context, steps int64, pace time.Duration) error {
 	return g.Report(elastic.Result{})
 }
 
-// total is what each peer of a whole job prints at the end.
+// total returns what each peer prints at the end of a complete job.
 func total(steps int64) string {
 	n := steps * samples
 	return fmt.Sprintf("total %d\n", n*(n-1)/2)

@@ -21,13 +21,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// manifest is what a test needs of what "elrun k8s" prints.
+// manifest is the part of a manifest of "elrun k8s" that the tests need.
 type manifest struct {
 	command []string
 	key     string
 }
 
-// readManifest has elrun print a manifest.
+// readManifest runs elrun k8s and reads the manifest.
 func readManifest(t *testing.T, args ...string) (m manifest) {
 	t.Helper()
 	out, errs, status := process.Command(t, append([]string{"k8s"}, args...)...)
@@ -64,24 +64,24 @@ func readManifest(t *testing.T, args ...string) (m manifest) {
 	}
 }
 
-// pods are processes that stand for the pods of one Job.
+// pods are processes that act as the pods of one Job.
 type pods struct {
 	*process.Job
 	manifest
 	dns    *dns.Server
-	net    string // the first three bytes of the pods' addresses
+	net    string // first three bytes of the pods' addresses
 	folder string
-	there  map[int]netip.Addr // in the DNS
+	there  map[int]netip.Addr // addresses in the DNS
 }
 
-// newPods prepares a job of so many steps, for which peers are expected.
+// newPods prepares a job with the given numbers of peers and steps.
 func newPods(t *testing.T, peers int, steps int64, pace string) *pods {
 	t.Helper()
 	p := &pods{Job: process.NewJob(t), dns: dns.Start(t, "127.0.0.1:0"), there: make(map[int]netip.Addr)}
 	p.net = fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256))
-	p.Name = strings.ToLower(p.Name) // as Kubernetes wants it
+	p.Name = strings.ToLower(p.Name) // Kubernetes requires this
 	var err error
-	if p.folder, err = os.MkdirTemp("", "k"); err != nil { // short: sockets are in it
+	if p.folder, err = os.MkdirTemp("", "k"); err != nil { // a short path, because it contains sockets
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(p.folder) })
@@ -92,12 +92,12 @@ func newPods(t *testing.T, peers int, steps int64, pace string) *pods {
 	return p
 }
 
-// addr is the address of the pod with that index.
+// addr returns the address of the pod with an index.
 func (p *pods) addr(index int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s.%d", p.net, index+1))
 }
 
-// publish sets what the DNS says.
+// publish updates the DNS.
 func (p *pods) publish() {
 	var addrs []netip.Addr
 	for _, a := range p.there {
@@ -106,7 +106,7 @@ func (p *pods) publish() {
 	p.dns.Set(p.Name, addrs...)
 }
 
-// start starts the pod with that index: the manifest's command, as a kubelet would run it.
+// start starts the pod with an index: it runs the manifest's command, as a kubelet would.
 func (p *pods) start(t *testing.T, index int) *process.Process {
 	t.Helper()
 	p.there[index] = p.addr(index)
@@ -131,7 +131,7 @@ func (p *pods) start(t *testing.T, index int) *process.Process {
 	return p.Start(t, cmd)
 }
 
-// stop ends a pod by a signal, and takes it out of the DNS.
+// stop ends a pod with a signal, and removes it from the DNS.
 func (p *pods) stop(t *testing.T, index int, pod *process.Process, sig syscall.Signal) {
 	t.Helper()
 	process.Signal(t, pod.PID(), sig)
@@ -142,7 +142,7 @@ func (p *pods) stop(t *testing.T, index int, pod *process.Process, sig syscall.S
 	p.publish()
 }
 
-// starters counts the pods that have started the job.
+// starters returns how many pods have started a job.
 func (p *pods) starters() (n int) {
 	for _, pod := range p.Elruns {
 		if pod.Says("starting job " + p.Name) {
@@ -152,7 +152,7 @@ func (p *pods) starters() (n int) {
 	return n
 }
 
-// finish waits for the end of pods, which all have the result of a whole job.
+// finish waits for the end of the pods. Each must have the result of a complete job.
 func (p *pods) finish(t *testing.T, steps int64, all ...*process.Process) {
 	t.Helper()
 	for _, pod := range all {
@@ -175,14 +175,14 @@ func (p *pods) ready(index int) bool {
 	return err == nil
 }
 
-// Pods that all begin at once, with the same command, form one job.
+// Pods that all start at the same time with the same command form one job.
 func TestPods(t *testing.T) {
 	const steps = 40
 	p := newPods(t, 3, steps, "20ms")
 	p.finish(t, steps, p.start(t, 0), p.start(t, 1), p.start(t, 2))
 }
 
-// A pod is ready when it is in the job, and so not where it has to wait for others.
+// A pod is ready when it is in the job. While it waits for others it is not ready.
 func TestReady(t *testing.T) {
 	p := newPods(t, 2, 1<<20, "20ms")
 	first := p.start(t, 0)
@@ -201,8 +201,8 @@ func TestReady(t *testing.T) {
 	p.stop(t, 1, second, syscall.SIGTERM)
 }
 
-// Who comes later joins, also in the place of the pod that started the job, and of one that was
-// killed: it does not start a second job.
+// A later pod joins the job and does not start a second one. This also holds if it replaces the pod that started the job, or a
+// pod that was killed.
 func TestReplaceEach(t *testing.T) {
 	const steps = 1 << 20 // more than there is time for
 	p := newPods(t, 2, steps, "20ms")

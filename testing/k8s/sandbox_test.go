@@ -21,13 +21,12 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// sandboxWord makes the test's own binary the first process of a container, as its first
-// argument. A sandbox follows, as JSON.
+// If the first argument is sandboxWord, the test binary is the first process of a container. The sandbox follows, as JSON.
 const sandboxWord = "sandbox"
 
-// sandbox says how a container runs.
+// sandbox is the specification of a container.
 type sandbox struct {
-	Host    string // its name
+	Host    string // host name
 	Root    string // folder of the image
 	Mounts  []binding
 	User    int
@@ -35,14 +34,14 @@ type sandbox struct {
 	Env     []string
 }
 
-// binding is a folder or file of this machine that a container sees.
+// binding is a folder or file of this machine that is mounted in a container.
 type binding struct {
 	From, To string
 	ReadOnly bool
 }
 
-// startSandbox starts a container in a network namespace, with further namespaces of its own. Its
-// first process is a child of this one, so that it ends with this one.
+// startSandbox starts a container in a network namespace. The container gets further namespaces of its own. Its first process is
+// a child of this process and ends with it.
 func startSandbox(space string, s sandbox, out *os.File) (*exec.Cmd, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -79,9 +78,9 @@ func inNetwork(space string, f func() error) error {
 	return errors.Join(f(), unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
 }
 
-// enter becomes the container's command. It returns only an error.
+// enter replaces this process by the container's command. It returns only on an error.
 func (s sandbox) enter() error {
-	runtime.LockOSThread() // what follows is of one thread, which becomes the process
+	runtime.LockOSThread() // the following calls must be on one thread, which becomes the process
 	root, err := s.mount()
 	if err != nil {
 		return err
@@ -102,8 +101,7 @@ func (s sandbox) enter() error {
 	return unix.Exec(s.Command[0], s.Command, s.Env)
 }
 
-// mount makes the container's file system, of which only mounts can be written to, and returns
-// its folder. There is no /dev/shm.
+// mount creates the file system of the container and returns its folder. Only mounted folders are writable. There is no /dev/shm.
 func (s sandbox) mount() (root string, err error) {
 	root = s.Root
 	all := []func() error{
@@ -141,7 +139,7 @@ func bind(b binding) error {
 	return nil
 }
 
-// prepareRoot makes the places of an image at which something is mounted.
+// prepareRoot creates the mount points in an image.
 func prepareRoot(t *testing.T, root string) {
 	t.Helper()
 	for _, dir := range []string{"proc", "dev", "tmp", "etc/elrun"} {
@@ -150,7 +148,7 @@ func prepareRoot(t *testing.T, root string) {
 	write(t, filepath.Join(root, "etc/resolv.conf"), "")
 }
 
-// enterSandbox is the first process of a container.
+// enterSandbox is the main function of the first process in a container.
 func enterSandbox(text string) int {
 	var s sandbox
 	err := json.Unmarshal([]byte(text), &s)
@@ -161,9 +159,8 @@ func enterSandbox(text string) int {
 	return 128
 }
 
-// The command of a manifest runs as the first process of a container: as a user without rights,
-// in a file system that cannot be written to and has no /dev/shm. It adopts orphans, and passes
-// SIGTERM on.
+// The command of a manifest runs as the first process of a container. It runs as an unprivileged user, on a read-only file system
+// without /dev/shm. It adopts orphans, and passes on SIGTERM.
 func TestFirstProcess(t *testing.T) {
 	needRoot(t, "ip")
 	dir := t.TempDir()
@@ -208,7 +205,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// openPath lets all users go down to a folder below /tmp: pods run as another one.
+// openPath makes a folder below /tmp accessible to all users, because pods run as another user.
 func openPath(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
@@ -216,7 +213,7 @@ func openPath(t *testing.T, dir string) {
 	}
 }
 
-// onlySandbox is the container of the one pod of a manifest, with its volumes in a folder.
+// onlySandbox returns the container of the only pod of a manifest. Its volumes are in a folder.
 func onlySandbox(t *testing.T, dir string, im image, addr, server string) sandbox {
 	t.Helper()
 	m := readManifest(t, "--name", "mnist", "--image", "x", "--peers", "1", "--", "mnist", orphanWord)
@@ -224,7 +221,7 @@ func onlySandbox(t *testing.T, dir string, im image, addr, server string) sandbo
 	write(t, filepath.Join(dir, "resolv.conf"), "nameserver "+server+"\n")
 	run(t, "chmod", "o+r", filepath.Join(dir, "key"), filepath.Join(dir, "resolv.conf"))
 	run(t, "install", "-d", "-o", "65532", filepath.Join(dir, "tmp"))
-	write(t, filepath.Join(im.root, "etc/elrun/key"), "") // a place to mount at
+	write(t, filepath.Join(im.root, "etc/elrun/key"), "") // a mount point
 	s := sandbox{Host: "mnist-0", Root: im.root, User: 65532, Env: append(im.env, "HOME=/tmp", "TMPDIR=/tmp"), Mounts: []binding{
 		{filepath.Join(dir, "tmp"), "/tmp", false}, {filepath.Join(dir, "key"), "/etc/elrun/key", true}, {filepath.Join(dir, "resolv.conf"), "/etc/resolv.conf", true}}}
 	for _, w := range m.command {
@@ -238,8 +235,8 @@ func onlySandbox(t *testing.T, dir string, im image, addr, server string) sandbo
 	return s
 }
 
-// startOne starts a container, which ends with the test, and returns what is closed at its end.
-// A test that failed shows the log.
+// startOne starts a container, which ends with the test. It returns a channel that is closed when the container has ended. A
+// failing test logs the output.
 func startOne(t *testing.T, space string, s sandbox, log string) (*exec.Cmd, <-chan struct{}) {
 	t.Helper()
 	out, err := os.Create(log)
@@ -254,10 +251,10 @@ func startOne(t *testing.T, space string, s sandbox, log string) (*exec.Cmd, <-c
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // its status stays in cmd
+		_ = cmd.Wait() // cmd keeps the status
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // an error means that it has ended
+		_ = cmd.Process.Kill() // fails only if it has ended
 		<-ended
 		if all, _ := os.ReadFile(log); t.Failed() {
 			t.Logf("%s", all)
@@ -266,10 +263,10 @@ func startOne(t *testing.T, space string, s sandbox, log string) (*exec.Cmd, <-c
 	return cmd, ended
 }
 
-// orphanWord makes the test's own binary a program that leaves an orphan, as its first argument.
+// If the first argument is orphanWord, the test binary is a program that leaves an orphan.
 const orphanWord = "orphan"
 
-// orphan is the program, its child, or the child of that, by the number of arguments.
+// orphan is the main function of this program, of its child, or of the child's child, depending on the number of arguments.
 func orphan(args int) int {
 	switch args {
 	case 1:
@@ -280,8 +277,7 @@ func orphan(args int) int {
 	return 0
 }
 
-// leaveOrphan starts a process whose parent ends, waits until nothing is left of it, and goes
-// on until a signal ends it.
+// leaveOrphan starts a process whose parent ends. It waits until the process was reaped, and runs until a signal ends it.
 func leaveOrphan() int {
 	out, err := exec.Command(os.Args[0], orphanWord, "parent").Output()
 	if err != nil {
@@ -303,7 +299,7 @@ func leaveOrphan() int {
 	return 0
 }
 
-// bequeath starts a process that ends at once, and tells who it is. Nobody here waits for it.
+// bequeath starts a process that ends at once, prints its ID, and does not wait for it.
 func bequeath() int {
 	cmd := exec.Command(os.Args[0], orphanWord, "child", "")
 	if err := cmd.Start(); err != nil {
@@ -313,13 +309,13 @@ func bequeath() int {
 	return 0
 }
 
-// bridge is a network for pods, with this machine at its last address.
+// bridge is a network for pods. This machine has its last address.
 type bridge struct {
-	name, net string // net is the first three bytes
+	name, net string // net has the first three bytes of its addresses
 	used      int
 }
 
-// newBridge makes it.
+// newBridge creates a bridge.
 func newBridge(t *testing.T) *bridge {
 	t.Helper()
 	b := &bridge{name: "k" + strconv.Itoa(os.Getpid()), net: "10.239." + strconv.Itoa(os.Getpid()%250)}
@@ -330,10 +326,10 @@ func newBridge(t *testing.T) *bridge {
 	return b
 }
 
-// host is the address of this machine.
+// host returns the address of this machine.
 func (b *bridge) host() string { return b.net + ".254" }
 
-// commands runs ip with some commands, one after the other.
+// commands runs ip with several commands, one after the other.
 func commands(all ...[]string) error {
 	for _, args := range all {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -343,7 +339,7 @@ func commands(all ...[]string) error {
 	return nil
 }
 
-// add makes a network namespace with an address that no pod has had.
+// add creates a network namespace with a new address.
 func (b *bridge) add() (space, addr string, err error) {
 	b.used++
 	space = b.name + "-" + strconv.Itoa(b.used)
@@ -358,5 +354,5 @@ func (b *bridge) add() (space, addr string, err error) {
 	)
 }
 
-// remove removes a namespace, and with it its link.
+// remove removes a namespace, which also removes its link.
 func (b *bridge) remove(space string) error { return commands([]string{"netns", "delete", space}) }
