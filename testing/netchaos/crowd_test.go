@@ -15,19 +15,19 @@ import (
 // crowd is a job with several peers on each host.
 type crowd struct {
 	*job
-	counts []int // peers by host
+	counts []int // number of peers on each host
 }
 
-// crowded are the settings of a job of so many peers, with steps of about 200 ms.
+// crowded returns the settings of a job with the given number of peers, whose steps take about 200 ms.
 func crowded(batch, peers int) settings {
 	return settings{pace: 200 * time.Millisecond * time.Duration(peers) / time.Duration(batch), batch: batch}
 }
 
-// newCrowd starts a job with so many peers on each host, or nothing on hosts that have none.
+// newCrowd starts a job with the given number of peers on each host. It starts nothing on hosts without peers.
 func newCrowd(t *testing.T, l *lab, set settings, counts ...int) *crowd {
 	t.Helper()
 	c := &crowd{job: newJob(t, l, set), counts: counts}
-	// The first step waits for most of the peers, so that few have to copy the state.
+	// The first step waits for most of the peers, so that only a few have to copy the state.
 	most := fmt.Sprint(c.size() / 2)
 	c.elrun(t, 0, "-n", fmt.Sprint(counts[0]), "--name", c.Name, "--min-peers", most)
 	var ticket string
@@ -49,8 +49,8 @@ func (c *crowd) size() int {
 	return n
 }
 
-// here returns the peers on a host that are in a view and have taken a step in it after a time:
-// their IDs by their indices.
+// here returns the peers on a host that are in the view of an epoch and have committed a step in it after a time: their IDs by
+// index.
 func (c *crowd) here(t *testing.T, host int, epoch uint64, at time.Time) map[int]string {
 	t.Helper()
 	ids := map[int]string{}
@@ -65,8 +65,8 @@ func (c *crowd) here(t *testing.T, host int, epoch uint64, at time.Time) map[int
 	return ids
 }
 
-// untilWhole waits until all peers are in one view, in which all vote, and each has taken a step in
-// it after a time. It returns the IDs of the peers by host and index.
+// untilWhole waits until all peers are voters of one view, and each has committed a step in it after a time. It returns the IDs
+// of the peers by host and index.
 func (c *crowd) untilWhole(t *testing.T, at time.Time) []map[int]string {
 	t.Helper()
 	var ids []map[int]string
@@ -105,15 +105,15 @@ func (c *crowd) latest(t *testing.T) (v event.View, epoch uint64) {
 	return v, epoch
 }
 
-// untilSteps waits until the peers on some hosts have taken some more steps.
+// untilSteps waits until the peers on some hosts have committed a few more steps.
 func (c *crowd) untilSteps(t *testing.T, hosts []int) {
 	t.Helper()
 	before := c.steps(t, hosts)
 	process.Until(t, "further steps", func() bool { return c.steps(t, hosts) > before+3 })
 }
 
-// outAfter waits until all peers but the victims have a view without these, and returns how long
-// that took. The test ends if one of them is put out.
+// outAfter waits until all peers except the victims have a view without the victims. It returns how long that took. It ends the
+// test if another peer is put out.
 func (c *crowd) outAfter(t *testing.T, ids []map[int]string, victims []string, struck time.Time) time.Duration {
 	t.Helper()
 	var out time.Time
@@ -139,7 +139,7 @@ func (c *crowd) outAfter(t *testing.T, ids []map[int]string, victims []string, s
 	return out.Sub(struck)
 }
 
-// onlyOut fails the test if, since a time, others than these were put out of the group.
+// onlyOut fails the test if peers other than the victims were put out of the group after a time.
 func (c *crowd) onlyOut(t *testing.T, ids []map[int]string, victims []string, since time.Time) {
 	t.Helper()
 	told := slices.Clone(victims)
@@ -149,7 +149,7 @@ func (c *crowd) onlyOut(t *testing.T, ids []map[int]string, victims []string, si
 		}
 		for _, ev := range process.After[event.View](e.Read(t).Events, since) {
 			if slices.Contains(victims, ev.Peer) {
-				continue // whoever is out may be in a view of its own
+				continue // a peer that is out may have a view of its own
 			}
 			for at, of := range ids {
 				for index, id := range of {
@@ -163,7 +163,7 @@ func (c *crowd) onlyOut(t *testing.T, ids []map[int]string, victims []string, si
 	}
 }
 
-// causes returns the causes of which others have reported that peers were lost.
+// causes returns the reported causes for the loss of the victims, and how often each was reported.
 func (c *crowd) causes(t *testing.T, victims []string, since time.Time) map[string]int {
 	t.Helper()
 	all := map[string]int{}
@@ -180,14 +180,14 @@ func (c *crowd) causes(t *testing.T, victims []string, since time.Time) map[stri
 	return all
 }
 
-// Of 32 peers on eight hosts, in the short form of six on three, those are out within two seconds that are stopped, or whose host falls
-// silent, and the cause is told. Nobody else is out.
+// 32 peers run on eight hosts; in the short form six peers run on three. Some peers are stopped, or a host falls silent. The
+// others put these peers out within two seconds, report the cause, and put out nobody else.
 func TestDetectMany(t *testing.T) {
 	parallel(t)
 	hosts, per := pick(3, 8), pick(2, 4)
 	counts := slices.Repeat([]int{per}, hosts)
 	set := crowded(60, hosts*per)
-	set.flags = []string{"--restart", "1000"} // who is stopped is killed
+	set.flags = []string{"--restart", "1000"} // a stopped peer is killed
 	c := newCrowd(t, newLab(t, hosts), set, counts...)
 	for _, f := range faults() {
 		var all []time.Duration
@@ -201,8 +201,8 @@ func TestDetectMany(t *testing.T) {
 	c.finish(t)
 }
 
-// detect makes a fault and returns how long it took until all others had a view without the
-// victims: the first peer of the host if that is stopped, or else all peers of it.
+// detect makes a fault and returns how long it took until all others had a view without the victims. If the fault stops a
+// process, the victim is the first peer of the host. Otherwise all peers of the host are victims.
 func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	t.Helper()
 	ids := c.untilWhole(t, time.Now())
@@ -214,7 +214,7 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	f.strike(t, c.job, host)
 	struck := time.Now()
 	took := c.outAfter(t, ids, victims, struck)
-	if took > detection && flagged[bool]("long") { // the load of the machine is in it
+	if took > detection && flagged[bool]("long") { // on a loaded machine this may take longer
 		t.Errorf("%s host %d: out after %v, want at most %v", f.name, host, took, detection)
 	}
 	causes := c.causes(t, victims, at)
@@ -231,9 +231,9 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	return took
 }
 
-// One of 64 and of 256 peers on 16 hosts, in the short form of five on as many, is killed, one joins from another host, and the cable of one host
-// is pulled for a time. Nobody is put out but who was killed and those that nobody could hear, which
-// come back; each sample counts once, and the weights of each step are those of one process.
+// 64 and then 256 peers run on 16 hosts; in the short form five peers run on five hosts. One peer is killed, one joins from
+// another host, and the cable of one host is pulled for a time. Only the killed peer and the peers of the silent host are put
+// out, and the latter come back. Each sample counts once, and after each step the weights are those of a single process.
 func TestManyHosts(t *testing.T) {
 	parallel(t)
 	for _, per := range pick([]int{1}, []int{4, 16}) {
@@ -242,7 +242,7 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
-// manyHosts is the test with so many peers on each of so many hosts.
+// manyHosts is this test with the given numbers of hosts and of peers on each host.
 func manyHosts(t *testing.T, hosts, per int) {
 	t.Helper()
 	counts := append(slices.Repeat([]int{per}, hosts), 0)

@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// afterElrun is how long peers may run on after their elrun was killed.
+// afterElrun is how long peers may continue to run after their elrun was killed.
 const afterElrun = 2 * time.Second
 
-// Peers whose elrun was killed end by themselves, and those of another elrun go on.
+// If an elrun is killed, its peers end by themselves. The peers of another elrun go on.
 func TestElrunKilled(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, 2), settings{pace: groupPace})
@@ -22,11 +22,11 @@ func TestElrunKilled(t *testing.T) {
 	if peers := j.peersOn(t, 1); len(peers) != 2 {
 		t.Fatalf("host 1 has %d peers, want two", len(peers))
 	}
-	killed := time.Now() // before the signal: the peers of a killed elrun leave within milliseconds
+	killed := time.Now() // taken before the signal, because the peers of a killed elrun leave within milliseconds
 	j.elruns[1].kill()
 	process.Until(t, "the end of the peers of host 1", func() bool { return len(j.peersOn(t, 1)) == 0 })
 	took := time.Since(killed)
-	if took > afterElrun && flagged[bool]("long") { // the load of the machine is in it
+	if took > afterElrun && flagged[bool]("long") { // on a loaded machine this may take longer
 		t.Errorf("the peers ran on for %v, want at most %v", took, afterElrun)
 	}
 	two := func(_ event.Event, v event.View) bool { return len(v.Members) == 2 }
@@ -38,8 +38,8 @@ func TestElrunKilled(t *testing.T) {
 	j.finish(t)
 }
 
-// Where nobody has a majority all wait for --rejoin-timeout, say so, and give up with
-// the status for it.
+// If no part of the group has a majority, all peers wait for --rejoin-timeout and say so. Then they give up, with the exit status
+// for a lost quorum.
 func TestNoQuorum(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, 3), settings{pace: groupPace, flags: []string{"--rejoin-timeout", "5s"}})

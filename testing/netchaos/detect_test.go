@@ -11,12 +11,12 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The group of these tests: five peers, whose steps take 100 ms.
+// These tests run five peers, whose steps take 100 ms.
 const (
 	groupSize = 5
 	groupPace = 25 * time.Millisecond
-	// detection is how long the others may take to agree that a peer is out, where
-	// nothing else runs: in the long form.
+	// detection is how long the others may take to agree that a peer is out. Only the long form, in which nothing else runs,
+	// checks this.
 	detection = 2 * time.Second
 )
 
@@ -27,7 +27,7 @@ type fault struct {
 	heal   func(t *testing.T, j *job, victim int)
 }
 
-// faults are the ways in which a host can fall silent though its peer lives.
+// faults returns the ways in which a host can fall silent although its peer lives.
 func faults() []fault {
 	heal := func(t *testing.T, j *job, _ int) { t.Helper(); j.lab.heal(t) }
 	holes := func(hears, speaks bool) func(*testing.T, *job, int) {
@@ -59,8 +59,8 @@ func faults() []fault {
 	}
 }
 
-// Whoever falls silent is out, within two seconds where nothing else runs, nobody else is, and
-// when it is heard again it finds itself put out and comes back under another ID.
+// A peer that falls silent is put out, within two seconds if nothing else runs, and no other peer is. When it is heard again it
+// learns that it was put out, and comes back under another ID.
 func TestDetect(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, groupSize), settings{pace: groupPace})
@@ -77,8 +77,7 @@ func TestDetect(t *testing.T) {
 	j.finish(t)
 }
 
-// detect makes a fault and returns how long it took until all others had a view without
-// the victim.
+// detect makes a fault, and returns how long it took until all others had a view without the victim.
 func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	t.Helper()
 	ids := j.untilWhole(t, time.Now())
@@ -102,7 +101,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 		}
 	}
 	took := out.Sub(struck)
-	if took > detection && flagged[bool]("long") { // the load of the machine is in it
+	if took > detection && flagged[bool]("long") { // on a loaded machine this may take longer
 		t.Errorf("%s host %d: out after %v, want at most %v", f.name, victim, took, detection)
 	}
 	before := j.steps(t, others(len(ids), victim))
@@ -120,7 +119,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	return took
 }
 
-// hasAll reports whether members has all of ids, but for one host.
+// hasAll reports whether members contains all ids except those of one host.
 func hasAll(members, ids []string, but int) bool {
 	for host, id := range ids {
 		if host != but && !slices.Contains(members, id) {
@@ -130,7 +129,7 @@ func hasAll(members, ids []string, but int) bool {
 	return true
 }
 
-// others returns the numbers from 0 to n-1 but for some.
+// others returns the numbers from 0 to n-1 without the given ones.
 func others(n int, but ...int) []int {
 	var out []int
 	for i := range n {

@@ -27,8 +27,8 @@ func bootstrapOn(t *testing.T, h *host) string {
 	return address()
 }
 
-// A ticket leads into the job after the only peer that it names has died: each way to find
-// members is the only one in its network.
+// A ticket still leads into the job when the only peer that it names has died. Each test leaves only one way to find the other
+// members; here it is multicast.
 func TestFindByMulticast(t *testing.T) {
 	parallel(t)
 	findOthers(t, newJob(t, newLab(t, 4), settings{pace: groupPace, flags: []string{"--lan"}}), false)
@@ -41,14 +41,14 @@ func TestFindByTable(t *testing.T) {
 	findOthers(t, newJob(t, l, settings{pace: groupPace, flags: flags}), false)
 }
 
-// A ticket that names several members leads into the job while one of them lives.
+// A ticket that names several members leads into the job as long as one of them lives.
 func TestFindByAddresses(t *testing.T) {
 	parallel(t)
 	findOthers(t, newJob(t, newLab(t, 4), settings{pace: groupPace}), true)
 }
 
-// findOthers lets a peer join when the host of its ticket is gone; with fresh the ticket names
-// the other members, too.
+// findOthers checks that a peer can join although the host of its ticket is gone. If fresh is set, the ticket also names the
+// other members.
 func findOthers(t *testing.T, j *job, fresh bool) {
 	t.Helper()
 	j.start(t, 1)
@@ -73,7 +73,7 @@ func findOthers(t *testing.T, j *job, fresh bool) {
 	j.finish(t)
 }
 
-// A line says that nobody announces the job, and which node does not answer, each with what to do.
+// Error lines say that nobody announces the job, and which node does not answer. Each says what the user can do.
 func TestFindNobody(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -83,7 +83,7 @@ func TestFindNobody(t *testing.T) {
 	j.elruns[0].kill()
 	process.Until(t, "the end of its peer", func() bool { return len(j.peersOn(t, 0)) == 0 })
 	node := bootstrapOn(t, l.hosts[2])
-	nobody := strings.Replace(node, l.hosts[2].addr, l.hosts[1].addr, 1) // there is no node at this address
+	nobody := strings.Replace(node, l.hosts[2].addr, l.hosts[1].addr, 1) // no node listens at this address
 	for flags, want := range map[string][]string{
 		node:   {"nobody has announced the job of this ticket", "nobody was found by --dht"},
 		nobody: {"the job cannot be looked up: no bootstrap node answers", "does elrun bootstrap run there?", "nobody was found by --dht"},
@@ -96,8 +96,8 @@ func TestFindNobody(t *testing.T) {
 	}
 }
 
-// The commands of docs/hosts.md about finding members do what it says, in a folder with a program
-// of this name.
+// The commands about finding members in docs/hosts.md do what the document says. They run in a folder with a program of the same
+// name as there.
 func TestDocsFindingMembers(t *testing.T) {
 	parallel(t)
 	text, err := os.ReadFile("../../docs/hosts.md")
@@ -129,7 +129,7 @@ func TestDocsFindingMembers(t *testing.T) {
 	}
 }
 
-// documented runs commands of the documentation on a host, in a folder.
+// documented runs commands of the documentation on the hosts, in a folder.
 type documented struct {
 	host     *host
 	dir, bin string
@@ -137,8 +137,8 @@ type documented struct {
 	name     string // of the job that was started last
 }
 
-// run runs what follows "elrun ": what goes on does so in the background, until it has done what
-// it is for.
+// run runs elrun with the words that follow "elrun " in text. A command that does not end runs in the background; run then waits
+// until it has had its effect.
 func (d *documented) run(t *testing.T, text string) {
 	t.Helper()
 	script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %%s elrun %s", d.dir, d.bin, text)

@@ -1,12 +1,10 @@
-// Package netchaos holds the tests that need a real network with faults: each host is a
-// network namespace with its own elrun, and a bridge connects them. Peers are stopped,
-// cut off in one or both directions, and left alone; the event logs tell afterwards
-// whether the group did what it must.
+// Package netchaos has the tests that need a real network with faults. Each host is a network namespace with its own elrun, and a
+// bridge connects the hosts. Tests stop peers, cut them off in one or both directions, and let them recover. At the end they check
+// the event logs of the group.
 //
-// The tests make the namespaces themselves and remove them at their end, which takes
-// root, the commands ip (iproute2) and nft (nftables), and for hosts far from each other
-// /dev/net/tun. Nothing leaves the namespaces, and no address is given outside of them. Where
-// something is missing the tests say so and are skipped, but with ELRUN_CI set they fail.
+// The tests create the namespaces, and remove them at their end. This needs root and the commands ip (iproute2) and nft
+// (nftables); tests of distant hosts also need /dev/net/tun. No packet leaves the namespaces, and the host itself gets no new
+// address. If something is missing, the tests are skipped with the reason. If ELRUN_CI is set they fail instead.
 //
 //	go test ./testing/netchaos                                      short forms
 //	go test ./testing/netchaos -run Detect -v -runs=20              stopped, black holes
@@ -18,12 +16,11 @@
 //	go test ./testing/netchaos -run FarHosts -v -long               local steps over slow links
 //	go test ./testing/netchaos -v -long -timeout 5h                 all long forms
 //
-// With -keep=DIR event logs and outputs are left in DIR.
+// With -keep=DIR the tests leave event logs and outputs in DIR.
 //
 // # What is checked
 //
-// Training is exact, so a step has the same digest whoever took part. That alone would not
-// show a group that was split in two, as both halves would compute the same: journal
-// and ledger look at who was in each epoch, and that the microbatches of every step were
-// contributed once. A second group would contribute them again.
+// Training is exact, so a step has the same digest whichever peers took part. Digests alone would not show that a group was split
+// in two, because both halves would compute the same. Therefore the ledger also checks that each epoch has one list of members,
+// and that each microbatch of every step was contributed once. A second group would contribute it again.
 package netchaos

@@ -12,9 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A process is killed while the next step has begun and sums are on their way over slow
-// links: the others compute its part, each microbatch counts once, and they come to the same
-// weights. The long form does that often.
+// A process is killed while the next step has begun and sums are on their way over slow links. The others compute its part, each
+// microbatch counts once, and the others end with equal weights. The long form repeats this often.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -26,8 +25,8 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// The same where one host has two peers, which share memory, and another one has one: the
-// first of a host that is killed is its leader.
+// Here one host has two peers, which share memory, and the other host has one. The first peer of the host with two is its leader,
+// so some runs kill a leader.
 func TestKillBetweenUnequalHosts(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)
@@ -43,8 +42,7 @@ func TestKillBetweenUnequalHosts(t *testing.T) {
 	}
 }
 
-// killEarly kills the process of a host some time after the sixth step. It returns
-// which paths data took.
+// killEarly kills the process of a host some time after the sixth step. It returns the kinds of paths that data took.
 func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds map[string]bool) {
 	t.Helper()
 	task := overlapTask{Phase: both, Model: "cnn", Share: 16, Cuts: 2, Steps: 20}
@@ -94,7 +92,7 @@ func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds m
 	return pathsOf(t, journals)
 }
 
-// pathsOf returns the kinds of paths that journals tell of.
+// pathsOf returns the kinds of paths that journals report.
 func pathsOf(t *testing.T, journals []*journal) map[string]bool {
 	t.Helper()
 	kinds := make(map[string]bool)
@@ -108,7 +106,7 @@ func pathsOf(t *testing.T, journals []*journal) map[string]bool {
 	return kinds
 }
 
-// samplesOf is how many samples a step has.
+// samplesOf returns the number of samples in a step.
 func samplesOf(t *testing.T, journals []*journal, step int64) int {
 	t.Helper()
 	for _, j := range journals {

@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// path is what the links of far hosts are like: each host sends at a rate, and what it sends
-// arrives later.
+// path describes the links of distant hosts. Each host sends at a limited rate, and its packets arrive after a delay.
 type path struct {
 	mbit  int
 	delay time.Duration // one way
 }
 
-// pathQueue is what a path holds before it drops packets.
+// pathQueue is how much a path queues, as a time at its rate, before it drops packets.
 const pathQueue = 100 * time.Millisecond
 
-// newFar makes n hosts with such a path between any two, which end with the test. This process
-// moves the packets, as few kernels can delay them. It takes /dev/net/tun.
+// newFar makes n hosts, which end with the test, with such a path between any two. This process forwards the packets itself,
+// because few kernels can delay them. It needs /dev/net/tun.
 func newFar(t *testing.T, n int, p path) *lab {
 	t.Helper()
 	l := newHosts(t, n)
@@ -31,19 +30,20 @@ func newFar(t *testing.T, n int, p path) *lab {
 	var ends []*os.File
 	for i, h := range l.hosts {
 		end := h.tun(t, fmt.Sprintf("nc%d-%d", os.Getpid()%100000, i))
-		t.Cleanup(func() { _ = end.Close() }) // reading and writing end with it
+		t.Cleanup(func() { _ = end.Close() }) // this also ends the goroutines that read and write it
 		h.begin(t)
 		ends = append(ends, end)
 	}
 	for _, from := range ends {
-		packets := make(chan packet, 20_000) // more than fit the path
+		packets := make(chan packet, 20_000) // more than a path can hold
 		moving.Go(func() { p.take(from, packets) })
 		moving.Go(func() { deliver(ends, packets) })
 	}
 	return l
 }
 
-// tun makes a device of that name, moves it to the host as its eth0, and returns its other end.
+// tun creates a TUN device with the given name, moves it to the host as eth0, and returns the end that this process reads and
+// writes.
 func (h *host) tun(t *testing.T, name string) *os.File {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -56,25 +56,25 @@ func (h *host) tun(t *testing.T, name string) *os.File {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}
 	if err != nil {
-		_ = unix.Close(fd) // the other error counts
+		_ = unix.Close(fd) // t.Fatalf reports the first error
 		t.Fatalf("make the device %s: %v", name, err)
 	}
-	end := os.NewFile(uintptr(fd), name) // after the ioctl: only now the device can be waited for
+	end := os.NewFile(uintptr(fd), name) // after the ioctl, because before it the poller cannot wait for the device
 	command(t, "", "ip", "link", "set", name, "netns", h.namespace)
 	command(t, fmt.Sprintf("link set %s name eth0\nlink set eth0 txqueuelen 10000\n", name), "ip", "-n", h.namespace, "-batch", "-")
 	return end
 }
 
-// packet is one that is on its way.
+// packet is a packet on its way.
 type packet struct {
 	due  time.Time
 	data []byte
 }
 
-// take reads what a host sends until its device is closed, and says when it arrives.
+// take reads the packets of a host until its device is closed, and sets when each arrives.
 func (p path) take(from *os.File, packets chan<- packet) {
 	defer close(packets)
-	free := time.Now() // when the link has sent what it has
+	free := time.Now() // when the link will have sent all packets so far
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buffer)
@@ -86,17 +86,17 @@ func (p path) take(from *os.File, packets chan<- packet) {
 			free = now
 		}
 		if free.Sub(now) > pathQueue {
-			continue // lost, as on a path that is full
+			continue // dropped, as by a full queue
 		}
 		free = free.Add(time.Duration(8000 * n / p.mbit))
 		select {
 		case packets <- packet{free.Add(p.delay), append([]byte(nil), buffer[:n]...)}:
-		default: // as above
+		default: // dropped, as above
 		}
 	}
 }
 
-// deliver hands packets to the hosts to which they are addressed, when they are due.
+// deliver passes packets to their destinations when they are due.
 func deliver(ends []*os.File, packets <-chan packet) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -106,13 +106,12 @@ func deliver(ends []*os.File, packets <-chan packet) {
 			<-timer.C
 		}
 		if to := destination(p.data); to >= 0 && to < len(ends) {
-			_, _ = ends[to].Write(p.data) // a packet that the other host does not take is lost
+			_, _ = ends[to].Write(p.data) // if the other host does not accept the packet, it is lost
 		}
 	}
 }
 
-// destination returns the number of the host to which an IPv4 packet is addressed; -1 for another
-// packet.
+// destination returns the number of the host to which an IPv4 packet is addressed, or -1 for any other packet.
 func destination(data []byte) int {
 	if len(data) < 20 || data[0]>>4 != 4 {
 		return -1

@@ -7,8 +7,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A ticket leads into the job after the only peer that it names has died: members are
-// found on the local network.
+// A ticket still leads into the job when the only peer that it names has died, because members are found on the local network.
 func TestOldTicket(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
@@ -28,9 +27,9 @@ func TestOldTicket(t *testing.T) {
 	j.finish(t)
 }
 
-// A ticket opens a job whose members listened on loopback only: a newcomer from another host
-// reaches all of them, also those that do not know of the ticket, and so do the peers that
-// its own launcher starts later.
+// If the members of a job listen on loopback only, a ticket makes them reachable from other hosts. A newcomer from another host
+// then reaches all of them, also those that do not know of the ticket. Peers that the newcomer's launcher starts later reach
+// them, too.
 func TestOpenedJob(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)
@@ -47,8 +46,7 @@ func TestOpenedJob(t *testing.T) {
 	j.finish(t)
 }
 
-// A job goes on when all that began it leave as soon as others are in, before these have
-// taken a step.
+// A job goes on if all its first members leave as soon as others have joined, before these have committed a step.
 func TestHandOver(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, 3), settings{pace: groupPace})

@@ -10,20 +10,20 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Addresses in each home.
+// These are the addresses in each home network.
 const (
 	homeRouter = "192.168.1.1"
 	homeHost   = "192.168.1.2"
 )
 
-// home puts a host behind a router of its own, as they stand in homes: it has a private
-// address, others see that of the router, which lets in only what answers.
+// home puts a host behind a router of its own, as in a home. The host has a private address. Other hosts see the address of the
+// router, which lets in only answers.
 func (l *lab) home(t *testing.T, i int) {
 	t.Helper()
 	l.behind(t, i, "port")
 }
 
-// A host in a home connects with those that are not, and needs no relay.
+// A host in a home network connects with hosts that are not in one, without a relay.
 func TestHome(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -33,8 +33,8 @@ func TestHome(t *testing.T) {
 	ids := j.untilWhole(t, time.Time{})
 	for _, other := range []int{0, 2} {
 		p := j.path(t, other, ids[1])
-		// On a busy machine the two may have found each other through the router before the host in
-		// the home has dialled.
+		// On a busy machine the two hosts may have found each other through the router before the host in the home network has
+		// dialled.
 		straight := p.Kind == "direct" || strings.Contains(p.Addr, "/udp/")
 		if !straight || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[1].addr) {
 			t.Errorf("host %d: path to the one in a home %+v", other, p)
@@ -43,9 +43,9 @@ func TestHome(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts in homes, with the same private address, find each other through their routers, and so
-// does one more in a third home. They go on when one is lost, also if it is the only one that is in
-// no home and has told them of each other.
+// Hosts in three home networks have the same private address, and find each other through their routers. They go on when one
+// member is lost. This also holds if it is the only member that is not in a home network, through which they have learned of each
+// other.
 func TestHomes(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
@@ -77,7 +77,7 @@ func TestHomes(t *testing.T) {
 	j.finish(t)
 }
 
-// path returns the last path that the peer on a host has told of to another peer.
+// path returns the path to another peer that the peer on a host has reported last.
 func (j *job) path(t *testing.T, host int, to string) (last event.Path) {
 	t.Helper()
 	for _, ev := range j.elruns[host].Read(t).Since(time.Time{}) {

@@ -16,18 +16,18 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// settings are what tests choose of a job.
+// settings are the choices of a test for its job.
 type settings struct {
-	pace  time.Duration // that a microbatch takes; a step has batch of them, over all peers
-	batch int           // microbatches of a step, of which a pass has a whole number; 0 means microbatches
-	vary  int           // longest step over shortest; 0 means 1
-	slow  string        // local index of a straggler
-	steps int64         // after which the job has finished; 0 for never
-	wide  int           // neurons of the hidden layer; 0 means narrow
-	flags []string      // of each elrun
+	pace  time.Duration // time for a microbatch; a step has batch microbatches over all peers
+	batch int           // microbatches in a step, must divide a pass; 0 means the constant microbatches
+	vary  int           // ratio of the longest step to the shortest; 0 means 1
+	slow  string        // local index of a slow peer
+	steps int64         // the job ends after these steps; 0 for never
+	wide  int           // neurons of the hidden layer; 0 means the constant narrow
+	flags []string      // further flags of each elrun
 }
 
-// layer returns the neurons of the hidden layer.
+// layer returns the number of neurons in the hidden layer.
 func (s settings) layer() int {
 	if s.wide == 0 {
 		return narrow
@@ -35,26 +35,26 @@ func (s settings) layer() int {
 	return s.wide
 }
 
-// size returns the microbatches of a step.
+// size returns the number of microbatches in a step.
 func (s settings) size() int { return cmp.Or(s.batch, microbatches) }
 
-// env returns the settings for the role train.
+// env returns the environment that passes the settings to the role train.
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
 		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)),
 		fmt.Sprintf("%s=%d", wideVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), thenVariable + "=train"}
 }
 
-// job is a job with an elrun on each host of a lab.
+// job is a job with one elrun on each host of a lab.
 type job struct {
 	*process.Job
 	lab    *lab
 	dir    string
 	set    settings
-	elruns []*elrun // by host; nil where none was started yet
+	elruns []*elrun // by host; nil on a host where none was started yet
 }
 
-// elrun is one elrun of a job.
+// elrun is one of the elrun processes of a job.
 type elrun struct {
 	*process.Process
 	*journal
@@ -67,11 +67,11 @@ func (e *elrun) kill() {
 	e.Kill()
 }
 
-// newJob makes a job that has not been started. What it leaves is ended with the test.
+// newJob returns a job that has not been started. The end of the test ends its processes.
 func newJob(t *testing.T, l *lab, s settings) *job {
 	t.Helper()
 	j := &job{lab: l, dir: folder(t), set: s, elruns: make([]*elrun, len(l.hosts))}
-	t.Cleanup(func() { j.keep(t) }) // the last: all has ended by then
+	t.Cleanup(func() { j.keep(t) }) // registered first, so it runs last, when all processes have ended
 	j.Job = process.NewJob(t)
 	return j
 }
@@ -83,13 +83,13 @@ func (j *job) start(t *testing.T, n int) {
 	process.Until(t, "the first step", func() bool { return j.elruns[0].Read(t).Step > 0 })
 }
 
-// ticket asks the peers on a host for one.
+// ticket asks the peers on a host for a ticket.
 func (j *job) ticket(t *testing.T, host int) string {
 	t.Helper()
 	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", process.Elrun(), "ticket", j.Name))
 }
 
-// tryTicket is as ticket, for a job that may not be there yet: then it returns "".
+// tryTicket is like ticket, but returns "" if the job does not run yet.
 func (j *job) tryTicket(host int) string {
 	out, err := exec.Command("ip", "netns", "exec", j.lab.hosts[host].namespace, process.Elrun(), "ticket", j.Name).Output()
 	if err != nil {
@@ -104,7 +104,7 @@ func (j *job) join(t *testing.T, host, n int, ticket string) {
 	j.elrun(t, host, "join", ticket, "-n", fmt.Sprint(n))
 }
 
-// elrun starts elrun with the train role as its program on a host.
+// elrun starts elrun on a host. Its program is this binary in the role train.
 func (j *job) elrun(t *testing.T, host int, args ...string) {
 	t.Helper()
 	path := filepath.Join(j.dir, fmt.Sprintf("events-%d.jsonl", host))
@@ -126,9 +126,9 @@ func (j *job) startAll(t *testing.T) {
 	j.untilWhole(t, time.Time{})
 }
 
-// members returns the peers, by host, if all hosts are in one view in which all vote, and that
-// has a step which became stable after a time; or else what is lacking. Whoever has just come
-// does not vote, and the others may go on without it whatever their number.
+// members returns the peers by host if all hosts are in one view, all vote in it, and each has a step in it that became stable
+// after a time. Otherwise it returns what is missing. A peer that has just joined does not vote, and the others may go on without
+// it, so tests wait until it does.
 func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 	t.Helper()
 	var epoch uint64
@@ -155,7 +155,7 @@ func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 	return ids, ""
 }
 
-// untilWhole waits until all hosts are in one view and take steps in it.
+// untilWhole waits until all hosts are in one view and commit steps in it.
 func (j *job) untilWhole(t *testing.T, at time.Time) (ids []string) {
 	t.Helper()
 	lack := ""
@@ -176,14 +176,14 @@ func (j *job) steps(t *testing.T, hosts []int) int64 {
 	return last
 }
 
-// peersOn returns the processes of the job that run on a host.
+// peersOn returns the processes of the job on a host.
 func (j *job) peersOn(t *testing.T, host int) []process.Peer {
 	t.Helper()
 	name := j.lab.hosts[host].name
 	return slices.DeleteFunc(j.Peers(t), func(p process.Peer) bool { return p.Env(hostVariable) != name })
 }
 
-// peer returns the process of the first peer on a host.
+// peer returns the process ID of the first peer on a host.
 func (j *job) peer(t *testing.T, host int) int {
 	t.Helper()
 	for _, p := range j.peersOn(t, host) {
@@ -195,7 +195,7 @@ func (j *job) peer(t *testing.T, host int) int {
 	return 0
 }
 
-// finish ends the job and looks at what its journals say.
+// finish ends the job and checks its journals.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	var journals []*journal
@@ -217,7 +217,7 @@ func (j *job) finish(t *testing.T) {
 	newLedger(t, journals).check(t, j.set)
 }
 
-// keep leaves what was printed where -keep says.
+// keep writes the output of each elrun to the folder of the flag -keep.
 func (j *job) keep(t *testing.T) {
 	t.Helper()
 	if flagged[string]("keep") == "" {

@@ -14,41 +14,41 @@ import (
 // journal is the event log of an elrun.
 type journal struct {
 	*process.Log
-	torn bool // its elrun was killed with SIGKILL: what its peers said last may be missing
+	torn bool // the elrun was killed with SIGKILL, so the last events of its peers may be missing
 }
 
-// newJournal returns the log with a path.
+// newJournal returns the event log at a path.
 func newJournal(t *testing.T, path string) *journal {
 	t.Helper()
 	return &journal{Log: process.NewLog(t, path)}
 }
 
-// first returns the first event after a time that has a body of kind B which fits.
+// first returns the first event after a time that has a body of kind B for which fits returns true.
 func first[B event.Body](t *testing.T, j *journal, at time.Time, fits func(e event.Event, b B) bool) (event.Event, bool) {
 	t.Helper()
 	return process.First(j.Read(t).Since(at), fits)
 }
 
-// without fits views that do not have a member.
+// without returns a condition for first: the view does not have the given member.
 func without(id string) func(event.Event, event.View) bool {
 	return func(_ event.Event, v event.View) bool { return !slices.Contains(v.Members, id) }
 }
 
-// ledger gathers what all journals of a job say of each step and each epoch.
+// ledger collects what all journals of a job report about each step and each epoch.
 type ledger struct {
-	digests map[int64]map[string]string   // by step and digest, who has reported it
-	parts   map[int64]map[string][][2]int // microbatches by step and peer
-	views   map[uint64]map[string]string  // by epoch and members, who has reported it
-	epochs  map[int64]map[uint64]bool     // in which a step was committed
-	members map[uint64][]string           // by epoch
+	digests map[int64]map[string]string   // by step and digest: a peer that has reported it
+	parts   map[int64]map[string][][2]int // microbatches, by step and peer
+	views   map[uint64]map[string]string  // by epoch and members: a peer that has reported the view
+	epochs  map[int64]map[uint64]bool     // by step: the epochs in which it was committed
+	members map[uint64][]string           // members by epoch
 	torn    []torn
 	last    int64
 }
 
-// torn is what is known of a torn journal.
+// torn is what is known about a torn journal.
 type torn struct {
 	peers map[string]bool
-	last  int64 // step in it
+	last  int64 // last step in the journal
 }
 
 // newLedger reads the journals.
@@ -85,8 +85,8 @@ func newLedger(t *testing.T, journals []*journal) *ledger {
 	return l
 }
 
-// whole reports whether the journals have all parts of a step: none of the peers whose elrun was
-// killed with SIGKILL was among its members after the end of their journal.
+// whole reports whether the journals must have all parts of a step. They may lack parts if a member's elrun was killed with
+// SIGKILL and the step comes after the end of its journal.
 func (l *ledger) whole(step int64) bool {
 	for epoch := range l.epochs[step] {
 		for _, of := range l.torn {
@@ -95,7 +95,7 @@ func (l *ledger) whole(step int64) bool {
 			}
 		}
 	}
-	return step < l.last // the last one may not have been reported by all
+	return step < l.last // some peers may not have reported the last step
 }
 
 // put sets m[a][b].
@@ -106,7 +106,7 @@ func put[A, B comparable, C any](m map[A]map[B]C, a A, b B, c C) {
 	m[a][b] = c
 }
 
-// check reports what must not be, at most some of it.
+// check fails the test with the first problems of the ledger.
 func (l *ledger) check(t *testing.T, s settings) {
 	t.Helper()
 	want, err := replay(t.Context(), s, l.last)
@@ -123,9 +123,9 @@ func (l *ledger) check(t *testing.T, s settings) {
 	t.Logf("%d steps in %d epochs agree with a single process", l.last, len(l.views))
 }
 
-// problems lists two views of one epoch, two states of one step, states that a single
-// process, whose digests are want, would not have come to, and microbatches, of which a step
-// has n, that were not contributed once.
+// problems lists what must not occur: two views of one epoch; two digests of one step; a digest that differs from want, which a
+// single process has computed; and microbatches that were not contributed exactly once. n is the number of microbatches in a
+// step.
 func (l *ledger) problems(want []string, n int) []string {
 	var out []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.views)) {
@@ -150,8 +150,8 @@ func (l *ledger) problems(want []string, n int) []string {
 	return out
 }
 
-// once says whether the parts of a step of n microbatches are each of them once, or at most
-// once where they are not the whole.
+// once returns an error unless the parts of a step contain each of n microbatches once. If whole is false, microbatches may be
+// missing.
 func once(parts map[string][][2]int, n int, whole bool) error {
 	seen := make([]int, n)
 	for _, ranges := range parts {

@@ -11,27 +11,26 @@ import (
 	"testing"
 )
 
-// labPrefix begins the names of all namespaces; the ID of the test process follows.
+// labPrefix begins the names of all namespaces. The ID of the test process follows it.
 const labPrefix = "netchaos-"
 
-// lab is some hosts on one network: each a namespace with one interface, eth0, and the
-// other ends on a bridge in a namespace of its own, or for two of them a cable. Nothing leads
-// out of it.
+// lab is a network of hosts. Each host is a network namespace with one interface, eth0. The other ends of these interfaces are on
+// a bridge in a namespace of its own; two hosts may have a cable instead. The network has no connection to the outside.
 type lab struct {
-	prefix  string // begins the names of its namespaces
-	hub     string // namespace of the bridge; "" where there is none
+	prefix  string // begins the names of the lab's namespaces
+	hub     string // namespace of the bridge; "" without a bridge
 	hosts   []*host
-	routers []*host // of homes
+	routers []*host // routers of home networks
 }
 
-// host is one namespace.
+// host is the namespace of one host.
 type host struct {
 	namespace string
-	name      string // of the host, as programs see it
+	name      string // host name that programs see
 	addr      string
 }
 
-// newLab makes a network of n hosts, which ends with the test.
+// newLab creates a network of n hosts. It ends with the test.
 func newLab(t *testing.T, n int) *lab {
 	t.Helper()
 	l := newHosts(t, n)
@@ -47,8 +46,8 @@ func newLab(t *testing.T, n int) *lab {
 	return l
 }
 
-// newCable makes two hosts with nothing but a cable between them, which ends with the test: no
-// bridge and no filters, for which the processors of the hosts would pay.
+// newCable creates two hosts that are connected by a cable. It ends with the test. There is no bridge and no packet filter, which
+// would use the processors of the hosts.
 func newCable(t *testing.T) *lab {
 	t.Helper()
 	l := newHosts(t, 2)
@@ -59,7 +58,7 @@ func newCable(t *testing.T) *lab {
 	return l
 }
 
-// newHosts makes the namespaces of n hosts that have no network yet.
+// newHosts creates the namespaces of n hosts, without a network.
 func newHosts(t *testing.T, n int) *lab {
 	t.Helper()
 	need(t)
@@ -75,14 +74,14 @@ func newHosts(t *testing.T, n int) *lab {
 	return l
 }
 
-// begin puts eth0, which is connected, to use.
+// begin configures eth0, which must be connected.
 func (h *host) begin(t *testing.T) {
 	t.Helper()
 	command(t, "link set lo up\naddr add "+h.addr+"/24 dev eth0\nlink set eth0 up\nroute add default dev eth0",
 		"ip", "-n", h.namespace, "-batch", "-")
 }
 
-// filter lets what the host takes in go through a filter, which at first lets all pass.
+// filter adds a packet filter for incoming packets to the host. At first it accepts all packets.
 func (h *host) filter(t *testing.T) {
 	t.Helper()
 	h.inside(t, `table ip netchaos {
@@ -95,19 +94,19 @@ func (h *host) filter(t *testing.T) {
 `, "nft", "-f", "-")
 }
 
-// inside runs a command in the namespace.
+// inside runs a command in the namespace of the host.
 func (h *host) inside(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	return command(t, stdin, append([]string{"ip", "netns", "exec", h.namespace}, args...)...)
 }
 
-// hole is a direction in which packets vanish: to does not hear from.
+// hole is a direction in which packets are lost: the host to does not receive packets of the host from.
 type hole struct{ from, to int }
 
-// String shows the direction.
+// String returns the direction as text.
 func (h hole) String() string { return fmt.Sprintf("%d->%d", h.from, h.to) }
 
-// cut makes holes, all at about the same time.
+// cut makes all these holes at about the same time.
 func (l *lab) cut(t *testing.T, holes []hole) {
 	t.Helper()
 	deaf := map[int][]string{}
@@ -119,7 +118,7 @@ func (l *lab) cut(t *testing.T, holes []hole) {
 	}
 }
 
-// heal closes all holes.
+// heal removes all holes.
 func (l *lab) heal(t *testing.T) {
 	t.Helper()
 	for _, h := range l.hosts {
@@ -127,7 +126,7 @@ func (l *lab) heal(t *testing.T) {
 	}
 }
 
-// remove ends the network, also if it is there in part only.
+// remove deletes the network, also if it exists only in part.
 func (l *lab) remove(t *testing.T) {
 	var all []string
 	if l.hub != "" {
@@ -143,19 +142,19 @@ func (l *lab) remove(t *testing.T) {
 	}
 }
 
-// sweep removes the networks of test processes that were killed.
+// sweep deletes the networks of test processes that were killed.
 func sweep(t *testing.T) {
 	t.Helper()
 	for _, n := range namespaces(t) {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(n, labPrefix), "-")
 		pid, err := strconv.Atoi(owner)
 		if err == nil && syscall.Kill(pid, 0) == syscall.ESRCH {
-			_ = exec.Command("ip", "netns", "del", n).Run() // another test may have been quicker
+			_ = exec.Command("ip", "netns", "del", n).Run() // another test process may have deleted it first
 		}
 	}
 }
 
-// namespaces returns the names of all that tests of this package have made.
+// namespaces returns the names of all namespaces that tests of this package have created.
 func namespaces(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -167,7 +166,7 @@ func namespaces(t *testing.T) []string {
 	return out
 }
 
-// command runs a command to its end and returns its output; the test fails with it.
+// command runs a command to its end and returns its output. If the command fails, the test fails.
 func command(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
@@ -179,7 +178,7 @@ func command(t *testing.T, stdin string, args ...string) string {
 	return string(out)
 }
 
-// need skips the test where it cannot have a network of its own. In CI it fails.
+// need skips the test where it cannot create a network. In CI it fails the test instead.
 func need(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {

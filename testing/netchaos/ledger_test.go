@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// What the tests look for is found: each case is a log of two hosts with one mistake.
+// The ledger finds each mistake. Each case is the log of two hosts with one mistake.
 func TestLedger(t *testing.T) {
 	view := func(epoch uint64, members ...string) event.Event {
 		return event.Event{Epoch: epoch, Body: event.View{Members: members, Voters: members}}
@@ -25,7 +25,7 @@ func TestLedger(t *testing.T) {
 	lost := event.Contribution{Peer: "c", Step: 2, Microbatches: [][2]int{{15, 20}}}
 	for name, c := range map[string]struct {
 		events  []event.Event
-		problem string // part of the only one; empty for none
+		problem string // part of the only problem; empty for no problem
 	}{
 		"good":            {[]event.Event{view(1, "a", "b"), view(1, "a", "b"), step("a", 2, "y", 0, 10), step("b", 2, "y", 10, 20)}, ""},
 		"of one lost":     {[]event.Event{step("a", 2, "y", 0, 10, lost), step("b", 2, "y", 10, 15, lost)}, ""},
@@ -46,8 +46,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// Of peers whose elrun was killed with SIGKILL parts may be missing after the end of its journal,
-// and of no others.
+// If an elrun was killed with SIGKILL, parts of its peers may be missing after the end of its journal. Parts of other peers may
+// not.
 func TestLedgerTorn(t *testing.T) {
 	step := func(peer string, n int64, epoch uint64, first, end int) event.Event {
 		return event.Event{Peer: peer, Step: n, Epoch: epoch, Body: event.Step{Digest: fmt.Sprint(n), Microbatches: [][2]int{{first, end}}}}
@@ -57,7 +57,7 @@ func TestLedgerTorn(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		missing int64 // step of which a part is missing
-		twice   bool  // that step has another part twice
+		twice   bool  // the step also has another part twice
 		problem bool
 	}{
 		"in its journal":          {missing: 1, problem: true},
@@ -71,7 +71,7 @@ func TestLedgerTorn(t *testing.T) {
 			if n == c.missing {
 				end = 19
 			}
-			first := 10 * max(0, 2-n) // b gave the first half of step 1
+			first := 10 * max(0, 2-n) // b contributed the first half of step 1
 			mine = append(mine, step("a", n, uint64(1+n/3), int(first), end))
 		}
 		if c.twice {
@@ -86,7 +86,7 @@ func TestLedgerTorn(t *testing.T) {
 	}
 }
 
-// written returns a journal of these events.
+// written returns a journal with these events.
 func written(t *testing.T, events []event.Event) *journal {
 	t.Helper()
 	var b []byte
@@ -104,7 +104,7 @@ func written(t *testing.T, events []event.Event) *journal {
 	return newJournal(t, path)
 }
 
-// A majority that has to go on is one, and but for a single pair of hosts it is connected.
+// If a partition names a majority, it really is one. Its hosts are connected with each other, except for one pair at most.
 func TestPartitionsAreAsNamed(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]bool{}

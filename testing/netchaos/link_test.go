@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Two hosts that have nothing but link-local addresses of IPv6 form a job, though each calls the link by another name.
+// Two hosts that have only link-local IPv6 addresses form a job, although their interfaces to the common link have different
+// names.
 func TestLinkLocal(t *testing.T) {
 	parallel(t)
 	l := newCable(t)

@@ -11,15 +11,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// limit is what only a hang exceeds, on a machine however loaded.
+// limit is so long that only a hang exceeds it, even on a loaded machine.
 const limit = process.Limit
 
-// roleVariable is the role in which the test binary runs, in the environment of what the
-// tests start.
+// roleVariable is the environment variable with the role of a process that the tests start from this binary.
 const roleVariable = "NETCHAOS_ROLE"
 
-// TestMain builds elrun and runs the tests, or plays a role in one. doc.go explains the
-// flags.
+// TestMain builds elrun and runs the tests, or plays a role if the environment names one. doc.go explains the flags.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) {
 	flag.Uint64("seed", 0, "seed of the random faults; 0 means that of the clock")
 	flag.String("keep", "", "folder in which event logs and outputs are left")
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // processes do not share this one's cores
+	if err := flag.Set("test.parallel", "6"); err != nil { // tests mostly wait for other processes, so six may run in parallel
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -42,7 +40,7 @@ func flagged[T any](name string) T {
 	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
 }
 
-// times returns how many faults a test makes.
+// times returns how many faults a test makes: the flag -runs, or a default for the short or the long form.
 func times(short, long int) int {
 	if n := flagged[int]("runs"); n > 0 {
 		return n
@@ -58,8 +56,8 @@ func pick[T any](short, long T) T {
 	return short
 }
 
-// parallel lets the short form of a test run beside others: it waits for most of the time.
-// The long forms measure, one after the other.
+// parallel lets the short form of a test run in parallel with others, because it waits for most of its time. Long forms measure,
+// so they run one after the other.
 func parallel(t *testing.T) {
 	t.Helper()
 	if !flagged[bool]("long") && flagged[int]("runs") == 0 {
@@ -67,7 +65,7 @@ func parallel(t *testing.T) {
 	}
 }
 
-// folder returns where a test writes its logs.
+// folder returns the folder to which a test writes its logs.
 func folder(t *testing.T) string {
 	t.Helper()
 	keep := flagged[string]("keep")
@@ -79,7 +77,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// makeDir makes an empty folder.
+// makeDir creates an empty folder.
 func makeDir(t *testing.T, dir string) {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {

@@ -19,26 +19,25 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// orderVariable has the order of a member, as JSON.
+// orderVariable is the environment variable with the order of a member, as JSON.
 const orderVariable = "NETCHAOS_ORDER"
 
-// order tells a process of the role member what to be. There is no elrun, as that has no
-// flag for the rate at which state is handed out. Members find each other by files in
-// Dir, which all hosts see.
+// order configures a process with the role member. Such a process runs without elrun, because elrun has no flag for the rate at
+// which a donor sends state. Members find each other by files in Dir, which all hosts see.
 type order struct {
 	Dir    string
 	Index  int
-	First  int // members of the first view; those with an index from there on join later
-	Rate   int // bytes a second that it hands out as state
+	First  int // members of the first view; members with higher indices join later
+	Rate   int // bytes per second of state that it sends as a donor
 	Params int
-	Slots  int           // vectors of state for each parameter, besides it
-	Pace   time.Duration // that a microbatch takes
+	Slots  int           // vectors of optimizer state for each parameter
+	Pace   time.Duration // time for a microbatch
 }
 
 // state returns the size of the state in bytes.
 func (o order) state() int { return 4 * o.Params * (1 + o.Slots) }
 
-// takePart trains a model with a large state.
+// takePart is the role member: it trains a model with a large state.
 func takePart(ctx context.Context) error {
 	var o order
 	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
@@ -55,9 +54,9 @@ func takePart(ctx context.Context) error {
 		Steps: endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
 }
 
-// join enters the group: the first view, or the running job.
+// join enters the first view of the group, or joins the running job.
 func (o order) join(ctx context.Context) (*elastic.Group, error) {
-	job := ticket.SignerOf(nil) // nobody else is on the network
+	job := ticket.SignerOf(nil) // the network has no other hosts
 	door := func(id elastic.ID, r ticket.Request) ticket.Answer { return job.Admit(string(id), r) }
 	host, err := p2p.Listen(ctx, p2p.Config{Job: "state", ListenAddrs: []string{"/ip4/0.0.0.0/tcp/0"}})
 	if err != nil {
@@ -74,7 +73,8 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	cfg := elastic.Config{Endpoint: host.Endpoint(self), StateRate: o.Rate, Sink: sink}
 	if o.Index < o.First {
-		// Members are introduced before strangers may show a proof: one is not the other.
+		// In the first view, members are introduced before strangers may prove themselves, because an introduction differs from a
+		// proof.
 		cfg.Peers = first
 		err = host.Introduce(first)
 		host.SetDoor(door)
@@ -91,7 +91,7 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	return elastic.Join(ctx, cfg)
 }
 
-// meet tells the others of this member, and returns those of the first view.
+// meet publishes this member, and returns the members of the first view.
 func (o order) meet(ctx context.Context, self elastic.Member) ([]elastic.Member, error) {
 	b, err := json.Marshal(self)
 	if err != nil {
@@ -124,7 +124,7 @@ type sink struct {
 	f  *os.File
 }
 
-// newSink makes the file.
+// newSink creates the file.
 func newSink(path string) (*sink, error) {
 	f, err := os.Create(path)
 	return &sink{f: f}, err
@@ -134,14 +134,14 @@ func newSink(path string) (*sink, error) {
 func (s *sink) Emit(e event.Event) {
 	b, err := json.Marshal(e)
 	if err != nil {
-		return // of a kind that cannot be written, which the tests do not look for
+		return // the event has a kind that cannot be written; tests do not look for it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.f.Write(append(b, '\n'))
 }
 
-// bulky is a model with a single parameter of n elements, whose gradient costs nothing.
+// bulky returns a model with a single parameter of n elements, whose gradient takes no time to compute.
 func bulky(n int) trainer.Model {
 	p := trainer.Param{Name: "p", Shape: []int{n}, Data: make([]float32, n)}
 	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
@@ -153,8 +153,7 @@ func bulky(n int) trainer.Model {
 	}}
 }
 
-// hoarder is an optimizer with much state, of which a step changes little, so that the
-// state is large and a step is not.
+// hoarder is an optimizer with much state. A step changes little of it, so the state is large and the update of a step is not.
 type hoarder struct{ slots int }
 
 // Slots implements optim.Optimizer.
@@ -163,7 +162,7 @@ func (h hoarder) Slots() int { return h.slots }
 // Check implements optim.Optimizer.
 func (h hoarder) Check() error { return nil }
 
-// Update implements optim.Optimizer: one of the vectors keeps the gradient.
+// Update implements optim.Optimizer. It keeps the gradient in one of the vectors.
 func (h hoarder) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
 	keep := state[step%int64(h.slots)]
 	for i, g := range grad {

@@ -11,13 +11,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// natKind is how a host is connected: by routers, of which the first is the outermost, or by none.
+// natKind is a way to connect a host: behind routers, of which the first is the outermost, or without routers.
 type natKind struct {
 	name    string
 	routers []string
 }
 
-// natKinds are the columns of the matrix.
+// natKinds returns the rows and columns of the matrix.
 func natKinds() []natKind {
 	return []natKind{
 		{"open", nil},
@@ -29,8 +29,8 @@ func natKinds() []natKind {
 	}
 }
 
-// direct reports whether two hosts can connect: RFC 4787 lets two whose routers use one port for
-// all destinations, and one of another kind with one whose router looks at no port.
+// direct reports whether two hosts can connect directly. RFC 4787 allows it if both routers use one port for all destinations. It
+// also allows it if one router does not, and the other router ignores ports when it filters.
 func (k natKind) direct(o natKind) bool {
 	switch {
 	case k.name != "symmetric" && o.name != "symmetric":
@@ -42,12 +42,12 @@ func (k natKind) direct(o natKind) bool {
 	return lets[k.name] || lets[o.name]
 }
 
-// natJob is how long a job of the matrix trains.
+// natJob is the number of steps for which a job of the matrix trains.
 const natJob = 30
 
-// Two hosts behind routers of all kinds join a job at the same time, and it trains to the same
-// parameters as one peer alone: with each other directly where RFC 4787 allows it, and else by way
-// of the member that is in the open, which the log says.
+// Two hosts behind any two kinds of routers join a job at the same time, and the job trains the same parameters as one peer
+// alone. The two connect directly if RFC 4787 allows it. Otherwise the member without a router relays for them, and the log says
+// so.
 func TestRouters(t *testing.T) {
 	parallel(t)
 	want := natAlone(t)
@@ -78,8 +78,8 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// natCell trains by a member in the open and two that stand as given, and reports whether those
-// have a direct path, and which path the first one has.
+// natCell trains with a member without a router and two hosts of the given kinds. It reports whether these two have a direct
+// path, and the path of the first.
 func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string) {
 	l := newLab(t, 3)
 	for i, k := range []natKind{a, b} {
@@ -123,7 +123,7 @@ func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string)
 	return direct, path
 }
 
-// natAlone returns the sha256 of the parameters that one peer alone trains.
+// natAlone returns the SHA-256 of the parameters that one peer trains alone.
 func natAlone(t *testing.T) string {
 	l := newLab(t, 1)
 	j := newJob(t, l, settings{pace: time.Millisecond, steps: natJob})
@@ -136,7 +136,7 @@ func natAlone(t *testing.T) string {
 	return sum
 }
 
-// sumOf returns the sha256 of the done line.
+// sumOf returns the SHA-256 in the last line of a job.
 func sumOf(out string) string {
 	if found := regexp.MustCompile(`(?m)^done steps=.* sha256=([0-9a-f]{64})$`).FindStringSubmatch(out); found != nil {
 		return found[1]
@@ -144,7 +144,7 @@ func sumOf(out string) string {
 	return ""
 }
 
-// behind puts a host behind routers, the outermost first. It has a private address.
+// behind puts a host behind routers, the outermost first. The host gets a private address.
 func (l *lab) behind(t *testing.T, i int, kinds ...string) {
 	t.Helper()
 	h := l.hosts[i]
@@ -180,13 +180,13 @@ func (l *lab) behind(t *testing.T, i int, kinds ...string) {
 		"ip", "-n", h.namespace, "-batch", "-")
 }
 
-// natRules are those of a router that translates addresses: others see its own, with the port of
-// the host if that is free. TCP from outside it lets in only as an answer. Of UDP
+// natRules returns the rules of a router that translates addresses. Outside, the host has the address of the router, and its own
+// port if that is free. Incoming TCP packets pass only as answers. Which UDP packets pass depends on the kind:
 //
-//	full       everything comes in
-//	address    what comes from addresses to which something was sent
-//	port       what comes from where something was sent
-//	symmetric  as port, and each destination sees another port of the router
+//	full       all
+//	address    packets from addresses to which the host has sent something
+//	port       packets from addresses and ports to which the host has sent something
+//	symmetric  as port, and the router uses a different port for each destination
 func natRules(kind, inside string) string {
 	translate, let := "masquerade", ""
 	switch kind {

@@ -23,11 +23,11 @@ const (
 	fastLink, slowLink = 200, 20
 )
 
-// orderLimit is what only a hang exceeds where the load of the machine is in all that is
-// measured: orders change until it is over.
+// orderLimit is so long that only a hang exceeds it, even on a loaded machine. It is longer than limit because the load affects
+// all measurements, and the order changes until the load is over.
 const orderLimit = 3 * limit
 
-// elements is how many are reduced: 4 MB, or 1 MB in the short form, which measures nothing.
+// elements returns the number of elements to reduce: 4 MB, or 1 MB in the short form, which measures nothing.
 func elements() int {
 	if flagged[bool]("long") {
 		return 1 << 20
@@ -35,8 +35,7 @@ func elements() int {
 	return 1 << 18
 }
 
-// twoSlow has two slow links, in both directions, which the ring of the ranks in their
-// own order goes over.
+// twoSlow returns rates with two links that are slow in both directions. The ring in ascending order of ranks uses both.
 func twoSlow() rates {
 	r := newRates(ringHosts, fastLink)
 	for _, link := range [][2]int{{0, 1}, {2, 3}} {
@@ -45,9 +44,8 @@ func twoSlow() rates {
 	return r
 }
 
-// The ring keeps away from two slow links among fast ones, and is planned anew when one of
-// its links becomes slow. The long form wants that soon, and measures what orders are
-// worth.
+// The ring avoids two slow links among fast ones. When one of its links becomes slow, the ring gets a new order. The long form
+// checks that this happens soon, and measures how much the order matters.
 func TestRingOrder(t *testing.T) {
 	l, r := newLab(t, ringHosts), twoSlow()
 	l.shape(t, r)
@@ -80,7 +78,7 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
-// slowDown makes a link of the ring slow, and waits for an order without it.
+// slowDown makes a link of the ring slow, and waits until the ring does not use it.
 func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	t.Helper()
 	var ring []int
@@ -95,7 +93,7 @@ func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	done := h.log.Read(t).Step
 	r[from][to] = slowLink
 	again := h.untilFast(t, r)
-	// A step is in the log after the tail of the next one: the one after that was under way.
+	// Step n is in the log after the commit record of step n+1. At that time step n+2 is under way.
 	underWay := done + 2
 	t.Logf("link %d->%d became slow during step %d; step %d: %v", from, to, underWay, again.Step, again.Body)
 	if late := again.Step - underWay; late > 3 && flagged[bool]("long") {
@@ -104,7 +102,7 @@ func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	h.await(t, "steps in the new order", func() bool { return h.log.Read(t).Step >= again.Step+3 })
 }
 
-// await waits for a condition that only a hang keeps from coming true.
+// await waits for a condition, and fails the test after orderLimit.
 func (h *hosted) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	if !process.Holds(t.Context(), orderLimit, condition) {
@@ -112,7 +110,7 @@ func (h *hosted) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// lastOrder returns the event of the order in use; there is none if it has no body.
+// lastOrder returns the event of the order in use. The event has no body if there is none.
 func (h *hosted) lastOrder(t *testing.T) (last event.Event) {
 	t.Helper()
 	for _, e := range h.log.Read(t).Events {
@@ -123,7 +121,7 @@ func (h *hosted) lastOrder(t *testing.T) (last event.Event) {
 	return last
 }
 
-// untilFast waits until the order in use has fast links only, and returns its event.
+// untilFast waits until the order in use has only fast links, and returns its event.
 func (h *hosted) untilFast(t *testing.T, r rates) (e event.Event) {
 	t.Helper()
 	h.await(t, "an order of fast links", func() bool {
@@ -134,9 +132,8 @@ func (h *hosted) untilFast(t *testing.T, r rates) (e event.Event) {
 	return e
 }
 
-// compareOrders returns the least of the seconds that an all-reduce takes in each of three
-// orders, the worst of which needs no second try. The others take turns, so that what else
-// this machine does disturbs both.
+// compareOrders returns the shortest time of an all-reduce in each of three orders, in seconds. The worst order is measured once.
+// The other two alternate, so that other load on the machine affects both.
 func compareOrders(t *testing.T, l *lab, dir string, best, chosen, worst []int) (least [3]float64) {
 	t.Helper()
 	sequence := append([][]int{worst}, slices.Repeat([][]int{best, chosen}, 15)...)
@@ -159,7 +156,7 @@ func slowestOf(r rates, order []int) int {
 	return least
 }
 
-// extremes returns the best and the worst of all orders, by the rates.
+// extremes returns the best and the worst of all orders, by the rates of their links.
 func extremes(r rates) (best, worst []int) {
 	cost := r.costs()
 	score := func(order []int) [2]int64 {
@@ -188,11 +185,10 @@ func extremes(r rates) (best, worst []int) {
 	return best, worst
 }
 
-// hosted is a group with one member on each host of a lab, whose rank is the number of
-// the host.
+// hosted is a group with one member on each host of a lab. The rank of a member is the number of its host.
 type hosted struct {
 	all []*process.Process
-	log *journal // of rank 0
+	log *journal // event log of rank 0
 }
 
 // onHosts starts a role on each host of a lab.
@@ -211,20 +207,20 @@ func onHosts(t *testing.T, l *lab, dir, role string, env ...string) *hosted {
 	return h
 }
 
-// trainHosts starts to train a model.
+// trainHosts starts members that train a model.
 func trainHosts(t *testing.T, l *lab, dir string) *hosted {
 	t.Helper()
 	return onHosts(t, l, dir, "member")
 }
 
-// end ends the group.
+// end ends the members.
 func (h *hosted) end() {
 	for _, p := range h.all {
 		p.Kill()
 	}
 }
 
-// logSteps shows how long steps took, and the orders.
+// logSteps logs how long steps took, and the orders of the ring.
 func (h *hosted) logSteps(t *testing.T) {
 	t.Helper()
 	for _, e := range h.log.Read(t).Events {
@@ -239,10 +235,10 @@ func (h *hosted) logSteps(t *testing.T) {
 	}
 }
 
-// ringsVariable has the orders that the role ringer tries, as JSON.
+// ringsVariable is the environment variable with the orders that the role ringer tries, as JSON.
 const ringsVariable = "NETCHAOS_RINGS"
 
-// timeOrders returns how many seconds an all-reduce takes in each order.
+// timeOrders returns the time of an all-reduce in each order, in seconds.
 func timeOrders(t *testing.T, l *lab, dir string, orders [][]int) []float64 {
 	t.Helper()
 	b, err := json.Marshal(orders)
@@ -262,7 +258,7 @@ func timeOrders(t *testing.T, l *lab, dir string, orders [][]int) []float64 {
 	return times
 }
 
-// timeRings is the role ringer: rank 0 prints how long the reductions took.
+// timeRings is the role ringer. Rank 0 prints the times of the reductions.
 func timeRings(ctx context.Context) error {
 	var o order
 	var orders [][]int
@@ -295,7 +291,7 @@ func timeRings(ctx context.Context) error {
 	return nil
 }
 
-// timeRing returns how long a reduction takes that all ranks begin at the same time.
+// timeRing returns the time of a reduction that all ranks begin together.
 func timeRing(ctx context.Context, c *collective.Comm, order []int, elements int) (time.Duration, error) {
 	ring := c.With(collective.CallOptions{Algorithm: collective.Ring, Order: order})
 	v := make([]float32, elements)

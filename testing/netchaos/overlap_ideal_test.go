@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// ideal returns how long steps take of which each is computed as one alone, and whose
-// gradients take so long to move, if nothing else takes time: a piece is sent when it is
-// complete, those first that the next step needs first, and a step waits for each part of a
-// parameter before it reads it.
+// ideal returns the shortest possible time of a step with perfect overlap. computed describes the step of a peer alone; moving is
+// the time to send all its gradients. A piece can be sent when it is complete, and pieces that the next step needs first are sent
+// first. A step waits for each part of a parameter before it reads it. Nothing else takes time.
 func ideal(computed phaseResult, moving time.Duration) time.Duration {
 	const fine = 4000
 	total := 0
@@ -28,18 +27,18 @@ func ideal(computed phaseResult, moving time.Duration) time.Duration {
 	return ends[5] - ends[4]
 }
 
-// flow is such a training under way.
+// flow is the state of the simulation.
 type flow struct {
 	computed phaseResult
-	at       time.Duration // computed of the step
-	pieces   int           // complete
-	queued   []float64     // bytes that have not been sent, by piece
-	order    []int         // pieces, the most urgent first
-	rate     float64       // bytes that are sent in a tick
+	at       time.Duration // how much of the step is computed
+	pieces   int           // number of complete pieces
+	queued   []float64     // bytes still to send, by piece
+	order    []int         // pieces, most urgent first
+	rate     float64       // bytes sent in a tick
 }
 
-// urgency returns the order in which pieces are needed: the first parameter first, and of each
-// what comes last.
+// urgency returns the pieces in the order in which the next step needs them: by parameter, and within a parameter from its end to
+// its beginning.
 func urgency(pieces []piece) (order []int) {
 	for k := range pieces {
 		order = append(order, k)
@@ -48,7 +47,7 @@ func urgency(pieces []piece) (order []int) {
 	return order
 }
 
-// advance goes on by a tick, and reports whether a step has ended.
+// advance simulates one tick, and reports whether a step has ended in it.
 func (f *flow) advance(tick time.Duration) (ended bool) {
 	if !f.waits() {
 		f.at += tick
@@ -70,8 +69,8 @@ func (f *flow) advance(tick time.Duration) (ended bool) {
 	return true
 }
 
-// waits reports whether a part of a parameter is to be read whose sum is not there. All are
-// there when the first gradient is complete.
+// waits reports whether the step has to read a part of a parameter whose sum has not arrived. When the first gradient is
+// complete, all parameters have been read.
 func (f *flow) waits() bool {
 	if f.pieces > 0 {
 		return false
@@ -87,8 +86,8 @@ func (f *flow) waits() bool {
 	return false
 }
 
-// What is needed last and complete first hides behind computing; what is complete last and
-// needed first does not.
+// Communication is hidden behind computation if the first complete gradient is needed last. It is not hidden if the last complete
+// gradient is needed first.
 func TestIdeal(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -112,7 +111,7 @@ func TestIdeal(t *testing.T) {
 	}
 }
 
-// Steps that were broken off spoil no medians.
+// Incomplete steps do not change the medians.
 func TestMediansOfBrokenSteps(t *testing.T) {
 	a, b := piece{Param: 1, At: 5}, piece{Param: 0, At: 9}
 	later := a

@@ -23,60 +23,59 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// overlapVariable has the task of the role overlap, as JSON.
+// overlapVariable is the environment variable with the task of the role overlap, as JSON.
 const overlapVariable = "NETCHAOS_OVERLAP"
 
-// The parts of a step, each for itself and together.
+// The phases measure computation and communication separately, and together.
 const (
-	alone = "alone" // a group of one: no communication
-	wire  = "wire"  // two members that compute nothing
+	alone = "alone" // a group of one, without communication
+	wire  = "wire"  // two members, without computation
 	both  = "both"
 )
 
-// overlapTask says what a process of the role overlap does.
+// overlapTask configures a process with the role overlap.
 type overlapTask struct {
 	Phase string
 	Model string // mlp or cnn
 	Share int    // samples that a peer computes in a step
-	Cuts  int    // microbatches that these are
+	Cuts  int    // microbatches in a share
 	Steps int64
 	Exact bool
-	// Hold keeps a backward pass from ending before most of the gradients have left this
-	// host.
+	// Hold delays the end of the backward pass until this host has sent most of the gradients.
 	Hold bool
-	// Ahead gives each process a core of its own, on which it comes before others.
+	// Ahead runs each process on a core of its own, with the highest priority.
 	Ahead bool
 }
 
 // overlapResult is what the process prints, as JSON.
 type overlapResult struct {
-	Steps  []time.Duration // how long each step took
-	Waits  []time.Duration // of that, for others after this peer has computed its share
-	Early  int             // steps that have begun before the one ahead of them was committed
-	Pieces []piece         // of the gradients, in the order in which they are complete, at the medians of their times
-	Needs  []piece         // of the parameters, in the order in which they are read first, likewise
-	SHA256 string          // of the parameters at the end
+	Steps  []time.Duration // time of each step
+	Waits  []time.Duration // part of this time in which the peer, its share computed, waits for others
+	Early  int             // steps that began before the previous one was committed
+	Pieces []piece         // pieces of gradients in the order of completion, with median times
+	Needs  []piece         // parts of parameters in the order of first reads, with median times
+	SHA256 string          // hash of the parameters at the end
 }
 
 // piece is a part of a parameter or of its gradient.
 type piece struct {
 	Param int
-	From  int // element
+	From  int // first element
 	Bytes int
-	At    time.Duration // after the beginning of the step
+	At    time.Duration // time since the beginning of the step
 }
 
-// end is the element after the last one.
+// end returns the index after the last element.
 func (p piece) end() int { return p.From + p.Bytes/4 }
 
-// pieces notes what becomes of some vectors, part by part, from their ends to their
-// beginnings.
+// pieces records when each part of some vectors is read or complete. A vector is divided into parts from its end to its
+// beginning.
 type pieces struct {
-	left []int // by vector: as many elements are to come
+	left []int // by vector: number of elements that have not had their turn
 	all  []piece
 }
 
-// newPieces is for vectors as long as those parameters.
+// newPieces returns pieces for vectors that are as long as the parameters.
 func newPieces(params []trainer.Param) (p pieces) {
 	for _, v := range params {
 		p.left = append(p.left, len(v.Data))
@@ -84,14 +83,14 @@ func newPieces(params []trainer.Param) (p pieces) {
 	return p
 }
 
-// add notes that it was the turn of vector i from an element on.
+// add records the part of vector i that begins at element from and ends at the previous part.
 func (p *pieces) add(i, from int, at time.Duration) {
 	p.all = append(p.all, piece{i, from, 4 * (p.left[i] - from), at})
 	p.left[i] = from
 }
 
-// medians are the pieces of steps, which are the same in each but for their times. A step
-// that a change of members broke off lacks pieces, and does not count.
+// medians returns the pieces of a step with the medians of their times. All steps have the same pieces, except that a step that a
+// change of members interrupted lacks some. Such steps do not count.
 func medians(steps [][]piece) (all []piece) {
 	whole := 0
 	for _, s := range steps {
@@ -110,7 +109,7 @@ func medians(steps [][]piece) (all []piece) {
 	return all
 }
 
-// overlap is the role: it trains a model and measures.
+// overlap is the role of the same name: it trains a model and measures.
 func overlap(ctx context.Context) error {
 	var o order
 	var task overlapTask
@@ -141,7 +140,7 @@ func overlap(ctx context.Context) error {
 	return json.NewEncoder(os.Stdout).Encode(w.result())
 }
 
-// group returns the group to train in, and its size.
+// group returns the group in which to train, and its size.
 func (task overlapTask) group(ctx context.Context, o order) (*elastic.Group, int, error) {
 	if task.Phase == alone {
 		g, err := launch.Init(ctx)
@@ -151,11 +150,11 @@ func (task overlapTask) group(ctx context.Context, o order) (*elastic.Group, int
 	return g, o.First, err
 }
 
-// images is how many different samples there are.
+// images is the number of different samples.
 const images = 256
 
-// model returns one of about 1.1 MB, whose dense layers come after convolutions, or of
-// 2.9 MB, of equal layers.
+// model returns the model of the task. The cnn has about 1.1 MB, with dense layers after convolutions. The mlp has 2.9 MB in
+// equal layers.
 func (task overlapTask) model() (*nn.Network, error) {
 	in := nn.Shape{C: 1, H: 28, W: 28}
 	if task.Model == "mlp" {
@@ -179,15 +178,15 @@ func (task overlapTask) model() (*nn.Network, error) {
 	return nn.CNN(data, in, []int{16, 32}, 500, 10, 1)
 }
 
-// samples is the size of a pass: some steps of two peers.
+// samples returns the size of a pass, which is enough for several steps of two peers.
 func (task overlapTask) samples() int { return 16 * task.Share }
 
-// goAhead gives this process one core, on which it comes before others. Threads to come
-// are like those that make them.
+// goAhead binds this process to a core and gives it the highest priority. New threads inherit both from the threads that start
+// them.
 func goAhead(core int) error {
 	const most = -20
-	// Where the kernel groups processes by sessions, priorities count within a session, and
-	// each session has one of its own.
+	// If the kernel groups processes by session, a priority counts only within its session. The session then has a priority of
+	// its own.
 	if _, err := unix.Setsid(); err != nil {
 		return fmt.Errorf("begin a session: %w", err)
 	}
@@ -197,7 +196,7 @@ func goAhead(core int) error {
 	}
 	var set unix.CPUSet
 	set.Set(core)
-	for range 2 { // a thread may have made one that was not seen
+	for range 2 { // twice, because a thread that was not listed may have started another
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return fmt.Errorf("list the threads: %w", err)
@@ -218,37 +217,36 @@ func goAhead(core int) error {
 	return nil
 }
 
-// warmUp is how many steps do not count: memory, caches and windows come into the state in
-// which they stay.
+// warmUp is the number of first steps that do not count. In them memory, caches and TCP windows reach their usual state.
 const warmUp = 3
 
-// watched notes when the gradients of a model are complete.
+// watched records when the gradients of a model are complete.
 type watched struct {
 	task overlapTask
 
-	begun  time.Time // of the step under way
-	sent   int       // bytes that this host had sent then
-	done   int       // samples that were computed, or are
-	needs  pieces    // of the first call
-	pieces pieces    // of the last one
-	held   error     // why the last one was not held back
-	early  int       // steps
+	begun  time.Time // when the present step began
+	sent   int       // bytes that this host had sent by then
+	done   int       // samples whose computation has begun or ended
+	needs  pieces    // pieces of the first call
+	pieces pieces    // pieces of the last call
+	held   error     // why the last call was not held
+	early  int       // number of steps that began early
 
-	// Of all steps.
+	// One element for each counted step.
 	steps, waits []time.Duration
 	all, read    [][]piece
 	sum          string
 }
 
-// config is that of the job, for so many peers.
+// config returns the configuration of the job with this number of peers.
 func (w *watched) config(peers int) trainer.Config {
 	return trainer.Config{Samples: w.task.samples(), GlobalBatch: peers * w.task.Share, Microbatch: w.task.Share / w.task.Cuts,
-		Steps: w.task.Steps, Exact: w.task.Exact, Balance: "equal", // both are to compute as much as one alone
+		Steps: w.task.Steps, Exact: w.task.Exact, Balance: "equal", // both peers compute as much as a peer alone
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(1e-4),
 		OnBegin: w.begin, OnStep: w.stepped, Done: func(r trainer.Result) { w.sum = r.SHA256 }}
 }
 
-// begin takes the time of the step before.
+// begin records the previous step, which has ended.
 func (w *watched) begin(step int64) {
 	now := time.Now()
 	if step > warmUp+1 {
@@ -256,19 +254,19 @@ func (w *watched) begin(step int64) {
 	}
 	w.begun, w.done = now, 0
 	if w.task.Hold {
-		w.sent, _ = sentBytes() // an error comes again when it matters
+		w.sent, _ = sentBytes() // hold reports an error, if it lasts
 	}
 }
 
-// stepped is told of a stable step.
+// stepped is called for each stable step.
 func (w *watched) stepped(r trainer.StepReport) {
 	if r.Step > warmUp {
 		w.waits = append(w.waits, r.Comm)
 	}
 }
 
-// watch returns a model that computes as m does, if the phase wants that, and notes when
-// parameters are read and gradients are complete.
+// watch wraps a model. The result computes as m does, unless the phase is without computation. It records when parameters are
+// read and gradients are complete.
 func (w *watched) watch(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	if w.task.Phase == wire {
@@ -314,7 +312,7 @@ func (w *watched) watch(m trainer.Model) trainer.Model {
 	return m
 }
 
-// idle is a Gradient that computes nothing.
+// idle returns a Gradient that computes nothing.
 func idle(params []trainer.Param) func(b *trainer.Batch) (float64, error) {
 	return func(b *trainer.Batch) (float64, error) {
 		for i := range params {
@@ -330,13 +328,13 @@ func idle(params []trainer.Param) func(b *trainer.Batch) (float64, error) {
 	}
 }
 
-// compute takes note that the gradients of some samples are computed.
+// compute records that the computation of some samples begins.
 func (w *watched) compute(params []trainer.Param, samples int) {
 	w.done += samples
 	w.pieces = newPieces(params)
 }
 
-// complete takes note that a gradient is complete from an element on.
+// complete records that the gradient of parameter i is complete from an element on.
 func (w *watched) complete(i, from int) {
 	if w.task.Phase == wire {
 		return
@@ -347,8 +345,7 @@ func (w *watched) complete(i, from int) {
 	}
 }
 
-// hold waits, before the last piece is complete, until most of the bytes of the others have
-// been sent.
+// hold is called before the last piece is complete. It waits until most bytes of the other pieces have been sent.
 func (w *watched) hold() error {
 	most := 0
 	for _, p := range w.pieces.all[:len(w.pieces.all)-1] {
@@ -363,7 +360,7 @@ func (w *watched) hold() error {
 	return err
 }
 
-// sentBytes returns how many bytes this host has sent.
+// sentBytes returns the number of bytes that this host has sent.
 func sentBytes() (int, error) {
 	const file = "/sys/class/net/eth0/statistics/tx_bytes"
 	b, err := os.ReadFile(file)
@@ -377,7 +374,7 @@ func sentBytes() (int, error) {
 	return n, nil
 }
 
-// result sums up.
+// result returns the result of the process.
 func (w *watched) result() overlapResult {
 	r := overlapResult{Steps: w.steps, Waits: w.waits, Early: w.early, SHA256: w.sum, Pieces: medians(w.all)}
 	if w.task.Phase == alone {

@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// narrowLink is the rate between the hosts in the tests of overlap, in Mbit/s.
+// narrowLink is the rate between hosts in the tests of overlap, in Mbit/s.
 const narrowLink = 200
 
-// narrow gives what each host sends a rate. Packets leave in bunches of up to 64 KiB, as a
-// network card takes them that cuts them up itself: the processors of the hosts, which are to
-// compute, emulate the link as well, and a virtual machine may need 25 us for each interrupt
-// with which a bunch begins.
+// narrow limits the rate at which each host sends. Packets leave in bursts of up to 64 KiB, as with a network card that segments
+// packets itself. The hosts' processors should compute, but they emulate the link, too. Each burst begins with an interrupt, for
+// which a virtual machine may need 25 us, so bursts are long.
 func (l *lab) narrow(t *testing.T, mbit int) {
 	t.Helper()
 	if _, err := exec.LookPath("tc"); err != nil {
@@ -28,8 +27,8 @@ func (l *lab) narrow(t *testing.T, mbit int) {
 	}
 }
 
-// Two peers on two hosts, each with one processor: gradients travel while others are still
-// being computed. The long form shows how long steps take.
+// Two peers run on two hosts, each with one processor. Gradients are sent while others are still being computed. The long form
+// logs how long steps take.
 func TestOverlap(t *testing.T) {
 	parallel(t)
 	l := newCable(t)
@@ -44,8 +43,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// overlaps wants most gradients to leave the host before the backward pass is over: it does
-// not go on before.
+// overlaps checks that most gradients leave the host before the backward pass ends. The backward pass waits for that, so without
+// overlap the test fails.
 func (l *lab) overlaps(t *testing.T, exactly bool) {
 	t.Helper()
 	task := overlapTask{Model: "cnn", Share: 16, Cuts: 2, Steps: 5, Exact: exactly, Hold: true}
@@ -80,12 +79,12 @@ func (l *lab) run(t *testing.T, dir, phase string, task overlapTask) (got [2]ove
 	return got
 }
 
-// overlapCase is a kind of step, of which the time is shown beside that of its parts.
+// overlapCase is a kind of step. The time of such a step is compared with the times of its computation and its communication.
 type overlapCase struct {
 	name  string
 	model string
-	ratio float64 // of communication to computing
-	cuts  int     // microbatches of a share
+	ratio float64 // time of communication divided by time of computation
+	cuts  int     // microbatches in a share
 	exact bool
 }
 
@@ -103,10 +102,10 @@ func overlapCases() []overlapCase {
 		overlapCase{"cnn/0.5-in-8-exact", "cnn", 0.5, 8, true})
 }
 
-// trialShare is the share of which the time is taken first to find how large it has to be.
+// trialShare is the share of the first measurement, from which the share with the wanted ratio is calculated.
 const trialShare = 128
 
-// measure shows what steps take, and their parts, in turns.
+// measure logs the times of steps and of their parts, measured alternately.
 func (c overlapCase) measure(t *testing.T, l *lab) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("the two peers need a processor each")
@@ -114,19 +113,19 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 	dir := folder(t)
 	task := overlapTask{Model: c.model, Share: trialShare, Cuts: c.cuts, Steps: 15, Exact: c.exact, Ahead: true}
 	moving := together(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
-	for range 2 { // shares are so large that the ratio is that of the case
+	for range 2 { // adjusts the share until the ratio is that of the case
 		computing := together(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
 		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/c.ratio)/c.cuts, 1) * c.cuts
 	}
-	// Cores of a virtual machine change their speed by a third from one second to the next, so
-	// that phases are short and take turns many times.
+	// Within a second, cores of a virtual machine may change their speed by a third. Therefore phases are short, and alternate
+	// many times.
 	var m measured
 	for round := range times(3, 15) {
 		phase := func(name string) phaseResult {
 			return together(l.run(t, filepath.Join(dir, fmt.Sprint(name, round)), name, task))
 		}
 		one, moving, whole := phase(alone), phase(wire), phase(both)
-		if c.exact { // no parameter is there before the step is committed
+		if c.exact { // in exact mode a parameter can be read only after the commit
 			for i := range one.Needs {
 				one.Needs[i].At = 0
 			}
@@ -136,13 +135,13 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 	t.Logf("%s, share of %d samples: %v", c.name, task.Share, m)
 }
 
-// measured are the times of the phases of a case, by round.
+// measured has the times of the phases of a case, by round.
 type measured struct {
 	computing, communication, both, idle []time.Duration
 	ratios, ideals                       []float64
 }
 
-// add adds a round.
+// add adds the results of a round.
 func (m *measured) add(one, moving, whole phaseResult) {
 	m.computing, m.communication = append(m.computing, one.Step), append(m.communication, moving.Wait)
 	m.both, m.idle = append(m.both, whole.Step), append(m.idle, whole.Idle)
@@ -151,7 +150,7 @@ func (m *measured) add(one, moving, whole phaseResult) {
 	m.ideals = append(m.ideals, ideal(one, moving.Wait).Seconds()/longer)
 }
 
-// String has the ratio of the medians, and the quartiles of those of the rounds.
+// String returns the ratio of the medians, and the quartiles of the ratios of all rounds.
 func (m measured) String() string {
 	computing, communication, both := median(m.computing), median(m.communication), median(m.both)
 	slices.Sort(m.ratios)
@@ -162,18 +161,16 @@ func (m measured) String() string {
 		both.Seconds()/max(computing, communication).Seconds(), m.ratios[n/4], m.ratios[n*3/4], m.ideals[n/2])
 }
 
-// phaseResult is what both peers have measured in a phase. Times are medians over its
-// steps.
+// phaseResult has what both peers have measured in a phase. Times are medians over its steps.
 type phaseResult struct {
-	Step   time.Duration // of the peer that is slower in it
+	Step   time.Duration // of the peer whose steps are slower
 	Wait   time.Duration // of the peer that waits longer
-	Idle   time.Duration // while which both wait
+	Idle   time.Duration // time in which both peers wait
 	Pieces []piece
 	Needs  []piece
 }
 
-// together returns the result of both peers. Neither goes on to the next step before the other,
-// so each step takes as long as the slower one.
+// together combines the results of both peers. They begin each step together, so a step takes as long as at the slower peer.
 func together(of [2]overlapResult) phaseResult {
 	a, b := of[0], of[1]
 	r := phaseResult{Step: pairwise(a.Steps, b.Steps, later), Wait: pairwise(a.Waits, b.Waits, later), Idle: pairwise(a.Waits, b.Waits, earlier)}
@@ -181,7 +178,7 @@ func together(of [2]overlapResult) phaseResult {
 	return r
 }
 
-// slower has of each piece the later time.
+// slower returns the pieces with the later of their two times.
 func slower(a, b []piece) (all []piece) {
 	for k, p := range a {
 		p.At = max(p.At, b[k].At)
@@ -193,7 +190,7 @@ func slower(a, b []piece) (all []piece) {
 func later(a, b time.Duration) time.Duration   { return max(a, b) }
 func earlier(a, b time.Duration) time.Duration { return min(a, b) }
 
-// pairwise returns the median of what pick returns for each pair.
+// pairwise returns the median of pick over all pairs of times.
 func pairwise(a, b []time.Duration, pick func(a, b time.Duration) time.Duration) time.Duration {
 	var all []time.Duration
 	for k := range min(len(a), len(b)) {
@@ -202,5 +199,5 @@ func pairwise(a, b []time.Duration, pick func(a, b time.Duration) time.Duration)
 	return median(all)
 }
 
-// short drops what is not worth reading.
+// short rounds a duration for the log.
 func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

@@ -10,16 +10,16 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// partition is a random fault of the network, for a time.
+// partition is a random fault of the network that lasts for a time.
 type partition struct {
 	name     string
 	holes    []hole
-	majority []int         // hosts that have to go on; empty if none must
-	held     time.Duration // before it heals, at least
-	short    bool          // it heals so soon that nothing needs to have happened
+	majority []int         // hosts that must go on; empty if none must
+	held     time.Duration // least time before the fault is healed
+	short    bool          // the fault is healed so soon that it may have no effect
 }
 
-// newPartition draws one for n hosts, of all kinds alike.
+// newPartition draws a partition of n hosts. All kinds are equally likely.
 func newPartition(r *rand.Rand, n int) partition {
 	hosts := r.Perm(n)
 	few := hosts[:1+r.IntN((n-1)/2)]
@@ -33,19 +33,19 @@ func newPartition(r *rand.Rand, n int) partition {
 		p.name, p.holes = "minority is not heard", between(few, rest)
 	case 2:
 		p.name, p.holes = "minority does not hear", between(rest, few)
-	case 3: // others reach both of them, so either may have to go
+	case 3: // the other hosts reach both, so either of the two may be put out
 		p.name, p.holes = "pair", []hole{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}}
 		p.majority = others(n)
 	case 4:
 		p.name, p.holes = "pair, one way", []hole{{hosts[0], hosts[1]}}
 		p.majority = others(n)
-	case 5: // nobody has a majority
+	case 5: // no part has a majority
 		a, b, c := hosts[:2], hosts[2:4], hosts[4:]
 		p.name, p.majority = "three parts", nil
 		for _, pair := range [][2][]int{{a, b}, {b, a}, {a, c}, {c, a}, {b, c}, {c, b}} {
 			p.holes = append(p.holes, between(pair[0], pair[1])...)
 		}
-	case 6: // each direction between two hosts on its own; the rest stay connected
+	case 6: // every direction between two hosts is cut independently; the others stay connected
 		p.name, p.majority, p.short = "short and random", nil, true
 		p.held = time.Duration(50+r.IntN(1200)) * time.Millisecond
 		for _, h := range append(between(hosts, hosts), between(hosts, hosts)...) {
@@ -57,7 +57,7 @@ func newPartition(r *rand.Rand, n int) partition {
 	return p
 }
 
-// between returns the directions from each of some hosts to each of others.
+// between returns the holes from each host of one list to each host of another.
 func between(from, to []int) []hole {
 	var out []hole
 	for _, a := range from {
@@ -68,8 +68,8 @@ func between(from, to []int) []hole {
 	return out
 }
 
-// The network breaks in all ways and heals, again and again. No step has two results, the
-// majority goes on, and all come together again by themselves.
+// The network breaks in all these ways and heals, again and again. No step has two results, the majority goes on, and after each
+// partition all hosts form one group again by themselves.
 func TestPartition(t *testing.T) {
 	parallel(t)
 	seed := flagged[uint64]("seed")
@@ -93,8 +93,8 @@ func TestPartition(t *testing.T) {
 	j.finish(t)
 }
 
-// breakAndHeal goes through one partition. It returns how many peers were put out, and how
-// long it took after the healing until all were together.
+// breakAndHeal makes one partition and heals it. It returns how many peers were put out, and how long it took after the healing
+// until all were in one view.
 func (j *job) breakAndHeal(t *testing.T, run int, p partition) (gone int, healing time.Duration) {
 	t.Helper()
 	before := j.untilWhole(t, time.Now())

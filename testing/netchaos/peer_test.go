@@ -17,26 +17,26 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// Variables that tell a role what to do.
+// These environment variables configure a role. The other constants are their defaults.
 const (
 	hostVariable  = "NETCHAOS_HOST"  // name of the host
-	paceVariable  = "NETCHAOS_PACE"  // time that a microbatch takes
-	varyVariable  = "NETCHAOS_VARY"  // by how much steps vary; 1 if they do not
+	paceVariable  = "NETCHAOS_PACE"  // time for a microbatch
+	varyVariable  = "NETCHAOS_VARY"  // ratio of the longest step to the shortest; 1 for equal steps
 	slowVariable  = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
-	stepsVariable = "NETCHAOS_STEPS" // of the training
+	stepsVariable = "NETCHAOS_STEPS" // number of steps
 	wideVariable  = "NETCHAOS_WIDE"  // neurons of the hidden layer
-	batchVariable = "NETCHAOS_BATCH" // microbatches of a step
-	narrow        = 32               // neurons, where the size of messages does not matter
-	hostRole      = "host"           // takes the host's name and becomes another program
-	straggler     = 5                // how much slower that is
-	microbatches  = 20               // of a step, where settings do not say else
-	microbatch    = 4                // samples
-	samples       = 960              // of a pass: each step is as long as the others
-	endless       = int64(1) << 40   // steps: jobs end by a signal
-	patient       = 10 * time.Minute // longer than any test waits for one thing
+	batchVariable = "NETCHAOS_BATCH" // microbatches in a step
+	narrow        = 32               // neurons, for tests in which the size of messages does not matter
+	hostRole      = "host"           // takes the host's name and runs another program
+	straggler     = 5                // factor by which a slow peer is slower
+	microbatches  = 20               // in a step, unless the settings say otherwise
+	microbatch    = 4                // samples in a microbatch
+	samples       = 960              // in a pass, so that all its steps are equally long
+	endless       = int64(1) << 40   // number of steps in a job that a signal ends
+	patient       = 10 * time.Minute // longer than a test waits for anything
 )
 
-// play is the program of a role; it returns the exit status.
+// play runs the main function of a role and returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
 		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain, pmpRole: mapPorts,
@@ -58,8 +58,7 @@ func play(role string) int {
 	return 1
 }
 
-// becomeHost gives the present host, which is one of the test's own, its name, and runs
-// the command of its arguments.
+// becomeHost gives the test's host on which it runs its name. Then it runs the command in its arguments.
 func becomeHost(context.Context) error {
 	if err := syscall.Sethostname([]byte(os.Getenv(hostVariable))); err != nil {
 		return fmt.Errorf("set the host's name: %w", err)
@@ -71,19 +70,19 @@ func becomeHost(context.Context) error {
 	return fmt.Errorf("run %v: %w", args, syscall.Exec(args[0], args, os.Environ()))
 }
 
-// thenVariable is the role of what becomeHost runs.
+// thenVariable is the environment variable with the role of the program that becomeHost runs.
 const thenVariable = "NETCHAOS_THEN"
 
 // burn keeps one core busy until it is killed.
 func burn(context.Context) error {
 	for x := uint64(1); ; x = x*6364136223846793005 + 1 {
-		if x == 0 { // never: keeps the loop from being taken for empty
+		if x == 0 { // never true; keeps the compiler from removing the loop
 			return errors.New("x is even")
 		}
 	}
 }
 
-// train trains a small network in steps of a known length.
+// train trains a small network in steps of a given length.
 func train(ctx context.Context) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -123,7 +122,7 @@ func train(ctx context.Context) error {
 	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }
 
-// network returns a multi-layer perceptron with a hidden layer of that size on made-up samples.
+// network returns a multi-layer perceptron, with a hidden layer of the given size, on generated samples.
 func network(hidden int) (*nn.Network, error) {
 	var data nn.Table
 	const inputs, classes = 16, 4
@@ -137,25 +136,25 @@ func network(hidden int) (*nn.Network, error) {
 	return nn.MLP(data, nn.Shape{C: inputs, H: 1, W: 1}, []int{hidden}, classes, 1)
 }
 
-// training is the configuration of all that train the network, with the weights of each
-// step the same to the bit. A step has batch microbatches.
+// training is the configuration with which all roles train the network, so that the weights after each step are equal bit for
+// bit. A step has batch microbatches.
 func training(steps int64, batch int) trainer.Config {
 	return trainer.Config{Samples: samples, GlobalBatch: batch * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
-		Admit:     trainer.AdmitAlways, // who joins is to be in, whether it helps or not
+		Admit:     trainer.AdmitAlways, // a newcomer is admitted even if it does not shorten steps
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
 }
 
-// paced makes a model take its time.
+// paced makes a model slower.
 type paced struct {
-	pace time.Duration // that a microbatch takes
-	vary int64         // longest step over shortest
-	step int64         // under way
+	pace time.Duration // time for a microbatch
+	vary int64         // ratio of the longest step to the shortest
+	step int64         // number of the present step
 }
 
-// begin takes note of the step that is computed next.
+// begin records the number of the next step.
 func (p *paced) begin(step int64) { p.step = step }
 
-// slowed computes as m does, and then waits.
+// slowed returns a model that computes as m does, and then waits.
 func (p *paced) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false
@@ -168,8 +167,7 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 	return m
 }
 
-// replay trains the network in this process alone, without waiting, and returns the
-// digest of each step, that of step 1 first.
+// replay trains the network in this process alone, without waiting. It returns the digest of each step, beginning with step 1.
 func replay(ctx context.Context, s settings, steps int64) ([]string, error) {
 	g, err := launch.Init(ctx)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A host in a home whose router maps ports is reached there by one whose router has another port
-// for each destination, without anybody between; that one's own router maps none, which is said.
+// A host in a home network is behind a router that maps ports. Another host is behind a router that uses a different port for
+// each destination and does not map ports. The second host reaches the first directly, and reports that its own router maps no
+// ports.
 func TestPortMap(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -48,25 +49,25 @@ func TestPortMap(t *testing.T) {
 	j.finish(t)
 }
 
-// pmpRole is a router's service that maps ports, as RFC 6886 (NAT-PMP) has it.
+// pmpRole is the role of a router's service that maps ports by NAT-PMP (RFC 6886).
 const pmpRole = "router"
 
-// pmpReady is the line that the service prints when it can be asked: a host that asks earlier is
-// refused, and asks again a minute later.
+// pmpReady is the line that the service prints when it accepts requests. A host whose request comes earlier is refused, and asks
+// again only a minute later.
 const pmpReady = "router: ready"
 
-// The parts of NAT-PMP that matter here.
+// These constants are the parts of NAT-PMP that the tests use.
 const (
 	pmpPort     = 5351
-	pmpAddress  = 0 // what is the address outside?
-	pmpUDP      = 1 // map a port
+	pmpAddress  = 0 // opcode: asks for the external address
+	pmpUDP      = 1 // opcode: maps a UDP port
 	pmpTCP      = 2
-	pmpAnswer   = 128 // added to the opcode
-	pmpUnknown  = 5   // result: no such opcode
-	pmpMapBytes = 12  // of a request to map
+	pmpAnswer   = 128 // an answer has its request's opcode plus this
+	pmpUnknown  = 5   // result code: unsupported opcode
+	pmpMapBytes = 12  // length of a request to map
 )
 
-// mapPorts answers until the process is killed. Its argument is the router's address outside.
+// mapPorts answers requests until the process is killed. Its argument is the router's external address.
 func mapPorts(context.Context) error {
 	outside, err := netip.ParseAddr(os.Args[1])
 	if err != nil {
@@ -96,8 +97,8 @@ func mapPorts(context.Context) error {
 	}
 }
 
-// pmpReply does what a request asks for, and returns the answer: version, opcode, result and time,
-// and then the address, or the two ports and the lifetime as they were asked for.
+// pmpReply carries out a request and returns the answer. The answer has the version, opcode, result and time, and then the
+// address, or the two ports and the lifetime of the request.
 func pmpReply(request []byte, from, outside netip.Addr) ([]byte, error) {
 	op := request[1]
 	answer := []byte{0, op + pmpAnswer, 0, 0, 0, 0, 0, 1}
@@ -106,7 +107,7 @@ func pmpReply(request []byte, from, outside netip.Addr) ([]byte, error) {
 		return append(answer, outside.AsSlice()...), nil
 	case (op == pmpUDP || op == pmpTCP) && len(request) == pmpMapBytes:
 		if binary.BigEndian.Uint32(request[8:]) == 0 {
-			return append(answer, request[4:]...), nil // it is given back: the network is about to end
+			return append(answer, request[4:]...), nil // removes the mapping: nothing to do, because the network is about to end
 		}
 		inner, outer := binary.BigEndian.Uint16(request[4:]), binary.BigEndian.Uint16(request[6:])
 		protocol := map[byte]string{pmpUDP: "udp", pmpTCP: "tcp"}[op]

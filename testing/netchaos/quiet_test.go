@@ -12,19 +12,18 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Slow is not dead: while steps vary by 5x, one peer is 5x slower than the others and
-// both cores are loaded, nobody is put out and the view stays the first. This needs
-// no network but that of the host itself.
+// A slow peer is not taken for dead. Steps vary by a factor of five, one peer is five times slower than the others, and both
+// cores are loaded. Still no peer is put out, and the first view lasts. This needs no network except the host's own.
 func TestQuiet(t *testing.T) {
 	quiet(t, 4, settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"}, 15*time.Second)
 }
 
-// The same of 32 peers, which are a load already.
+// The same holds for 32 peers, which load the machine by themselves.
 func TestQuietMany(t *testing.T) {
 	quiet(t, 32, settings{pace: 50 * time.Millisecond, vary: 5, slow: "1", batch: 80}, 5*time.Second)
 }
 
-// quiet runs a job of so many peers beside load, in the short form for a time.
+// quiet runs a job with the given number of peers while other processes load the machine. length is the time of the short form.
 func quiet(t *testing.T, peers int, set settings, length time.Duration) {
 	t.Helper()
 	if flagged[bool]("long") {

@@ -10,8 +10,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// shutIn makes a host take in no connection of TCP, and nothing of UDP, as those behind a firewall
-// do.
+// shutIn makes a host refuse incoming TCP connections and all UDP packets, as a firewall does.
 func (h *host) shutIn(t *testing.T) {
 	t.Helper()
 	h.inside(t, "add rule ip netchaos in tcp flags & (syn | ack) == syn drop\nadd rule ip netchaos in meta l4proto udp drop\n", "nft", "-f", "-")
@@ -23,8 +22,8 @@ func (h *host) openUp(t *testing.T) {
 	h.inside(t, "flush chain ip netchaos in\nadd rule ip netchaos in ip saddr @deaf drop\n", "nft", "-f", "-")
 }
 
-// Of two hosts that nobody can connect with, and no relay, the second one waits and says why;
-// the job goes on with the first, until the two can connect.
+// Two hosts cannot be connected to, so they cannot connect with each other, and there is no relay. The job goes on with the first
+// of them. The second waits and says why, until the two can connect.
 func TestApart(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -47,8 +46,8 @@ func TestApart(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts that nobody can connect with train with each other by way of one that all can
-// connect with. The log says so, and why.
+// Two hosts cannot be connected to. They train with each other through a relay, a member to which all can connect. The log says
+// so, and why.
 func TestRelay(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)

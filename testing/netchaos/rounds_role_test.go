@@ -12,11 +12,11 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// roundsVariable has the task of the role rounds, as JSON.
+// roundsVariable is the environment variable with the task of the role rounds, as JSON.
 const roundsVariable = "NETCHAOS_ROUNDS"
 
-// roundsTask says what a process of the role rounds trains: a model of so many elements, by rounds
-// of local steps, each of which takes a time.
+// roundsTask configures a process with the role rounds. It trains a model of a given size, in rounds of local steps that each
+// take a given time.
 type roundsTask struct {
 	Params int
 	Local  int
@@ -27,11 +27,11 @@ type roundsTask struct {
 
 // roundsResult is what the process prints, as JSON.
 type roundsResult struct {
-	Compute, Total []time.Duration // of each round but the first two and the last
+	Compute, Total []time.Duration // of each round except the first two and the last
 	SHA256         string
 }
 
-// takeRounds is the role.
+// takeRounds is the role rounds.
 func takeRounds(ctx context.Context) error {
 	var o order
 	var task roundsTask
@@ -50,8 +50,8 @@ func takeRounds(ctx context.Context) error {
 	cfg := trainer.Config{Samples: o.First * task.Local * 16, GlobalBatch: o.First, Microbatch: 1, Steps: task.Rounds * int64(task.Local),
 		Balance: "equal", Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-6),
 		OnStep: func(r trainer.StepReport) {
-			// From then on connections have their windows, and a round the one before it. After the
-			// last one there is nothing to compute while its sums are on their way.
+			// From round 3 on, the connections' windows are large enough, and every round has a previous round. After the last
+			// round there is nothing to compute while its sums are on their way.
 			if r.Step > 2 && r.Step < r.Of {
 				got.Compute, got.Total = append(got.Compute, r.Compute), append(got.Total, r.Total)
 			}

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// slowPath is that of hosts which are far from each other, behind links of homes.
+// slowPath returns the path between distant hosts that have home connections.
 func slowPath() path { return path{mbit: 20, delay: 50 * time.Millisecond} }
 
-// Four hosts with 20 Mbit/s and 50 ms each way between them train a model of 5 MB. With local steps
-// they compute at least ten times as many samples a second as without. In the long form, which has
-// the machine for itself, they compute for 95 % of the time where a mean is applied a round later
-// and sums take no longer than computing.
+// Four hosts train a model of 5 MB over links of 20 Mbit/s and 50 ms each way. With local steps they compute at least ten times
+// as many samples per second as without. In the long form, which has the machine to itself, a mean may be applied a round later.
+// If sums then take no longer than the computation, hosts compute for 95 % of the time.
 func TestLocalStepsBetweenFarHosts(t *testing.T) {
 	parallel(t)
 	l := newFar(t, 4, slowPath())
@@ -47,8 +46,8 @@ func TestLocalStepsBetweenFarHosts(t *testing.T) {
 	}
 }
 
-// rounds trains on all hosts, and returns the medians of how long a round took, and computing it, at
-// the host that is slowest in that.
+// rounds trains on all hosts. It returns the median times of computing a round and of the whole round, at the host that computes
+// slowest.
 func (l *lab) rounds(t *testing.T, dir string, task roundsTask) (compute, total time.Duration) {
 	t.Helper()
 	b, err := json.Marshal(task)

@@ -11,14 +11,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// changeTime is how long a change of the way may take, on a machine that does nothing else.
+// changeTime is how long a change of the route may take, if the machine is otherwise idle.
 const changeTime = 3 * time.Second
 
-// wide are the settings of jobs that move enough data for their links to matter.
+// wide returns the settings of a job that sends enough data to make its links matter.
 func wide() settings { return settings{pace: 2 * time.Millisecond, wide: 4096} }
 
-// newTwoCables makes two hosts with two networks between them: eth0, which carries 50 Mbit/s, and
-// eth1, which carries 1 Gbit/s.
+// newTwoCables creates two hosts with two networks between them: eth0 with 50 Mbit/s and eth1 with 1 Gbit/s.
 func newTwoCables(t *testing.T) *lab {
 	t.Helper()
 	l := newCable(t)
@@ -27,7 +26,7 @@ func newTwoCables(t *testing.T) *lab {
 		missing(t, "no tc: install it (Debian: apt-get install iproute2)")
 	}
 	for i, h := range l.hosts {
-		// Without a default route nothing for eth1 goes out at eth0.
+		// Without a default route, packets to eth1 cannot leave by eth0.
 		command(t, fmt.Sprintf("addr add %s/24 dev eth1\nlink set eth1 up\nroute del default", second(i)), "ip", "-n", h.namespace, "-batch", "-")
 		h.inside(t, "qdisc add dev eth0 root tbf rate 50mbit burst 32k latency 100ms\nqdisc add dev eth1 root tbf rate 1gbit burst 128k latency 50ms\n",
 			"tc", "-batch", "-")
@@ -35,11 +34,11 @@ func newTwoCables(t *testing.T) *lab {
 	return l
 }
 
-// second is the address of a host on eth1.
+// second returns the address of a host on eth1.
 func second(i int) string { return fmt.Sprintf("10.78.0.%d", i+1) }
 
-// untilPath waits until the peers on the first two hosts reach each other at addresses that begin
-// with a prefix, in a view that has taken steps since.
+// untilPath waits until the peers on the first two hosts use addresses with the given prefix, in a view that has committed steps
+// since then.
 func (j *job) untilPath(t *testing.T, prefix string) {
 	t.Helper()
 	begun := time.Now()
@@ -60,7 +59,7 @@ func (j *job) untilPath(t *testing.T, prefix string) {
 	}
 }
 
-// nobodyLost expects that no peer was taken for lost since a time.
+// nobodyLost checks that no peer was reported lost since a time.
 func (j *job) nobodyLost(t *testing.T, since time.Time) {
 	t.Helper()
 	for host, e := range j.elruns {
@@ -72,8 +71,8 @@ func (j *job) nobodyLost(t *testing.T, since time.Time) {
 	}
 }
 
-// Of two cables data takes the faster one unaided, the other one while that is pulled, and the
-// faster one again when it is back. Nobody is lost, and nothing of what was computed.
+// Two cables connect the hosts. Data takes the faster one without configuration. It takes the slower one while the faster one is
+// pulled, and the faster one again when it is back. No peer is lost, and no result.
 func TestTwoCables(t *testing.T) {
 	parallel(t)
 	l := newTwoCables(t)
@@ -91,7 +90,7 @@ func TestTwoCables(t *testing.T) {
 	j.finish(t)
 }
 
-// A host whose address changes goes on with the others.
+// A host whose address changes stays in the job.
 func TestAddressChanges(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -108,7 +107,7 @@ func TestAddressChanges(t *testing.T) {
 	j.finish(t)
 }
 
-// Where long packets vanish and short ones pass the members go on with short ones, and say so.
+// If long packets are lost and short ones are not, the members use short ones and say so.
 func TestBlackHoleOfMTU(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// rates are those of all links of a lab, in Mbit/s, by the hosts from and to.
+// rates has the rates of all links in a lab in Mbit/s, indexed by the sending and the receiving host.
 type rates [][]int
 
-// newRates gives all links between n hosts one rate.
+// newRates returns rates in which all links between n hosts are equal.
 func newRates(n, mbit int) rates {
 	r := make(rates, n)
 	for i := range r {
@@ -22,7 +22,7 @@ func newRates(n, mbit int) rates {
 	return r
 }
 
-// costs are what ring.Order wants: the time of an amount of data.
+// costs returns the costs for ring.Order: the times for a fixed amount of data.
 func (r rates) costs() [][]int64 {
 	cost := make([][]int64, len(r))
 	for i, row := range r {
@@ -33,8 +33,8 @@ func (r rates) costs() [][]int64 {
 	return cost
 }
 
-// shape gives every link a rate: what a host sends to another one goes through a class of
-// its own. Packets leave one by one, as they do on a wire.
+// shape sets the rate of every link. What a host sends to another goes through a traffic class of its own. Packets leave one by
+// one, as on a wire.
 func (l *lab) shape(t *testing.T, r rates) {
 	t.Helper()
 	if _, err := exec.LookPath("tc"); err != nil {
@@ -43,7 +43,7 @@ func (l *lab) shape(t *testing.T, r rates) {
 	for i, h := range l.hosts {
 		var b strings.Builder
 		b.WriteString("qdisc add dev eth0 root handle 1: htb default 1\n")
-		b.WriteString("class add dev eth0 parent 1: classid 1:1 htb rate 1gbit quantum 60000\n") // all that is for nobody in particular
+		b.WriteString("class add dev eth0 parent 1: classid 1:1 htb rate 1gbit quantum 60000\n") // the class for packets to no particular host
 		for j, to := range l.hosts {
 			if i != j {
 				fmt.Fprintf(&b, "class add dev eth0 parent 1: %s\n", class(j, r[i][j]))
@@ -61,7 +61,7 @@ func (l *lab) reshape(t *testing.T, from, to, mbit int) {
 	l.hosts[from].inside(t, "class change dev eth0 parent 1: "+class(to, mbit)+"\n", "tc", "-batch", "-")
 }
 
-// class describes the class of what goes to a host.
+// class returns the settings of the traffic class for packets to a host.
 func class(to, mbit int) string {
 	return fmt.Sprintf("classid 1:%x htb rate %dmbit burst 15k cburst 15k quantum 30000", 10+to, mbit)
 }

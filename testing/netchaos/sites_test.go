@@ -21,11 +21,11 @@ import (
 const (
 	// siteLink is the rate between two sites, in Mbit/s, which all their hosts share.
 	siteLink = 50
-	// sitesVariable says how many elements are summed, and how often.
+	// sitesVariable is the environment variable that says how many elements are summed, and how often.
 	sitesVariable = "NETCHAOS_SITES"
 )
 
-// twoSites makes two sites of two hosts each, 0 and 2, 1 and 3, with one slow link between.
+// twoSites creates two sites with two hosts each, hosts 0 and 2 and hosts 1 and 3. One slow link connects the sites.
 func twoSites(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, 4)
@@ -47,7 +47,7 @@ link set p3 master br1
 	return l
 }
 
-// crossed returns how many bytes have gone from the first site to the second.
+// crossed returns the number of bytes that the first site has sent to the second.
 func (l *lab) crossed(t *testing.T) int {
 	t.Helper()
 	out := command(t, "", "ip", "netns", "exec", l.hub, "cat", "/sys/class/net/wan0/statistics/tx_bytes")
@@ -58,9 +58,9 @@ func (l *lab) crossed(t *testing.T) int {
 	return n
 }
 
-// A sum crosses between two sites once in each direction where peers name their sites. Where they
-// do not it depends on luck: three times if the peers of the two have come by turns. The long form
-// wants the time that this saves.
+// If peers name their sites, a sum crosses the link between two sites once in each direction. Otherwise it depends on the order
+// of arrival: if peers of the two sites arrive alternately, the sum crosses three times. The long form checks how much time this
+// saves.
 func TestSites(t *testing.T) {
 	l := twoSites(t)
 	elements, rounds := times(1<<18, 1<<20), times(3, 9)
@@ -76,7 +76,7 @@ func TestSites(t *testing.T) {
 		t.Logf("sites are named: %t, hosts come in the order %v: a sum of %d bytes crosses %.2f times, and takes %.3f s",
 			c.labelled, c.order, 4*elements, crossed[i], median[i])
 	}
-	if crossed[2] > 1.8 { // headers, and what is sent again, are in it
+	if crossed[2] > 1.8 { // includes headers and retransmissions
 		t.Errorf("a sum crosses %.2f times with sites, %.2f without", crossed[2], crossed[0])
 	}
 	ratio := median[0] / median[2]
@@ -85,8 +85,8 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// sumAtSites runs a job of one peer on each host, which come in an order, and returns the median of the seconds that a sum
-// takes.
+// sumAtSites runs a job with one peer on each host. The hosts join in the given order. sumAtSites returns the median time of a
+// sum, in seconds.
 func sumAtSites(t *testing.T, l *lab, labelled bool, order []int, elements, rounds int) float64 {
 	t.Helper()
 	env := []string{thenVariable + "=sites", fmt.Sprintf("%s=%d,%d", sitesVariable, elements, rounds)}
@@ -124,7 +124,7 @@ func sumAtSites(t *testing.T, l *lab, labelled bool, order []int, elements, roun
 	return seconds[rounds/2]
 }
 
-// sumAgain is the role that takes the time of sums.
+// sumAgain is the role that measures sums.
 func sumAgain(ctx context.Context) error {
 	var elements, rounds int
 	if _, err := fmt.Sscanf(os.Getenv(sitesVariable), "%d,%d", &elements, &rounds); err != nil {
@@ -157,7 +157,7 @@ func sumAgain(ctx context.Context) error {
 		if slices.ContainsFunc(v, func(x float32) bool { return x != 4 }) {
 			return fmt.Errorf("round %d: a wrong sum", round)
 		}
-		if round > 0 { // the first makes room in the windows of TCP
+		if round > 0 { // in the first round TCP's windows grow
 			seconds = append(seconds, time.Since(begun).Seconds())
 		}
 	}
@@ -166,7 +166,7 @@ func sumAgain(ctx context.Context) error {
 	return err
 }
 
-// statusIn returns what elrun status on the first host tells of a job; the zero value if it cannot.
+// statusIn returns the status of a job as elrun status reports it on the first host, or the zero value if it reports none.
 func statusIn(t *testing.T, l *lab, job string) (s launch.Status) {
 	out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", l.hosts[0].namespace, process.Elrun(), "status", job, "--json").Output()
 	if err != nil || json.Unmarshal(out, &s) != nil {

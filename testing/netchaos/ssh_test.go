@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// serveSSH starts an sshd on each host but the first, and returns the command by which the
-// first reaches them, whose names are those of the hosts.
+// serveSSH starts an sshd on each host except the first. It returns the ssh command for the first host, in which the others go by
+// their host names.
 func (l *lab) serveSSH(t *testing.T) (ssh string) {
 	t.Helper()
 	const sshd = "/usr/sbin/sshd"
@@ -52,8 +52,8 @@ func (l *lab) serveSSH(t *testing.T) (ssh string) {
 	return "ssh -F " + path("ssh_config")
 }
 
-// A cable is pulled between the launcher and three hosts, of which one is cut off: the others
-// go on. The peer that was cut off gives up, and its agent ends with the connection.
+// The launcher runs on one host, and its peers on three others. One of these is cut off. The other peers go on. The peer that was
+// cut off gives up, and its agent ends because its connection ends.
 func TestCableOfAHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)

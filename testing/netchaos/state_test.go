@@ -12,34 +12,34 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// transfer is what was seen of a peer that joined.
+// transfer has what a test measures when a peer joins.
 type transfer struct {
 	bytes     int64
 	took      time.Duration
-	before    time.Duration // median step of an incumbent before
-	meanwhile time.Duration // and while the peer joined
-	longest   time.Duration // of these
-	admission time.Duration // longest time from step to step when the peer was let in
+	before    time.Duration // median step time of an earlier member before the peer joined
+	meanwhile time.Duration // the same while the peer joined
+	longest   time.Duration // longest of these steps
+	admission time.Duration // longest time between two steps when the peer was admitted
 }
 
-// rate returns the bytes a second.
+// rate returns the bytes per second.
 func (x transfer) rate() float64 { return float64(x.bytes) / x.took.Seconds() }
 
-// String shows the transfer for people.
+// String returns the transfer as a line of the log.
 func (x transfer) String() string {
 	return fmt.Sprintf("%6.1f MB in %6d ms, %5.1f MB/s; step before %d ms, meanwhile %d ms, longest %d ms, at admission %d ms",
 		float64(x.bytes)/1e6, x.took.Milliseconds(), x.rate()/1e6, x.before.Milliseconds(), x.meanwhile.Milliseconds(),
 		x.longest.Milliseconds(), x.admission.Milliseconds())
 }
 
-// The state comes from all members at once, each at its rate, and training hardly notices:
-// only the long form has enough steps to judge that on a loaded machine.
+// A newcomer gets the state from all members at once, each at its rate, and this hardly slows training. Only the long form has
+// enough steps to check the latter on a loaded machine.
 func TestState(t *testing.T) {
 	parallel(t)
 	// 10 MB at 2.5 MB/s, or 400 MB at 100 Mbit/s.
 	long := flagged[bool]("long")
 	o := order{Params: 1 << 14, Slots: 159, Rate: 2_500_000}
-	faster := 1.5 // what does not depend on the rates weighs more in the short form
+	faster := 1.5 // in the short form, work that does not depend on the rates has a larger part
 	if long {
 		o.Params, o.Slots, o.Rate = 1<<17, 762, 12_500_000
 		faster = 3
@@ -69,7 +69,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// joinWith lets one peer join those of the first view.
+// joinWith lets one peer join the members of the first view.
 func joinWith(t *testing.T, o order) transfer {
 	t.Helper()
 	l := newLab(t, o.First+1)
@@ -113,8 +113,7 @@ func joinWith(t *testing.T, o order) transfer {
 	return x
 }
 
-// observe takes the times of steps from the journal of an incumbent; the peer joined from
-// begun to level.
+// observe takes the step times from the journal of an earlier member. The peer joined in the time from begun to level.
 func (x *transfer) observe(events []event.Event, begun, level time.Time) {
 	var last time.Time
 	var before, meanwhile []time.Duration
@@ -138,7 +137,7 @@ func (x *transfer) observe(events []event.Event, begun, level time.Time) {
 	x.longest = slices.Max(append(meanwhile, 0))
 }
 
-// median returns the middle value, 0 of none.
+// median returns the middle value, or 0 if there is none.
 func median(d []time.Duration) time.Duration {
 	if len(d) == 0 {
 		return 0
