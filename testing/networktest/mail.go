@@ -7,24 +7,24 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// mail keeps the letters that an endpoint has got, by sender and in their order.
+// mail has the control messages that an endpoint has received, by sender, in order.
 type mail struct {
 	mu    sync.Mutex
 	came  map[elastic.ID][][]byte
-	lost  int           // ends of connections
-	fresh chan struct{} // closed, and made anew, when one has come
+	lost  int           // number of connections that ended
+	fresh chan struct{} // closed and replaced when a message arrives
 }
 
 func newMail() *mail { return &mail{came: make(map[elastic.ID][][]byte), fresh: make(chan struct{})} }
 
-// read takes in events until the network ends.
+// read handles events until the network ends.
 func (m *mail) read(events <-chan elastic.PeerEvent) {
 	for e := range events {
 		m.take(e)
 	}
 }
 
-// take takes in one event.
+// take handles an event.
 func (m *mail) take(e elastic.PeerEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,14 +38,14 @@ func (m *mail) take(e elastic.PeerEvent) {
 	}
 }
 
-// losses returns how often a peer was found to be gone.
+// losses returns how often a peer was reported lost.
 func (m *mail) losses() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lost
 }
 
-// next waits for a letter of a sender.
+// next waits for a message from a sender.
 func (m *mail) next(ctx context.Context, from elastic.ID) ([]byte, error) {
 	for {
 		m.mu.Lock()

@@ -1,6 +1,6 @@
-// Package networktest checks that an implementation of elastic.Network keeps its contract
-// where views follow each other: members enter, revoke, close and enter the next view in
-// every order, and nothing of one view is seen in another. Every network runs it:
+// Package networktest checks that an implementation of elastic.Network keeps its contract when views follow each other. Members
+// enter a view, revoke it, close it and enter the next one, in every order. No message of one view may arrive in another. There is
+// a test for every network, which calls Run:
 //
 //	func TestViews(t *testing.T) {
 //		networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
@@ -27,35 +27,32 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Options say what the tests may do with the network.
+// Options say what a network supports.
 type Options struct {
-	// Kill ends one endpoint as the death of its process does. Where it is nil the others of a
-	// network do not see such deaths, and no test has any.
+	// Kill ends one endpoint, as the death of its process does. If Kill is nil, there are no tests of deaths; this is for
+	// networks on which others do not see a death.
 	Kill func(elastic.Endpoint)
-	// Break ends the streams of views between two endpoints, while others between them stay. Where
-	// it is nil nothing does that.
+	// Break ends the streams of views between two endpoints, while other streams between them stay. If Break is nil, there are no
+	// tests of that.
 	Break func(a, b elastic.Endpoint)
-	// Bubble runs each subtest in a synctest bubble. Goroutines blocked on real I/O are not
-	// possible there.
+	// Bubble runs each subtest in a synctest bubble. A network that blocks goroutines in real I/O cannot use it.
 	Bubble bool
-	// Views is how many views follow each other in the longest subtest; 0 means 30.
+	// Views is the number of views in the longest subtest; 0 means 30.
 	Views int
 }
 
-// hang is how long a subtest may take: long enough for a machine that is busy with other
-// things.
+// hang is how long a subtest may take, even on a loaded machine.
 const hang = 10 * time.Minute
 
-// check is one subtest: its error is how the network breaks the contract.
+// check is one subtest. Its error says how the network violates the contract.
 type check struct {
 	name  string
 	ranks int
 	run   func(*group) error
 }
 
-// Run checks the network between the endpoints that make returns, n of one job that are not
-// in a view. Their Self says how they are reached. What they need is released by t.Cleanup;
-// then no goroutine may be left.
+// Run tests a network. make returns n endpoints of one job that are in no view; their Self has their addresses. make registers
+// the release of other resources with t.Cleanup. After that no goroutine may remain.
 func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
 	if o.Views == 0 {
 		o.Views = 30
@@ -74,14 +71,14 @@ func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Opti
 	}
 }
 
-// runOne carries out c. The events of the network are read all the time, as members do.
+// runOne runs c. As members do, it reads the events of the network all the time.
 func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	var readers sync.WaitGroup
 	t.Cleanup(readers.Wait)
 	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill, cut: o.Break, atOnce: 8 * time.Second}
-	if o.Bubble { // where it is not the machine that takes its time
+	if o.Bubble { // in a bubble the load of the machine does not matter
 		g.atOnce = 100 * time.Millisecond
 	}
 	for _, e := range g.ends {
@@ -95,19 +92,19 @@ func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endp
 	}
 }
 
-// group is the endpoints of a check.
+// group has the endpoints of a check.
 type group struct {
-	ctx     context.Context // ends when the check hangs
+	ctx     context.Context // ends if the check hangs
 	ends    []elastic.Endpoint
-	members []elastic.Member // of ends
-	mail    []*mail          // of ends
+	members []elastic.Member // members of ends
+	mail    []*mail          // received messages of ends
 	kill    func(elastic.Endpoint)
 	cut     func(a, b elastic.Endpoint)
-	atOnce  time.Duration // how long may take what takes no time
+	atOnce  time.Duration // limit for operations that wait for nothing
 	last    elastic.View
 }
 
-// soon returns an error if something that waits for nothing took long.
+// soon returns an error if an operation that waits for nothing took long.
 func (g *group) soon(what string, began time.Time) error {
 	if d := time.Since(began); d > g.atOnce {
 		return fmt.Errorf("%s after %v, want at most %v", what, d, g.atOnce)
@@ -115,8 +112,7 @@ func (g *group) soon(what string, began time.Time) error {
 	return nil
 }
 
-// next returns the view after the last one. order lists the endpoints by rank; none stands
-// for all in their own order.
+// next returns a new view. order lists the endpoints by rank; without it all endpoints are in the view, in their own order.
 func (g *group) next(order ...int) elastic.View {
 	v := elastic.View{Epoch: g.last.Epoch + 1}
 	if g.last.Epoch > 0 {
@@ -135,13 +131,13 @@ func (g *group) next(order ...int) elastic.View {
 	return v
 }
 
-// end returns the endpoint of a rank of v.
+// end returns the endpoint that has a rank in v.
 func (g *group) end(v elastic.View, rank int) elastic.Endpoint {
 	i := slices.IndexFunc(g.members, func(m elastic.Member) bool { return m.ID == v.Members[rank].ID })
 	return g.ends[i]
 }
 
-// connect has a rank enter v.
+// connect lets a rank enter v.
 func (g *group) connect(ctx context.Context, v elastic.View, rank int) (transport.Transport, error) {
 	t, err := g.end(v, rank).Network.Connect(ctx, v, rank)
 	if err != nil {
@@ -150,7 +146,7 @@ func (g *group) connect(ctx context.Context, v elastic.View, rank int) (transpor
 	return t, nil
 }
 
-// enter has all ranks enter v, at the same time.
+// enter lets all ranks enter v at the same time.
 func (g *group) enter(v elastic.View) ([]transport.Transport, error) {
 	ts := make([]transport.Transport, len(v.Members))
 	err := each(len(ts), func(rank int) (err error) {
@@ -175,7 +171,7 @@ func each(ranks int, f func(rank int) error) error {
 	return errors.Join(errs...)
 }
 
-// closeAll closes transports at the same time, as ranks do. Some may be nil.
+// closeAll closes transports at the same time, as ranks do. Transports may be nil.
 func closeAll(ts []transport.Transport) error {
 	return each(len(ts), func(rank int) error {
 		if ts[rank] == nil {
@@ -185,7 +181,7 @@ func closeAll(ts []transport.Transport) error {
 	})
 }
 
-// works sends from each rank to each other, and wants what arrives.
+// works sends a message from each rank to each other rank, and checks what arrives.
 func (g *group) works(v elastic.View, ts []transport.Transport) error {
 	n := len(ts)
 	return each(n, func(rank int) error {
@@ -210,7 +206,7 @@ func (g *group) works(v elastic.View, ts []transport.Transport) error {
 	})
 }
 
-// worksOnce enters v, has all ranks talk, and closes.
+// worksOnce enters v, checks that it works, and closes it.
 func (g *group) worksOnce(v elastic.View) error {
 	ts, err := g.enter(v)
 	if err != nil {
@@ -219,12 +215,12 @@ func (g *group) worksOnce(v elastic.View) error {
 	return errors.Join(g.works(v, ts), closeAll(ts))
 }
 
-// letter is a message that no other rank or view has.
+// letter returns a message that is different for each view, sender and receiver.
 func letter(v elastic.View, from, to int) []byte {
 	return []byte{byte(v.Epoch), byte(v.Epoch >> 8), byte(from), byte(to)}
 }
 
-// envelope returns the envelope of tests with that number.
+// envelope returns an envelope with the given sequence number.
 func envelope(seq uint32) transport.Envelope {
 	return transport.Envelope{Comm: 3, Seq: seq, Call: transport.Call{Kind: transport.KindPoint, Root: -1, Count: 5}}
 }

@@ -6,16 +6,16 @@ import (
 	"runtime"
 )
 
-// usage is what this process uses.
+// usage has the resources that this process uses.
 type usage struct {
 	goroutines, files int
 	heap              int64
 }
 
-// used returns what is in use, apart from garbage.
+// used returns the resources in use, without garbage.
 func used() usage {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools have let go of
+	runtime.GC() // frees objects that finalizers and pools have released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u := usage{goroutines: runtime.NumGoroutine(), heap: int64(m.HeapAlloc)}
@@ -25,14 +25,14 @@ func used() usage {
 	return u
 }
 
-// What a view may leave behind. Goroutines and connections of the last views may be about to
-// end, so it is less than one of each view.
+// These are limits for what a view may leave behind. Goroutines and connections of the last views may still be ending. So the
+// limits for them are lower than one for each view.
 const (
 	viewHeap  = 16 << 10
 	slackHeap = 8 << 20
 )
 
-// grown returns an error if so many views have left something behind, each of them.
+// grown returns an error if usage has grown so much that each of the views must have left something behind.
 func (u usage) grown(now usage, views int) error {
 	if n := now.goroutines - u.goroutines; n > views/2+10 {
 		return fmt.Errorf("%d goroutines more after %d views", n, views)

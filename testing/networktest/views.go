@@ -42,12 +42,12 @@ func checks(o Options) []check {
 	return all
 }
 
-// viewAfterView closes each view before the next, which has other ranks.
+// viewAfterView closes each view before it enters the next, in which the ranks differ.
 func viewAfterView(g *group) error {
 	return errors.Join(g.worksOnce(g.next(0, 1, 2)), g.worksOnce(g.next(2, 0, 1)), g.worksOnce(g.next(1, 2, 0)))
 }
 
-// nextBeforeClose enters a view while the one before still works.
+// nextBeforeClose enters a view while the previous one still works.
 func nextBeforeClose(g *group) error {
 	v := g.next()
 	first, err := g.enter(v)
@@ -62,7 +62,7 @@ func nextBeforeClose(g *group) error {
 	return errors.Join(g.works(v, first), closeAll(first), g.works(w, second), closeAll(second))
 }
 
-// twoViews begins to enter the second view at each rank as soon as that has entered the first.
+// twoViews lets each rank enter the second view as soon as it has entered and closed the first.
 func twoViews(g *group) error {
 	v, w := g.next(), g.next()
 	first, second := make([]transport.Transport, 3), make([]transport.Transport, 3)
@@ -82,7 +82,7 @@ func twoViews(g *group) error {
 	return errors.Join(err, closeAll(second))
 }
 
-// comeAndGo has views of fewer and more members.
+// comeAndGo enters views with fewer and more members.
 func comeAndGo(g *group) error {
 	for _, order := range [][]int{{0, 1}, {0, 1, 2, 3}, {3, 1}, {2}, {2, 0, 3, 1}} {
 		if err := g.worksOnce(g.next(order...)); err != nil {
@@ -92,12 +92,11 @@ func comeAndGo(g *group) error {
 	return nil
 }
 
-// large is the length of a message that does not fit into the buffers of a connection, nor many
-// of them into a mailbox.
+// large is the length of a message that does not fit into the buffers of a connection. A mailbox has no room for many of them.
 const large = 64 << 20
 
-// blockedSend revokes a view in the middle of a message that nobody takes. Send returns at once,
-// its buffer is free, and the next view is not disturbed by the rest of the message.
+// blockedSend revokes a view in the middle of a message that nobody receives. Send returns at once and does not use its buffer
+// any more. The rest of the message does not disturb the next view.
 func blockedSend(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -106,14 +105,14 @@ func blockedSend(g *group) error {
 	}
 	buf := make([]byte, large)
 	sent := make(chan error, 1)
-	go func() { // until there is no room at the other end
+	go func() { // sends until the other side has no room
 		var err error
 		for seq := uint32(7); err == nil; seq++ {
 			err = ts[0].Send(g.ctx, 1, envelope(seq), buf)
 		}
 		sent <- err
 	}()
-	errs := []error{g.works(v, ts)} // while it is blocked
+	errs := []error{g.works(v, ts)} // while Send is blocked
 	began := time.Now()
 	ts[2].Revoke(errors.New("enough"))
 	var abort *transport.AbortError
@@ -145,7 +144,7 @@ func blockedSend(g *group) error {
 	return errors.Join(append(errs, g.works(w, next), closeAll(next))...)
 }
 
-// lateMessages leaves messages behind in two views that end quickly. The third sees none.
+// lateMessages leaves messages behind in two short views. The third view receives none of them.
 func lateMessages(g *group) error {
 	for range 2 {
 		ts, err := g.enter(g.next())
@@ -163,8 +162,8 @@ func lateMessages(g *group) error {
 	return g.worksOnce(g.next())
 }
 
-// closedBehind closes a rank behind messages that the other takes later, as many as its
-// mailbox has room for.
+// closedBehind closes a rank after it has sent messages that the other rank receives later. The other's mailbox has room for all
+// of them.
 func closedBehind(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -180,7 +179,7 @@ func closedBehind(g *group) error {
 				}
 				continue
 			}
-			// In the opposite order, so that all of them wait in the mailbox.
+			// Receives in the opposite order, so that all messages wait in the mailbox.
 			if err := ts[1].Recv(g.ctx, 0, envelope(count-1-i), make([]byte, size)); err != nil {
 				return fmt.Errorf("message %d: %w", count-1-i, err)
 			}
@@ -193,8 +192,7 @@ func closedBehind(g *group) error {
 	return errors.Join(sent, ts[1].Close(), g.worksOnce(g.next()))
 }
 
-// closedBehindFull closes a rank behind more messages than the other's mailbox takes, before that
-// takes any of them.
+// closedBehindFull does the same with more messages than the other's mailbox has room for.
 func closedBehindFull(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -220,8 +218,8 @@ func closedBehindFull(g *group) error {
 	return errors.Join(append(errs, ts[1].Close(), g.worksOnce(g.next()))...)
 }
 
-// laneLost breaks what two ranks have for a view. All are told, letters between the two go on, no
-// member is taken for dead, and the next view works.
+// laneLost breaks the streams that two ranks have for a view. All ranks get an error. The two can still send control messages to
+// each other, no member is taken for dead, and the next view works.
 func laneLost(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -244,7 +242,7 @@ func laneLost(g *group) error {
 	return errors.Join(errs...)
 }
 
-// greet sends a letter from one endpoint to another, and waits for it there.
+// greet sends a control message from one endpoint to another, and waits until it arrives.
 func (g *group) greet(from, to int) error {
 	if err := g.ends[from].Network.Send(g.ctx, g.members[to].ID, []byte("greetings")); err != nil {
 		return err
@@ -255,9 +253,8 @@ func (g *group) greet(from, to int) error {
 	return nil
 }
 
-// revokedWhileEntering has each set of ranks enter a view and revoke it at once, while the
-// others come. These find it revoked, while they enter or when they have. All get into the
-// next one.
+// revokedWhileEntering lets each subset of ranks revoke a view as soon as they have entered it, while the others still enter. The
+// others get an error, while they enter or after that. All ranks can enter the next view.
 func revokedWhileEntering(g *group) error {
 	for set := range 1 << 3 {
 		if err := g.revokedBy(set); err != nil {
@@ -267,7 +264,7 @@ func revokedWhileEntering(g *group) error {
 	return nil
 }
 
-// revokedBy has a set of ranks revoke a view at once, and wants that the next one works.
+// revokedBy lets a set of ranks revoke a view at once, and checks that the next one works.
 func (g *group) revokedBy(set int) error {
 	v := g.next()
 	ts := make([]transport.Transport, 3)
@@ -279,13 +276,13 @@ func (g *group) revokedBy(set int) error {
 			err = ts[rank].Recv(g.ctx, (rank+1)%3, envelope(1), nil)
 		}
 		if set>>rank&1 == 1 && err != nil {
-			return nil // for its own cause or that of another
+			return nil // revoked by itself or by another rank
 		}
 		var abort *transport.AbortError
 		switch {
 		case set == 0 && err == nil,
 			errors.As(err, &abort) && set>>abort.Rank&1 == 1,
-			set != 0 && errors.Is(err, transport.ErrRevoked): // a peer whose answer was lost has gone on
+			set != 0 && errors.Is(err, transport.ErrRevoked): // a peer whose answer was lost has entered and left
 			return nil
 		}
 		return fmt.Errorf("rank %d: %w, want that one of the ranks has aborted", rank, err)
@@ -301,7 +298,7 @@ func (g *group) revokedBy(set int) error {
 	return errors.Join(closeAll(ts), g.works(w, next), closeAll(next))
 }
 
-// givenUp ends the attempt of two ranks to enter a view whose third never comes.
+// givenUp cancels the attempts of two ranks to enter a view. Its third rank never comes.
 func givenUp(g *group) error {
 	v := g.next()
 	ctx, cancel := context.WithCancelCause(g.ctx)
@@ -327,7 +324,7 @@ func givenUp(g *group) error {
 	return errors.Join(append(errs, g.worksOnce(g.next()))...)
 }
 
-// missing names the rank that does not come in time.
+// missing checks that the error names the rank that does not come in time.
 func missing(g *group) error {
 	v := g.next()
 	ctx, cancel := context.WithTimeout(g.ctx, time.Second)
@@ -345,8 +342,8 @@ func missing(g *group) error {
 	return errors.Join(err, g.worksOnce(g.next()))
 }
 
-// dies kills a member for which others wait. They are told, in the attempt or in the view, and
-// enter the next view without it.
+// dies kills a member for which others wait. They get an error, while they enter the view or in it. Then they enter the next view
+// without the dead member.
 func dies(g *group) error {
 	v := g.next()
 	told := make(chan error, 2)
@@ -371,7 +368,7 @@ func dies(g *group) error {
 	return errors.Join(append(errs, g.worksOnce(g.next(1, 0)))...)
 }
 
-// over refuses a view after a later one.
+// over checks that a view is refused after a later one.
 func over(g *group) error {
 	v := g.next()
 	if err := errors.Join(g.worksOnce(v), g.worksOnce(g.next())); err != nil {
@@ -405,8 +402,8 @@ func letters(g *group) error {
 	return nil
 }
 
-// cross sends letters from each to each other at the same time, the first ones while nobody has
-// a connection. They arrive once and in order.
+// cross sends control messages from each endpoint to each other one at the same time, at first while there are no connections.
+// Each message arrives once and in order.
 func cross(g *group) error {
 	const count = 50
 	text := func(from, i int) []byte { return fmt.Appendf(nil, "letter %d of %d", i, from) }
@@ -442,8 +439,8 @@ func cross(g *group) error {
 	})
 }
 
-// manyViews has one view after the other, some of which are revoked. What the first tenth of
-// them has not used up the others do not, either.
+// manyViews enters one view after another, some of which are revoked. After the first tenth of the views, the further ones must
+// not leave resources behind.
 func manyViews(g *group, count int) error {
 	var v elastic.View
 	var before usage
