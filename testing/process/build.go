@@ -14,11 +14,11 @@ import (
 
 const (
 	module        = "github.com/elrun/elrun/"
-	elrunVariable = "PROCESS_TEST_ELRUN" // path of elrun, set by WithElrun
+	elrunVariable = "PROCESS_TEST_ELRUN" // path of elrun; WithElrun sets it
 )
 
-// WithElrun builds elrun, calls run and returns its result, or 1 if elrun cannot be built,
-// which is told on standard error. It is for TestMain, with m.Run.
+// WithElrun builds elrun, calls run and returns its result. If elrun cannot be built, it prints why to standard error and returns
+// 1. It is for TestMain, with m.Run.
 func WithElrun(run func() int) int {
 	status, err := withElrun(run)
 	if err != nil {
@@ -38,7 +38,7 @@ func withElrun(run func() int) (status int, err error) {
 	if err := Build(path, "cmd/elrun"); err != nil {
 		return 0, err
 	}
-	// How their jobs ended is not kept in the home of who runs the tests.
+	// elrun keeps the outcome of each job in a state directory. The tests must not use the one of the user who runs them.
 	if err := errors.Join(os.Setenv(elrunVariable, path), os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))); err != nil {
 		return 0, err
 	}
@@ -48,8 +48,8 @@ func withElrun(run func() int) (status int, err error) {
 // Elrun returns the path of the elrun that WithElrun has built.
 func Elrun() string { return os.Getenv(elrunVariable) }
 
-// Build builds a command of this module, which is named by its folder, as a file, static as
-// what is distributed. The error has what the go command says.
+// Build builds the command of this module that is in a folder. The binary is written to path and is static, as in a distribution.
+// The error has the output of the go command.
 func Build(path, folder string) error {
 	cmd := exec.Command("go", "build", "-o", path, module+folder)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
@@ -59,7 +59,7 @@ func Build(path, folder string) error {
 	return nil
 }
 
-// Self returns the path of the test's own binary.
+// Self returns the path of the running test binary.
 func Self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
@@ -69,7 +69,7 @@ func Self(t testing.TB) string {
 	return path
 }
 
-// jobName makes a name from that of the test, the test process and the time.
+// jobName returns a name made from the name of the test, the ID of the test process and the time.
 func jobName(t testing.TB) string {
 	name := regexp.MustCompile(`[^a-zA-Z0-9]+`).ReplaceAllString(strings.TrimPrefix(t.Name(), "Test"), "-")
 	return fmt.Sprintf("%.20s-%d-%d", name, os.Getpid(), time.Now().UnixMicro()%1e8)

@@ -1,6 +1,5 @@
-// Package process is for tests that run elrun as users do, as programs of their own: it
-// builds elrun, starts jobs, waits for what they print or write to their event logs, and
-// ends and tells what is left of them.
+// Package process helps tests that run elrun as a separate program, as users do. It builds elrun, starts jobs, and waits for
+// their output and their events. At the end of a test it kills the remaining processes, and reports them.
 //
 //	func TestMain(m *testing.M) {
 //		if os.Getenv("ROLE") != "" { // elrun's program is the test's own binary
@@ -23,7 +22,6 @@
 //		}
 //	}
 //
-// What is waited for is a condition, which is looked at every few milliseconds. A test fails
-// if it does not come true within Limit. Peers are found by their environment in /proc, so
-// the package is of use on Linux only.
+// To wait means to evaluate a condition every few milliseconds. A test fails if the condition is not true within Limit. The
+// package finds peers by their environment in /proc, so it works on Linux only.
 package process

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// endPeriod is how long processes have to show their stacks, and to end when killed.
+// endPeriod is how long processes may take to print their stacks, and to end after they were killed.
 const endPeriod = 3 * time.Second
 
-// Job is a job and the elruns of it that the test has started.
+// Job is a job with the elrun processes of it that the test has started.
 type Job struct {
 	Name   string // unique to the test
 	Elruns []*Process
 }
 
-// NewJob makes up a job. A peer of it that runs at the end of the test is an error, and is
-// killed as its elruns are. If the test has failed, such peers first show their stacks, and
-// the test's log has all that was printed. The temporary folders of the test outlive them.
+// NewJob returns a job with a unique name. A peer of the job that still runs at the end of the test is an error. Such peers and
+// the job's elrun processes are killed. If the test has failed, the peers first print their stacks, and the test's log gets all
+// output. The test's temporary folders are removed only after that.
 func NewJob(t testing.TB) *Job {
 	t.Helper()
-	_ = t.TempDir() // which are removed by what is cleaned up after the job: it comes first
+	_ = t.TempDir() // removes the folders after the job's clean-up, because it is registered first
 	j := &Job{Name: jobName(t)}
 	t.Cleanup(func() { j.cleanUp(t) })
 	return j
 }
 
-// Start starts an elrun of the job.
+// Start starts an elrun process of the job.
 func (j *Job) Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := start(t, cmd)
@@ -37,13 +37,13 @@ func (j *Job) Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Peers returns the processes of the job that run.
+// Peers returns the running processes of the job.
 func (j *Job) Peers(t testing.TB) []Peer {
 	t.Helper()
 	return Peers(t, j.Name)
 }
 
-// PeersOf returns the processes of the job that an elrun has started itself.
+// PeersOf returns the processes of the job that the given elrun has started.
 func (j *Job) PeersOf(t testing.TB, elrun *Process) []Peer {
 	t.Helper()
 	return slices.DeleteFunc(j.Peers(t), func(p Peer) bool { return p.Parent != elrun.PID() })
@@ -60,13 +60,13 @@ func (j *Job) CheckGone(t testing.TB) {
 	}
 }
 
-// cleanUp ends all that is left of the job.
+// cleanUp ends all remaining processes of the job.
 func (j *Job) cleanUp(t testing.TB) {
 	t.Helper()
 	left := j.Peers(t)
 	if t.Failed() {
 		signalAll(t, left, syscall.SIGCONT)
-		signalAll(t, left, syscall.SIGQUIT) // an elrun that still runs passes the stacks on
+		signalAll(t, left, syscall.SIGQUIT) // while elrun runs, it passes on the stacks that peers print
 		for _, p := range j.Elruns {
 			p.stacks()
 		}
@@ -74,17 +74,17 @@ func (j *Job) cleanUp(t testing.TB) {
 	for _, p := range left {
 		t.Errorf("peer %d of job %s was left as process %d", p.Index, j.Name, p.PID)
 	}
-	for _, p := range j.Elruns { // before peers, in whose place they might start others
-		_ = p.Cmd.Process.Kill() // an error means that it has ended
+	for _, p := range j.Elruns { // elrun first, because it might restart peers
+		_ = p.Cmd.Process.Kill() // fails only if it has ended
 	}
 	signalAll(t, j.Peers(t), syscall.SIGKILL)
 	for _, p := range j.Elruns {
-		p.Kill() // its output ends when all have ended that write to it
+		p.Kill() // its output ends when all processes that write to it have ended
 		p.show(t)
 	}
 }
 
-// signalAll sends a signal to processes, and waits a while for their end if it ends them.
+// signalAll sends a signal to processes. If the signal ends processes, it waits for their end, up to endPeriod.
 func signalAll(t testing.TB, all []Peer, sig syscall.Signal) {
 	t.Helper()
 	for _, p := range all {

@@ -14,22 +14,21 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Log follows an event log while elrun writes it. Read changes it. It is not safe for
-// concurrent use.
+// Log follows an event log while elrun writes it. Read updates its fields. A Log is not safe for concurrent use.
 type Log struct {
 	Path      string
 	Events    []event.Event // in the order of the file
-	Step      int64         // the highest that any peer has reported
-	StepEpoch uint64        // of the last report of that step
-	View      event.View    // the one with the highest epoch
-	ViewEvent event.Event   // the last that has it as its body; the zero Event if there is none
+	Step      int64         // highest step that any peer has reported
+	StepEpoch uint64        // epoch of the last report about that step
+	View      event.View    // view with the highest epoch
+	ViewEvent event.Event   // last event with that view as its body; the zero Event if there is none
 
 	offset int64
-	rest   []byte // a line that has been written in part
+	rest   []byte // an incomplete last line
 }
 
-// NewLog returns the log with a path, where there need not be a file yet. If the test fails
-// its own log has the end of it.
+// NewLog returns the event log at a path. The file need not exist yet. If the test fails, the end of the event log is written to
+// the test's log.
 func NewLog(t testing.TB, path string) *Log {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -40,8 +39,7 @@ func NewLog(t testing.TB, path string) *Log {
 	return &Log{Path: path}
 }
 
-// Read takes in what has been written since the last time, and returns l. Before elrun has
-// made the file there is nothing.
+// Read reads what was written since the last call, and returns l. While the file does not exist, there are no events.
 func (l *Log) Read(t testing.TB) *Log {
 	t.Helper()
 	b, err := readFrom(l.Path, l.offset)
@@ -64,7 +62,7 @@ func (l *Log) Read(t testing.TB) *Log {
 	}
 }
 
-// readFrom returns what a file has from an offset on, nothing if there is no file.
+// readFrom returns the content of a file from an offset on. A missing file has no content.
 func readFrom(path string, offset int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +75,7 @@ func readFrom(path string, offset int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, offset, 1<<40))
 }
 
-// add takes in the next event.
+// add adds the next event.
 func (l *Log) add(e event.Event) {
 	l.Events = append(l.Events, e)
 	switch body := e.Body.(type) {
@@ -92,8 +90,8 @@ func (l *Log) add(e event.Event) {
 	}
 }
 
-// Since returns the events from the last one before an instant on, without that one. The
-// clocks of peers may differ, and their lines overtake each other by a little.
+// Since returns the events that follow the last event before an instant. The clocks of peers may differ, so neighbouring events
+// may be out of order.
 func (l *Log) Since(at time.Time) []event.Event {
 	for i, e := range slices.Backward(l.Events) {
 		if e.Time.Before(at) {
@@ -103,7 +101,7 @@ func (l *Log) Since(at time.Time) []event.Event {
 	return l.Events
 }
 
-// First returns the first event that has a body of kind B which fits, false if there is none.
+// First returns the first event with a body of kind B for which fits returns true. ok is false if there is none.
 func First[B event.Body](events []event.Event, fits func(e event.Event, b B) bool) (event.Event, bool) {
 	for _, e := range events {
 		if b, ok := e.Body.(B); ok && fits(e, b) {
@@ -113,7 +111,7 @@ func First[B event.Body](events []event.Event, fits func(e event.Event, b B) boo
 	return event.Event{}, false
 }
 
-// After returns the events of kind B after an instant, with their headers.
+// After returns the events with a body of kind B after an instant.
 func After[B event.Body](events []event.Event, at time.Time) []event.Event {
 	var out []event.Event
 	for _, e := range events {

@@ -15,17 +15,16 @@ import (
 	"time"
 )
 
-// Peer is a process of a job as the system sees it: one that elrun has started, or that
-// has come from there.
+// Peer is a process of a job as the system sees it: a process that elrun has started, or a descendant of one.
 type Peer struct {
 	PID, Parent int
-	Index       int // ELRUN_INDEX, -1 if it is not there
+	Index       int // ELRUN_INDEX; -1 if it is not set
 
 	environment string
 }
 
-// Peers returns the processes of a job that run, of all its elruns, by their IDs. Those
-// that are stopped do run, zombies do not.
+// Peers returns the running processes of a job, of all its elrun processes, sorted by process ID. Stopped processes count as
+// running, zombies do not.
 func Peers(t testing.TB, job string) []Peer {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -34,7 +33,7 @@ func Peers(t testing.TB, job string) []Peer {
 	}
 	var out []Peer
 	for _, f := range files {
-		env, err := os.ReadFile(f) // empty for a zombie, an error for one that is gone
+		env, err := os.ReadFile(f) // empty for a zombie; an error for a process that has ended
 		p := Peer{environment: string(env)}
 		if err != nil || p.Env("ELRUN_JOB") != job {
 			continue
@@ -49,8 +48,7 @@ func Peers(t testing.TB, job string) []Peer {
 	return out
 }
 
-// Env returns the value of a variable in the environment with which the process began, ""
-// if it is not there.
+// Env returns the value of a variable in the environment with which the process was started, or "" if it is not set.
 func (p Peer) Env(name string) string {
 	for v := range strings.SplitSeq(p.environment, "\x00") {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {
@@ -60,7 +58,7 @@ func (p Peer) Env(name string) string {
 	return ""
 }
 
-// State returns the state of a process: R, S, T, Z and so on, "" if there is none.
+// State returns the state of a process: R, S, T, Z and so on, or "" if there is no such process.
 func State(pid int) string {
 	if fields := statOf(pid); len(fields) > 0 {
 		return fields[0]
@@ -68,17 +66,17 @@ func State(pid int) string {
 	return ""
 }
 
-// statOf returns the fields of /proc/PID/stat from the state on, nil if the process is gone.
+// statOf returns the fields of /proc/PID/stat from the state on, or nil if there is no such process.
 func statOf(pid int) []string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// The process's name, in brackets, may hold anything.
+	// The name of the process comes before the state. It is in brackets and may contain any characters.
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
-// clockTick is the unit of times in /proc, the same on all architectures that Go knows.
+// clockTick is the unit of times in /proc. It is the same on all architectures that Go supports.
 const clockTick = 10 * time.Millisecond
 
-// CPU returns the time of processors that a process has taken, rounded down to 10 ms; 0 if it is gone.
+// CPU returns the processor time that a process has used, rounded down to 10 ms; 0 if the process has ended.
 func CPU(pid int) time.Duration {
 	fields := statOf(pid)
 	if len(fields) < 13 {
@@ -93,15 +91,13 @@ func Alive(pid int) bool {
 	return state != "" && state != "Z" && state != "X"
 }
 
-// Program returns the name of a process's program, at most 15 bytes of it, "" if there is
-// no such process.
+// Program returns the name of a process's program, cut to 15 bytes, or "" if there is no such process.
 func Program(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSpace(string(b))
 }
 
-// StatusField returns a field of /proc/PID/status, as "VmRSS" or "ShdPnd", "" if there is no
-// such field or process.
+// StatusField returns a field of /proc/PID/status, for example "VmRSS" or "ShdPnd", or "" if there is no such field or process.
 func StatusField(pid int, name string) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(b)) {
@@ -112,7 +108,7 @@ func StatusField(pid int, name string) string {
 	return ""
 }
 
-// Signal sends a signal to a process. That it has ended is no error.
+// Signal sends a signal to a process. It is no error if the process has ended.
 func Signal(t testing.TB, pid int, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -120,7 +116,7 @@ func Signal(t testing.TB, pid int, sig syscall.Signal) {
 	}
 }
 
-// Sockets counts the control sockets of a job that the kernel knows.
+// Sockets returns the number of control sockets of a job that exist in the kernel.
 func Sockets(t testing.TB, job string) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/net/unix")
@@ -130,7 +126,7 @@ func Sockets(t testing.TB, job string) int {
 	return strings.Count(string(b), "/"+job+":")
 }
 
-// number reads a number that the system wrote; -1 for what is none.
+// number parses a number that the kernel wrote. It returns -1 if text is no number.
 func number(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -14,22 +14,21 @@ import (
 	"time"
 )
 
-// Process is a program that was started. Its methods may be called by any goroutine, but
-// those that end the test by the goroutine of the test only.
+// Process is a program that was started. Any goroutine may call its methods, except that only the goroutine of the test may call
+// methods that can end the test.
 type Process struct {
 	Cmd      *exec.Cmd
-	Out, Err Output // unless Cmd had streams of its own
+	Out, Err Output // empty if Cmd had streams of its own
 
 	ended chan struct{}
 }
 
-// Start starts a command. Its standard output and error are collected, unless it has
-// others already. It is killed at the end of the test, at the latest. If the test has failed
-// by then, the test's log has what was printed, and a Go program that still runs adds the
-// stacks of its goroutines. The temporary folders of the test outlive the process.
+// Start starts a command. Its standard output and error are collected, unless it has other streams already. At the latest, the
+// end of the test kills it. If the test has failed by then, the test's log gets the output, and a Go program that still runs
+// prints the stacks of its goroutines first. The test's temporary folders are removed only after the process has ended.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	_ = t.TempDir() // which are removed by what is cleaned up after the process: it comes first
+	_ = t.TempDir() // removes the folders after the process's clean-up, because it is registered first
 	p := start(t, cmd)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -41,7 +40,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// start is Start without an end.
+// start is Start without the clean-up.
 func start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, ended: make(chan struct{})}
@@ -56,7 +55,7 @@ func start(t testing.TB, cmd *exec.Cmd) *Process {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = cmd.Wait() // the status stays in cmd.ProcessState
+		_ = cmd.Wait() // cmd.ProcessState keeps the status
 	}()
 	return p
 }
@@ -64,10 +63,10 @@ func start(t testing.TB, cmd *exec.Cmd) *Process {
 // PID returns the ID of the process.
 func (p *Process) PID() int { return p.Cmd.Process.Pid }
 
-// Ended returns what is closed when the process has ended and all of its output is there.
+// Ended returns a channel that is closed when the process has ended and all of its output was read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Running reports whether the process has not ended.
+// Running reports whether the process still runs.
 func (p *Process) Running() bool {
 	select {
 	case <-p.ended:
@@ -77,10 +76,10 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Status returns the exit status of a process that has ended, -1 if a signal ended it.
+// Status returns the exit status of a process that has ended, or -1 if a signal has ended it.
 func (p *Process) Status() int { return p.Cmd.ProcessState.ExitCode() }
 
-// Wait waits for the end and returns the exit status.
+// Wait waits until the process has ended and returns the exit status.
 func (p *Process) Wait(t testing.TB) int {
 	t.Helper()
 	Until(t, fmt.Sprintf("the end of process %d", p.PID()), func() bool { return !p.Running() })
@@ -90,21 +89,20 @@ func (p *Process) Wait(t testing.TB) int {
 // Kill kills the process, unless it has ended, and waits for its end.
 func (p *Process) Kill() {
 	if p.Running() {
-		_ = p.Cmd.Process.Kill() // an error means that it has ended
+		_ = p.Cmd.Process.Kill() // fails only if the process has ended
 	}
 	<-p.ended
 }
 
-// stacks lets a Go program end with the stacks of its goroutines on its standard error, and
-// gives it a second for that.
+// stacks makes a Go program print the stacks of its goroutines to standard error and end. It gives the program a second for that.
 func (p *Process) stacks() {
 	if !p.Running() {
 		return
 	}
-	_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // as above
+	_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // fails only if the process has ended
 	select {
 	case <-p.ended:
-	case <-time.After(time.Second): // stopped, or no Go program
+	case <-time.After(time.Second): // the process is stopped, or no Go program
 	}
 }
 
@@ -116,7 +114,7 @@ func (p *Process) Signal(t testing.TB, sig os.Signal) {
 	}
 }
 
-// Says reports whether the process has printed all of the texts, on either stream.
+// Says reports whether the process has printed all of the texts, on standard output or standard error.
 func (p *Process) Says(texts ...string) bool {
 	out, err := p.Out.String(), p.Err.String()
 	for _, s := range texts {
@@ -127,17 +125,17 @@ func (p *Process) Says(texts ...string) bool {
 	return true
 }
 
-// Expect waits until the process has printed all of the texts, on either stream.
+// Expect waits until the process has printed all of the texts, on standard output or standard error.
 func (p *Process) Expect(t testing.TB, texts ...string) {
 	t.Helper()
 	p.Until(t, fmt.Sprintf("%q on the output", texts), func() bool { return p.Says(texts...) })
 }
 
-// Until waits for a condition, as long as the process runs; what names it.
+// Until waits for a condition while the process runs. what describes the condition in messages.
 func (p *Process) Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	Until(t, what, func() bool {
-		running := p.Running() // looked at first: what it did last counts
+		running := p.Running() // read before the condition, so that the last action of the process counts
 		if condition() {
 			return true
 		}
@@ -148,7 +146,7 @@ func (p *Process) Until(t testing.TB, what string, condition func() bool) {
 	})
 }
 
-// show writes what the process has printed to the log of a test that failed.
+// show writes the output of the process to the log of a failed test.
 func (p *Process) show(t testing.TB) {
 	t.Helper()
 	if !t.Failed() {
@@ -158,7 +156,7 @@ func (p *Process) show(t testing.TB) {
 	t.Logf("standard error:\n%s", Tail(p.Err.String(), 100_000))
 }
 
-// Tail returns at most the last n bytes of a text, from the beginning of a line on.
+// Tail returns the end of a text: whole lines, at most n bytes.
 func Tail(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -167,7 +165,7 @@ func Tail(s string, n int) string {
 	return "...\n" + s
 }
 
-// Command runs elrun with arguments to its end, which comes within Limit.
+// Command runs elrun with arguments, and returns when it has ended. It fails the test after Limit.
 func Command(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)
@@ -182,7 +180,7 @@ func Command(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// Output collects what processes print. The zero value is empty. Any goroutine may use it.
+// Output collects the output of processes. The zero value is empty. It is safe for concurrent use.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -195,7 +193,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// String returns all that was printed so far.
+// String returns the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// recorder is a test within a test, which may fail. Fatalf does not end the goroutine: what
-// runs in it is in function run.
+// recorder is a test within a test, and may fail. Its Fatalf does not end the goroutine; function run handles that.
 type recorder struct {
 	testing.TB
 	errors, logs []string
@@ -31,7 +30,7 @@ func (r *recorder) Errorf(format string, a ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(format, a...))
 }
 
-// fatal is what the recorder's Fatalf panics with.
+// fatal is the value with which the recorder's Fatalf panics.
 type fatal struct{}
 
 func (r *recorder) Fatalf(format string, a ...any) {
@@ -41,7 +40,7 @@ func (r *recorder) Fatalf(format string, a ...any) {
 
 func (r *recorder) Fatal(a ...any) { r.Fatalf("%s", fmt.Sprint(a...)) }
 
-// run runs f as a test of its own and returns its errors and log.
+// run runs f as a test of its own, and returns the errors and the log of that test.
 func run(t *testing.T, f func(t testing.TB)) (errors, logs string) {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -84,7 +83,7 @@ func TestStartKeepsStreams(t *testing.T) {
 	}
 }
 
-// A process does not outlive its test, whose log has what it printed if the test failed.
+// A process does not outlive its test. If the test has failed, its log has the output of the process.
 func TestStartCleansUp(t *testing.T) {
 	var p *process.Process
 	errors, logs := run(t, func(t testing.TB) {
@@ -97,7 +96,7 @@ func TestStartCleansUp(t *testing.T) {
 	}
 }
 
-// What is waited for of a process that has ended never comes, and is not waited for.
+// After a process has ended, Expect and Until fail at once.
 func TestExpectOfEnded(t *testing.T) {
 	errors, _ := run(t, func(t testing.TB) { process.Start(t, shell("echo one; exit 3")).Expect(t, "two") })
 	if !strings.Contains(errors, "ended (exit status 3)") {
@@ -117,11 +116,11 @@ func TestSignal(t *testing.T) {
 	if status := p.Wait(t); status != -1 || process.Alive(p.PID()) || process.State(p.PID()) != "" {
 		t.Errorf("status %d, state %q", status, process.State(p.PID()))
 	}
-	process.Signal(t, p.PID(), syscall.SIGTERM) // no error
+	process.Signal(t, p.PID(), syscall.SIGTERM) // no error, although the process has ended
 }
 
 func TestZombie(t *testing.T) {
-	p := process.Start(t, shell("sleep 1000 & echo $!; exec sleep 1000")) // which waits for no child
+	p := process.Start(t, shell("sleep 1000 & echo $!; exec sleep 1000")) // does not wait for its child
 	process.Until(t, "a child", func() bool { return strings.HasSuffix(p.Out.String(), "\n") })
 	var child int
 	if _, err := fmt.Sscan(p.Out.String(), &child); err != nil {
@@ -155,7 +154,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// peer starts a process that is one of a job.
+// peer starts a process that belongs to a job.
 func peer(t testing.TB, job *process.Job, index int) *process.Process {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -195,7 +194,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// What a test leaves of a job is an error, and is killed.
+// A peer that is left over from a test is an error, and is killed.
 func TestLeftPeers(t *testing.T) {
 	var pid int
 	errors, logs := run(t, func(t testing.TB) {
@@ -226,7 +225,7 @@ func TestCheckGone(t *testing.T) {
 	}
 }
 
-// elrun is built for run only. A job of it has peers.
+// elrun exists only while run runs. A job of this elrun has peers.
 func TestWithElrun(t *testing.T) {
 	path := ""
 	status := process.WithElrun(func() int {

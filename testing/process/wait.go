@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Limit is what only a hang exceeds, on a machine however loaded.
+// Limit is so long that only a hang exceeds it, even on a loaded machine.
 const Limit = 4 * time.Minute
 
-// pollPeriod is the time between two looks at a condition.
+// pollPeriod is the time between two evaluations of a condition.
 const pollPeriod = 5 * time.Millisecond
 
-// Holds waits for a condition and reports whether it came true within a time, and before
-// ctx was cancelled.
+// Holds waits until a condition is true, and reports whether that happened within a time and before ctx was cancelled.
 func Holds(ctx context.Context, within time.Duration, condition func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -29,7 +28,7 @@ func Holds(ctx context.Context, within time.Duration, condition func() bool) boo
 	return true
 }
 
-// Until waits for a condition that only a hang keeps from coming true; what names it.
+// Until waits until a condition is true, and fails the test after Limit. what describes the condition in messages.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !Holds(t.Context(), Limit, condition) {
@@ -37,8 +36,7 @@ func Until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Stays lets a time pass, and fails the test if a state that holds now does not hold all
-// the while; what names it.
+// Stays checks that a state that holds now holds for a time. what describes the state in messages.
 func Stays(t testing.TB, d time.Duration, what string, state func() bool) {
 	t.Helper()
 	if Holds(t.Context(), d, func() bool { return !state() }) {
@@ -46,7 +44,7 @@ func Stays(t testing.TB, d time.Duration, what string, state func() bool) {
 	}
 }
 
-// Pause lets a time pass: that of a fault, or between two of them. It is not for waiting.
+// Pause waits for the length of a fault, or between two faults. To wait for a condition, use Until.
 func Pause(t testing.TB, d time.Duration) {
 	t.Helper()
 	Holds(t.Context(), d, func() bool { return false })
