@@ -19,7 +19,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// state is what members hand out in these tests: bytes that differ everywhere.
+// state returns the state that members serve in these tests: bytes with different values at neighbouring positions.
 func state(size int) []byte {
 	out := make([]byte, size)
 	for i := range out {
@@ -28,7 +28,7 @@ func state(size int) []byte {
 	return out
 }
 
-// serve lets a member answer every request with data.
+// serve makes a member answer every request with data.
 func serve(e elastic.Endpoint, data []byte) {
 	e.Network.Serve(func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
 		_, err := w.Write(append(request, data...))
@@ -36,7 +36,7 @@ func serve(e elastic.Endpoint, data []byte) {
 	})
 }
 
-// fetch asks a member and reads the answer to its end.
+// fetch asks a member, and reads the whole answer.
 func (b *bench) fetch(ctx context.Context, at int, from elastic.ID, request string) ([]byte, error) {
 	r, err := b.ends[at].Network.Request(ctx, from, []byte(request))
 	if err != nil {
@@ -91,7 +91,7 @@ func TestRequestErrors(t *testing.T) {
 	})
 }
 
-// However an answer is broken off, both sides see it.
+// If an answer is broken off, both sides see it, whatever the cause.
 func TestRequestBrokenOff(t *testing.T) {
 	errMine := errors.New("mine")
 	tests := map[string]func(b *bench, r io.Closer, cancel context.CancelCauseFunc){
@@ -109,7 +109,7 @@ func TestRequestBrokenOff(t *testing.T) {
 				wrote := make(chan error, 1)
 				b.ends[1].Network.Serve(func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
 					var err error
-					for err == nil { // nobody reads: it blocks
+					for err == nil { // without a reader the write blocks
 						_, err = w.Write(state(1 << 20))
 					}
 					wrote <- errors.Join(ctx.Err(), err)
@@ -137,10 +137,10 @@ func TestRequestBrokenOff(t *testing.T) {
 	}
 }
 
-// Each answer comes to its end, whatever the links are, however both sides pause, and however many
-// answers there are at a time: nobody waits for an acknowledgement or for room that does not come.
+// Each answer is complete, whatever the links are, however both sides pause, and however many answers there are at a time. Nobody
+// waits for an acknowledgement that does not come, or for room that is not freed.
 func TestRequestsEnd(t *testing.T) {
-	const members, requests = 3, 3 // to each other member at a time
+	const members, requests = 3, 3 // requests to each other member at a time
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		link := simnet.Link{Delay: time.Duration(random.IntN(200)) * time.Millisecond, Bandwidth: 64 << 10 << random.IntN(8)}
@@ -165,7 +165,7 @@ func TestRequestsEnd(t *testing.T) {
 	}
 }
 
-// pausing answers with as many bytes as the request says, in parts with pauses between them.
+// pausing answers a request with the number of bytes that it asks for, in parts, with pauses between them.
 func pausing(ctx context.Context, _ elastic.ID, request []byte, w io.Writer) error {
 	size := int(binary.LittleEndian.Uint32(request))
 	random, data := rand.New(rand.NewPCG(uint64(size), 2)), state(size)
@@ -184,7 +184,7 @@ func pausing(ctx context.Context, _ elastic.ID, request []byte, w io.Writer) err
 	return nil
 }
 
-// readSlowly asks for so many bytes, and pauses now and then while it reads them.
+// readSlowly requests a number of bytes. It pauses now and then while it reads them.
 func (b *bench) readSlowly(ctx context.Context, random *rand.Rand, at int, from elastic.ID, size int) error {
 	r, err := b.ends[at].Network.Request(ctx, from, binary.LittleEndian.AppendUint32(nil, uint32(size)))
 	if err != nil {
@@ -208,7 +208,7 @@ func (b *bench) readSlowly(ctx context.Context, random *rand.Rand, at int, from 
 	return errors.Join(err, r.Close())
 }
 
-// What is short does not wait behind what is long.
+// A short answer does not wait behind a long one.
 func TestBandwidthIsFair(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Bandwidth: 1 << 20}}, func(t *testing.T, b *bench) {
 		serve(b.ends[1], state(100<<20))

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// clock calls functions at their times, one after the other, in one goroutine: what
-// happens on the network has one order. Its functions must not block. In a synctest
-// bubble the time is the bubble's.
+// clock calls functions at given times, one after the other, in one goroutine. So everything that happens on the network has one
+// order. The functions must not block. In a synctest bubble the time is the bubble's.
 type clock struct {
-	wake chan struct{} // holds a token when the goroutine should look again
+	wake chan struct{} // has a token if the goroutine should look at the agenda again
 	done chan struct{} // closed by stop
 	run  sync.WaitGroup
 
@@ -20,14 +19,14 @@ type clock struct {
 	stopped bool
 }
 
-// newClock starts the goroutine; stop ends it.
+// newClock starts the goroutine. stop ends it.
 func newClock() *clock {
 	c := &clock{wake: make(chan struct{}, 1), done: make(chan struct{})}
 	c.run.Go(c.loop)
 	return c
 }
 
-// at lets f be called at t, after those that were asked for that time before.
+// at schedules f for the time t, after the functions already scheduled for t.
 func (c *clock) at(t time.Time, f func()) {
 	c.mu.Lock()
 	c.count++
@@ -65,8 +64,8 @@ func (c *clock) loop() {
 	}
 }
 
-// due takes out the first function if its time has come. Otherwise next is how long that
-// will take, or negative if there is none.
+// due removes and returns the first function if its time has come. Otherwise next is the time until then, or negative if nothing
+// is scheduled.
 func (c *clock) due() (f func(), next time.Duration, stopped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *clock) due() (f func(), next time.Duration, stopped bool) {
 	return heap.Pop(&c.agenda).(entry).f, 0, false
 }
 
-// stop drops what is to come and waits for the goroutine.
+// stop drops all scheduled functions and waits for the end of the goroutine.
 func (c *clock) stop() {
 	c.mu.Lock()
 	first := !c.stopped
@@ -95,14 +94,14 @@ func (c *clock) stop() {
 	c.run.Wait()
 }
 
-// entry is a call to come; number gives those of one time their order.
+// entry is a scheduled call. number orders calls with the same time.
 type entry struct {
 	at     time.Time
 	number uint64
 	f      func()
 }
 
-// agenda is a heap by time; it implements heap.Interface.
+// agenda is a heap of calls, ordered by time. It implements heap.Interface.
 type agenda []entry
 
 func (a agenda) Len() int      { return len(a) }
@@ -114,14 +113,14 @@ func (a agenda) Less(i, j int) bool {
 	return a[i].number < a[j].number
 }
 
-// Push adds an entry; heap calls it.
+// Push adds an entry. Package heap calls it.
 func (a *agenda) Push(x any) { *a = append(*a, x.(entry)) }
 
-// Pop removes the last; heap calls it.
+// Pop removes the last entry. Package heap calls it.
 func (a *agenda) Pop() any {
 	old := *a
 	last := old[len(old)-1]
-	old[len(old)-1] = entry{} // so that it can be collected
+	old[len(old)-1] = entry{} // lets the function be collected
 	*a = old[:len(old)-1]
 	return last
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Calls come at their times, those of one time in the order in which they were asked for.
+// Calls happen at their times. Calls with the same time happen in the order in which they were scheduled.
 func TestClockOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		delays := rapid.SliceOfN(rapid.IntRange(-3, 20), 0, 50).Draw(rt, "delays in seconds")
@@ -38,7 +38,7 @@ func TestClockOrder(t *testing.T) {
 	})
 }
 
-// A call may ask for others; after stop there are none.
+// A call may schedule others. After stop there are no calls.
 func TestClockStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock()

@@ -10,11 +10,11 @@ import (
 // Plane is one of the three kinds of traffic between members.
 type Plane uint8
 
-// The planes. Methods that take any number of them mean all where none is named.
+// The planes. Methods with a list of planes apply to all planes if the list is empty.
 const (
-	Control Plane = iota // messages of elastic.Network
-	Data                 // messages of a session's collectives
-	Bulk                 // state that is copied
+	Control Plane = iota // control messages, of elastic.Network
+	Data                 // messages of the collectives of a session
+	Bulk                 // state that donors send to newcomers
 	planes
 )
 
@@ -31,62 +31,60 @@ func (p Plane) String() string {
 	return "unknown plane"
 }
 
-// Any stands for every member, those to come included, where a link is named.
+// Any stands for every member in the methods that name a link, also for members that join later.
 const Any elastic.ID = ""
 
-// Link is how the way from one member to another behaves.
+// Link describes the connection from one member to another.
 type Link struct {
-	Delay time.Duration // of every frame
-	// Lag is added to Delay: each frame draws from [0, Lag). Frames of one stream keep
-	// their order, so they come later rather than overtake.
+	Delay time.Duration // delay of every frame
+	// Lag is the maximum of a random delay that is added to Delay for each frame. Frames of one stream keep their order, so a
+	// frame may be later than drawn.
 	Lag time.Duration
-	// Bandwidth is in bytes a second; 0 means no limit. What is on its way at the same
-	// time shares it in equal parts.
+	// Bandwidth is in bytes per second; 0 means no limit. Streams that send at the same time share it equally.
 	Bandwidth int
-	// Loss, Duplicate and Reorder are probabilities that a control message is lost, comes
-	// twice, or may be overtaken: by those sent within Delay+Lag, at least 10 ms. The
-	// other planes are streams, where none of this can happen.
+	// Loss, Duplicate and Reorder are probabilities for each control message: to be lost, to arrive twice, or to be delayed so
+	// that later messages can overtake it. The additional delay is up to Delay+Lag, or 10 ms if that is less. The other planes
+	// are streams, so these faults do not apply to them.
 	Loss, Duplicate, Reorder float64
 }
 
-// Config describes a network. The zero value is one without delays and faults.
+// Config describes a network. The zero value is a network without delays and faults.
 type Config struct {
-	// Seed determines everything random.
+	// Seed determines all random numbers.
 	Seed uint64
-	// Link is what all links are like until SetLink changes them.
+	// Link describes all links until SetLink changes them.
 	Link Link
-	// Window is how many bytes a stream takes in before what was sent is read; then Send
-	// blocks. 0 means 1 MiB. Where there is a bandwidth, what fits on the way is added.
+	// Window is the number of unread bytes that a stream accepts before Send blocks. 0 means 1 MiB. With a bandwidth, the stream
+	// also accepts the bytes that are on the way.
 	Window int
-	// ResetDelay is how long after a kill the connections of the killed break, besides
-	// the delay of the link: a process frees its memory first. 0 means 1 ms.
+	// ResetDelay is the time from the kill of a member to the end of its connections, in addition to the delay of the links. It
+	// stands for the time in which a process frees its memory. 0 means 1 ms.
 	ResetDelay time.Duration
-	// Backoff is how long it may take after a cut has healed, at most, until a stream
-	// flows again, as its sender tries again ever more rarely. It is drawn from
-	// [0, Backoff).
+	// Backoff is the maximum time between the end of a cut and the moment when a stream flows again. As with TCP, the sender
+	// retries at growing intervals. The time is drawn from [0, Backoff).
 	Backoff time.Duration
 }
 
-// Message is one that a member is about to send.
+// Message is a message that a member is about to send.
 type Message struct {
 	From, To elastic.ID
 	Plane    Plane
-	// Number counts what From has sent on this plane in its life; the first is 1.
+	// Number is the position of the message among all messages of From on this plane, from 1.
 	Number int
 	// Bytes is the length of the payload.
 	Bytes int
-	// Epoch and Envelope say what a message of the data plane belongs to.
+	// Epoch and Envelope are those of a message on the data plane.
 	Epoch    uint64
 	Envelope transport.Envelope
-	// Payload is a control message, or a request on the bulk plane; nil otherwise. It
-	// must be neither changed nor kept.
+	// Payload is the content of a control message, or of a request on the bulk plane. Otherwise it is nil. It must be neither
+	// changed nor kept.
 	Payload []byte
 }
 
-// overhead is what a frame costs besides its payload, in bytes.
+// overhead is the size of a frame without its payload, in bytes.
 const overhead = 64
 
-// withDefaults fills in what was left out.
+// withDefaults replaces zero values by the defaults.
 func (c Config) withDefaults() Config {
 	if c.Window == 0 {
 		c.Window = 1 << 20

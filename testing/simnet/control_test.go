@@ -52,7 +52,7 @@ func TestControlErrors(t *testing.T) {
 	})
 }
 
-// Both dial at once: there is one connection.
+// If two members dial each other at the same time, there is only one connection.
 func TestCrossingDials(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}}, func(t *testing.T, b *bench) {
 		done := begin(func() error { return b.ends[1].Network.Send(t.Context(), "a", []byte("b's")) })
@@ -67,7 +67,7 @@ func TestCrossingDials(t *testing.T) {
 	})
 }
 
-// A message takes the delay of its link, after a dial of there and back.
+// A message takes the delay of its link. Before the first message, a dial takes one round trip.
 func TestDelay(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		b.SetLink("a", "b", simnet.Link{Delay: 30 * time.Millisecond})
@@ -84,7 +84,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// numbers sends 0..n-1 from a to b and returns what b hears until all is over.
+// numbers sends 0..n-1 from a to b. It returns the numbers that b has received when the network is idle.
 func (b *bench) numbers(n int) (got []int) {
 	b.say(0, 1, "first")
 	b.hears(1, "a up", "a says first")
@@ -106,7 +106,7 @@ func (b *bench) numbers(n int) (got []int) {
 	}
 }
 
-// shuffled counts those that come after a greater one, and those that come again.
+// shuffled counts the numbers that arrive after a greater one, and those that arrive again.
 func shuffled(got []int) (late, again int) {
 	seen, greatest := make(map[int]bool), -1
 	for _, i := range got {
@@ -141,7 +141,7 @@ func TestBadLuck(t *testing.T) {
 				got := b.numbers(n)
 				late, again := shuffled(got)
 				lost := n + 1 - len(got) + again
-				lost-- // "first" is not among them
+				lost-- // the message "first" does not count
 				for what, c := range map[string]struct {
 					count int
 					want  bool
@@ -155,7 +155,7 @@ func TestBadLuck(t *testing.T) {
 	}
 }
 
-// The same seed gives the same luck, another one another.
+// The same seed gives the same faults, and another seed gives others.
 func TestSeed(t *testing.T) {
 	run := func(seed uint64) (out string) {
 		inBubble(t, 2, simnet.Config{Seed: seed, Link: simnet.Link{Lag: time.Second, Loss: 0.3, Duplicate: 0.3, Reorder: 0.3}}, func(t *testing.T, b *bench) {
@@ -183,7 +183,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// A member that comes later finds what was sent to it.
+// A member that comes later receives what was sent to it before.
 func TestLateMember(t *testing.T) {
 	inBubble(t, 1, simnet.Config{}, func(t *testing.T, b *bench) {
 		done := begin(func() error { return b.ends[0].Network.Send(t.Context(), "z", []byte("hello")) })

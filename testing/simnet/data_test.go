@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// Revocations travel over the links as everything else, and past what is queued.
+// A revocation travels over the links like other messages, but overtakes queued ones.
 func TestRevokeTravels(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -45,7 +45,7 @@ func TestRevokeTravels(t *testing.T) {
 	})
 }
 
-// What a member sent before its death comes before the news of that.
+// The last messages of a dead member arrive before the news of its death.
 func TestKillAfterSend(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Seed: 1, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Second}}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -73,11 +73,11 @@ func TestKillAfterSend(t *testing.T) {
 	})
 }
 
-// Send blocks when a black hole has taken in the window, and goes on after healing.
+// When the window is full because of a cut, Send blocks. It continues when the cut is healed.
 func TestDataBlackHole(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
-		b.Cut("b", "a") // news of reading do not come back
+		b.Cut("b", "a") // acknowledgements of b are lost
 		sent := begin(func() error {
 			for seq := range uint32(30) {
 				if err := ts[0].Send(t.Context(), 1, env(seq), bytes.Repeat([]byte{byte(seq)}, 100<<10)); err != nil {
@@ -109,7 +109,7 @@ func TestDataBlackHole(t *testing.T) {
 	})
 }
 
-// Close does not wait for ever for one that is stopped, or cut off.
+// Close does not wait for ever for a member that is stopped or cut off.
 func TestCloseIsBounded(t *testing.T) {
 	for name, act := range map[string]func(b *bench){
 		"stopped": func(b *bench) { b.Stop("b") },
@@ -133,7 +133,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 }
 
-// A member that is stopped takes part again after Continue, as if nothing had been.
+// After Continue a stopped member takes part as before.
 func TestStopInSession(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -155,7 +155,7 @@ func TestStopInSession(t *testing.T) {
 	})
 }
 
-// The end of ctx ends the Send of a stopped member, and the session.
+// If a member is stopped, the end of ctx ends its Send, and the session.
 func TestStoppedSendIsBounded(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -178,10 +178,10 @@ func TestStoppedSendIsBounded(t *testing.T) {
 	})
 }
 
-// A revocation finds a rank that is still connecting, at the latest when it begins.
+// A revocation reaches a rank that still connects, at the latest when the rank begins.
 func TestRevokedBeforeBegun(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
-		b.Cut("c", "b") // both reach a, which begins without waiting for them
+		b.Cut("c", "b") // both are connected with a, which begins without waiting for them
 		waiting := b.connecting(t.Context(), b.view, 0, 1, 2)
 		first := <-waiting[0]
 		if first.err != nil {
@@ -206,8 +206,8 @@ func TestRevokedBeforeBegun(t *testing.T) {
 	})
 }
 
-// A rank that gives up and comes again takes the place of its first attempt, as long as
-// nobody has begun with that.
+// If a rank gives up and connects again, the new attempt replaces the first one, unless another rank has already begun with the
+// first.
 func TestConnectAgain(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		first := b.connecting(t.Context(), b.view, 0)[0]
@@ -257,7 +257,7 @@ func TestConnectErrors(t *testing.T) {
 		if r := <-first; !errors.Is(r.err, context.Canceled) || errors.As(r.err, &lost) {
 			t.Errorf("cancelled: %v", r.err)
 		}
-		closeAll(t, b.connect()) // after attempts that failed
+		closeAll(t, b.connect()) // after failed attempts
 		if _, err := b.ends[0].Network.Connect(t.Context(), b.view, 0); err == nil {
 			t.Error("an epoch that is over")
 		}
@@ -270,8 +270,7 @@ func TestConnectErrors(t *testing.T) {
 	})
 }
 
-// The death of a member ends the Connects that wait for it, whatever its rank, also those
-// that begin later.
+// The death of a member ends every Connect that waits for it, whatever its rank. A Connect that begins later fails too.
 func TestDeathDuringConnect(t *testing.T) {
 	for dead := range 3 {
 		inBubble(t, 3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}}, func(t *testing.T, b *bench) {
@@ -293,7 +292,7 @@ func TestDeathDuringConnect(t *testing.T) {
 	}
 }
 
-// A connect over a cut hangs until it heals.
+// Over a cut Connect hangs until the cut is healed.
 func TestConnectOverCut(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		b.Cut("a", "b")
@@ -317,16 +316,16 @@ func TestConnectOverCut(t *testing.T) {
 	})
 }
 
-// A rank that gives up has let others begin; they learn that it is not there.
+// A rank gives up after it has let others begin. They learn that it is gone.
 func TestGiveUp(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
-		b.Cut("c", "a") // c cannot say hello to a
+		b.Cut("c", "a") // the hello of c does not reach a
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		last := b.connecting(ctx, b.view, 2)[0]
 		rest := b.connecting(t.Context(), b.view, 0, 1)
 		wantLost(t, (<-last).err, 0)
-		r := <-rest[1] // b has met both
+		r := <-rest[1] // b is connected with both
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
@@ -338,7 +337,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// Who waits in a view that a lower rank skips is refused in the end.
+// If a lower rank skips a view, a rank that waits in this view is refused in the end.
 func TestSkippedView(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		waiting := b.connecting(t.Context(), b.view, 2)[0]

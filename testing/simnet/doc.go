@@ -1,9 +1,8 @@
-// Package simnet is a network with faults, for tests of programs that train over elrun:
-// any number of members live in one process, and links between them can be slow, lossy or
-// cut, members stopped or killed. Inside a synctest bubble time is virtual, so that hours
-// of partitions pass in milliseconds; it works in real time as well.
+// Package simnet is a network with faults, for tests of programs that train with elrun. Any number of members run in one
+// process. Links between them can be slow, lossy or cut, and members can be stopped or killed. In a synctest bubble time is
+// virtual, so that hours of partitions pass in milliseconds. The network works in real time as well.
 //
-// A test of one's own training loop gives each member a goroutine and an endpoint:
+// A test of a program's own training loop gives each member a goroutine and an endpoint:
 //
 //	func TestSurvivesKill(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -43,29 +42,27 @@
 //
 // # What a fault looks like
 //
-// The network behaves as TCP does. On top of it runs transport/mesh, the session protocol
-// that elrun runs:
+// The network behaves as TCP does. The session protocol of elrun, transport/mesh, runs on top of it:
 //
-//   - A stream never loses or reorders; it is only late. Nothing but Kill, Reset, Close and
-//     its two ends break one. Only control messages can be lost, come twice or be
-//     overtaken, and that only where Link says so.
-//   - A cut (Cut, Partition) is a black hole: what travels into it stays away, and nobody
-//     is told. A sender goes on until the window is full, then blocks. A cut of one
-//     direction also swallows the news of what was read in the other. What streams have
-//     taken in flows when the cut has healed. The protocol above may have given up a
-//     stream before.
-//   - To open a stream takes one frame there and one back. Over a cut it hangs until that heals
-//     or the ctx ends; to a member that is not there yet, until it comes.
-//   - Kill is SIGKILL: what is on its way arrives, then the connections break, for those
-//     who can be reached. The host of the dead refuses connections.
+//   - A stream never loses or reorders bytes; it only delays them. Only Kill, Reset, Close and
+//     its two ends can break it. Control messages can be lost, come twice or be overtaken,
+//     but only if Link says so.
+//   - A cut (Cut, Partition) is a black hole: frames that enter it do not arrive, and nobody
+//     learns of that. A sender can write until the window is full, then it blocks. A cut of one
+//     direction also stops the acknowledgements for the other. When the cut is healed, streams
+//     deliver what they have accepted, unless the protocol above has given them up.
+//   - To open a stream takes one frame to the peer and one back. Over a cut it hangs until
+//     the cut is healed or ctx ends. It also waits for a member that is not there yet.
+//   - Kill is SIGKILL: frames that are on their way arrive, then the connections to all members
+//     that can be reached break. The host of the dead member refuses connections.
 //   - Stop is SIGSTOP as far as a network can do it: the member neither sends nor reads.
-//     Its goroutines run until their next call that sends.
-//   - Revocations of a session travel on a stream of their own, past messages, and are cut
-//     and delayed like these.
+//     Its goroutines run until their next call.
+//   - Revocations of a session have a stream of their own, on which they overtake messages.
+//     Cuts and delays apply to this stream, too.
 //
 // # Repeating a run
 //
-// Each link draws from a random stream of its own, which Seed and its two IDs determine:
-// the same messages over a link meet the same luck. The order in which goroutines run at
-// one instant is not repeated, so neither is a whole run if it depends on that.
+// Each link has its own sequence of random numbers, which depends on Seed and the two IDs. So the same messages over a link meet
+// the same faults. The order in which goroutines run at one instant is not repeatable. A run that depends on this order is not
+// repeatable either.
 package simnet

@@ -10,20 +10,20 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// rule says how links behave that it applies to.
+// rule sets the properties of the links to which it applies.
 type rule struct {
 	from, to elastic.ID
 	planes   []Plane
 	link     Link
 }
 
-// cut names a link, or several by Any, on one plane.
+// cut names a link on one plane, or several links if a member is Any.
 type cut struct {
 	from, to elastic.ID
 	plane    Plane
 }
 
-// ruleLocked returns the rule for a link on one plane: the last that applies.
+// ruleLocked returns the rule for a link on one plane: the latest rule that applies to it.
 func (n *Network) ruleLocked(from, to elastic.ID, plane Plane) *rule {
 	for i := len(n.rules) - 1; i >= 0; i-- {
 		r := n.rules[i]
@@ -31,12 +31,11 @@ func (n *Network) ruleLocked(from, to elastic.ID, plane Plane) *rule {
 			return r
 		}
 	}
-	return nil // never: the first rule applies to everything
+	return nil // not reached: the first rule applies to every link
 }
 
-// SetLink changes how the link from one member to another behaves, on the planes named;
-// Any stands for all members. The last call that applies to a link counts. Planes that one
-// call names share its Bandwidth. Frames on their way are not affected.
+// SetLink changes the link from one member to another on the given planes. Any stands for all members. If several calls apply to
+// a link, the last one counts. Planes that one call names share the Bandwidth. Frames that are on their way are not affected.
 func (n *Network) SetLink(from, to elastic.ID, k Link, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,7 +49,7 @@ func (n *Network) SetLink(from, to elastic.ID, k Link, planes ...Plane) {
 	}
 }
 
-// cutLocked reports whether nothing comes through.
+// cutLocked reports whether the link is cut on a plane.
 func (n *Network) cutLocked(from, to elastic.ID, plane Plane) bool {
 	if n.groups != nil && n.groups[from] != n.groups[to] {
 		return true
@@ -62,9 +61,8 @@ func (n *Network) cutLocked(from, to elastic.ID, plane Plane) bool {
 		n.cuts[cut{from, Any, plane}] || n.cuts[cut{Any, Any, plane}]
 }
 
-// Cut makes the way from one member to another a black hole, on the planes named: what
-// is on it does not arrive, and nobody is told. Sends go on until windows are full. Any
-// stands for all members.
+// Cut makes the link from one member to another a black hole, on the given planes: frames on it do not arrive, and nobody learns
+// of that. Senders can write until their windows are full. Any stands for all members.
 func (n *Network) Cut(from, to elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,7 +71,7 @@ func (n *Network) Cut(from, to elastic.ID, planes ...Plane) {
 	}
 }
 
-// Mend undoes a Cut of the same members. What streams have taken in meanwhile flows.
+// Mend undoes a Cut of the same members. What streams have accepted meanwhile is then delivered.
 func (n *Network) Mend(from, to elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,8 +81,8 @@ func (n *Network) Mend(from, to elastic.ID, planes ...Plane) {
 	n.releaseLocked()
 }
 
-// Partition cuts the links between members of different groups, in place of an earlier
-// partition. Members in none of them, also those to come, form one more group.
+// Partition cuts the links between members of different groups, and replaces an earlier partition. Members that are in none of
+// the groups, also later ones, form another group.
 func (n *Network) Partition(groups ...[]elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,16 +104,15 @@ func (n *Network) Heal() {
 	n.releaseLocked()
 }
 
-// releaseLocked lets flow again what can.
+// releaseLocked resumes the traffic on all links that are not cut any more.
 func (n *Network) releaseLocked() {
 	for _, l := range n.order {
 		l.releaseLocked()
 	}
 }
 
-// Stop does to a member what SIGSTOP does to a process, as far as the network can: it
-// neither sends nor reads, its calls wait; its connections stay open and their windows
-// fill. What the member computes goes on until its next call.
+// Stop does to a member what SIGSTOP does to a process, as far as a network can. The member neither sends nor reads, and its
+// calls wait. Its connections stay open, and their windows fill. The code of the member continues to run until its next call.
 func (n *Network) Stop(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,7 +122,7 @@ func (n *Network) Stop(id elastic.ID) {
 	}
 }
 
-// Continue undoes Stop: the member reads what came meanwhile.
+// Continue undoes Stop. The member then reads what has arrived meanwhile.
 func (n *Network) Continue(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,18 +141,18 @@ func (n *Network) Continue(id elastic.ID) {
 	m.resumeLocked()
 }
 
-// Kill ends a member as SIGKILL ends a process: its calls fail with transport.ErrClosed,
-// and ResetDelay later its connections break at everybody who can be reached; those
-// behind a cut see it when that heals. Dials to it are refused.
+// Kill ends a member as SIGKILL ends a process. Its calls fail with transport.ErrClosed. After ResetDelay its connections break
+// at all members that can be reached; a member behind a cut learns of it when the cut is healed. Later dials to the dead member
+// are refused.
 func (n *Network) Kill(id elastic.ID) {
 	if m := n.find(id); m != nil {
 		m.quit(errKilled)
 	}
 }
 
-// Gone returns a channel that is closed when the member is off the network: killed, or
-// closed. It is nil for one that is not there yet. In a test a killed member's goroutines
-// run on and see their calls fail; they can end by this what a process would not do.
+// Gone returns a channel that is closed when the member is off the network, because it was killed or closed. It is nil for a
+// member that is not there yet. The goroutines of a killed member continue to run, although a real process would be dead. A test
+// can use the channel to end them.
 func (n *Network) Gone(id elastic.ID) <-chan struct{} {
 	if m := n.find(id); m != nil {
 		return m.gone
@@ -176,8 +173,8 @@ func (n *Network) end(m *node) {
 	}
 }
 
-// endLocked marks the member as gone, drops what it has not yet put on the wire, and
-// sends word to the others. It returns what has to be done without the lock.
+// endLocked marks the member as gone, drops what it has not yet put on the wire, and tells the others. It returns functions that
+// the caller must call without the lock.
 func (n *Network) endLocked(m *node) (after []func()) {
 	m.dead = cmp.Or(m.cause, errClosed)
 	if m.stopped {
@@ -203,7 +200,7 @@ func (n *Network) endLocked(m *node) (after []func()) {
 	return after
 }
 
-// spread breaks the connections of a member that is gone, at the others.
+// spread breaks the connections of a dead member at all other members.
 func (n *Network) spread(m *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -218,8 +215,8 @@ func (n *Network) spread(m *node) {
 	}
 }
 
-// Reset breaks all connections between two members, on the planes named, as a firewall that
-// loses its state: both see it, and may connect again.
+// Reset breaks all connections between two members on the given planes, as when a firewall loses its state. Both members see it,
+// and may connect again.
 func (n *Network) Reset(a, b elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,15 +230,14 @@ func (n *Network) Reset(a, b elastic.ID, planes ...Plane) {
 	}
 }
 
-// loses is the arrival, on one plane, of the news that another member is gone.
+// loses is called when a member learns, on one plane, that another member is gone.
 func (m *node) loses(gone *node, plane Plane) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	m.losesLocked(gone, plane)
 }
 
-// losesLocked ends the streams with another member on one plane, at this side, behind what
-// has come.
+// losesLocked ends, at this side, the streams with another member on one plane. What has arrived before can still be read.
 func (m *node) losesLocked(other *node, plane Plane) {
 	for _, s := range m.streamsLocked(other.self.ID) {
 		if s.out.plane != plane || s.other == nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// env returns the envelope of tests for one tag.
+// env returns an envelope with the given sequence number.
 func env(seq uint32) transport.Envelope { return transport.Envelope{Seq: seq} }
 
-// A cut looks like TCP's: silence both ways, no error, and after healing all that was
-// taken in comes in order.
+// A cut behaves as with TCP: silence in both directions and no error. After healing everything that was accepted arrives in
+// order.
 func TestBlackHole(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}, Window: 10_000}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")
@@ -47,8 +47,8 @@ func TestBlackHole(t *testing.T) {
 	})
 }
 
-// Who gives up a message in a full window gives up the connection, in which half of it may be:
-// the next message makes a new one when the cut heals.
+// If a sender gives up a message because the window is full, half of the message may have been sent. The sender then gives up the
+// connection. The next message opens a new one when the cut is healed.
 func TestGiveUpMessage(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Window: 10_000}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")
@@ -61,7 +61,7 @@ func TestGiveUpMessage(t *testing.T) {
 		if err := b.ends[0].Network.Send(ctx, "b", make([]byte, 1000)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a send into the full window: %v", err)
 		}
-		<-b.ends[0].Network.Events() // down
+		<-b.ends[0].Network.Events() // the event that the connection is down
 		b.Heal()
 		b.say(0, 1, "after")
 		b.hears(0, "b up")
@@ -71,7 +71,7 @@ func TestGiveUpMessage(t *testing.T) {
 	})
 }
 
-// A new connection over a cut hangs until that heals, or ctx ends.
+// A new connection over a cut hangs until the cut is healed or ctx ends.
 func TestDialOverCut(t *testing.T) {
 	for _, dir := range [][2]elastic.ID{{"a", "b"}, {"b", "a"}} {
 		inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
@@ -90,7 +90,7 @@ func TestDialOverCut(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			for heard := ""; heard != "a says hello"; { // b may have seen attempts that were given up
+			for heard := ""; heard != "a says hello"; { // b may have seen attempts that a has given up
 				heard = text(<-b.ends[1].Network.Events())
 			}
 		})
@@ -108,7 +108,7 @@ func TestPartition(t *testing.T) {
 		for _, e := range b.ends {
 			e.Network.Serve(func(context.Context, elastic.ID, []byte, io.Writer) error { return nil })
 		}
-		groups := [][]elastic.ID{{"a", "b"}, {"c"}} // and d, e
+		groups := [][]elastic.ID{{"a", "b"}, {"c"}} // d and e form another group
 		group := []int{0, 0, 1, 2, 2}
 		b.Partition(groups...)
 		for from := range b.ends {
@@ -133,7 +133,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A fault of one plane does not touch the others.
+// A fault on one plane does not affect the other planes.
 func TestPlanes(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -156,7 +156,7 @@ func TestPlanes(t *testing.T) {
 	})
 }
 
-// A stopped member neither reads nor answers nor sends; when it goes on it finds all.
+// A stopped member does not read, answer or send. When it continues, it receives everything.
 func TestStop(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")
@@ -186,7 +186,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A kill is seen where it can be seen, elsewhere when the cut heals; dials are refused.
+// The others learn of a kill at once, or when the cut is healed. Dials to the dead member are refused.
 func TestKill(t *testing.T) {
 	inBubble(t, 3, simnet.Config{Link: simnet.Link{Delay: 10 * time.Millisecond}, ResetDelay: 5 * time.Millisecond}, func(t *testing.T, b *bench) {
 		for from := range 2 {
@@ -218,7 +218,7 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// Both sides of a broken connection see it, and connect again.
+// Both sides of a broken connection learn of it, and connect again.
 func TestReset(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -241,7 +241,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// After healing a stream takes up to Backoff to flow.
+// After healing it takes up to Backoff until a stream flows.
 func TestBackoff(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Seed: 3, Backoff: time.Second}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")

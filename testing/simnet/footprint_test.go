@@ -9,16 +9,16 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// memory returns the bytes that are in use after a collection, with the stacks of goroutines.
+// memory returns the bytes in use after a garbage collection, including the stacks of goroutines.
 func memory() int64 {
 	runtime.GC()
-	runtime.GC() // pools give back what they hold by the second
+	runtime.GC() // the second collection empties the pools
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc + s.StackInuse)
 }
 
-// Many members fit into one process: a pair that is idle takes little.
+// Many members fit into one process, because a pair of idle members uses little memory.
 func TestFootprint(t *testing.T) {
 	if race.Enabled {
 		t.Skip("measures the heap, which the race detector does not change")

@@ -2,18 +2,18 @@ package simnet
 
 import "time"
 
-// reorderTime is the least by which a control message may be overtaken.
+// reorderTime is the least maximum of the additional delay of a control message that may be overtaken.
 const reorderTime = 10 * time.Millisecond
 
-// fate is what happens to a control message on its way, as Link says. What is written on
-// Control besides, and all that is written on other streams, has none.
+// fate is what happens to a control message on its way, according to Link. It applies to nothing else, neither to other writes on
+// Control nor to other streams.
 type fate struct {
 	twice bool
-	loose bool          // it may be overtaken
-	extra time.Duration // on the way
+	loose bool          // later messages may overtake it
+	extra time.Duration // additional delay
 }
 
-// draw draws the fate of the control message that is written next, or that it is lost.
+// draw draws the fate of the control message that is written next. It returns true if the message is lost.
 func (s *stream) draw() (lost bool) {
 	l := s.out.link
 	l.net.mu.Lock()
@@ -28,7 +28,7 @@ func (s *stream) draw() (lost bool) {
 	return lost
 }
 
-// takeFate returns the fate of what is written now.
+// takeFate returns the fate of the present write.
 func (s *stream) takeFate() fate {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()

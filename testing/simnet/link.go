@@ -12,29 +12,28 @@ import (
 
 // A frame goes from one member to another in these stages:
 //
-//	submit    the sender's process runs, or the frame is parked until it does
-//	transmit  it waits for its part of the bandwidth
-//	launch    it is on the way for delay and lag
-//	arrive    the link is not cut, or the frame is held until it heals
-//	reorder   it waits for frames before it in its pipe
-//	deliver   the receiver's process runs, or what is for it is deferred until it does
+//	submit    if the sender's process is stopped, the frame is parked until it continues
+//	transmit  the frame waits for its part of the bandwidth
+//	launch    the frame is on the way for delay and lag
+//	arrive    if the link is cut, the frame is held until the cut is healed
+//	reorder   the frame waits for earlier frames of its pipe
+//	deliver   if the receiver's process is stopped, frames for it are deferred until it continues
 //
-// All of it happens in calls of senders, under the network's mu, and in the goroutine of
-// the clock.
+// All stages run under the network's mu, either in a call of the sender or in the goroutine of the clock.
 
-// frame is what a link carries. deliver is called, without locks, when it has come.
+// frame is the unit that a link carries. deliver is called, without locks, when the frame has arrived.
 type frame struct {
-	size    int // bytes, with overhead
+	size    int // bytes, including the overhead
 	deliver func()
-	refuse  func()        // called instead where the receiver is dead; may be nil
-	loose   bool          // it may be overtaken, and has no number
-	process bool          // it is for the process; all else its host takes in, too
-	final   bool          // sent for a dead process by its host
-	extra   time.Duration // on the way, besides delay and lag
-	seq     uint64        // in its pipe
+	refuse  func()        // called instead of deliver if the receiver is dead; may be nil
+	loose   bool          // later frames may overtake it; it has no sequence number
+	process bool          // only a running process can take it; the host takes other frames, too
+	final   bool          // sent by the host of a process that has died
+	extra   time.Duration // additional delay
+	seq     uint64        // sequence number in its pipe
 }
 
-// link is the way from one member to another.
+// link is one direction between two members.
 type link struct {
 	net      *Network
 	from, to elastic.ID
@@ -44,11 +43,11 @@ type link struct {
 	rules  [planes]*rule
 	lanes  map[*rule]*lane
 	pipes  []*pipe
-	urgent [planes]*pipe     // what is short and must not wait for room
-	last   [planes]time.Time // when the last frame on its way is due
+	urgent [planes]*pipe     // for short frames that must not wait for room in a window
+	last   [planes]time.Time // arrival time of the last frame on the way
 }
 
-// linkLocked returns the link, and makes it on first use.
+// linkLocked returns the link between two members, and creates it on first use.
 func (n *Network) linkLocked(from, to elastic.ID) *link {
 	key := [2]elastic.ID{from, to}
 	l := n.links[key]
@@ -68,7 +67,7 @@ func (n *Network) linkLocked(from, to elastic.ID) *link {
 	return l
 }
 
-// addPipeLocked adds a stream to the link, and forgets those that have ended.
+// addPipeLocked adds a stream to the link, and removes streams that have ended.
 func (l *link) addPipeLocked(plane Plane, from *stream) *pipe {
 	l.pipes = slices.DeleteFunc(l.pipes, func(p *pipe) bool { return p.dead && p.idle() })
 	p := &pipe{link: l, plane: plane, from: from}
@@ -98,7 +97,7 @@ func (l *link) submitLocked(p *pipe, f frame) {
 	}
 }
 
-// departLocked puts a frame on the way for the first time.
+// departLocked puts a frame on the way for the first time, with a sequence number.
 func (l *link) departLocked(p *pipe, f frame, now time.Time) {
 	if !f.loose && !f.final {
 		f.seq = p.sent
@@ -107,14 +106,14 @@ func (l *link) departLocked(p *pipe, f frame, now time.Time) {
 	l.launchLocked(p, f, now)
 }
 
-// launchLocked puts a frame on the way at time now.
+// launchLocked puts a frame on the way at the time now.
 func (l *link) launchLocked(p *pipe, f frame, now time.Time) {
 	due := now.Add(l.delayLocked(p.plane) + f.extra)
 	if !f.loose && due.Before(p.last) {
 		due = p.last
 	}
 	if f.final && due.Before(l.last[p.plane]) {
-		due = l.last[p.plane] // the host of the dead sends what the process has sent
+		due = l.last[p.plane] // arrives after everything that the process has sent
 	}
 	if !f.loose {
 		p.last = due
@@ -126,13 +125,13 @@ func (l *link) launchLocked(p *pipe, f frame, now time.Time) {
 	l.net.clock.at(due, func() { l.arrive(p, f) })
 }
 
-// delayLocked draws how long a frame is on the way.
+// delayLocked draws the delay of a frame.
 func (l *link) delayLocked(plane Plane) time.Duration {
 	k := l.rules[plane].link
 	return k.Delay + l.drawLocked(k.Lag)
 }
 
-// drawLocked draws from [0, d).
+// drawLocked draws a duration from [0, d).
 func (l *link) drawLocked(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -140,18 +139,17 @@ func (l *link) drawLocked(d time.Duration) time.Duration {
 	return time.Duration(l.random.Int64N(int64(d)))
 }
 
-// chanceLocked is true with probability p.
+// chanceLocked returns true with probability p.
 func (l *link) chanceLocked(p float64) bool { return p > 0 && l.random.Float64() < p }
 
-// arrive takes a frame from the wire and calls what it, and those that waited for it,
-// have to do.
+// arrive handles the arrival of a frame: it delivers the frame, and frames that have waited for it.
 func (l *link) arrive(p *pipe, f frame) {
 	for _, call := range l.take(p, f) {
 		call()
 	}
 }
 
-// take is the part of arrive that needs the lock.
+// take does the part of arrive that needs the lock, and returns the calls that follow.
 func (l *link) take(p *pipe, f frame) (calls []func()) {
 	n := l.net
 	n.mu.Lock()
@@ -181,8 +179,8 @@ func (l *link) take(p *pipe, f frame) (calls []func()) {
 	return calls
 }
 
-// releaseLocked sends again what a cut has held, and gives back what it kept from
-// senders, on the planes that are not cut any more.
+// releaseLocked handles the end of a cut, on the planes that are not cut any more. It sends again the frames that were held, and
+// acknowledges what was read meanwhile.
 func (l *link) releaseLocked() {
 	n := l.net
 	for _, p := range l.pipes {
@@ -203,7 +201,7 @@ func (l *link) releaseLocked() {
 	}
 }
 
-// dropLocked forgets what a dead sender has not yet put on the wire.
+// dropLocked drops what a dead sender has not yet put on the wire.
 func (l *link) dropLocked() {
 	for _, p := range l.pipes {
 		p.queue, p.held = nil, slices.DeleteFunc(p.held, func(f frame) bool { return !f.final })
@@ -211,20 +209,20 @@ func (l *link) dropLocked() {
 	}
 }
 
-// lane shares the bandwidth of one rule between the pipes of a link.
+// lane shares the bandwidth of one rule among the pipes of a link.
 type lane struct {
 	link   *link
-	rate   int // bytes a second; 0 means no limit
+	rate   int // bytes per second; 0 means no limit
 	active []*pipe
 	busy   bool
-	free   time.Time // when the quantum that is being transmitted is through
-	over   bool      // replaced after a change of rules
+	free   time.Time // when the present quantum is transmitted
+	over   bool      // a change of rules has replaced this lane
 }
 
-// quantum is how many bytes of one pipe are transmitted before it is another's turn.
+// quantum is the number of bytes of one pipe that are transmitted before the next pipe's turn.
 const quantum = 16 << 10
 
-// laneLocked returns the lane for what r applies to.
+// laneLocked returns the lane of the rule r.
 func (l *link) laneLocked(r *rule) *lane {
 	if l.lanes[r] == nil {
 		l.lanes[r] = &lane{link: l, rate: r.link.Bandwidth}
@@ -232,7 +230,7 @@ func (l *link) laneLocked(r *rule) *lane {
 	return l.lanes[r]
 }
 
-// addLocked lets p take part; it has something to send.
+// addLocked adds a pipe that has something to send.
 func (a *lane) addLocked(p *pipe) {
 	a.active = append(a.active, p)
 	if !a.busy {
@@ -243,10 +241,10 @@ func (a *lane) addLocked(p *pipe) {
 	}
 }
 
-// startLocked begins the next quantum.
+// startLocked starts the transmission of the next quantum.
 func (a *lane) startLocked() {
 	for len(a.active) > 0 && len(a.active[0].queue) == 0 {
-		a.active = a.active[1:] // its sender has died
+		a.active = a.active[1:] // the sender has died
 	}
 	a.busy = len(a.active) > 0
 	if !a.busy {
@@ -260,7 +258,7 @@ func (a *lane) startLocked() {
 	a.link.net.clock.at(a.free, func() { a.end(p, size) })
 }
 
-// end is called when a quantum is through.
+// end is called when a quantum is transmitted.
 func (a *lane) end(p *pipe, size int) {
 	a.link.net.mu.Lock()
 	defer a.link.net.mu.Unlock()
@@ -282,7 +280,7 @@ func (a *lane) end(p *pipe, size int) {
 	a.startLocked()
 }
 
-// refreshLocked applies changed rules, also to what waits for bandwidth.
+// refreshLocked applies changed rules, also to frames that wait for bandwidth.
 func (l *link) refreshLocked() {
 	for _, a := range l.lanes {
 		a.over = true
@@ -296,6 +294,6 @@ func (l *link) refreshLocked() {
 		if len(p.queue) > 0 {
 			l.laneLocked(l.rules[p.plane]).addLocked(p)
 		}
-		p.freeLocked(0) // its window may have grown
+		p.freeLocked(0) // the window may have grown
 	}
 }

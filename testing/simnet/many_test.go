@@ -16,17 +16,16 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// crowd is a group of which all members sum all the time, and what is noted of it.
+// crowd is a group whose members add up values all the time, with counts of what happens.
 type crowd struct {
 	net      *simnet.Network
-	letters  atomic.Int64 // on Control
-	messages atomic.Int64 // on Data
-	summed   chan int     // members of each session, of each member after its first sum in it
+	letters  atomic.Int64 // messages on Control
+	messages atomic.Int64 // messages on Data
+	summed   chan int     // gets the size of the session when a member has finished its first sum in it
 }
 
-// A large group forms with its data plane, and goes on when one of it dies and another one
-// joins. docs/scale.md is made of its log, by scripts/scale. All pairs have streams, which bounds
-// -many.
+// A large group forms with its data plane. It goes on when a member dies, and when another one joins. scripts/scale makes
+// docs/scale.md from the log of this test. All pairs of members have streams, which limits the flag -many.
 func TestManyMembers(t *testing.T) {
 	n := flag.Lookup("many").Value.(flag.Getter).Get().(int)
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +65,7 @@ func TestManyMembers(t *testing.T) {
 	})
 }
 
-// phase waits until so many members have summed in a session of a size, and logs what that took.
+// phase waits until the given number of members have finished a sum in a session of a size. It logs how long that took.
 func (c *crowd) phase(t *testing.T, name string, n, members, size int) {
 	begun, letters, messages := time.Now(), c.letters.Load(), c.messages.Load()
 	for left := members; left > 0; {
@@ -83,7 +82,7 @@ func (c *crowd) phase(t *testing.T, name string, n, members, size int) {
 		c.letters.Load()-letters, c.messages.Load()-messages)
 }
 
-// count takes note of a message, and kills nobody.
+// count counts a message. As a hook it kills nobody.
 func (c *crowd) count(m simnet.Message) bool {
 	switch m.Plane {
 	case simnet.Control:
@@ -94,7 +93,7 @@ func (c *crowd) count(m simnet.Message) bool {
 	return false
 }
 
-// train takes part in sums, one each 10 ms, until ctx ends.
+// train takes part in a sum every 10 ms, until ctx ends.
 func (c *crowd) train(ctx context.Context, self elastic.Member, cfg elastic.Config) error {
 	cfg.Endpoint = c.net.Endpoint(self)
 	g, err := elastic.Join(ctx, cfg)

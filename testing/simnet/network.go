@@ -10,29 +10,27 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// Network joins members of elastic groups that live in one process. Its methods are
-// safe for concurrent use.
+// Network connects members of elastic groups that run in one process. Its methods are safe for concurrent use.
 type Network struct {
 	config  Config
 	clock   *clock
-	working sync.WaitGroup // all goroutines but the clock's
+	working sync.WaitGroup // all goroutines except the clock's
 
 	mu     sync.Mutex
 	nodes  map[elastic.ID]*node
 	links  map[[2]elastic.ID]*link
-	order  []*link                // links in the order of their making
-	absent map[elastic.ID][]frame // for members that are not there yet
-	rules  []*rule                // later ones go first
-	cuts   map[cut]bool           // by Cut
-	groups map[elastic.ID]int     // by Partition; nil when there is none
-	hook   func(Message) bool     // of KillWhen
-	plans  []plan                 // of KillAt
-	seen   map[string]*rankInView // by short ID, from the events
+	order  []*link                // all links, in the order of creation
+	absent map[elastic.ID][]frame // frames for members that are not there yet
+	rules  []*rule                // a later rule overrides earlier ones
+	cuts   map[cut]bool           // made by Cut
+	groups map[elastic.ID]int     // made by Partition; nil without a partition
+	hook   func(Message) bool     // set by KillWhen
+	plans  []plan                 // made by KillAt
+	seen   map[string]*rankInView // ranks by short ID, according to the events
 	closed bool
 }
 
-// New returns a network without members. In a synctest bubble it is made, used and closed
-// within the bubble.
+// New returns a network without members. A network for a synctest bubble must be created, used and closed within the bubble.
 func New(c Config) *Network {
 	n := &Network{
 		config: c.withDefaults(), clock: newClock(),
@@ -43,16 +41,16 @@ func New(c Config) *Network {
 	return n
 }
 
-// Endpoint returns all that member self needs of the network: always the same for an ID,
-// which is on the network from the first call on. Others wait for one that they address
-// before. Closing the endpoint takes the member off the network; an ID never comes back.
+// Endpoint returns the endpoint of the member self, which is always the same for an ID. From the first call on the member is on
+// the network. Members that address it earlier wait for it. To close the endpoint takes the member off the network, and its ID
+// never comes back.
 func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := n.node(self)
 	over := m.network()
 	return elastic.Endpoint{Self: m.self, Network: over, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: over.Close}
 }
 
-// node returns the node of that member, and makes it on first use.
+// node returns the node of a member, and creates it on first use.
 func (n *Network) node(self elastic.Member) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,15 +68,14 @@ func (n *Network) node(self elastic.Member) *node {
 	return m
 }
 
-// find returns the node of a member, nil if it is not there yet.
+// find returns the node of a member, or nil if the member is not there yet.
 func (n *Network) find(id elastic.ID) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.nodes[id]
 }
 
-// sortedLocked returns all nodes in the order of their IDs, so that what is done to each
-// comes in one order.
+// sortedLocked returns all nodes sorted by ID, so that actions on all nodes always have the same order.
 func (n *Network) sortedLocked() []*node {
 	var out []*node
 	for _, m := range n.nodes {
@@ -88,8 +85,8 @@ func (n *Network) sortedLocked() []*node {
 	return out
 }
 
-// Close takes all members off the network, which ends their sessions, and waits for all of
-// the network's goroutines. Closing again does nothing.
+// Close takes all members off the network, which ends their sessions, and waits for all goroutines of the network. To close it
+// again does nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true

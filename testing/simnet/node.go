@@ -11,40 +11,40 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// errClosed is why a member is off the network that has closed its endpoint.
+// errClosed is the cause of a member that has closed its endpoint.
 var errClosed = errors.New("closed")
 
-// parked is a frame whose sender was stopped before it could go.
+// parked is a frame whose sender was stopped before the frame could leave.
 type parked struct {
 	pipe  *pipe
 	frame frame
 }
 
-// node is one member on the network: a process and its host. It implements mesh.Carrier.
+// node is a member on the network: a process and its host. It implements mesh.Carrier.
 type node struct {
 	net  *Network
 	self elastic.Member
 	gone chan struct{} // closed when the member is off the network
 
-	once  sync.Once      // for mesh
-	takes sync.WaitGroup // calls of take under way
+	once  sync.Once      // creates mesh
+	takes sync.WaitGroup // running calls of take
 
 	// Guarded by the network's mu.
-	mesh      *mesh.Mesh                   // the session protocol above
+	mesh      *mesh.Mesh                   // the session protocol on top
 	take      func(mesh.Kind, mesh.Stream) // nil while the member is not there yet
-	cause     error                        // why it is being taken off the network
-	dead      error                        // why it is
+	cause     error                        // why the session protocol takes the member off the network
+	dead      error                        // why the member is off the network
 	stopped   bool
 	stoppedAt time.Time
-	running   chan struct{}    // closed while it is not stopped
-	parked    []parked         // what it would have sent since it was stopped
-	deferred  []frame          // what it would have been told
-	streams   map[*stream]bool // that have not ended
-	made      uint64           // streams
+	running   chan struct{}    // closed while the member is not stopped
+	parked    []parked         // frames of the member since it was stopped
+	deferred  []frame          // frames for the member since it was stopped
+	streams   map[*stream]bool // streams that have not ended
+	made      uint64           // number of streams so far
 	sent      [planes]int
 }
 
-// newNode returns a node that runs.
+// newNode returns a node that is running.
 func newNode(n *Network, self elastic.Member) *node {
 	m := &node{net: n, self: self, gone: make(chan struct{}), running: make(chan struct{}), streams: make(map[*stream]bool)}
 	close(m.running)
@@ -54,10 +54,10 @@ func newNode(n *Network, self elastic.Member) *node {
 // ID implements mesh.Carrier.
 func (m *node) ID() elastic.ID { return m.self.ID }
 
-// Introduce implements mesh.Carrier. In one process everybody is known.
+// Introduce implements mesh.Carrier. All members of one process know each other, so it does nothing.
 func (m *node) Introduce([]elastic.Member) error { return nil }
 
-// Handle implements mesh.Carrier. From then on the member is there for others.
+// Handle implements mesh.Carrier. From now on other members can reach this one.
 func (m *node) Handle(take func(mesh.Kind, mesh.Stream)) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -67,15 +67,15 @@ func (m *node) Handle(take func(mesh.Kind, mesh.Stream)) {
 	m.resumeLocked()
 }
 
-// Close implements mesh.Carrier: it takes the member off the network. Unless it is called
-// for quit that is in good order.
+// Close implements mesh.Carrier. It takes the member off the network. The others see an orderly end, unless quit has set another
+// cause.
 func (m *node) Close() error {
 	m.net.end(m)
 	m.takes.Wait()
 	return nil
 }
 
-// network returns the session protocol over the member, and begins it on first use.
+// network returns the session protocol of the member, and creates it on first use.
 func (m *node) network() *mesh.Mesh {
 	m.once.Do(func() {
 		over := mesh.New(m, mesh.Config{})
@@ -84,14 +84,14 @@ func (m *node) network() *mesh.Mesh {
 		late := m.dead != nil
 		m.net.mu.Unlock()
 		if late {
-			_ = over.Close() // the carrier's, which is nil
+			_ = over.Close() // returns the carrier's error, which is nil
 		}
 	})
 	return m.mesh
 }
 
-// quit takes the member off the network because of why. Nothing that it sends from now on
-// leaves it; its calls fail as those of a network that is closed.
+// quit takes the member off the network with the given cause. The member sends nothing more, and its calls fail as on a closed
+// network.
 func (m *node) quit(why error) {
 	if m.beginQuit(why) {
 		m.net.end(m)
@@ -99,7 +99,7 @@ func (m *node) quit(why error) {
 	<-m.gone
 }
 
-// beginQuit lets the session protocol close the member, or reports that there is none.
+// beginQuit closes the session protocol, which then closes the member. It returns true if there is no session protocol.
 func (m *node) beginQuit(why error) (bare bool) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -108,12 +108,12 @@ func (m *node) beginQuit(why error) (bare bool) {
 	}
 	m.cause = why
 	if m.mesh != nil {
-		m.net.working.Go(func() { _ = m.mesh.Close() }) // the carrier's, which is nil
+		m.net.working.Go(func() { _ = m.mesh.Close() }) // returns the carrier's error, which is nil
 	}
 	return m.mesh == nil
 }
 
-// closedError returns what the calls of a member that is off the network fail with.
+// closedError returns the error for calls of a member that is off the network.
 func (m *node) closedError() error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *node) closedError() error {
 // deadLocked is closedError for callers with the lock.
 func (m *node) deadLocked() error { return fmt.Errorf("%w: %w", transport.ErrClosed, m.dead) }
 
-// wakeLocked lets all who read or write look again at what the member does.
+// wakeLocked wakes all goroutines that read or write streams of the member, because its state has changed.
 func (m *node) wakeLocked() {
 	for s := range m.streams {
 		s.readable.Broadcast()
@@ -132,14 +132,14 @@ func (m *node) wakeLocked() {
 	}
 }
 
-// resumeLocked lets the clock make up for what was deferred.
+// resumeLocked schedules the delivery of the deferred frames.
 func (m *node) resumeLocked() {
 	if len(m.deferred) > 0 {
 		m.net.clock.at(time.Now(), m.makeUp)
 	}
 }
 
-// makeUp delivers what was deferred, in order, until the member is stopped again.
+// makeUp delivers the deferred frames in order, unless the member is stopped again.
 func (m *node) makeUp() {
 	for {
 		f, ok := m.nextDeferred()
@@ -150,7 +150,7 @@ func (m *node) makeUp() {
 	}
 }
 
-// nextDeferred takes out the first of deferred; ok is false if there is nothing to do.
+// nextDeferred removes and returns the first deferred frame. ok is false if nothing is to be delivered.
 func (m *node) nextDeferred() (f frame, ok bool) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()

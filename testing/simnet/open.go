@@ -9,18 +9,18 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// errRefused: nobody listens there any more.
+// errRefused means that the member has left the network.
 var errRefused = fmt.Errorf("connection refused: %w", elastic.ErrGone)
 
-// opening is a stream that the peer has not taken yet.
+// opening is a stream that the peer has not accepted yet.
 type opening struct {
 	s     *stream
-	ended chan struct{} // closed when the peer has answered, or the stream was broken
-	err   error         // set before
+	ended chan struct{} // closed when the peer has answered, or the stream has ended
+	err   error         // set before ended is closed
 }
 
-// Open implements mesh.Carrier. It takes one frame there and one back: over a cut it hangs
-// until that heals, and to a member that is not there yet until that comes.
+// Open implements mesh.Carrier. It takes one frame to the peer and one back. Over a cut it hangs until the cut is healed. If the
+// peer is not there yet, Open waits for it.
 func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	o, err := m.beginOpen(ctx, to, k)
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Strea
 	}
 }
 
-// beginOpen asks the peer to take a stream, when the process of this member runs.
+// beginOpen asks the peer to accept a stream. If this member is stopped, beginOpen first waits until it continues.
 func (m *node) beginOpen(ctx context.Context, to elastic.ID, k mesh.Kind) (*opening, error) {
 	if to == m.self.ID {
 		return nil, fmt.Errorf("a member cannot connect to itself: %w", mesh.ErrBadID)
@@ -64,7 +64,7 @@ func (m *node) beginOpen(ctx context.Context, to elastic.ID, k mesh.Kind) (*open
 	return o, nil
 }
 
-// gate waits while the member is stopped: its process would not have come this far.
+// gate waits while the member is stopped, because a stopped process would not have made this call.
 func (m *node) gate(ctx context.Context) error {
 	for {
 		running, err := m.state()
@@ -80,8 +80,8 @@ func (m *node) gate(ctx context.Context) error {
 	}
 }
 
-// state returns an error if the member is off the network, and a channel to wait for if
-// it is stopped.
+// state returns an error if the member is off the network. If the member is stopped, state returns a channel that is closed when
+// it continues.
 func (m *node) state() (running <-chan struct{}, err error) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -94,13 +94,13 @@ func (m *node) state() (running <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// accept is the arrival of an opening at the peer, which makes its side and answers.
+// accept handles the arrival of an opening at the peer: it creates the peer's side of the stream, and answers.
 func (m *node) accept(o *opening) {
 	n := m.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if m.dead != nil || o.s.writeEnd != nil {
-		return // given up meanwhile
+		return // given up in the meantime
 	}
 	s := m.newStreamLocked(o.s.node.self.ID, o.s.kind)
 	s.other, o.s.other = o.s, s
@@ -110,7 +110,7 @@ func (m *node) accept(o *opening) {
 	m.takes.Go(func() { take(s.kind, s) })
 }
 
-// answer is the arrival of the answer to an opening; err is a refusal.
+// answer handles the arrival of the answer to an opening. err is not nil if the peer refuses.
 func (o *opening) answer(err error) {
 	o.s.node.net.mu.Lock()
 	defer o.s.node.net.mu.Unlock()
@@ -120,7 +120,7 @@ func (o *opening) answer(err error) {
 	o.endLocked(err)
 }
 
-// endLocked ends the waiting for an answer.
+// endLocked ends the wait for an answer.
 func (o *opening) endLocked(err error) {
 	if o.s.opening == o {
 		o.s.opening, o.err = nil, err
@@ -128,7 +128,7 @@ func (o *opening) endLocked(err error) {
 	}
 }
 
-// giveUp ends a stream that its opener does not want any more, at both sides.
+// giveUp ends a stream at both sides, because its opener does not want it any more.
 func (o *opening) giveUp() {
 	n := o.s.node.net
 	n.mu.Lock()
@@ -138,7 +138,7 @@ func (o *opening) giveUp() {
 	l.submitLocked(l.urgent[o.s.out.plane], frame{size: overhead, deliver: o.s.reset})
 }
 
-// refuseFor answers m for the member to, which is dead; the answer is what tell does.
+// refuseFor sends a refusal to the node m on behalf of the member to, which is dead. tell is called when the refusal arrives.
 func (n *Network) refuseFor(to elastic.ID, m *node, plane Plane, tell func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,7 +146,7 @@ func (n *Network) refuseFor(to elastic.ID, m *node, plane Plane, tell func()) {
 	back.submitLocked(back.urgent[plane], frame{size: overhead, final: true, deliver: tell})
 }
 
-// HangUp implements mesh.Carrier. Streams of data have connections of their own and stay.
+// HangUp implements mesh.Carrier. Data streams have connections of their own, and are not closed.
 func (m *node) HangUp(peer elastic.ID) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -157,7 +157,7 @@ func (m *node) HangUp(peer elastic.ID) {
 	}
 }
 
-// streamsLocked returns the streams with a peer, in the order of their making.
+// streamsLocked returns the streams with a peer, in the order of creation.
 func (m *node) streamsLocked(peer elastic.ID) (all []*stream) {
 	for s := range m.streams {
 		if s.peer == peer {

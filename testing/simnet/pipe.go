@@ -2,32 +2,32 @@ package simnet
 
 import "time"
 
-// pipe is a stream in one direction: frames come in the order in which they were sent,
-// but for loose ones. All fields are guarded by the network's mu.
+// pipe is one direction of a stream. Frames arrive in the order in which they were sent, except loose ones. The network's mu
+// guards all fields.
 type pipe struct {
 	link  *link
 	plane Plane
-	from  *stream // whose writing it is; nil for what no stream sends
+	from  *stream // the writing side; nil for frames that belong to no stream
 
-	queue   []frame // to be transmitted
-	through int     // bytes of the first of queue that are
+	queue   []frame // frames that wait for transmission
+	through int     // transmitted bytes of the first frame in queue
 	flying  int     // frames on the way
 	last    time.Time
-	held    []frame // that found the link cut
+	held    []frame // frames that arrived at a cut
 
 	sent, expected uint64
-	early          map[uint64]frame // that came before others sent before them; nil before the first
+	early          map[uint64]frame // frames that arrived before earlier ones; nil before the first such frame
 
-	used int  // bytes taken in and not yet read
-	owed int  // bytes that were read, of which a cut keeps the news
-	dead bool // nothing more is sent
+	used int  // bytes that were accepted and not read yet
+	owed int  // bytes that were read but not acknowledged, because of a cut
+	dead bool // the writer sends nothing more
 }
 
-// idle reports that nothing is in the pipe.
+// idle reports whether the pipe is empty.
 func (p *pipe) idle() bool { return len(p.queue) == 0 && p.flying == 0 && len(p.held) == 0 }
 
-// shift takes the first element out of a queue. What it refers to can be collected, as tests
-// measure what is in use.
+// shift removes and returns the first element of a queue. It clears the element's place, so that the element can be collected,
+// because tests measure memory in use.
 func shift[T any](queue *[]T) (first T) {
 	q := *queue
 	first, q[0] = q[0], first
@@ -35,7 +35,7 @@ func shift[T any](queue *[]T) (first T) {
 	return first
 }
 
-// inOrder takes in a frame and returns those that can be delivered now.
+// inOrder takes a frame that has arrived, and returns the frames that can be delivered now.
 func (p *pipe) inOrder(f frame) []frame {
 	if f.loose || f.final {
 		return []frame{f}
@@ -58,20 +58,19 @@ func (p *pipe) inOrder(f frame) []frame {
 	}
 }
 
-// limitLocked is how many bytes the pipe takes in: the window, and with a bandwidth what
-// is on the way besides.
+// limitLocked returns how many unread bytes the pipe accepts: the window, and with a bandwidth also the bytes on the way.
 func (p *pipe) limitLocked() int {
 	k := p.link.rules[p.plane].link
 	return p.link.net.config.Window + int(float64(k.Bandwidth)*(k.Delay+k.Lag).Seconds())
 }
 
-// chunkSize is how many bytes of a stream travel in one frame at most. Where there is a
-// bandwidth a frame is a quantum of it, so that bytes come at the pace of the link.
+// chunkSize is the maximum size of a frame. With a bandwidth a frame has at most a quantum, so that bytes arrive at the rate of
+// the link.
 const chunkSize = 256 << 10
 
-// roomLocked returns how many of want bytes the pipe takes in now. Where it takes few it
-// takes none, until more have been read: else a full window would move byte by byte. A
-// whole write is taken in at once, as soon as that fits or the pipe is empty.
+// roomLocked returns how many of want bytes the pipe accepts now. It accepts no small part, and waits until more bytes were read,
+// because a full window would otherwise move byte by byte. If whole is set, it accepts all bytes or none: all if they fit or the
+// pipe is empty.
 func (p *pipe) roomLocked(want int, whole bool) int {
 	limit := p.limitLocked()
 	free := limit - p.used
@@ -91,7 +90,7 @@ func (p *pipe) roomLocked(want int, whole bool) int {
 	return max(1, min(want, free, most))
 }
 
-// freeLocked gives room for n bytes and lets the writer look again.
+// freeLocked frees room for n bytes and wakes the writer.
 func (p *pipe) freeLocked(n int) {
 	p.used -= n
 	if p.from != nil {
@@ -99,8 +98,8 @@ func (p *pipe) freeLocked(n int) {
 	}
 }
 
-// readLocked notes at the receiver that n bytes have been read. A sender that cannot be told,
-// because the way back is cut, learns it when that heals.
+// readLocked is called when the receiver has read n bytes. If the way back is cut, the sender learns of it when the cut is
+// healed.
 func (p *pipe) readLocked(n int) {
 	if p.link.net.cutLocked(p.link.to, p.link.from, p.plane) {
 		p.owed += n
@@ -109,7 +108,7 @@ func (p *pipe) readLocked(n int) {
 	p.freeLocked(n)
 }
 
-// dropLocked forgets what is not yet on the wire.
+// dropLocked drops frames that are not yet on the wire.
 func (p *pipe) dropLocked() {
 	p.queue, p.through = nil, 0
 	p.used = 0

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench is a network under test with the members a, b, c, ... in rank order.
+// bench is a network under test, with members a, b, c, ... in the order of ranks.
 type bench struct {
 	*simnet.Network
 	t    testing.TB
@@ -30,7 +30,7 @@ type bench struct {
 	ends []elastic.Endpoint
 }
 
-// newBench makes a network of n members, which is closed at the end of the test.
+// newBench returns a network with n members. The end of the test closes it.
 func newBench(t testing.TB, n int, c simnet.Config) *bench {
 	b := &bench{Network: simnet.New(c), t: t, view: elastic.View{Epoch: 1}}
 	for i := range n {
@@ -47,29 +47,29 @@ func newBench(t testing.TB, n int, c simnet.Config) *bench {
 	return b
 }
 
-// inBubble runs f as a test with a network of n members in virtual time.
+// inBubble runs f in a synctest bubble with a network of n members.
 func inBubble(t *testing.T, n int, c simnet.Config, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, newBench(t, n, c)) })
 }
 
-// pass lets virtual time pass.
+// pass waits for a duration of virtual time.
 func pass(d time.Duration) { <-time.After(d) }
 
-// begin runs f in a goroutine and returns the channel of its result.
+// begin runs f in a goroutine, and returns a channel for the result.
 func begin[T any](f func() T) <-chan T {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// result is what Connect returns.
+// result is the result of Connect.
 type result struct {
 	t   transport.Transport
 	err error
 }
 
-// connecting lets the ranks enter v and returns the channels of their results.
+// connecting starts Connect at the given ranks, and returns channels for the results.
 func (b *bench) connecting(ctx context.Context, v elastic.View, ranks ...int) []<-chan result {
 	var out []<-chan result
 	for _, rank := range ranks {
@@ -82,7 +82,7 @@ func (b *bench) connecting(ctx context.Context, v elastic.View, ranks ...int) []
 	return out
 }
 
-// connect lets all enter the view.
+// connect connects all members, and returns their transports.
 func (b *bench) connect() []transport.Transport {
 	b.t.Helper()
 	var ranks []int
@@ -114,7 +114,7 @@ func closeAll(t testing.TB, ts []transport.Transport) {
 	}
 }
 
-// wantLost expects a *PeerError that names rank.
+// wantLost checks that err is a *PeerError for the given rank.
 func wantLost(t testing.TB, err error, rank int) {
 	t.Helper()
 	var lost *transport.PeerError
@@ -123,7 +123,7 @@ func wantLost(t testing.TB, err error, rank int) {
 	}
 }
 
-// text describes an event.
+// text returns an event as text.
 func text(e elastic.PeerEvent) string {
 	switch e.Kind {
 	case elastic.PeerMessage:
@@ -136,7 +136,7 @@ func text(e elastic.PeerEvent) string {
 	return "end"
 }
 
-// hears expects these events, in this order.
+// hears checks that a member receives these events in this order.
 func (b *bench) hears(at int, want ...string) {
 	b.t.Helper()
 	var got []string
@@ -148,7 +148,7 @@ func (b *bench) hears(at int, want ...string) {
 	}
 }
 
-// silent expects that nothing can be heard at a member now.
+// silent checks that a member receives no event now.
 func (b *bench) silent(at int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -183,7 +183,7 @@ func conformance(t *testing.T, c simnet.Config, bubble bool) {
 
 func TestConformance(t *testing.T) { conformance(t, simnet.Config{}, false) }
 
-// Delays and random lag change nothing of the contract, nor does a link that is slow.
+// Delays, random lag and slow links do not change the contract of a transport.
 func TestConformanceInBubble(t *testing.T) {
 	for name, link := range map[string]simnet.Link{
 		"no delay": {},

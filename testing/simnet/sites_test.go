@@ -18,11 +18,10 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// siteElements is how many int64 are summed: a megabyte, in two pieces.
+// siteElements is the number of int64 to add up: a megabyte, in two segments.
 const siteElements = 160_000
 
-// siteMembers are three members at each of two sites, which come by turns; their IDs begin with
-// that of the site.
+// siteMembers returns three members at each of two sites, alternately. Their IDs begin with the name of the site.
 func siteMembers(named bool) []elastic.Member {
 	var all []elastic.Member
 	for i := range 6 {
@@ -35,8 +34,8 @@ func siteMembers(named bool) []elastic.Member {
 	return all
 }
 
-// runSites lets all sum, and returns the virtual time that a sum took and the bytes that crossed between the sites. kill is asked whether the sender of a message
-// that crosses dies, by the number of such messages before.
+// runSites runs sums at all members. It returns the virtual time of a sum, and the bytes that were sent between the sites. kill
+// decides whether the sender of the n-th message between the sites dies, counted from 0.
 func runSites(t *testing.T, named bool, kill func(n int64) bool) (took time.Duration, crossed int64) {
 	members := siteMembers(named)
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +48,7 @@ func runSites(t *testing.T, named bool, kill func(n int64) bool) (took time.Dura
 			}
 		}
 		var bytes, messages atomic.Int64
-		var killed sync.Map // IDs
+		var killed sync.Map // IDs of killed members
 		n.KillWhen(func(m simnet.Message) bool {
 			call := m.Envelope.Call
 			if m.Plane != simnet.Data || m.From[0] == m.To[0] || call.Kind != transport.KindAllReduce || call.Type != dtype.Int64 {
@@ -84,10 +83,10 @@ func runSites(t *testing.T, named bool, kill func(n int64) bool) (took time.Dura
 	return took, crossed
 }
 
-// siteSteps is how many sums there are.
+// siteSteps is the number of sums.
 const siteSteps = 3
 
-// sumSteps takes part in siteSteps sums, whoever is left, and returns how long the last one took.
+// sumSteps takes part in siteSteps sums with the members that are left. It returns the duration of the last one.
 func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, members []elastic.Member) (took time.Duration, err error) {
 	g, err := elastic.Join(ctx, elastic.Config{Endpoint: n.Endpoint(self), Peers: members})
 	if err != nil {
@@ -98,7 +97,7 @@ func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, membe
 		v := slices.Repeat([]int64{1}, siteElements)
 		begun := time.Now()
 		if collective.AllReduce(ctx, turn.Comm, v, v, collective.Sum[int64]) != nil {
-			continue // it is tried again
+			continue // tries again in the next session
 		}
 		took = time.Since(begun)
 		if want := int64(turn.Comm.Size()); slices.ContainsFunc(v, func(x int64) bool { return x != want }) {
@@ -110,12 +109,12 @@ func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, membe
 	return took, errors.Join(g.Err(), g.Close())
 }
 
-// A sum crosses between two sites once in each direction, and takes about as long as that.
+// A sum is sent between two sites once in each direction, and takes about as long as that.
 func TestSumOfSites(t *testing.T) {
 	nobody := func(int64) bool { return false }
 	const once = 8 * siteElements
 	took, crossed := runSites(t, true, nobody)
-	if crossed != siteSteps*2*once || took > 400*time.Millisecond { // a crossing takes 205 ms
+	if crossed != siteSteps*2*once || took > 400*time.Millisecond { // to send it takes 205 ms
 		t.Errorf("with sites %d bytes cross, want %d, and a sum takes %v", crossed, siteSteps*2*once, took)
 	}
 	flat, more := runSites(t, false, nobody)
@@ -125,7 +124,7 @@ func TestSumOfSites(t *testing.T) {
 	t.Logf("without sites %.2f times the bytes and %.2f times as long", float64(more)/float64(crossed), float64(flat)/float64(took))
 }
 
-// Whenever one that sums for its site dies, the others go on.
+// If the member that sums for its site dies, the others go on.
 func TestHeadOfSiteDies(t *testing.T) {
 	for _, at := range []int64{0, 1, 3, 6} {
 		runSites(t, true, func(n int64) bool { return n == at })

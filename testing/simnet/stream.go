@@ -13,42 +13,42 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// errReset: the other end, or somebody between, has broken the connection.
+// errReset means that the other side, or a fault of the network, has broken the connection.
 var errReset = fmt.Errorf("connection lost: %w", mesh.ErrReset)
 
-// errEnded: this side has ended the stream.
+// errEnded means that this side has ended the stream.
 var errEnded = errors.New("stream has ended")
 
-// stream is one side of a stream between two members; it implements mesh.Stream, TwoWriter and
-// Observer. It has no goroutine: what arrives is put into in by the clock, where Read finds it.
+// stream is one side of a stream between two members. It implements mesh.Stream, TwoWriter and Observer. It has no goroutine: the
+// clock appends what arrives to in, from which Read takes it.
 type stream struct {
 	node *node
 	peer elastic.ID
 	kind mesh.Kind
-	out  *pipe // to the peer
+	out  *pipe // direction to the peer
 
-	number uint64 // of those that the member has made
+	number uint64 // number among the streams of this member
 
 	// Guarded by the network's mu.
-	readable sync.Cond // in, readEnd, readLimit or what the node does have changed
-	writable sync.Cond // out.used, writeEnd, writeLimit or what the node does have changed
-	opening  *opening  // while its opener waits
-	other    *stream   // the peer's side; nil before the peer has taken the stream
+	readable sync.Cond // signals changes of in, readEnd, readLimit and the node's state
+	writable sync.Cond // signals changes of out.used, writeEnd, writeLimit and the node's state
+	opening  *opening  // set while Open waits
+	other    *stream   // the peer's side; nil until the peer has accepted the stream
 	in       []chunk
-	readEnd  error // what Read returns behind in
+	readEnd  error // what Read returns after all of in
 	writeEnd error
 
 	readLimit, writeLimit time.Time
-	next                  fate // of what is written next on Control
+	next                  fate // fate of the next write on Control
 }
 
-// chunk is part of what has come. A free one takes no part in the window.
+// chunk is a part of the bytes that have arrived. A free chunk, a duplicate, does not count in the window.
 type chunk struct {
 	data []byte
 	free bool
 }
 
-// newStreamLocked returns this member's side of a stream.
+// newStreamLocked creates this member's side of a stream.
 func (m *node) newStreamLocked(peer elastic.ID, k mesh.Kind) *stream {
 	m.made++
 	s := &stream{node: m, peer: peer, kind: k, number: m.made}
@@ -58,7 +58,7 @@ func (m *node) newStreamLocked(peer elastic.ID, k mesh.Kind) *stream {
 	return s
 }
 
-// planeOf returns the plane on which streams of a kind are.
+// planeOf returns the plane of a kind of streams.
 func planeOf(k mesh.Kind) Plane {
 	switch k {
 	case mesh.Control:
@@ -75,13 +75,13 @@ func (s *stream) Peer() elastic.ID { return s.peer }
 // Path implements mesh.Stream.
 func (s *stream) Path() event.Path { return event.Path{} }
 
-// Read implements mesh.Stream. What has come before the end of the stream is read first.
+// Read implements mesh.Stream. What has arrived before the end of the stream is read first.
 func (s *stream) Read(b []byte) (int, error) {
 	data, err := s.take(len(b))
 	return copy(b, data), err
 }
 
-// take waits for what can be read, and returns at most n bytes of it.
+// take waits until there is something to read, and returns at most n bytes of it.
 func (s *stream) take(n int) ([]byte, error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *stream) take(n int) ([]byte, error) {
 	}
 }
 
-// takeLocked takes at most n bytes of the first chunk, which gives the writer room.
+// takeLocked removes at most n bytes from the first chunk, and frees room for the writer.
 func (s *stream) takeLocked(n int) []byte {
 	c := &s.in[0]
 	n = min(n, len(c.data))
@@ -116,11 +116,10 @@ func (s *stream) takeLocked(n int) []byte {
 	return data
 }
 
-// Write implements mesh.Stream. On Control it is one message, which is taken in whole.
+// Write implements mesh.Stream. On Control each write is one message, which is accepted as a whole.
 func (s *stream) Write(b []byte) (int, error) { return s.write(b, nil) }
 
-// WriteTwo implements mesh.TwoWriter: header and payload travel in one frame, if that is not
-// too long.
+// WriteTwo implements mesh.TwoWriter. Header and payload travel in one frame if they fit.
 func (s *stream) WriteTwo(head, body []byte) error {
 	_, err := s.write(head, body)
 	return err
@@ -147,9 +146,9 @@ func (s *stream) write(head, body []byte) (done int, err error) {
 	return done, nil
 }
 
-// reserve waits for room for the next of n bytes, and returns for how many there is. What a
-// stopped member has to say of the end of a session is taken in, and leaves it when it goes on:
-// else its own calls would wait for that.
+// reserve waits for room, and returns how many of the next n bytes there is room for. An urgent stream of a stopped member gets
+// room, too. What is written to it leaves when the member continues; otherwise calls of this process that end a session would
+// wait for that.
 func (s *stream) reserve(n int) (int, error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *stream) reserve(n int) (int, error) {
 	}
 }
 
-// cannotWriteLocked returns why nothing can be written any more, or nil.
+// cannotWriteLocked returns why writing is impossible, or nil.
 func (s *stream) cannotWriteLocked() error {
 	if s.node.dead != nil {
 		return s.node.deadLocked()
@@ -176,7 +175,7 @@ func (s *stream) cannotWriteLocked() error {
 	return s.writeEnd
 }
 
-// submit sends what there is room for.
+// submit sends data for which there is room.
 func (s *stream) submit(data []byte, f fate) error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -191,13 +190,13 @@ func (s *stream) submit(data []byte, f fate) error {
 	return nil
 }
 
-// receive is the arrival of a chunk.
+// receive handles the arrival of a chunk.
 func (s *stream) receive(c chunk) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
 	s.in = append(s.in, c)
 	if s.readEnd != nil {
-		s.discardLocked() // nobody reads any more, and the writer need not wait for that
+		s.discardLocked() // nobody reads any more, so the writer must not wait for that
 	}
 	s.readable.Broadcast()
 }
@@ -210,7 +209,7 @@ func (s *stream) SetWriteDeadline(t time.Time) error {
 	return s.setLimit(&s.writeLimit, t, &s.writable)
 }
 
-// setLimit sets a deadline and lets who waits look again.
+// setLimit sets a deadline and wakes the waiting goroutines.
 func (s *stream) setLimit(limit *time.Time, t time.Time, c *sync.Cond) error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -219,8 +218,8 @@ func (s *stream) setLimit(limit *time.Time, t time.Time, c *sync.Cond) error {
 	return nil
 }
 
-// expiredLocked reports whether a deadline has passed. While the member is stopped none does,
-// as its process has not come to where it set it; one that had passed before ends what waits.
+// expiredLocked reports whether a deadline has passed. While the member is stopped, time stands still for its deadlines: a
+// deadline that had passed before ends the wait, and no other does.
 func (m *node) expiredLocked(limit time.Time) bool {
 	now := time.Now()
 	if m.stopped {
@@ -229,10 +228,10 @@ func (m *node) expiredLocked(limit time.Time) bool {
 	return !limit.IsZero() && !limit.After(now)
 }
 
-// waitLocked waits for c, and until limit if that is in the future.
+// waitLocked waits for c, at most until limit if that is in the future.
 func (s *stream) waitLocked(c *sync.Cond, limit time.Time) {
 	if s.node.stopped {
-		s.node.streams[s] = true // to be woken, though it may have ended
+		s.node.streams[s] = true // Continue must wake it, even if the stream has ended
 	}
 	if d := time.Until(limit); !limit.IsZero() && d > 0 {
 		timer := time.AfterFunc(d, func() {
@@ -253,7 +252,7 @@ func (s *stream) CloseWrite() error {
 	return nil
 }
 
-// closeWriteLocked sends the end of what is written, unless that has ended.
+// closeWriteLocked sends the end of this direction, unless it has ended already.
 func (s *stream) closeWriteLocked() {
 	if s.cannotWriteLocked() != nil {
 		return
@@ -265,7 +264,7 @@ func (s *stream) closeWriteLocked() {
 	s.forgetLocked()
 }
 
-// Close implements mesh.Stream. What the peer still writes is thrown away.
+// Close implements mesh.Stream. What the peer still writes is discarded.
 func (s *stream) Close() error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -275,7 +274,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// discardLocked throws away what was not read, which the peer need not wait for.
+// discardLocked discards what was not read. For the peer it counts as read.
 func (s *stream) discardLocked() {
 	for _, c := range s.in {
 		if !c.free && s.other != nil {
@@ -285,8 +284,7 @@ func (s *stream) discardLocked() {
 	s.in = nil
 }
 
-// Reset implements mesh.Stream. The peer sees it behind what is on the wire; what was not yet
-// there is dropped.
+// Reset implements mesh.Stream. The peer first receives what is on the wire. What is not yet on the wire is dropped.
 func (s *stream) Reset() error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -305,7 +303,7 @@ func (s *stream) resetLocked() {
 	s.out.link.submitLocked(s.out, frame{size: overhead, deliver: s.reset})
 }
 
-// reset is the arrival of a reset at the peer.
+// reset handles the arrival of a reset at the peer.
 func (s *stream) reset() {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -314,13 +312,13 @@ func (s *stream) reset() {
 	}
 }
 
-// breakLocked ends this side at once. What has come and was not read is lost.
+// breakLocked ends this side at once. What has arrived and was not read is lost.
 func (s *stream) breakLocked(why error) {
 	s.discardLocked()
 	s.cutOffLocked(why)
 }
 
-// cutOffLocked ends this side; what has come can be read.
+// cutOffLocked ends this side. What has arrived can still be read.
 func (s *stream) cutOffLocked(why error) {
 	if s.writeEnd == nil {
 		s.writeEnd = why
@@ -333,14 +331,14 @@ func (s *stream) cutOffLocked(why error) {
 	s.writable.Broadcast()
 }
 
-// endRead is the arrival of the end of what the peer writes.
+// endRead handles the arrival of the end of the peer's direction.
 func (s *stream) endRead(why error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
 	s.endReadLocked(why)
 }
 
-// endReadLocked lets Read return why behind what has come.
+// endReadLocked makes Read return why after everything that has arrived.
 func (s *stream) endReadLocked(why error) {
 	if s.readEnd == nil {
 		s.readEnd = why
@@ -349,8 +347,8 @@ func (s *stream) endReadLocked(why error) {
 	s.forgetLocked()
 }
 
-// forgetLocked takes a stream off its member that has ended both ways. While the member is
-// stopped it stays, as who reads is to be woken.
+// forgetLocked removes a stream from its member when it has ended in both directions. If the member is stopped, the stream stays,
+// because its readers must be woken later.
 func (s *stream) forgetLocked() {
 	if s.readEnd != nil && s.writeEnd != nil && !s.node.stopped {
 		delete(s.node.streams, s)

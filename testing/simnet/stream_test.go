@@ -15,15 +15,14 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// streams is a network below the session protocol: of each member what others have opened.
+// streams is a network without a session protocol. For each member it has the streams that others have opened to it.
 type streams struct {
 	*Network
 	t     testing.TB
 	taken map[elastic.ID]chan *stream
 }
 
-// newStreams makes a network of members without a session protocol, which is closed at the
-// end of the test.
+// newStreams returns a network whose members have no session protocol. The end of the test closes it.
 func newStreams(t testing.TB, c Config, ids ...elastic.ID) *streams {
 	n := &streams{Network: New(c), t: t, taken: make(map[elastic.ID]chan *stream)}
 	for _, id := range ids {
@@ -50,17 +49,17 @@ func (n *streams) open(k mesh.Kind) (a, b *stream) {
 	return s.(*stream), <-n.taken["b"]
 }
 
-// begun runs f in a goroutine and returns the channel of its result.
+// begun runs f in a goroutine, and returns a channel for the result.
 func begun(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// pass lets virtual time pass.
+// pass waits for a duration of virtual time.
 func pass(d time.Duration) { <-time.After(d) }
 
-// pattern returns bytes that differ everywhere.
+// pattern returns bytes with different values at neighbouring positions.
 func pattern(size int) []byte {
 	out := make([]byte, size)
 	for i := range out {
@@ -69,13 +68,13 @@ func pattern(size int) []byte {
 	return out
 }
 
-// inBubble runs f with a network of a and b in virtual time.
+// inBubble runs f in a synctest bubble with a network of a and b.
 func inBubble(t *testing.T, c Config, f func(t *testing.T, n *streams)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, newStreams(t, c, "a", "b")) })
 }
 
-// What is written is read, to the end, whatever the sizes of writes and reads.
+// What was written can be read to the end, whatever the sizes of writes and reads.
 func TestStreamCarries(t *testing.T) {
 	for k := range mesh.Kinds {
 		inBubble(t, Config{Link: Link{Delay: time.Millisecond, Lag: 5 * time.Millisecond}}, func(t *testing.T, n *streams) {
@@ -105,7 +104,7 @@ func TestStreamCarries(t *testing.T) {
 	}
 }
 
-// near expects that got is want to a few percent.
+// near checks that got differs from want by at most a few percent.
 func near(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	if math.Abs(got-want) > want/30 {
@@ -113,7 +112,7 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// The bandwidth of a link holds whatever its delay, in both directions on their own.
+// A link keeps to its bandwidth whatever its delay, in each direction independently.
 func TestStreamBandwidth(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond} {
 		inBubble(t, Config{Link: Link{Delay: delay, Bandwidth: 12_500_000}}, func(t *testing.T, n *streams) {
@@ -139,7 +138,7 @@ func TestStreamBandwidth(t *testing.T) {
 	}
 }
 
-// Streams of one link share it; planes with bandwidths of their own do not.
+// Streams of one link share its bandwidth. Planes with bandwidths of their own do not share.
 func TestStreamBandwidthShared(t *testing.T) {
 	tests := map[string]struct {
 		limit func(n *streams)
@@ -183,7 +182,8 @@ func TestStreamBandwidthShared(t *testing.T) {
 	}
 }
 
-// Who does not read is not sent more than the window; who reads after a cut gets all.
+// A stream accepts no more than the window while the peer does not read. If the peer has read everything behind a cut, the stream
+// accepts more when the cut is healed.
 func TestStreamWindow(t *testing.T) {
 	inBubble(t, Config{Window: 10_000}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -194,7 +194,7 @@ func TestStreamWindow(t *testing.T) {
 		if wrote < 9_000 || wrote > 10_000 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d bytes were taken in, %v", wrote, err)
 		}
-		n.Cut("b", "a") // of what is read no news come back
+		n.Cut("b", "a") // acknowledgements of b are lost
 		if _, err := io.ReadFull(b, make([]byte, wrote)); err != nil {
 			t.Error(err)
 		}
@@ -214,7 +214,7 @@ func TestStreamWindow(t *testing.T) {
 	})
 }
 
-// busy reads a byte at both sides and writes until the window is full.
+// busy reads a byte at both sides, and writes at both sides until the window is full.
 func busy(a, b *stream) map[string]<-chan error {
 	ends := make(map[string]<-chan error)
 	for who, s := range map[string]*stream{"a": a, "b": b} {
@@ -229,13 +229,12 @@ func busy(a, b *stream) map[string]<-chan error {
 	return ends
 }
 
-// Every deliberate end of a stream, and every death, ends both who reads and who writes at
-// either side, in time.
+// Every way to end a stream, and every death, ends waiting readers and writers at both sides, in time.
 func TestStreamEnds(t *testing.T) {
 	const delay = 10 * time.Millisecond
 	tests := map[string]struct {
 		act  func(n *streams, a *stream)
-		took time.Duration // until the other side sees it
+		took time.Duration // time until the other side sees the end
 		want error
 	}{
 		"reset":         {func(_ *streams, a *stream) { _ = a.Reset() }, delay, mesh.ErrReset},
@@ -284,7 +283,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// A stream whose reader gives up with a deadline can be read on.
+// If a deadline ends a Read, the stream can still be read later.
 func TestStreamReadDeadline(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -323,7 +322,7 @@ func TestStreamReadDeadline(t *testing.T) {
 	})
 }
 
-// A stopped member neither reads nor writes nor takes streams, and no deadline of its passes.
+// A stopped member does not read, write or accept streams. Its deadlines do not pass.
 func TestStreamOfStopped(t *testing.T) {
 	inBubble(t, Config{Window: 10_000}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -357,8 +356,7 @@ func TestStreamOfStopped(t *testing.T) {
 	})
 }
 
-// Who reads a stream that has ended, before the member is stopped or while it is, sees that
-// when it goes on.
+// A stream ends before its member is stopped, or while it is. The reader sees the end when the member continues.
 func TestStreamEndsWhileStopped(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		inBubble(t, Config{}, func(t *testing.T, n *streams) {
@@ -386,7 +384,7 @@ func TestStreamEndsWhileStopped(t *testing.T) {
 	}
 }
 
-// What nobody reads any more holds up nobody.
+// A stream whose reader has closed it does not block the writer.
 func TestStreamClosed(t *testing.T) {
 	inBubble(t, Config{Window: 10_000}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -406,7 +404,7 @@ func TestStreamClosed(t *testing.T) {
 	})
 }
 
-// To hang up ends what is stuck, but not data on a connection of its own.
+// HangUp ends a stream that is still being opened. It does not end data streams, which have connections of their own.
 func TestHangUp(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, n *streams) {
 		n.Cut("a", "b")
@@ -430,7 +428,7 @@ func TestHangUp(t *testing.T) {
 	})
 }
 
-// Whom nobody can reach is not there yet, or certainly not any more.
+// To open a stream waits for a member that is not there yet, and fails for a member that has died.
 func TestStreamOpen(t *testing.T) {
 	inBubble(t, Config{Link: Link{Delay: time.Second}}, func(t *testing.T, n *streams) {
 		a := n.find("a")

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// drawFault draws one thing to do to a network of three.
+// drawFault draws one action on a network of three members.
 func drawFault(rt *rapid.T) func(n *simnet.Network) {
 	member := rapid.SampledFrom([]elastic.ID{"a", "b", "c"})
 	x, y := rapid.SampledFrom([]elastic.ID{simnet.Any, "a", "b", "c"}).Draw(rt, "from"), member.Draw(rt, "to")
@@ -35,8 +35,7 @@ func drawFault(rt *rapid.T) func(n *simnet.Network) {
 	}).Draw(rt, "fault")
 }
 
-// Whatever faults there are, when they have passed all streams bring all that was sent,
-// once and in order.
+// When all faults have passed, whatever they were, every stream has delivered everything, once and in order.
 func TestStreamsSurvive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -81,15 +80,15 @@ func TestStreamsSurvive(t *testing.T) {
 	})
 }
 
-// many is how many messages each sends to each other on each plane.
+// many is the number of messages from each member to each other one on each plane.
 const many = 30
 
-// payload is the i-th message: its number, and bytes to fill windows.
+// payload returns message i: its number, and bytes that fill windows.
 func payload(i int) []byte {
 	return binary.LittleEndian.AppendUint32(make([]byte, 0, 4+i*97%3000), uint32(i))[:4+i*97%3000]
 }
 
-// sendMany sends on both planes in turns.
+// sendMany sends messages on both planes, alternately.
 func (b *bench) sendMany(e transport.Transport, from, to int) error {
 	ctx := b.t.Context()
 	for i := range many {
@@ -104,7 +103,7 @@ func (b *bench) sendMany(e transport.Transport, from, to int) error {
 	return nil
 }
 
-// recvMany receives on the data plane and compares.
+// recvMany receives the messages on the data plane and checks them.
 func recvMany(t *testing.T, e transport.Transport, from int) error {
 	for i := range many {
 		buf := make([]byte, len(payload(i)))
@@ -118,7 +117,7 @@ func recvMany(t *testing.T, e transport.Transport, from int) error {
 	return nil
 }
 
-// hearMany takes the control messages of so many others and compares.
+// hearMany receives the control messages of the other members and checks them.
 func (b *bench) hearMany(at, others int) error {
 	next := make(map[elastic.ID]int)
 	for heard := 0; heard < others*many; {

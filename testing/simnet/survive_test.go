@@ -14,14 +14,14 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// way is a slow obvious twin of one direction of a stream: what was written and not yet read.
+// way is a slow, obvious twin of one direction of a stream: the bytes that were written and not read yet.
 type way struct {
 	from, to *stream
 	written  []byte
 	read     int
 }
 
-// fault draws one thing to do to a network of a and b.
+// fault draws one action on a network of a and b.
 func fault(rt *rapid.T) func(n *Network) {
 	x, y := rapid.SampledFrom([]elastic.ID{Any, "a", "b"}).Draw(rt, "from"), rapid.SampledFrom([]elastic.ID{"a", "b"}).Draw(rt, "to")
 	planes := rapid.SampledFrom([][]Plane{nil, {Data}, {Control}, {Bulk}}).Draw(rt, "planes")
@@ -41,7 +41,7 @@ func fault(rt *rapid.T) func(n *Network) {
 	}).Draw(rt, "fault")
 }
 
-// carry writes pieces of these sizes, and reads in pieces of another, until all has come.
+// carry writes pieces of the given sizes, and reads in pieces of the size by, until everything has arrived.
 func (w *way) carry(sizes []int, by int) []<-chan error {
 	for _, size := range sizes {
 		for i := range size {
@@ -78,8 +78,8 @@ func (w *way) carry(sizes []int, by int) []<-chan error {
 	return []<-chan error{write, read}
 }
 
-// Whatever faults there are, when they have passed every stream has brought what was written,
-// once and in order, then its end.
+// When all faults have passed, whatever they were, every stream has delivered what was written, once and in order, and then its
+// end.
 func TestStreamsSurvive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, window := rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]int{1, 1000, 20_000}).Draw(rt, "window")

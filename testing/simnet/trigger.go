@@ -9,33 +9,32 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// errKilled is why a killed member is off the network.
+// errKilled is the cause of a member that was killed.
 var errKilled = errors.New("killed")
 
-// plan is a kill to come, of KillAt.
+// plan is a kill that KillAt has requested.
 type plan struct {
 	rank int
 	step int64
 }
 
-// rankInView is where a member stands, as its own events tell.
+// rankInView is the rank of a member, according to its own events.
 type rankInView struct {
 	id   elastic.ID
 	rank int
 }
 
-// KillWhen calls f with every message that a member is about to send, and kills the member
-// if f returns true: the message is not sent. f replaces an earlier one; nil ends it. It
-// is called in the sender's goroutine, without locks, at times by several senders at once;
-// it may use the network, for example to Kill the receiver.
+// KillWhen calls f with every message that a member is about to send. If f returns true, the member is killed and the message is
+// not sent. f replaces an earlier function; nil removes it. f runs in the sender's goroutine, without locks, and several senders
+// may call it at the same time. It may use the network, for example to Kill the receiver.
 func (n *Network) KillWhen(f func(Message) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hook = f
 }
 
-// Sent returns how many messages a member has sent on a plane: the Number of the last.
-// A run without faults tells so at how many points another can be disturbed.
+// Sent returns how many messages a member has sent on a plane, which is the Number of the last one. After a run without faults,
+// this is the number of points at which another run can be disturbed.
 func (n *Network) Sent(id elastic.ID, plane Plane) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,7 +44,7 @@ func (n *Network) Sent(id elastic.ID, plane Plane) int {
 	return 0
 }
 
-// observe counts a message and kills its sender if KillWhen's function wants that.
+// observe counts a message, and kills its sender if the function of KillWhen says so.
 func (m *node) observe(msg Message) error {
 	n := m.net
 	n.mu.Lock()
@@ -64,8 +63,7 @@ func (m *node) observe(msg Message) error {
 	return nil
 }
 
-// Sending implements mesh.Observer. A message is taken for sent when this member's process
-// comes so far.
+// Sending implements mesh.Observer. A message counts as sent when the process of this member writes it.
 func (s *stream) Sending(o mesh.Outgoing) (lost bool, err error) {
 	err = s.node.observe(Message{To: s.peer, Plane: s.out.plane, Bytes: o.Bytes, Epoch: o.Epoch, Envelope: o.Envelope, Payload: o.Payload})
 	if err != nil || s.kind != mesh.Control {
@@ -74,22 +72,22 @@ func (s *stream) Sending(o mesh.Outgoing) (lost bool, err error) {
 	return s.draw(), nil
 }
 
-// KillAt kills the member that has that rank of its view when it begins the step, once.
-// The network learns of steps by Begin, or from the event log by Sink.
+// KillAt kills the member with the given rank in its view when it begins the step, once. The network learns of steps from Begin,
+// or from the event log by Sink.
 func (n *Network) KillAt(rank int, step int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.plans = append(n.plans, plan{rank, step})
 }
 
-// Begin tells that a member, of that rank in its view, begins a step.
+// Begin tells the network that a member, which has the given rank in its view, begins a step.
 func (n *Network) Begin(id elastic.ID, rank int, step int64) {
 	if n.due(func(p plan) bool { return p == plan{rank, step} }) {
 		n.Kill(id)
 	}
 }
 
-// due takes out the first plan for which f is true, and reports whether there was one.
+// due removes the first plan for which f is true, and reports whether there was one.
 func (n *Network) due(f func(plan) bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,10 +99,9 @@ func (n *Network) due(f func(plan) bool) bool {
 	return true
 }
 
-// Sink returns a sink that watches the events of members for KillAt and passes them on
-// to inner. A trainer reports a step at the end of the next one, when it is stable. So a
-// kill at step s comes as the member ends s-1, at step 1 when it enters its session, and
-// at step 2, of which no report tells, a step late.
+// Sink returns a sink that watches the events of members for KillAt, and passes them on to inner. A trainer reports a step only
+// when it is stable, at the end of the next one. So a kill at step s happens when the member ends step s-1. A kill at step 1
+// happens when the member enters its session. A kill at step 2 happens one step late, because no report precedes it.
 func (n *Network) Sink(inner event.Sink) event.Sink { return sink{n, inner} }
 
 // sink implements event.Sink.
@@ -113,7 +110,7 @@ type sink struct {
 	inner event.Sink
 }
 
-// Emit passes e on, then kills its member if that is due.
+// Emit passes e on. Then it kills the member of e if a kill is due.
 func (s sink) Emit(e event.Event) {
 	s.inner.Emit(e)
 	switch body := e.Body.(type) {
@@ -125,7 +122,7 @@ func (s sink) Emit(e event.Event) {
 	}
 }
 
-// entered notes the rank of the member with that short ID.
+// entered records the rank of the member with a short ID.
 func (n *Network) entered(short string, rank int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,7 +133,7 @@ func (n *Network) entered(short string, rank int) {
 	}
 }
 
-// reached kills the member with that short ID if it should not get further than step.
+// reached kills the member with a short ID if a kill is due at this step or earlier.
 func (n *Network) reached(short string, step int64) {
 	n.mu.Lock()
 	at := n.seen[short]

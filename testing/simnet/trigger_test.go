@@ -16,8 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// train lets all ranks sum their ranks, steps times, and returns by rank how many steps
-// each has made.
+// train runs sums at all ranks, and returns how many steps each rank has made.
 func (b *bench) train(ts []transport.Transport, steps int64) []int64 {
 	b.t.Helper()
 	made := make([]int64, len(ts))
@@ -48,13 +47,13 @@ func (b *bench) train(ts []transport.Transport, steps int64) []int64 {
 	return made
 }
 
-// The member dies as it begins the step: nobody gets through it.
+// The member dies as it begins the step, so no rank completes the step.
 func TestKillAtStep(t *testing.T) {
 	for rank := range 3 {
 		for step := int64(1); step <= 3; step++ {
 			inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 				b.KillAt(rank, step)
-				b.KillAt(rank, 100) // never reached
+				b.KillAt(rank, 100) // the job ends earlier
 				if made := b.train(b.connect(), 10); slices.Max(made) != step-1 || slices.Min(made) != step-1 {
 					t.Errorf("rank %d killed at step %d: made %v steps", rank, step, made)
 				}
@@ -63,7 +62,7 @@ func TestKillAtStep(t *testing.T) {
 	}
 }
 
-// One can kill at every message that a run has: all calls end, and in time.
+// A kill is possible at every message of a run. All calls then end, and in time.
 func TestKillWhen(t *testing.T) {
 	var total map[elastic.ID]int
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
@@ -104,7 +103,7 @@ func TestKillWhen(t *testing.T) {
 	}
 }
 
-// The hook sees control messages and requests with their contents, and may kill others.
+// The hook gets control messages and requests with their contents, and may kill other members.
 func TestKillWhenSeesAll(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		serve(b.ends[1], state(100))
@@ -128,19 +127,19 @@ func TestKillWhenSeesAll(t *testing.T) {
 			t.Errorf("saw %q", seen)
 		}
 		b.KillWhen(nil)
-		pass(time.Second) // until b has heard of it
+		pass(time.Second) // b learns of the death
 		if b.ends[1].Network.Send(t.Context(), "a", nil) == nil {
 			t.Error("a lives")
 		}
 	})
 }
 
-// record is a sink that counts.
+// record is a sink that counts events.
 type record struct{ events int }
 
 func (r *record) Emit(event.Event) { r.events++ }
 
-// The event log tells whose turn it is: by rank in the last view, by reported steps.
+// Sink learns from the events which rank a member has in the last view, and which steps it has reported.
 func TestKillAtByEvents(t *testing.T) {
 	view := func(epoch uint64, who string, members ...string) event.Event {
 		return event.Event{Peer: who, Epoch: epoch, Body: event.View{Members: members}}
@@ -182,9 +181,9 @@ func TestKillAtByEvents(t *testing.T) {
 	}
 }
 
-// A kill at a step that one begins: the others see the loss and could go on without it.
+// The program calls Begin, and a member dies at that step. The others see the loss and could go on without it.
 func ExampleNetwork_KillAt() {
-	// In a test: synctest.Test(t, func(t *testing.T) { ... }), and time is virtual.
+	// In a test this would be in synctest.Test, so that time is virtual.
 	n := simnet.New(simnet.Config{Seed: 1})
 	defer n.Close()
 	n.KillAt(1, 3)
