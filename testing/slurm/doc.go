@@ -1,9 +1,9 @@
-// Package slurm holds the tests of elrun under a real Slurm: slurmctld, and slurmd on three hosts,
-// which are namespaces of their own on one bridge. A host lives as long as its first process, the
-// test's own binary, and so ends with the test, whatever ends it.
+// Package slurm tests elrun under a real Slurm: slurmctld, and slurmd on three hosts. The hosts are namespaces that one bridge
+// connects. The first process of a host is the test binary. The host ends with it, and it ends with the test, whatever ends the
+// test.
 //
 //	go test ./testing/slurm
 //	go test ./testing/slurm -long -v
 //
-// Without root or Slurm the tests are skipped, but with ELRUN_CI set they fail.
+// Without root or Slurm the tests are skipped. If ELRUN_CI is set they fail instead.
 package slurm

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// blocks returns the indented blocks of the section about Slurm in docs/hosts.md.
+// blocks returns the indented blocks in the section about Slurm in docs/hosts.md.
 func blocks(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/hosts.md")
@@ -27,8 +27,8 @@ func blocks(t *testing.T) []string {
 	return out
 }
 
-// The commands of docs/hosts.md about Slurm do what it says, each in a folder with a program of this
-// name. Those with the number of a job are for one that runs.
+// The commands about Slurm in docs/hosts.md do what the document says. Each runs in a folder with a program of the same name.
+// Commands that contain the number of a job run while a job does.
 func documented(t *testing.T, l *lab) {
 	script, ran := "", 0
 	for _, block := range blocks(t) {
@@ -48,7 +48,7 @@ func documented(t *testing.T, l *lab) {
 	}
 }
 
-// obeys runs a command to the end of its job.
+// obeys runs a command and waits for the end of its job.
 func (l *lab) obeys(t *testing.T, command, script string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -21,11 +21,11 @@ import (
 // host is a host of the lab.
 type host struct {
 	name, addr string
-	dir        string // working folder of what runs there
-	pid        int    // of its first process
+	dir        string // working folder of the host's processes
+	pid        int    // ID of the first process
 }
 
-// newHost begins a host that has no network yet. It ends with the test.
+// newHost starts a host that has no network yet. It ends with the test.
 func newHost(t *testing.T, name, addr, dir string) *host {
 	t.Helper()
 	cmd := exec.Command(process.Self(t), hostWord, name, filepath.Join(dir, "hosts"))
@@ -35,16 +35,16 @@ func newHost(t *testing.T, name, addr, dir string) *host {
 		t.Fatal(err)
 	}
 	p := process.Start(t, cmd)
-	t.Cleanup(func() { _ = alive.Close() }) // the host ends with it
+	t.Cleanup(func() { _ = alive.Close() }) // when this is closed the host ends
 	p.Expect(t, "ready")
 	return &host{name, addr, dir, p.PID()}
 }
 
-// beHost is the first process of a host: it sets up what is its own there, and waits for
-// orphans until standard input ends. With it all of the host's processes end.
+// beHost is the main function of a host's first process. It sets up the host's own mounts and name. Then it waits for orphans
+// until standard input ends. When it ends, all processes of the host end.
 func beHost(name, hosts string) int {
 	err := errors.Join(unix.Sethostname([]byte(name)), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""))
-	for _, dir := range []string{"/run", "/dev/shm", "/sys/fs/cgroup"} { // slurmd would take the latter for that of the machine
+	for _, dir := range []string{"/run", "/dev/shm", "/sys/fs/cgroup"} { // without a cgroup of its own, slurmd would use the machine's
 		err = errors.Join(err, unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"))
 	}
 	err = errors.Join(err, unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""), os.Mkdir("/run/munge", 0o755), os.Mkdir("/run/slurmd", 0o755))
@@ -54,18 +54,18 @@ func beHost(name, hosts string) int {
 	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
-	go func() { // as long as the host
+	go func() { // runs as long as the host
 		for range ended {
 			for pid := 1; pid > 0; pid, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil) {
 			}
 		}
 	}()
 	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // to its end
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the end of input
 	return 0
 }
 
-// on returns a command in the host.
+// on returns a command that runs on the host.
 func (h *host) on(args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(h.pid), "--net", "--uts", "--mount", "--pid", "--ipc", "--wd=" + h.dir, "--"}, args...)...)
 	cmd.Env = append(os.Environ(), "SLURM_CONF="+filepath.Join(h.dir, "slurm.conf"), "TRAIN_DIR="+h.dir, "HOME="+h.dir,
@@ -73,7 +73,7 @@ func (h *host) on(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command in the host to its end and returns its output.
+// run runs a command on the host to its end and returns its output.
 func (h *host) run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := h.on(args...).CombinedOutput()
@@ -83,7 +83,7 @@ func (h *host) run(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// connect puts the hosts on a bridge in the first one.
+// connect connects the hosts by a bridge on the first one.
 func connect(t *testing.T, hosts []*host) {
 	t.Helper()
 	first := hosts[0]

@@ -15,11 +15,11 @@ import (
 // lab is a cluster of three hosts.
 type lab struct {
 	hosts []*host
-	dir   string // shared by them
+	dir   string // folder that all hosts share
 }
 
-// configuration is slurm.conf: munge, no accounting, no cgroups, and short times, but for the one
-// in which processes may obey a signal.
+// configuration is slurm.conf: with munge, without accounting and cgroups. Times are short, except the time that processes have
+// to end after a signal.
 const configuration = `ClusterName=lab
 SlurmctldHost=%[1]s
 SlurmUser=root
@@ -52,7 +52,7 @@ NodeName=%[3]s CPUs=4 RealMemory=100 State=UNKNOWN
 PartitionName=main Nodes=%[3]s Default=YES MaxTime=INFINITE State=UP
 `
 
-// newLab begins a cluster, which ends with the test.
+// newLab starts a cluster, which ends with the test.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	need(t)
@@ -67,7 +67,7 @@ func newLab(t *testing.T) *lab {
 	l.write(t, "hosts", table, 0o644)
 	l.write(t, "munge.key", string(key), 0o600)
 	l.write(t, "slurm.conf", fmt.Sprintf(configuration, names[0], l.dir, "n[1-3]"), 0o644)
-	l.write(t, "cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644) // which is looked at even if nothing uses it
+	l.write(t, "cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644) // Slurm reads this file even if it is not used
 	l.write(t, "train", "#!/bin/sh\nexec "+process.Self(t)+" "+playWord+"\n", 0o755)
 	if err := os.Symlink(process.Elrun(), filepath.Join(l.dir, "elrun")); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// path returns that of a file of the lab.
+// path returns the path of a file of the lab.
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 // write writes a file of the lab.
@@ -100,11 +100,11 @@ func (l *lab) write(t *testing.T, name, text string, mode os.FileMode) {
 	}
 }
 
-// idle waits until all hosts take jobs.
+// idle waits until all hosts accept jobs.
 func (l *lab) idle(t *testing.T) {
 	t.Helper()
 	process.Until(t, "three idle hosts", func() bool {
-		out, _ := l.hosts[0].on("sinfo", "-h", "-N", "-o", "%T").Output() // slurmctld may not answer yet
+		out, _ := l.hosts[0].on("sinfo", "-h", "-N", "-o", "%T").Output() // fails while slurmctld does not answer
 		return strings.Count(string(out), "idle\n") == len(l.hosts)
 	})
 }
@@ -115,19 +115,19 @@ func (l *lab) slurm(t *testing.T, args ...string) string {
 	return l.hosts[0].run(t, args...)
 }
 
-// show shows what Slurm says where a test has failed.
+// show logs Slurm's own logs if the test has failed.
 func (l *lab) show(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	logs, _ := filepath.Glob(l.path("slurm*.log")) // the pattern is right
+	logs, _ := filepath.Glob(l.path("slurm*.log")) // fails only for an invalid pattern
 	for _, path := range logs {
 		b, err := os.ReadFile(path)
 		t.Logf("%s (%v):\n%s", path, err, process.Tail(string(b), 5000))
 	}
 }
 
-// need skips the test where there can be no lab. In CI it fails.
+// need skips the test if this machine cannot run the lab. In CI it fails the test instead.
 func need(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -144,7 +144,7 @@ func need(t *testing.T) {
 	}
 }
 
-// missing skips the test. In CI it fails.
+// missing skips the test. In CI it fails the test instead.
 func missing(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("ELRUN_CI") != "" {

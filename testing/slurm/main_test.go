@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Words that make the test's own binary something else, as its first argument.
+// The first argument can change what the test binary is.
 const (
 	playWord = "play" // a peer
 	hostWord = "host" // the first process of a host
@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(process.WithElrun(m.Run))
 }
 
-// long reports whether the long forms are wanted.
+// long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
-// play is the peer, which keeps files in a folder.
+// play is the main function of a peer. It keeps files in a folder.
 func play(dir string) int {
 	if err := train(context.Background(), dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,17 +46,16 @@ func play(dir string) int {
 }
 
 const (
-	// steps is how many steps a job has, samples how many samples a step.
+	// steps is the number of steps in a job, samples the number of samples in a step.
 	steps   = 2000
 	samples = 24
-	// pace is how long a step takes until the file finish is there.
+	// pace is the duration of a step until the file finish exists.
 	pace       = 50 * time.Millisecond
 	finishFile = "finish"
 )
 
-// train adds up the numbers of all samples of all steps, so that one which was lost or counted
-// twice changes the result. A peer that leaves writes down how far the job is, and a job that
-// begins goes on from the latest such word.
+// train adds up the numbers of all samples of all steps. A sample that is lost or counted twice changes the result. A peer that
+// leaves writes its state to a file, and a new job resumes from the latest such file.
 func train(ctx context.Context, dir string) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -93,10 +92,10 @@ func train(ctx context.Context, dir string) error {
 	return g.Report(elastic.Result{})
 }
 
-// latest returns the furthest state that a peer has written down.
+// latest returns the latest state that a peer has written.
 func latest(dir string) (step int64, total []float64, err error) {
 	total = make([]float64, 1)
-	all, err := filepath.Glob(filepath.Join(dir, "left-*")) // in order
+	all, err := filepath.Glob(filepath.Join(dir, "left-*")) // sorted by step
 	if err != nil || len(all) == 0 {
 		return 0, total, err
 	}
@@ -107,5 +106,5 @@ func latest(dir string) (step int64, total []float64, err error) {
 	return step, total, err
 }
 
-// total is what each peer of a whole job prints at the end.
+// total returns what each peer prints at the end of a complete job.
 func total() string { return fmt.Sprintf("total %d\n", steps*samples*(steps*samples-1)/2) }

@@ -21,13 +21,13 @@ type job struct {
 	p   *process.Process // srun, salloc or sbatch --wait
 }
 
-// start starts a command of Slurm, in which ./train is the program.
+// start starts a command of Slurm. The program is ./train.
 func (l *lab) start(t *testing.T, args ...string) *job {
 	t.Helper()
 	return l.again(t, t.TempDir(), args...)
 }
 
-// again is start in a folder where a job has been.
+// again is like start, in the folder of an earlier job.
 func (l *lab) again(t *testing.T, dir string, args ...string) *job {
 	t.Helper()
 	if err := os.Symlink(l.path("train"), filepath.Join(dir, "train")); err != nil && !os.IsExist(err) {
@@ -44,7 +44,7 @@ func (l *lab) again(t *testing.T, dir string, args ...string) *job {
 	return &job{l, dir, process.NewLog(t, filepath.Join(dir, "events")), process.Start(t, cmd)}
 }
 
-// script starts a script by sbatch, which waits for its end.
+// script runs a script with sbatch, which waits for its end.
 func (l *lab) script(t *testing.T, script string, flags ...string) *job {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func (l *lab) script(t *testing.T, script string, flags ...string) *job {
 	return l.again(t, dir, append(args, "job.sh")...)
 }
 
-// trains waits for a step of so many members.
+// trains waits for a step with the given number of members.
 func (j *job) trains(t *testing.T, members int) {
 	t.Helper()
 	j.p.Until(t, fmt.Sprintf("a step of %d members", members), func() bool {
@@ -64,7 +64,7 @@ func (j *job) trains(t *testing.T, members int) {
 	})
 }
 
-// finish lets the job run to its end.
+// finish makes the job take its remaining steps at full speed.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(j.dir, finishFile), nil, 0o600); err != nil {
@@ -82,7 +82,7 @@ func (j *job) output(t *testing.T) string {
 	return j.p.Out.String() + j.p.Err.String() + string(b)
 }
 
-// finishes wants the result of a job of one process, once, and a status.
+// finishes checks that the job has printed the result of a single process once, and has the given status.
 func (j *job) finishes(t *testing.T, want int) {
 	t.Helper()
 	j.finish(t)
@@ -96,13 +96,13 @@ func (j *job) finishes(t *testing.T, want int) {
 	j.gone(t)
 }
 
-// gone wants no process of the job to be left.
+// gone checks that no process of the job is left.
 func (j *job) gone(t *testing.T) {
 	t.Helper()
 	process.Until(t, "the end of all processes", func() bool {
 		for _, h := range j.l.hosts {
 			for _, p := range [][]string{{"-x", "elrun"}, {"-f", process.Self(t) + " " + playWord}} {
-				if out, _ := h.on(append([]string{"pgrep"}, p...)...).Output(); len(out) > 0 { // it fails if there is none
+				if out, _ := h.on(append([]string{"pgrep"}, p...)...).Output(); len(out) > 0 { // fails if there is none
 					return false
 				}
 			}
@@ -122,7 +122,7 @@ func (j *job) id(t *testing.T) string {
 	return id
 }
 
-// alone returns the sha256 of the result of one peer that nothing disturbs.
+// alone returns the SHA-256 of the result of a single, undisturbed peer.
 func alone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func alone(t *testing.T) string {
 	return string(sum[1])
 }
 
-// perNode are the flags for one elrun on each of the three hosts.
+// perNode returns flags that start one elrun on each of the three hosts.
 func perNode(more ...string) []string {
 	return append([]string{"srun", "--nodes=3", "--ntasks-per-node=1", "--no-kill"}, more...)
 }
@@ -149,7 +149,7 @@ func TestSlurm(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, l *lab)
-		long bool // in the long form alone
+		long bool // only in the long form
 	}{
 		{"an elrun a node", anElrunANode, false},
 		{"an elrun a task", anElrunATask, false},
@@ -222,13 +222,13 @@ func anAllocation(t *testing.T, l *lab) {
 	j.finishes(t, 0)
 }
 
-// elruns returns the processes of elrun in a host, with the numbers that they have there.
+// elruns returns the IDs that the elrun processes of a host have there.
 func (h *host) elruns(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(h.run(t, "pgrep", "-x", "elrun"))
 }
 
-// One task is asked to leave: nothing is lost, the others go on, and its status is told.
+// One task is asked to leave. No work is lost, the others go on, and the task's status is reported.
 func aTaskLeaves(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -238,7 +238,7 @@ func aTaskLeaves(t *testing.T, l *lab) {
 	j.lossless(t)
 }
 
-// lossless wants nobody to have been lost.
+// lossless checks that no peer was lost.
 func (j *job) lossless(t *testing.T) {
 	t.Helper()
 	for _, e := range j.log.Read(t).Events {
@@ -248,8 +248,7 @@ func (j *job) lossless(t *testing.T) {
 	}
 }
 
-// The launcher that has formed the job is killed, and its peer leaves: another one tells of the
-// result.
+// The launcher that has formed the job is killed, and its peer leaves. Another launcher prints the result.
 func taskZeroIsKilled(t *testing.T, l *lab) {
 	j := l.start(t, perNode("--kill-on-bad-exit=0", "elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -258,7 +257,7 @@ func taskZeroIsKilled(t *testing.T, l *lab) {
 	j.finishes(t, 128+int(syscall.SIGKILL))
 }
 
-// All are asked to leave at once: what they have done is whole, and goes on in another job.
+// All peers are asked to leave at the same time. Their work is complete, and another job resumes from it.
 func theJobIsCancelled(t *testing.T, l *lab) {
 	for name, cancel := range map[string][]string{"scancel": {"scancel"}, "scancel --signal=TERM": {"scancel", "--signal=TERM"}} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +274,7 @@ func theJobIsCancelled(t *testing.T, l *lab) {
 	}
 }
 
-// goesOn runs another job in the folder of one that all have left: it goes on where that was.
+// goesOn runs another job in the folder of a job that all peers have left. It resumes where that one ended.
 func (j *job) goesOn(t *testing.T) {
 	t.Helper()
 	step, _, err := latest(j.dir)
@@ -289,7 +288,7 @@ func (j *job) goesOn(t *testing.T) {
 	}
 }
 
-// A host is drained: its job runs on, until it is asked to leave there; a second job joins.
+// A host is drained. Its job runs until it is asked to leave. A second job joins.
 func drain(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--name", "drained", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -311,7 +310,7 @@ func drain(t *testing.T, l *lab) {
 	j.lossless(t)
 }
 
-// A script is requeued: its second run goes on where all have left.
+// A script is requeued. Its second run resumes where the first ended.
 func requeue(t *testing.T, l *lab) {
 	j := l.script(t, "srun elrun --events events-$SLURM_RESTART_COUNT ./train\n", "--nodes=3", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	j.log = process.NewLog(t, filepath.Join(j.dir, "events-"))
@@ -326,8 +325,8 @@ func requeue(t *testing.T, l *lab) {
 	if err != nil || step < j.log.Read(t).Step {
 		t.Errorf("step %d was written down, error %v; step %d was reported", step, err, j.log.Step)
 	}
-	// A requeued job waits for two minutes. In the second of the requeue it would not start: hosts
-	// refuse credentials that are as old.
+	// A requeued job waits for two minutes; this shortens the wait. It would not start in the same second, because hosts refuse
+	// credentials that are as old.
 	l.slurm(t, "scontrol", "update", "JobId="+id, "StartTime=now+2")
 	j.log = process.NewLog(t, filepath.Join(j.dir, "events-1"))
 	j.trains(t, 3)
@@ -337,8 +336,8 @@ func requeue(t *testing.T, l *lab) {
 	}
 }
 
-// The time ends: all leave, by the signal before it, or by Slurm's own. Slurm looks at it each
-// half a minute.
+// The time limit ends the job: all peers leave, by the signal before the limit or by Slurm's own. Slurm checks the limit every
+// half minute.
 func timeLimit(t *testing.T, l *lab) {
 	for name, flags := range map[string][]string{"limit": {"--time=1"}, "signal": {"--time=2", "--signal=TERM@60"}} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +353,7 @@ func timeLimit(t *testing.T, l *lab) {
 	}
 }
 
-// The daemon of a host is killed: the tasks go on.
+// The Slurm daemon of a host is killed. The tasks go on.
 func slurmdIsKilled(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)
