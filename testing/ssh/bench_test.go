@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// Peers of bench run on hosts that have elrun at the path that it has here, and nothing else is
-// copied; each size is compared with the slowest link.
+// elrun bench uses peers on hosts that have elrun at the same path as here, and copies nothing. For each size it compares the
+// result with the slowest link.
 func TestBench(t *testing.T) {
 	s := newServer(t)
 	flags := []string{"bench", "allreduce", "--ssh", s.ssh(), "--connect-timeout", process.Limit.String(), "--sizes", "4,100K", "--iters", "3", "-H", "a,b"}
@@ -30,7 +30,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	out, errs, status = process.Command(t, append(flags, "-n", "1")...) // one of the places
+	out, errs, status = process.Command(t, append(flags, "-n", "1")...) // uses one of the places only
 	if status != 0 || !strings.Contains(out, "allreduce, 1 peers") {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
@@ -40,7 +40,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// The commands of docs/hosts.md about bench measure, by ssh and by ticket.
+// The commands about bench in docs/hosts.md measure, by ssh and by a ticket.
 func TestDocsBench(t *testing.T) {
 	s := newServer(t)
 	dir := t.TempDir()

@@ -23,11 +23,11 @@ func docs(t *testing.T, title string) string {
 	return section
 }
 
-// The command of docs/hosts.md that unpacks a tarball on a host leaves an elrun there.
+// The command in docs/hosts.md that unpacks a tarball on a host installs an elrun there.
 func TestDocsTarball(t *testing.T) {
 	a := &attempt{server: newServer(t)}
 	dir, home := t.TempDir(), t.TempDir()
-	name := "elrun-linux-amd64" // of whatever system: it is the elrun of this test
+	name := "elrun-linux-amd64" // the elrun of this test, whatever the system is
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "dist"), 0o700), os.Mkdir(filepath.Join(dir, name), 0o700),
 		os.Symlink(process.Elrun(), filepath.Join(dir, name, "elrun")),
 		os.Symlink(a.wrapper(t, "export HOME="+home), filepath.Join(dir, "ssh"))); err != nil {
@@ -49,8 +49,8 @@ func TestDocsTarball(t *testing.T) {
 	}
 }
 
-// The commands of docs/hosts.md about ssh do what it says, in a folder with its file of hosts and a
-// program of this name.
+// The commands about ssh in docs/hosts.md do what the document says. They run in a folder with its file of hosts and a program of
+// the same name.
 func TestDocs(t *testing.T) {
 	section := docs(t, "ssh")
 	s := newServer(t)
@@ -63,7 +63,7 @@ func TestDocs(t *testing.T) {
 	}
 	name, value, _ := strings.Cut(role(2, 0), "=")
 	write(filepath.Join(dir, "train"), "#!/bin/sh\n"+name+"='"+value+"' exec "+process.Self(t)+"\n")
-	// What the hosts get of --copy is not left in the home of who runs the test.
+	// Files that --copy puts on the hosts must not remain in the home folder of the user who runs the test.
 	a := &attempt{server: s}
 	write(filepath.Join(bin, "ssh"), "#!/bin/sh\nPATH=${PATH#*:} exec "+a.wrapper(t, "export XDG_CACHE_HOME="+bin)+" \"$@\"\n")
 	var hosts []string

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The doctor tells of each host, of each way between two, and of a host that cannot be reached.
+// The doctor reports about each host, about each connection between two hosts, and about a host that cannot be reached.
 func TestDoctor(t *testing.T) {
 	s := newServer(t)
 	flags := []string{"doctor", "--ssh", s.ssh(), "--connect-timeout", process.Limit.String(), "-H"}

@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// failure is a way of ssh, or of a host, to fail.
+// failure is a way in which ssh or a host can fail.
 type failure struct {
-	lines   []string                       // of sshd's configuration
-	prepare func(t *testing.T, a *attempt) // breaks something
-	want    string                         // in the sentence, besides the host
+	lines   []string                       // lines of sshd's configuration
+	prepare func(t *testing.T, a *attempt) // causes the failure
+	want    string                         // text in the message, besides the host
 }
 
 // attempt is one run of elrun -H a.
@@ -27,10 +27,10 @@ type attempt struct {
 	host, elrun string
 	program     []string
 	flags       []string
-	timeout     time.Duration // of connecting
+	timeout     time.Duration // of the connection
 }
 
-// shadow puts an elrun of this script all others on the hosts.
+// shadow replaces every elrun on the hosts by a script.
 func (a *attempt) shadow(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func (a *attempt) shadow(t *testing.T, script string) {
 	a.flags = append(a.flags, "--ssh", a.wrapper(t, `export PATH=`+dir+`:$PATH`))
 }
 
-// wrapper returns a command that runs ssh with something before the command of the host.
+// wrapper returns a command that runs ssh with a prefix before the command for the host.
 func (a *attempt) wrapper(t *testing.T, before string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "wrapped-ssh")
@@ -51,7 +51,7 @@ func (a *attempt) wrapper(t *testing.T, before string) string {
 	return path
 }
 
-// silent listens and never says a word, or closes each connection at once.
+// silent listens and never answers, or closes each connection at once.
 func silent(t *testing.T, closes bool) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func silent(t *testing.T, closes bool) (port string) {
 	return port
 }
 
-// script returns a program that does nothing.
+// script writes a script and returns its path.
 func script(t *testing.T, dir, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(dir, "train")
@@ -86,7 +86,7 @@ func script(t *testing.T, dir, text string, mode os.FileMode) string {
 	return path
 }
 
-// sshFailures are the ways in which ssh does not reach a host.
+// sshFailures returns the ways in which ssh cannot reach a host.
 func sshFailures() map[string]failure {
 	return map[string]failure{
 		"nothing listens": {prepare: func(t *testing.T, a *attempt) {
@@ -123,7 +123,7 @@ func sshFailures() map[string]failure {
 	}
 }
 
-// hostFailures are the ways in which a host fails that ssh can reach.
+// hostFailures returns the ways in which a host that ssh can reach fails.
 func hostFailures() map[string]failure {
 	return map[string]failure{
 		"no elrun": {prepare: func(t *testing.T, a *attempt) {
@@ -165,7 +165,7 @@ func hostFailures() map[string]failure {
 	}
 }
 
-// Each failure is told in a line that names the host and a remedy, soon.
+// For each failure elrun soon prints a line that names the host and a remedy.
 func TestFailures(t *testing.T) {
 	all := sshFailures()
 	maps.Copy(all, hostFailures())
@@ -187,7 +187,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Where some hosts work the job runs on these, if that is enough.
+// If some hosts work and they are enough, the job runs on them.
 func TestSomeHostsWork(t *testing.T) {
 	s := newServer(t)
 	j := s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid")
@@ -202,7 +202,7 @@ func TestSomeHostsWork(t *testing.T) {
 	j.gone(t)
 }
 
-// What is missing is copied, once.
+// Missing files are copied, once.
 func TestCopy(t *testing.T) {
 	s := newServer(t)
 	cache := t.TempDir()

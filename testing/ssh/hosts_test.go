@@ -13,14 +13,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// job is a job over hosts.
+// job is a job on several hosts.
 type job struct {
 	*process.Job
 	elrun *process.Process
 	log   *process.Log
 }
 
-// start starts a job of so many steps, with flags before the program.
+// start starts a job with the given number of steps. flags come before the program.
 func (s *server) start(t *testing.T, steps int64, pace time.Duration, flags ...string) *job {
 	t.Helper()
 	j := &job{Job: process.NewJob(t), log: process.NewLog(t, filepath.Join(t.TempDir(), "events"))}
@@ -29,7 +29,7 @@ func (s *server) start(t *testing.T, steps int64, pace time.Duration, flags ...s
 	return j
 }
 
-// trains waits for a step of so many members.
+// trains waits for a step with the given number of members.
 func (j *job) trains(t *testing.T, members int) {
 	t.Helper()
 	j.elrun.Until(t, "a step", func() bool {
@@ -38,7 +38,7 @@ func (j *job) trains(t *testing.T, members int) {
 	})
 }
 
-// finishes wants the result of a whole job, and nothing left of it.
+// finishes checks that the job has the result of a complete job, and leaves nothing behind.
 func (j *job) finishes(t *testing.T, steps int64) {
 	t.Helper()
 	if status := j.elrun.Wait(t); status != 0 || !strings.Contains(j.elrun.Out.String(), total(steps)) {
@@ -47,7 +47,7 @@ func (j *job) finishes(t *testing.T, steps int64) {
 	j.gone(t)
 }
 
-// gone waits until nothing is left of the job.
+// gone waits until nothing of the job is left.
 func (j *job) gone(t *testing.T) {
 	t.Helper()
 	process.Until(t, "the end of all peers", func() bool { return len(j.Peers(t)) == 0 })
@@ -69,7 +69,7 @@ func TestFourHosts(t *testing.T) {
 	}
 }
 
-// From the command to the first step, and from Ctrl-C to nothing left.
+// This measures the time from the command to the first step, and from Ctrl-C until nothing is left.
 func TestStart(t *testing.T) {
 	s := newServer(t)
 	runs := 1
@@ -93,7 +93,7 @@ func TestStart(t *testing.T) {
 	t.Logf("to the first step %v; from Ctrl-C to nothing left %v", first, last)
 }
 
-// Whatever ends, the job goes on or ends as on one host, and nothing is left.
+// Whatever ends, the job goes on or ends as on one host, and leaves nothing behind.
 func TestEnds(t *testing.T) {
 	t.Run("peer killed", func(t *testing.T) {
 		s := newServer(t)
@@ -141,7 +141,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// connection returns the ssh of an elrun for a host.
+// connection returns the process ID of the ssh that an elrun uses for a host.
 func connection(t *testing.T, elrun int, host string) int {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", itoa(elrun)).Output()

@@ -16,8 +16,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// roleVariable makes the test's own binary a peer: so many steps, and the time that each takes
-// at least.
+// If the environment variable roleVariable is set, the test binary is a peer. It has the number of steps and the minimum time of
+// a step.
 const roleVariable = "ELRUN_SSH_ROLE"
 
 func TestMain(m *testing.M) {
@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 	os.Exit(process.WithElrun(m.Run))
 }
 
-// long reports whether the long forms are wanted.
+// long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
-// play is the peer.
+// play is the main function of a peer.
 func play(role string) int {
 	if name, ok := strings.CutPrefix(role, programRole); ok {
 		return program().Main(context.Background(), launch.Options{Job: name})
@@ -50,16 +50,15 @@ func play(role string) int {
 	return 0
 }
 
-// role words what play reads.
+// role returns the text that play reads.
 func role(steps int64, pace time.Duration) string {
 	return roleVariable + "=" + strconv.FormatInt(steps, 10) + " " + strconv.FormatInt(int64(pace), 10)
 }
 
-// samples is the number of samples of a step.
+// samples is the number of samples in a step.
 const samples = 24
 
-// train adds up the numbers of all samples of all steps, so that one which was lost or counted
-// twice changes the result.
+// train adds up the numbers of all samples of all steps. A sample that is lost or counted twice changes the result.
 func train(ctx context.Context, steps int64, pace time.Duration) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -90,7 +89,7 @@ func train(ctx context.Context, steps int64, pace time.Duration) error {
 	return g.Report(elastic.Result{})
 }
 
-// total is what each peer of a whole job prints at the end.
+// total returns what each peer prints at the end of a complete job.
 func total(steps int64) string {
 	n := steps * samples
 	return fmt.Sprintf("total %d\n", n*(n-1)/2)

@@ -16,13 +16,13 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// programRole, and a job's name, make the test's own binary a node of program.
+// If the role is programRole and the name of a job, the test binary is a node of program.
 const programRole = "program "
 
-// programSteps is how long it trains.
+// programSteps is the number of steps.
 const programSteps = 40
 
-// program trains a line. A service keeps what the peers tell it, and a task reads that.
+// program returns a program that trains a line. A service records what the peers report, and a task reads that.
 func program() *launch.Program {
 	p := launch.NewProgram("line")
 	told := make(chan int64, programSteps+1)
@@ -56,7 +56,7 @@ func program() *launch.Program {
 	return p
 }
 
-// trainLine finds the line y = 1 + 2 x. The peer with rank 0 tells each fourth step.
+// trainLine fits the line y = 1 + 2 x. The peer with rank 0 reports every fourth step.
 func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, struct{}]) error {
 	w := trainer.Param{Name: "w", Shape: []int{2}, Data: make([]float32, 2)}
 	model := trainer.Model{Params: []trainer.Param{w}, Gradient: func(b *trainer.Batch) (loss float64, err error) {
@@ -87,7 +87,7 @@ func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, 
 	return err
 }
 
-// run runs a command to its end, in the role, and returns the sha256 of the result.
+// runProgram runs a command in this role to its end, and returns the SHA-256 of the result.
 func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.Env = append(os.Environ(), roleVariable+"="+programRole+j.Name)
@@ -106,7 +106,7 @@ func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 	return found[1]
 }
 
-// One program ends with the same bits as goroutines, as processes and over hosts.
+// A program ends with the same bits whether its nodes are goroutines, processes or on several hosts.
 func TestProgram(t *testing.T) {
 	s := newServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), process.Limit)

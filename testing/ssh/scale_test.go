@@ -10,14 +10,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// scale asks for peers on a host, as in "a:2", and returns what elrun says.
+// scale asks for a number of peers on a host, for example "a:2", and returns the output of elrun.
 func (j *job) scale(t *testing.T, want string) (out string, ok bool) {
 	t.Helper()
 	b, err := exec.Command(process.Elrun(), "scale", j.Name, want).CombinedOutput()
 	return string(b), err == nil
 }
 
-// The number of peers on each host can be changed, and hosts added, while the job runs.
+// While the job runs, the number of peers on each host can be changed, and hosts can be added.
 func TestScale(t *testing.T) {
 	s := newServer(t)
 	j := s.start(t, 1<<40, 10*time.Millisecond, "-H", "a,b")

@@ -13,18 +13,18 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// server is an sshd of this user's own, and a configuration by which ssh finds it.
+// server is an sshd of this user, with a configuration that lets ssh connect to it.
 type server struct {
 	dir    string
-	config string // of ssh
+	config string // path of ssh's configuration
 	addr   string
 	sshd   *process.Process
 }
 
-// hostNames are the names under which each server is known.
+// hostNames returns the host names that the configuration maps to the server.
 func hostNames() []string { return []string{"a", "b", "c", "d"} }
 
-// missing skips the test. In CI it fails.
+// missing skips the test. In CI it fails the test instead.
 func missing(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("ELRUN_CI") != "" {
@@ -33,7 +33,7 @@ func missing(t *testing.T, reason string) {
 	t.Skip(reason)
 }
 
-// findTools returns the path of sshd, which wants to be called by it.
+// findTools returns the path of sshd, which must be called by its full path.
 func findTools(t *testing.T) (sshd string) {
 	t.Helper()
 	for _, path := range []string{"/usr/sbin/sshd", "/usr/local/sbin/sshd"} {
@@ -48,11 +48,11 @@ func findTools(t *testing.T) (sshd string) {
 	return sshd
 }
 
-// newServer starts an sshd with further lines of configuration.
+// newServer starts an sshd with additional lines of configuration.
 func newServer(t *testing.T, lines ...string) *server {
 	t.Helper()
 	sshd := findTools(t)
-	if os.Getuid() == 0 { // sshd then wants the folder for its unprivileged half
+	if os.Getuid() == 0 { // as root, sshd needs this folder for its unprivileged process
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ MaxStartups 100
 	return s
 }
 
-// configure writes the configuration of ssh. Lines come first, so that they count.
+// configure writes ssh's configuration. lines come first, because ssh uses the first value.
 func (s *server) configure(t *testing.T, lines ...string) {
 	t.Helper()
 	me, err := user.Current()
@@ -110,7 +110,7 @@ Host *
 	s.write(t, "ssh_config", text)
 }
 
-// ssh is the value of --ssh.
+// ssh returns the value for the flag --ssh.
 func (s *server) ssh() string { return "ssh -F " + s.config }
 
 // write writes a file of the server.
@@ -131,7 +131,7 @@ func (s *server) read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// freeAddress returns an address of the loopback interface at which nothing listens.
+// freeAddress returns an unused address of the loopback interface.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,7 +142,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// run runs a command that has to work.
+// run runs a command and fails the test if it fails.
 func run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
