@@ -8,19 +8,18 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// cause is something that holds up a job, at f.culprit.
+// cause is a reason for a job to stand still, at the member f.culprit.
 type cause struct {
 	name   string
 	strike func(f *field)
-	phases []string // what stall events may say that the culprit does
-	loses  bool     // it puts the culprit out of the group
+	phases []string // what stall events may report as the culprit's activity
+	loses  bool     // the group puts the culprit out
 }
 
 // long is longer than any run.
 const long = time.Hour
 
-// causes lists what is judged. The first eight are the ones promised; the others vary
-// them.
+// causes lists all tested causes. elrun promises to name the culprit for the first eight; the others are variants.
 func causes() []cause {
 	absent := []string{collective.PhaseAbsent}
 	silent := []string{collective.PhaseAbsent, collective.PhaseSilent}
@@ -55,13 +54,12 @@ func causes() []cause {
 	}
 }
 
-// other returns a member that is not the culprit. It is none of those whose log is judged
-// if it was killed.
+// other returns a random member that is not the culprit. If a test kills this member, its log is not judged.
 func (f *field) other() *member {
 	return f.members[(f.culprit.Index+1+f.random.IntN(len(f.members)-1))%len(f.members)]
 }
 
-// cut makes the ways to and from the culprit black holes.
+// cut makes the links to the culprit, or from it, black holes.
 func (f *field) cut(in, out bool) {
 	if in {
 		f.network.Cut(simnet.Any, f.culprit.ID)
@@ -72,7 +70,7 @@ func (f *field) cut(in, out bool) {
 	f.sets()
 }
 
-// link changes the ways to and from the culprit.
+// link changes the links to the culprit, or from it.
 func (f *field) link(l simnet.Link, in, out bool, planes ...simnet.Plane) {
 	if in {
 		f.network.SetLink(simnet.Any, f.culprit.ID, l, planes...)
@@ -82,9 +80,8 @@ func (f *field) link(l simnet.Link, in, out bool, planes ...simnet.Plane) {
 	}
 }
 
-// collapse takes nearly all bandwidth from the links of the culprit as soon as it sends a
-// message of a bucket, or one is sent to it. Beats go on, as they do where a kernel shares
-// out a link in small packets.
+// collapse takes nearly all bandwidth from the links to the culprit, or from it. This happens when the first message of a bucket
+// uses such a link. Heartbeats go on, as on a real link, where short packets pass between long ones.
 func (f *field) collapse(in, out bool) {
 	var begun atomic.Bool
 	f.network.KillWhen(func(m simnet.Message) bool {

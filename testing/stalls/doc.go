@@ -1,8 +1,7 @@
-// Package stalls checks that a job which stands still says because of whom. It consists of
-// tests: members train over a network in virtual time (testing/simnet), at a seeded
-// moment one of several causes sets in at one of them, and what the others write to the
-// event log is judged. It must name that member and no other, soon, with what is known of
-// what it does.
+// Package stalls checks that a job which stands still reports which member is the cause. It consists of tests. Members train over
+// a network in virtual time (testing/simnet). At a random moment, determined by a seed, one of several causes affects one of
+// them, the culprit. The test then judges the event logs of the others. They must name the culprit and no other member, soon, and
+// say what is known about its activity.
 //
 //	go test ./testing/stalls                              some seeds of each cause
 //	go test -v ./testing/stalls -seeds=25                 the table
@@ -15,11 +14,10 @@
 //
 // # What counts
 //
-// A member is right that within 2 seconds of the moment at which the cause sets in has
-// written a stall event which names the culprit alone. Where the culprit falls silent,
-// the group puts it out after a second; then the lost event counts as well. A stall event
-// that names anybody else, at any time, is wrong, whatever stands beside it.
+// A member counts as right if it writes a stall event that names only the culprit, within 2 seconds of the beginning of the cause.
+// If the culprit falls silent, the group puts it out after a second; then the lost event counts as well. A member counts as
+// wrong if it writes a stall event that names another member, at any time, whatever else it writes.
 //
-// Steps take about a tenth of a second and vary by a factor of five, so that limits which
-// were learned too eagerly, or are too tight, would show.
+// Steps take about a tenth of a second and vary by a factor of five. So the tests find thresholds that are too low, or that are
+// lowered too fast.
 package stalls

@@ -17,8 +17,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// field is a job of some members over a network in virtual time. It belongs into a
-// synctest bubble.
+// field is a job of some members over a network in virtual time, for use in a synctest bubble.
 type field struct {
 	network *simnet.Network
 	random  *rand.Rand
@@ -30,46 +29,46 @@ type field struct {
 
 	mu      sync.Mutex
 	events  []event.Event
-	onset   time.Time // when the cause has set in; zero before
+	onset   time.Time // when the cause began; zero before
 	started chan struct{}
 }
 
-// member is one process.
+// member is one process of the job.
 type member struct {
 	elastic.Member
 	field *field
 	group *elastic.Group
 	model *model
 	ctx   context.Context
-	pace  float64 // how long it takes to compute, 1 for the usual
+	pace  float64 // factor of the computing time
 
 	mu    sync.Mutex
 	snare *snare
 }
 
-// snare waits for its member at a place and holds it there.
+// snare holds its member when the member reaches a place.
 type snare struct {
 	at   place
 	d    time.Duration
-	busy string // what the member says that it does meanwhile; empty if nothing
+	busy string // what the member reports to the group meanwhile; empty for nothing
 }
 
-// place is where a member can be held.
+// place is a place at which a member can be held.
 type place int
 
 const (
 	computing place = iota + 1 // in the middle of a microbatch
-	beginning                  // in a step before the one ahead of it is committed
+	beginning                  // in a step, while the previous step is not committed
 	reporting                  // in Config.OnStep
 )
 
-// newField makes the job of a seed.
+// newField returns a job that is determined by a seed.
 func newField(seed uint64) *field {
 	f := &field{random: rand.New(rand.NewPCG(seed, 1)), started: make(chan struct{})}
 	f.network = simnet.New(simnet.Config{Seed: seed,
 		Link: simnet.Link{Delay: 200 * time.Microsecond, Lag: 300 * time.Microsecond, Loss: 0.01, Duplicate: 0.01, Reorder: 0.01}})
 	if f.random.IntN(2) == 0 {
-		f.cost = collective.Cost{Alpha: 1e-9, Beta: 1e-9, Gamma: 1e-9} // rings, where the default is pairs
+		f.cost = collective.Cost{Alpha: 1e-9, Beta: 1e-9, Gamma: 1e-9} // selects rings; the default selects exchanges between pairs
 	}
 	for i := range 4 + f.random.IntN(2) {
 		m := &member{Member: elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}, field: f, pace: 1}
@@ -80,7 +79,7 @@ func newField(seed uint64) *field {
 	return f
 }
 
-// start lets all members train.
+// start starts training at all members.
 func (f *field) start(t *testing.T) {
 	var ctx context.Context
 	ctx, f.cancel = context.WithCancel(t.Context())
@@ -94,7 +93,7 @@ func (f *field) start(t *testing.T) {
 	}
 }
 
-// stop ends the job wherever it is.
+// stop ends the job.
 func (f *field) stop(t *testing.T) {
 	f.cancel()
 	if err := f.network.Close(); err != nil {
@@ -103,7 +102,7 @@ func (f *field) stop(t *testing.T) {
 	f.running.Wait()
 }
 
-// run is the process. How it ends says nothing: the job is cut short.
+// run is the main function of the process. Its error does not matter, because the test ends the job early.
 func (m *member) run(first []elastic.Member) {
 	g, err := elastic.Join(m.ctx, elastic.Config{Endpoint: m.field.network.Endpoint(m.Member), Peers: first, Sink: m.field,
 		Comm: collective.Options{Cost: m.field.cost}})
@@ -127,14 +126,14 @@ func (f *field) Emit(e event.Event) {
 	f.events = append(f.events, e)
 }
 
-// log returns what the members have written so far.
+// log returns the events of all members so far.
 func (f *field) log() []event.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.events)
 }
 
-// sets notes that the cause sets in.
+// sets records that the cause begins.
 func (f *field) sets() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,14 +143,14 @@ func (f *field) sets() {
 	}
 }
 
-// holds lays a snare for the member.
+// holds sets a snare for the member.
 func (m *member) holds(s snare) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.snare = &s
 }
 
-// pass is called by the member wherever it may be held.
+// pass is called by the member at each place where it can be held.
 func (m *member) pass(at place) {
 	m.mu.Lock()
 	s := m.snare
@@ -170,7 +169,7 @@ func (m *member) pass(at place) {
 	m.wait(s.d)
 }
 
-// wait lets the member spend time in its own code.
+// wait lets the member spend time, as if in the program's code.
 func (m *member) wait(d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -9,13 +9,13 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// promised is how soon the culprit must be named.
+// promised is the time within which the culprit must be named.
 const promised = 2 * time.Second
 
-// tally is what the logs of all members who are not the culprit say, in some runs.
+// tally counts what the logs of all members except the culprit say, over some runs.
 type tally struct {
 	right, wrong, missing int
-	times                 []time.Duration // from the onset to the first event that is right
+	times                 []time.Duration // times from the beginning of the cause to the first right event
 	notes                 []string        // what went wrong
 }
 
@@ -27,7 +27,7 @@ func (a *tally) add(b tally) {
 	a.notes = append(a.notes, b.notes...)
 }
 
-// row is a line of the table.
+// row returns a line of the table.
 func (a *tally) row(name string) string {
 	slices.Sort(a.times)
 	median, worst := time.Duration(0), time.Duration(0)
@@ -37,8 +37,8 @@ func (a *tally) row(name string) string {
 	return fmt.Sprintf("%-30s %6d %6d %8d %8.2f s %8.2f s", name, a.right, a.wrong, a.missing, median.Seconds(), worst.Seconds())
 }
 
-// judge goes through the log of a run. A member counts once: as wrong if it ever named
-// anybody else, as missing if it named nobody in time.
+// judge judges the logs of a run. A member counts once: as wrong if it has named another member at any time, as missing if it has
+// not named the culprit in time, otherwise as right.
 func (f *field) judge(c cause) tally {
 	var out tally
 	for _, m := range f.members {
@@ -73,8 +73,7 @@ func (f *field) gone(id elastic.ID) bool {
 	}
 }
 
-// judgeMember returns how soon a member has named the culprit, 0 for never, and what it
-// has said that is wrong.
+// judgeMember returns how soon a member has named the culprit, or 0 if it has not, and its first mistake.
 func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem string) {
 	culprit := f.culprit.ID.Short()
 	for _, e := range f.log() {
@@ -102,7 +101,7 @@ func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem str
 	return took, problem
 }
 
-// check says what is wrong with a stall event.
+// check returns what is wrong with a stall event.
 func (f *field) check(c cause, s event.Stall, since time.Duration) string {
 	switch {
 	case since < 0:

@@ -11,12 +11,11 @@ import (
 const (
 	layers      = 4
 	layerSize   = 2500
-	bucketBytes = 4 * layerSize // a bucket for each layer
+	bucketBytes = 4 * layerSize // one bucket for each layer
 	layerTime   = 3 * time.Millisecond
 )
 
-// model takes its time: a step is 50 to 150 ms, and, in one of fifty by chance, five times
-// as long as on average.
+// model makes steps of 50 to 150 ms. At random, one step in fifty takes five times the mean.
 type model struct {
 	owner  *member
 	random *rand.Rand
@@ -31,13 +30,13 @@ func newModel(owner *member, random *rand.Rand) *model {
 	return m
 }
 
-// trained returns it for trainer.Run.
+// trained returns the model for trainer.Run.
 func (m *model) trained() trainer.Model {
 	return trainer.Model{Params: m.params, Gradient: m.gradient, Waits: true}
 }
 
-// gradient finishes one layer after the other in the backward pass, so that the first buckets
-// are reduced while the last are computed. The forward pass is part of what that takes.
+// gradient completes one layer after another in the backward pass, so that the first buckets are reduced while the last are
+// computed. Its duration includes the forward pass.
 func (m *model) gradient(b *trainer.Batch) (float64, error) {
 	for i := range layers {
 		b.Wait(i, 0)
@@ -56,9 +55,8 @@ func (m *model) gradient(b *trainer.Batch) (float64, error) {
 	return 1, nil
 }
 
-// begin spends the part of a step that varies, as one does who reads data. The shares of
-// members follow how long they take to compute, which is the same for all here: so they
-// stay equal.
+// begin spends the part of a step that varies, as if the program read data. Shares depend on the time for computing, which is the
+// same at all members. So the shares stay equal.
 func (m *model) begin() {
 	d := time.Duration(30+m.random.IntN(100)) * time.Millisecond
 	if m.random.IntN(50) == 0 && m.owner.pace == 1 {

@@ -24,7 +24,7 @@ func option[T any](name string) T {
 	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
 }
 
-// Whatever holds up a job, each of the others names the member at which it sits.
+// Whatever makes a job stand still, each of the other members names the member that causes it.
 func TestCauses(t *testing.T) {
 	seeds, first := option[int]("seeds"), option[uint64]("first")
 	table := []string{fmt.Sprintf("%-30s %6s %6s %8s %10s %10s", "cause", "right", "wrong", "missing", "median", "worst")}
@@ -48,7 +48,7 @@ func TestCauses(t *testing.T) {
 	t.Log("\n" + strings.Join(table, "\n"))
 }
 
-// strike runs a job of which one member is struck by the cause.
+// strike runs a job in which the cause affects one member.
 func strike(t *testing.T, c cause, seed uint64) (out tally) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newField(seed)
@@ -67,8 +67,7 @@ func strike(t *testing.T, c cause, seed uint64) (out tally) {
 	return out
 }
 
-// Steps that vary, and a member that always takes five times as long as the others, are
-// nobody's fault.
+// If steps vary, or a member always takes five times as long as the others, no member is named.
 func TestQuiet(t *testing.T) {
 	for name, slowest := range map[string]float64{"equal": 1, "straggler": 5} {
 		t.Run(name, func(t *testing.T) {
