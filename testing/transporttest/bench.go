@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Benchmark measures latency, as half a round trip of 8 bytes, and throughput in one
-// direction between two ranks. make returns their transports; Benchmark closes them.
+// Benchmark measures the latency between two ranks, which is half a round trip of 8 bytes, and the throughput in one direction.
+// make returns the transports; Benchmark closes them.
 func Benchmark(b *testing.B, make func(b *testing.B) []transport.Transport) {
 	b.Run("latency", func(b *testing.B) { measure(b, make(b), pingPong) })
 	for _, size := range []int{64 << 10, 1 << 20, 16 << 20} {
@@ -22,8 +22,7 @@ func Benchmark(b *testing.B, make func(b *testing.B) []transport.Transport) {
 	}
 }
 
-// measure runs f at both ranks, rounds times each, and a few rounds before that to
-// fill pools and windows.
+// measure runs f at both ranks. Before the measured rounds it runs a few others, which fill pools and windows.
 func measure(b *testing.B, ts []transport.Transport, f func(ctx context.Context, t transport.Transport, rank, rounds int) error) {
 	b.ReportAllocs()
 	g := &group{ctx: context.Background(), ts: ts}
@@ -41,7 +40,7 @@ func measure(b *testing.B, ts []transport.Transport, f func(ctx context.Context,
 	}
 }
 
-// pingPong lets the ranks send in turns, a new tag each time as in collectives.
+// pingPong lets the ranks send alternately. Each message has a new tag, as in collectives.
 func pingPong(ctx context.Context, t transport.Transport, rank, rounds int) error {
 	buf := make([]byte, 8)
 	for i := range 2 * rounds {
@@ -58,7 +57,7 @@ func pingPong(ctx context.Context, t transport.Transport, rank, rounds int) erro
 	return nil
 }
 
-// oneWay sends from rank 0 to rank 1, and ends with an answer.
+// oneWay sends from rank 0 to rank 1. At the end rank 1 answers.
 func oneWay(ctx context.Context, t transport.Transport, rank, rounds, size int) error {
 	buf := make([]byte, size)
 	for i := range rounds {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// bulkChecks moves enough to fill every buffer on the way, in both directions.
+// bulkChecks move so much that every buffer between the ranks is full, in both directions.
 func bulkChecks() []check {
 	return []check{
 		{"large messages both ways at once", 2, largeBothWays},
@@ -16,18 +16,17 @@ func bulkChecks() []check {
 	}
 }
 
-// largeBothWays sends messages larger than the windows and limits on their way.
+// largeBothWays sends messages that are larger than the windows and other limits between the ranks.
 func largeBothWays(g *group) error {
 	return g.stream(2, func(int) int { return 8 << 20 })
 }
 
-// manyBothWays sends messages of all sizes, around those at which implementations change
-// their way of sending.
+// manyBothWays sends messages of all sizes, in particular around those at which implementations change how they send.
 func manyBothWays(g *group) error {
 	return g.stream(120, func(i int) int { return i * i * 7 % (100 << 10) })
 }
 
-// stream sends count messages from each of two ranks to the other, all at once.
+// stream sends count messages from each of two ranks to the other, at the same time.
 func (g *group) stream(count int, size func(i int) int) error {
 	return g.each(func(rank int) error {
 		peer := 1 - rank
@@ -52,8 +51,9 @@ func (g *group) stream(count int, size func(i int) int) error {
 	})
 }
 
-// postedIsAskedFor lets both ranks send, and wait only then for what they have posted, which
-// comes last: what goes before it is more than any transport holds unasked.
+// postedIsAskedFor checks that Post asks for a message before Wait is called. Each rank posts a receive and sends messages; the
+// posted one comes last. The earlier messages are more than a transport holds unasked, so the ranks would hang if only Wait
+// asked.
 func postedIsAskedFor(g *group) error {
 	const count, size, last = 8, 4 << 20, 1000
 	return g.each(func(rank int) error {
@@ -75,8 +75,7 @@ func postedIsAskedFor(g *group) error {
 	})
 }
 
-// ring passes segments around as collectives do: each rank sends on what it received
-// while it receives the next.
+// ring passes segments around as collectives do: each rank forwards a segment while it receives the next.
 func ring(g *group) error {
 	const segments, size = 20, 64 << 10
 	n := len(g.ts)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// closeChecks covers item 9 of the contract.
+// closeChecks cover item 9 of the contract.
 func closeChecks() []check {
 	return []check{
 		{"9 Close ends calls of the rank itself", 2, closeEndsOwnCalls},
@@ -20,8 +20,7 @@ func closeChecks() []check {
 	}
 }
 
-// closeEndsOwnCalls closes a rank in the middle of a receive and of a send that is
-// blocked, and uses it afterwards.
+// closeEndsOwnCalls closes a rank during a receive and a blocked send. Later calls at this rank fail.
 func closeEndsOwnCalls(g *group) error {
 	recv := begin(func() error { return g.ts[0].Recv(g.ctx, 1, tag(1), make([]byte, 5)) })
 	started := make(chan struct{})
@@ -41,7 +40,7 @@ func closeEndsOwnCalls(g *group) error {
 	return closed
 }
 
-// closeTwice closes after a revocation, whose cause stays what calls return.
+// closeTwice closes twice after a revocation. Calls still return the cause of the revocation.
 func closeTwice(g *group) error {
 	cause := &transport.AbortError{Rank: 1, Cause: "enough"}
 	waiting := g.pending()
@@ -55,8 +54,7 @@ func closeTwice(g *group) error {
 	return err
 }
 
-// sentBeforeClose receives only when the sender is closed. It sends less than any
-// transport may refuse to take before it is asked for.
+// sentBeforeClose receives only after the sender is closed. It sends so little that a transport must accept it unasked.
 func sentBeforeClose(g *group) error {
 	const count, size = 8, 100_000
 	for i := range count {
@@ -79,7 +77,7 @@ func sentBeforeClose(g *group) error {
 	return nil
 }
 
-// waitingForClosed wants a message that rank 0 never sent; the others learn of it.
+// waitingForClosed waits for a message that rank 0 has not sent when it closes. The other ranks learn of the close.
 func waitingForClosed(g *group) error {
 	waiting := g.pending()
 	closed := begin(g.ts[0].Close) // rank 2 waits for rank 0, rank 1 for rank 2
@@ -89,8 +87,7 @@ func waitingForClosed(g *group) error {
 	return errors.Join(err, wantLost(late, 0))
 }
 
-// sendingToClosed sends until the loss of the closed rank is noticed, which may be after
-// a few messages.
+// sendingToClosed sends to a closed rank until a send fails, which may take a few messages.
 func sendingToClosed(g *group) error {
 	if err := g.ts[0].Close(); err != nil {
 		return err
@@ -98,7 +95,7 @@ func sendingToClosed(g *group) error {
 	return wantLost(g.flood(g.ctx, 1, 0, make(chan struct{})), 0)
 }
 
-// closeDisturbsNobody closes rank 0 when the others need it no more.
+// closeDisturbsNobody closes rank 0 when the others do not need it any more.
 func closeDisturbsNobody(g *group) error {
 	if err := g.each(func(rank int) error { return g.exchange(rank, 1) }); err != nil {
 		return err
@@ -121,8 +118,7 @@ func closeDisturbsNobody(g *group) error {
 	return nil
 }
 
-// allClose lets each rank close as soon as it has what it wants, while others may
-// still be receiving what it sent.
+// allClose lets each rank close as soon as it has received everything, while others may still receive what it has sent.
 func allClose(g *group) error {
 	return g.each(func(rank int) error {
 		err := g.exchange(rank, 1)

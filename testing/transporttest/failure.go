@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// failureChecks covers items 4, 5 and 7 of the contract.
+// failureChecks cover items 4, 5 and 7 of the contract.
 func failureChecks() []check {
 	return []check{
 		{"4 cancelled Recv", 3, cancelledRecv},
@@ -31,7 +31,7 @@ func failureChecks() []check {
 	}
 }
 
-// pending begins a Recv at every rank that nobody will answer.
+// pending starts a Recv at every rank. No rank sends the message.
 func (g *group) pending() []<-chan error {
 	var out []<-chan error
 	for rank := range g.ts {
@@ -40,8 +40,8 @@ func (g *group) pending() []<-chan error {
 	return out
 }
 
-// flood sends from rank from to rank to, where nobody asks, until an error. It tells
-// started after the first message; no transport has memory for all that follow.
+// flood sends from rank from to rank to, which does not receive, until an error. It closes started after the first message. No
+// transport has memory for all messages.
 func (g *group) flood(ctx context.Context, from, to int, started chan<- struct{}) error {
 	buf := pattern(1<<20, from, to, 0)
 	for i := range 512 {
@@ -58,8 +58,7 @@ func (g *group) flood(ctx context.Context, from, to int, started chan<- struct{}
 	return errors.New("512 MiB were sent that nobody asked for")
 }
 
-// wantAborted expects that all of pending end with an *AbortError of rank from, whose
-// cause mentions why.
+// wantAborted checks that all of pending end with an *AbortError of rank from whose cause mentions why.
 func wantAborted(from int, why string, pending ...<-chan error) error {
 	var errs []error
 	for i, done := range pending {
@@ -72,8 +71,7 @@ func wantAborted(from int, why string, pending ...<-chan error) error {
 	return errors.Join(errs...)
 }
 
-// cancelledRecv ends a Recv by its ctx: to the caller that is the error of the ctx, to
-// the others a revocation.
+// cancelledRecv cancels the ctx of a Recv. The caller gets the error of the ctx, and the other ranks a revocation.
 func cancelledRecv(g *group) error {
 	ctx, cancel := context.WithCancel(g.ctx)
 	others := g.pending()
@@ -85,10 +83,10 @@ func cancelledRecv(g *group) error {
 	return wantAborted(0, "canceled", others...)
 }
 
-// cancelledSend does the same to a Send that may be halfway through a message.
+// cancelledSend cancels the ctx of a Send that may be in the middle of a message.
 func cancelledSend(g *group) error {
 	ctx, cancel := context.WithCancel(g.ctx)
-	others := g.pending()[1:] // rank 0 would ask rank 1, not the other way round
+	others := g.pending()[1:] // without rank 0, which sends
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(ctx, 0, 2, started) })
 	<-started
@@ -99,7 +97,7 @@ func cancelledSend(g *group) error {
 	return wantAborted(0, "canceled", others...)
 }
 
-// endedWhilePosted revokes between Post and Wait, and posts a receive afterwards.
+// endedWhilePosted revokes between Post and Wait, and posts a receive after that.
 func endedWhilePosted(g *group) error {
 	before := g.ts[0].Post(1, tag(1), make([]byte, 5))
 	g.ts[2].Revoke(errors.New("enough"))
@@ -110,7 +108,7 @@ func endedWhilePosted(g *group) error {
 	return wantAborted(2, "enough", after)
 }
 
-// deadline ends a Recv by a deadline; calls that begin later see the revocation.
+// deadline ends a Recv by a deadline. Later calls return the revocation.
 func deadline(g *group) error {
 	ctx, cancel := context.WithTimeout(g.ctx, 10*time.Millisecond)
 	defer cancel()
@@ -120,15 +118,14 @@ func deadline(g *group) error {
 	return wantAborted(0, "deadline", g.pending()...)
 }
 
-// remoteRevocation revokes at a rank for which nobody waits.
+// remoteRevocation revokes at a rank for which no other rank waits.
 func remoteRevocation(g *group) error {
 	waiting := g.pending()
 	g.ts[2].Revoke(errors.New("enough"))
 	return wantAborted(2, "enough", waiting[:2]...)
 }
 
-// blockedSendRevoked has a Send blocked by a rank that does not receive, while a
-// third rank revokes.
+// blockedSendRevoked revokes at a third rank while a Send is blocked because its receiver does not receive.
 func blockedSendRevoked(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
@@ -137,8 +134,7 @@ func blockedSendRevoked(g *group) error {
 	return wantAborted(2, "enough", done)
 }
 
-// causesArrive revokes with each of the typed errors; the other ranks must see
-// equal ones.
+// causesArrive revokes with each of the typed errors. The other ranks must get an equal error.
 func causesArrive(g *group) error {
 	cause := &transport.MismatchError{RankA: 1, RankB: 2, A: tag(1).Call, B: transport.Call{Kind: transport.KindScan}, Detail: "why"}
 	waiting := g.pending()
@@ -153,8 +149,8 @@ func causesArrive(g *group) error {
 	return errors.Join(errs...)
 }
 
-// plainCause revokes with an error of no special type: the rank itself gets that very
-// error, the others an *AbortError with its text.
+// plainCause revokes with an error of no special type. The rank itself gets the same error, and the others an *AbortError with
+// its text.
 func plainCause(g *group) error {
 	cause := errors.New("disk full")
 	waiting := g.pending()
@@ -171,7 +167,7 @@ func plainCause(g *group) error {
 	return nil
 }
 
-// firstCauseStays revokes again at each rank, after it has seen the first revocation.
+// firstCauseStays revokes again at each rank after that rank has got the first revocation.
 func firstCauseStays(g *group) error {
 	first := &transport.AbortError{Rank: 0, Cause: "first"}
 	waiting := g.pending()
@@ -194,8 +190,7 @@ func firstCauseStays(g *group) error {
 	})
 }
 
-// manyRevoke lets all ranks revoke at the same time: each keeps one cause, of any
-// rank, and nothing hangs.
+// manyRevoke revokes at all ranks at the same time. Each rank keeps one cause, from any rank, and no call hangs.
 func manyRevoke(g *group) error {
 	waiting := g.pending()
 	err := g.each(func(rank int) error {
@@ -214,7 +209,7 @@ func manyRevoke(g *group) error {
 	return err
 }
 
-// wantLost expects a *PeerError that names dead.
+// wantLost checks that err is a *PeerError for the rank dead.
 func wantLost(err error, dead int) error {
 	var p *transport.PeerError
 	if !errors.As(err, &p) || p.Rank != dead || !errors.Is(err, transport.ErrRevoked) {
@@ -230,7 +225,7 @@ func death(g *group) error {
 	}
 	waiting := g.pending()
 	g.kill(g.ts[1])
-	<-waiting[1] // with any error: nobody is there to see it
+	<-waiting[1] // its error does not matter, because the rank is dead
 	var errs []error
 	for _, rank := range []int{0, 2, 3} {
 		errs = append(errs, wantLost(<-waiting[rank], 1))
@@ -238,7 +233,7 @@ func death(g *group) error {
 	return errors.Join(errs...)
 }
 
-// exchange sends a message to every rank, and receives one.
+// exchange sends a message to every rank, and receives one from every rank.
 func (g *group) exchange(rank int, seq uint32) error {
 	for to := range g.ts {
 		if err := g.send(rank, to, tag(seq), "hello"); err != nil {
@@ -253,7 +248,7 @@ func (g *group) exchange(rank int, seq uint32) error {
 	return nil
 }
 
-// deathWhileSending kills a rank that does not take what is sent to it.
+// deathWhileSending kills a rank that does not receive while another sends to it.
 func deathWhileSending(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
@@ -262,7 +257,7 @@ func deathWhileSending(g *group) error {
 	return wantLost(<-done, 1)
 }
 
-// sendBufferIntact interrupts sends; flood compares the buffer.
+// sendBufferIntact interrupts sends. flood checks that the buffer has not changed.
 func sendBufferIntact(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })

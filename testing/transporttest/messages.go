@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// messageChecks covers items 1 to 3 and 6 of the contract.
+// messageChecks cover items 1 to 3 and 6 of the contract.
 func messageChecks() []check {
 	return []check{
 		{"1 buffer may be reused after Send", 2, bufferReuse},
@@ -41,27 +41,27 @@ func bufferReuse(g *group) error {
 	return errors.Join(g.want(1, 0, tag(1), "first"), g.want(1, 0, tag(1), "other"), <-sent)
 }
 
-// lengthMismatch lets rank 0 send what rank 1 does not expect, in both orders.
+// lengthMismatch sends a message of another length than rank 1 expects.
 func lengthMismatch(g *group) error {
 	want := transport.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: tag(1).Call}
 	return mismatch(g, tag(1), "too long", want)
 }
 
-// callMismatch lets the ranks agree on the length but not on the call.
+// callMismatch sends a message that has the right length and belongs to another call.
 func callMismatch(g *group) error {
 	other := tag(1)
 	other.Call.Count++
 	return mismatch(g, other, "right", transport.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: other.Call})
 }
 
-// mismatch sends text under e from 0 to 1, where 5 bytes under tag 1 are expected,
-// and expects want everywhere; the receiver may add a detail.
+// mismatch sends text under e from rank 0 to rank 1, which expects 5 bytes under tag 1. All ranks must get the error want; the
+// receiver may add a detail.
 func mismatch(g *group, e transport.Envelope, text string, want transport.MismatchError) error {
 	send := []byte(text)
 	causes := g.errors(func(rank int) error {
 		switch rank {
 		case 0:
-			// The Send itself may have succeeded before anybody looked.
+			// Send may succeed before the receiver has compared.
 			if err := g.ts[0].Send(g.ctx, 1, e, send); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func mismatch(g *group, e transport.Envelope, text string, want transport.Mismat
 	return errors.Join(errs...)
 }
 
-// orderWithinTag numbers the messages of one tag.
+// orderWithinTag numbers the messages of one tag and checks their order.
 func orderWithinTag(g *group) error {
 	const count = 200
 	sent := begin(func() error {
@@ -108,8 +108,8 @@ func orderWithinTag(g *group) error {
 	return <-sent
 }
 
-// orderOfPriorities sends messages of all priorities under several tags at once, to a rank that
-// knows of none: those of a tag come as they were sent.
+// orderOfPriorities sends messages of all priorities under several tags at the same time, to a rank that does not know the
+// priorities. Messages with the same tag arrive in order.
 func orderOfPriorities(g *group) error {
 	const tags, count, size = 3, 60, 3000
 	var sends []<-chan error
@@ -140,7 +140,7 @@ func orderOfPriorities(g *group) error {
 	return nil
 }
 
-// tagsIndependent receives in the opposite order of sending, by all parts of a key.
+// tagsIndependent receives in the opposite order of sending. The messages differ in all parts of a tag.
 func tagsIndependent(g *group) error {
 	far := tag(1)
 	far.Comm++
@@ -162,8 +162,8 @@ func tagsIndependent(g *group) error {
 	return nil
 }
 
-// unaskedBlocksNothing sends more than any transport buffers under tags that nobody
-// asks for until a later message has come.
+// unaskedBlocksNothing sends more than any transport buffers, under tags for which the receiver asks only after a later message
+// has come.
 func unaskedBlocksNothing(g *group) error {
 	const count, size = 12, 2 << 20
 	var sends []<-chan error
@@ -187,8 +187,7 @@ func unaskedBlocksNothing(g *group) error {
 	return nil
 }
 
-// zeroLength sends empty messages among others: they neither vanish nor match more than
-// one receive.
+// zeroLength sends empty messages among others. Each arrives, and matches exactly one receive.
 func zeroLength(g *group) error {
 	sent := begin(func() error {
 		return errors.Join(g.send(0, 1, tag(1), ""), g.send(0, 1, tag(1), "after"), g.send(0, 1, tag(2), ""))
@@ -196,7 +195,7 @@ func zeroLength(g *group) error {
 	return errors.Join(g.want(1, 0, tag(2), ""), g.want(1, 0, tag(1), ""), g.want(1, 0, tag(1), "after"), <-sent)
 }
 
-// sendToSelf is all that a group of one does.
+// sendToSelf sends from a rank to itself, in a group of one.
 func sendToSelf(g *group) error {
 	big := pattern(1<<20, 0, 0, 0)
 	sent := begin(func() error {
@@ -205,7 +204,7 @@ func sendToSelf(g *group) error {
 	return errors.Join(g.want(0, 0, tag(2), string(big)), g.want(0, 0, tag(1), "one"), g.want(0, 0, tag(1), "two"), <-sent)
 }
 
-// concurrentUse sends between all pairs, self among them, under several tags at once.
+// concurrentUse sends between all pairs of ranks, also from each rank to itself, under several tags at the same time.
 func concurrentUse(g *group) error {
 	const tags, count = 4, 40
 	size := func(i int) int { return i * i * i % 5000 }

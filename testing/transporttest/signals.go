@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// signalChecks covers item 8 of the contract.
+// signalChecks cover item 8 of the contract.
 func signalChecks() []check {
 	return []check{
 		{"8 signals arrive in order", 2, signalsInOrder},
@@ -18,7 +18,7 @@ func signalChecks() []check {
 	}
 }
 
-// next waits for one signal at rank.
+// next waits for a signal at a rank.
 func (g *group) next(rank int) (transport.Signal, error) {
 	select {
 	case s, ok := <-g.ts[rank].Signals():
@@ -31,15 +31,14 @@ func (g *group) next(rank int) (transport.Signal, error) {
 	}
 }
 
-// signalsInOrder sends few enough at a time that none may be lost for want of room:
-// each is answered.
+// signalsInOrder sends one signal after another has arrived, so that none is lost because of a full channel.
 func signalsInOrder(g *group) error {
 	msg := make([]byte, transport.MaxSignal)
 	for i := range 20 {
 		copy(msg, pattern(len(msg), 0, 1, i))
 		g.ts[0].Signal(1, msg[:i*len(msg)/19])
 		want := pattern(len(msg), 0, 1, i)[:i*len(msg)/19]
-		clear(msg) // it is the caller's again
+		clear(msg) // the buffer belongs to the caller again
 		s, err := g.next(1)
 		if err != nil {
 			return fmt.Errorf("signal %d: %w", i, err)
@@ -55,8 +54,8 @@ func signalsInOrder(g *group) error {
 	return nil
 }
 
-// signalsFollowMessages closes the sender after the signal has come: a message that
-// the signal had overtaken could not be received any more.
+// signalsFollowMessages closes the sender after its signal has come. If the signal had overtaken a message, the message could not
+// be received any more.
 func signalsFollowMessages(g *group) error {
 	if err := g.send(0, 1, tag(1), "before"); err != nil {
 		return err
@@ -69,7 +68,7 @@ func signalsFollowMessages(g *group) error {
 	return errors.Join(g.want(1, 0, tag(1), "before"), <-closed)
 }
 
-// signalsNeverBlock sends signals to ranks that do not read them, then messages.
+// signalsNeverBlock sends signals to ranks that do not read them, and then messages.
 func signalsNeverBlock(g *group) error {
 	msg := make([]byte, transport.MaxSignal)
 	err := g.each(func(rank int) error {
@@ -81,8 +80,8 @@ func signalsNeverBlock(g *group) error {
 	return errors.Join(err, g.each(func(rank int) error { return g.exchange(rank, 1) }))
 }
 
-// signalsAfterEnd signals when the transport was revoked and closed: nothing blocks or
-// panics, and the channel stays open.
+// signalsAfterEnd sends signals after the transport was revoked, and after it was closed. Nothing blocks or panics, and the
+// channel stays open.
 func signalsAfterEnd(g *group) error {
 	waiting := g.pending()
 	g.ts[0].Revoke(errors.New("enough"))

@@ -1,5 +1,5 @@
-// Package transporttest checks that an implementation of transport.Transport keeps
-// the contract written above that interface. Every transport runs it:
+// Package transporttest checks that an implementation of transport.Transport keeps the contract in the comment of that interface.
+// There is a test for every transport, which calls Run:
 //
 //	func TestConformance(t *testing.T) {
 //		transporttest.Run(t, func(t *testing.T, n int) []transport.Transport {
@@ -24,20 +24,19 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Options say what the tests may do with the transport.
+// Options say what a transport supports.
 type Options struct {
-	// Kill ends one rank's transport as the death of its process does. Required.
+	// Kill ends the transport of one rank, as the death of its process does. It is required.
 	Kill func(transport.Transport)
-	// Bubble runs each subtest in a synctest bubble, where a call that hangs is found
-	// at once. Goroutines blocked on real I/O are not possible there.
+	// Bubble runs each subtest in a synctest bubble, in which a call that hangs is found at once. A transport that blocks
+	// goroutines in real I/O cannot use it.
 	Bubble bool
 }
 
-// hang is how long a subtest may take: long enough for a machine that is busy with
-// other things.
+// hang is how long a subtest may take, even on a loaded machine.
 const hang = 10 * time.Minute
 
-// check is one subtest: what it returns is how the transport breaks the contract.
+// check is one subtest. Its error says how the transport violates the contract.
 type check struct {
 	name  string
 	ranks int
@@ -53,9 +52,8 @@ func checks() []check {
 	return all
 }
 
-// Run checks the transports that make returns: the endpoints of ranks 0..n-1 of one
-// epoch, not used before. Whatever else they need is released by t.Cleanup; Run
-// closes them, and then no goroutine may be left.
+// Run tests a transport. make returns new endpoints of ranks 0..n-1 of one epoch, and registers the release of other resources
+// with t.Cleanup. Run closes the transports. After that no goroutine may remain.
 func Run(t *testing.T, make func(t *testing.T, n int) []transport.Transport, o Options) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,13 +72,13 @@ func Run(t *testing.T, make func(t *testing.T, n int) []transport.Transport, o O
 	}
 }
 
-// goleakAtEnd expects that the test, with its other cleanups, leaves no goroutine.
+// goleakAtEnd checks that the test, including its other cleanups, leaves no goroutine.
 func goleakAtEnd(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// runOne carries out c and closes its transports, all at once as real ranks do.
+// runOne runs c, and closes its transports at the same time, as real ranks do.
 func runOne(t testing.TB, c check, make func() []transport.Transport, o Options) error {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -90,9 +88,9 @@ func runOne(t testing.TB, c check, make func() []transport.Transport, o Options)
 	return errors.Join(err, closed)
 }
 
-// group is what a check works with: the transports of all ranks of one epoch.
+// group has the transports of all ranks of one epoch.
 type group struct {
-	ctx  context.Context // ends when the check hangs
+	ctx  context.Context // ends if the check hangs
 	ts   []transport.Transport
 	kill func(transport.Transport)
 }
@@ -102,8 +100,7 @@ func (g *group) each(f func(rank int) error) error {
 	return errors.Join(g.errors(f)...)
 }
 
-// errors calls f for every rank at the same time, and returns the errors by rank,
-// each with its rank in front.
+// errors calls f for every rank at the same time. It returns the errors by rank, each with the rank in front.
 func (g *group) errors(f func(rank int) error) []error {
 	errs := make([]error, len(g.ts))
 	var all sync.WaitGroup
@@ -118,7 +115,7 @@ func (g *group) errors(f func(rank int) error) []error {
 	return errs
 }
 
-// send sends text and describes the error.
+// send sends text, and adds a description to the error.
 func (g *group) send(from, to int, e transport.Envelope, text string) error {
 	if err := g.ts[from].Send(g.ctx, to, e, []byte(text)); err != nil {
 		return fmt.Errorf("send %.20q from %d to %d: %w", text, from, to, err)
@@ -126,7 +123,7 @@ func (g *group) send(from, to int, e transport.Envelope, text string) error {
 	return nil
 }
 
-// want receives at rank at a message from rank from and compares it.
+// want receives a message of rank from at rank at, and compares it with text.
 func (g *group) want(at, from int, e transport.Envelope, text string) error {
 	buf := make([]byte, len(text))
 	if err := g.ts[at].Recv(g.ctx, from, e, buf); err != nil {
@@ -138,21 +135,20 @@ func (g *group) want(at, from int, e transport.Envelope, text string) error {
 	return nil
 }
 
-// begin runs f in a goroutine and returns the channel of its error.
+// begin runs f in a goroutine, and returns a channel for its error.
 func begin(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// tag returns the envelope of tests for one tag.
+// tag returns the envelope for a tag.
 func tag(seq uint32) transport.Envelope {
 	return transport.Envelope{Comm: 3, Seq: seq, Call: transport.Call{Kind: transport.KindPoint, Root: -1, Count: 5}}
 }
 
-// pattern returns n bytes that depend on all arguments, so that bytes which go to
-// the wrong place are seen: a random block again and again, whose odd length keeps
-// segments from looking alike.
+// pattern returns n bytes that depend on all arguments, so that misplaced bytes are found. It repeats a random block of odd
+// length, so that segments differ.
 func pattern(n, from, to, round int) []byte {
 	b := make([]byte, n)
 	x := uint32(from*7919+to*104729+round*1299709) | 1

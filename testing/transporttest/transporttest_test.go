@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken is a transport in memory with one planted mistake.
+// broken is an in-memory transport with one planted mistake.
 type broken struct {
 	*mem.Transport
 	send   func(ctx context.Context, to int, e transport.Envelope, buf []byte) error
@@ -48,12 +48,12 @@ func newBroken(t *mem.Transport) *broken {
 	return &broken{Transport: t, send: t.Send, recv: t.Recv, post: t.Post, signal: t.Signal, revoke: t.Revoke, close: t.Close}
 }
 
-// late is a receive that begins when it is waited for.
+// late is a receive that begins only when it is waited for.
 type late func(ctx context.Context) error
 
 func (l late) Wait(ctx context.Context) error { return l(ctx) }
 
-// mistake is what the suite must find, and in which check.
+// mistake is a planted mistake, and the check that must find it.
 type mistake struct {
 	plant func(b *broken)
 	found string
@@ -80,7 +80,7 @@ func messageMistakes() map[string]mistake {
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-				for range len(buf) >> 20 { // and it waits until it is asked for
+				for range len(buf) >> 20 { // waits until the receiver asks for it
 					if err := send(ctx, to, tag(1000), nil); err != nil {
 						return err
 					}
@@ -124,7 +124,7 @@ func orderMistakes() map[string]mistake {
 		}, "2 order within a tag"},
 		"urgent messages go before all others": {func(b *broken) {
 			var mu sync.Mutex
-			var held []func() error // that are not urgent
+			var held []func() error // messages that are not urgent
 			send := b.send
 			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				mu.Lock()
