@@ -75,7 +75,7 @@ func supported(k transport.Kind) []Algorithm {
 // of bytes: the algorithm of CallOptions, or the choice of Auto. commutative is true for
 // calls without a reduction. An algorithm that does not fit the call is an ErrArgument.
 func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
-	if !c.made() {
+	if !c.isValid() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
 	}
 	return c.choose(kind, float64(bytes), commutative)
@@ -83,58 +83,58 @@ func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorit
 
 // choose is Choice for a communicator that is known to be valid.
 func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Algorithm, error) {
-	if c.order.wrong != nil {
-		return Auto, c.order.wrong
+	if c.order.err != nil {
+		return Auto, c.order.err
 	}
-	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.level != nil}
-	return choose(c.algorithm, &n, c.opts.Cost)
+	r := request{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.level != nil}
+	return choose(c.algorithm, &r, c.opts.Cost)
 }
 
-// need holds the properties of a call on which the choice of its algorithm depends. They
+// request holds the properties of a call on which the choice of its algorithm depends. They
 // are equal at all ranks, so all ranks choose the same.
-type need struct {
-	kind        transport.Kind
-	ranks       int
-	bytes       float64 // of the whole vector
-	piece       float64 // maximum bytes of a message
-	commutative bool
-	shared      bool // all ranks share memory
-	levels      bool // the ranks form several hosts or sites
+type request struct {
+	kind         transport.Kind
+	ranks        int
+	bytes        float64 // of the whole vector
+	segment      float64 // maximum bytes of a message
+	commutative  bool
+	shared       bool // all ranks share memory
+	hierarchical bool // the ranks form several hosts or sites
 }
 
-// frugalFrom is the length in bytes from which Auto takes a ring for every AllReduce that a
+// lowMemoryFrom is the length in bytes from which Auto takes a ring for every AllReduce that a
 // ring can do. The other algorithms need up to a second vector of memory, and for long
 // vectors they save a few messages at most.
-const frugalFrom = 32 << 20
+const lowMemoryFrom = 32 << 20
 
 // choose returns the cheapest algorithm that can carry out the call. Unless the user has
-// chosen, it is a pure function of need and cost. A user's choice that does not fit the
+// chosen, it is a pure function of request and cost. A user's choice that does not fit the
 // call is an error, for example a ring for a reduction that does not commute.
-func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
-	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
+func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
+	if r.shared && usesMemory(r.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil
 	}
-	if n.levels && n.kind == transport.KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
+	if r.hierarchical && r.kind == transport.KindAllReduce && r.commutative && (want == Auto || want == TwoLevel) {
 		return TwoLevel, nil
 	}
-	best, price := Auto, 0.0
-	for _, a := range supported(n.kind) {
-		if !n.commutative && a == Ring {
+	best, bestTime := Auto, 0.0
+	for _, a := range supported(r.kind) {
+		if !r.commutative && a == Ring {
 			continue
 		}
 		if a == want {
 			return a, nil
 		}
-		if a != Ring && n.kind == transport.KindAllReduce && n.commutative && n.bytes >= frugalFrom {
+		if a != Ring && r.kind == transport.KindAllReduce && r.commutative && r.bytes >= lowMemoryFrom {
 			continue
 		}
-		if p := cost.price(loadOf(a, *n), n.ranks); best == Auto || p < price {
-			best, price = a, p
+		if p := cost.seconds(workloadOf(a, *r), r.ranks); best == Auto || p < bestTime {
+			best, bestTime = a, p
 		}
 	}
 	if want == Auto {
 		return best, nil
 	}
 	return Auto, fmt.Errorf("%w: %v cannot be done by %v here (one of %v; a ring needs a commutative reduction)",
-		ErrArgument, n.kind, want, supported(n.kind))
+		ErrArgument, r.kind, want, supported(r.kind))
 }

@@ -24,12 +24,12 @@ func TestParseAlgorithm(t *testing.T) {
 	}
 }
 
-func drawNeed(t *rapid.T) need {
-	return need{
+func drawRequest(t *rapid.T) request {
+	return request{
 		kind:        transport.Kind(rapid.IntRange(int(transport.KindAllReduce), int(transport.KindPoint)).Draw(t, "kind")),
 		ranks:       rapid.IntRange(1, 600).Draw(t, "ranks"),
 		bytes:       float64(rapid.IntRange(0, 1<<40).Draw(t, "bytes")),
-		piece:       float64(rapid.IntRange(8, maxSegment).Draw(t, "piece")),
+		segment:     float64(rapid.IntRange(8, maxSegment).Draw(t, "piece")),
 		commutative: rapid.Bool().Draw(t, "commutative"),
 	}
 }
@@ -38,20 +38,20 @@ func drawNeed(t *rapid.T) need {
 // can.
 func TestChooseAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := drawNeed(t)
-		got, err := choose(Auto, &n, DefaultCost())
-		if err != nil || !slices.Contains(supported(n.kind), got) {
-			t.Fatalf("%+v: %v, %v", n, got, err)
+		r := drawRequest(t)
+		got, err := choose(Auto, &r, DefaultCost())
+		if err != nil || !slices.Contains(supported(r.kind), got) {
+			t.Fatalf("%+v: %v, %v", r, got, err)
 		}
-		if got == Ring && !n.commutative {
-			t.Fatalf("%+v: a ring", n)
+		if got == Ring && !r.commutative {
+			t.Fatalf("%+v: a ring", r)
 		}
-		for _, a := range supported(n.kind) {
-			if a == Ring && !n.commutative || got == Ring && n.kind == transport.KindAllReduce && n.bytes >= frugalFrom {
+		for _, a := range supported(r.kind) {
+			if a == Ring && !r.commutative || got == Ring && r.kind == transport.KindAllReduce && r.bytes >= lowMemoryFrom {
 				continue
 			}
-			if DefaultCost().price(loadOf(a, n), n.ranks) < DefaultCost().price(loadOf(got, n), n.ranks) {
-				t.Fatalf("%+v: %v though %v is cheaper", n, got, a)
+			if DefaultCost().seconds(workloadOf(a, r), r.ranks) < DefaultCost().seconds(workloadOf(got, r), r.ranks) {
+				t.Fatalf("%+v: %v though %v is cheaper", r, got, a)
 			}
 		}
 	})
@@ -60,15 +60,15 @@ func TestChooseAuto(t *testing.T) {
 // A user's choice is accepted or refused, never replaced.
 func TestChooseUsers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := drawNeed(t)
+		r := drawRequest(t)
 		want := rapid.SampledFrom(algorithms()[1:]).Draw(t, "want")
-		fits := slices.Contains(supported(n.kind), want) && (n.commutative || want != Ring)
-		got, err := choose(want, &n, DefaultCost())
+		fits := slices.Contains(supported(r.kind), want) && (r.commutative || want != Ring)
+		got, err := choose(want, &r, DefaultCost())
 		if fits && (err != nil || got != want) {
-			t.Fatalf("%+v: wanted %v, got %v, %v", n, want, got, err)
+			t.Fatalf("%+v: wanted %v, got %v, %v", r, want, got, err)
 		}
 		if !fits && !errors.Is(err, ErrArgument) {
-			t.Fatalf("%+v: wanted %v, got %v, %v", n, want, got, err)
+			t.Fatalf("%+v: wanted %v, got %v, %v", r, want, got, err)
 		}
 	})
 }
@@ -76,23 +76,23 @@ func TestChooseUsers(t *testing.T) {
 // If two algorithms need the same number of steps, the one with fewer messages wins when
 // concurrent messages slow each other down, and only then.
 func TestChooseWhereCoresAreShared(t *testing.T) {
-	n := need{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
+	r := request{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
-	if got, _ := choose(Auto, &n, cost); got != RecursiveDoubling {
+	if got, _ := choose(Auto, &r, cost); got != RecursiveDoubling {
 		t.Errorf("on hosts of their own: %v", got)
 	}
 	cost.OtherAlpha = cost.Alpha
-	if got, _ := choose(Auto, &n, cost); got != Tree {
+	if got, _ := choose(Auto, &r, cost); got != Tree {
 		t.Errorf("on one core: %v", got)
 	}
 }
 
 // A vector that may fill half of the memory gets an algorithm without a second vector, even
 // if another one is cheaper.
-func TestChooseFrugal(t *testing.T) {
-	for _, bytes := range []float64{frugalFrom, 1 << 40} {
-		n := need{kind: transport.KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
-		if got, _ := choose(Auto, &n, Cost{Alpha: 1e6, Beta: 1e-9}); got != Ring {
+func TestChooseLowMemory(t *testing.T) {
+	for _, bytes := range []float64{lowMemoryFrom, 1 << 40} {
+		r := request{kind: transport.KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
+		if got, _ := choose(Auto, &r, Cost{Alpha: 1e6, Beta: 1e-9}); got != Ring {
 			t.Errorf("%v bytes by %v", bytes, got)
 		}
 	}
@@ -101,13 +101,13 @@ func TestChooseFrugal(t *testing.T) {
 // Prices are finite and not negative, and do not fall as vectors grow.
 func TestPredictSane(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := drawNeed(t)
-		more := n
+		r := drawRequest(t)
+		more := r
 		more.bytes *= 2
-		for _, a := range supported(n.kind) {
-			p, q := DefaultCost().price(loadOf(a, n), n.ranks), DefaultCost().price(loadOf(a, more), n.ranks)
+		for _, a := range supported(r.kind) {
+			p, q := DefaultCost().seconds(workloadOf(a, r), r.ranks), DefaultCost().seconds(workloadOf(a, more), r.ranks)
 			if p < 0 || q < p || math.IsInf(q, 0) || math.IsNaN(q) {
-				t.Fatalf("%v by %v: %v for %+v, %v for twice the bytes", n.kind, a, p, n, q)
+				t.Fatalf("%v by %v: %v for %+v, %v for twice the bytes", r.kind, a, p, r, q)
 			}
 		}
 	})
@@ -118,8 +118,8 @@ func TestPredictSane(t *testing.T) {
 func TestChooseBySize(t *testing.T) {
 	for ranks := 5; ranks <= 64; ranks++ {
 		for _, kind := range []transport.Kind{transport.KindAllReduce, transport.KindReduceScatter, transport.KindBroadcast, transport.KindReduce} {
-			short := need{kind: kind, ranks: ranks, bytes: 4, commutative: true}
-			long := need{kind: kind, ranks: ranks, bytes: 1 << 30, commutative: true}
+			short := request{kind: kind, ranks: ranks, bytes: 4, commutative: true}
+			long := request{kind: kind, ranks: ranks, bytes: 1 << 30, commutative: true}
 			shortRing := kind == transport.KindReduceScatter && ranks < 16
 			if got, _ := choose(Auto, &short, DefaultCost()); got == Ring && !shortRing {
 				t.Errorf("%v of 4 bytes at %d ranks by %v", kind, ranks, got)

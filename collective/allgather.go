@@ -42,19 +42,19 @@ func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []
 // planAllGather returns the plan of AllGather and AllGatherV; varied is true for the
 // latter.
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
-	c = c.orNobody()
+	c = c.orInvalid()
 	if !varied {
-		counts = evenly(c.size, len(src))
+		counts = equalCounts(c.size, len(src))
 	}
-	p := planParts[T](c, transport.KindAllGather, counts, varied, none)
+	p := planParts[T](c, transport.KindAllGather, counts, varied, noRoot)
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}
 	p.check("dst", len(dst), int(p.call.Count))
 	checkPart(&p, c, dst, src, counts)
-	p.closing = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
+	p.needsBarrier = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
 	p.body = func(o *operation) error {
-		b := bounds(counts)
+		b := offsets(counts)
 		if o.env.Call.Algorithm == SharedMemory {
 			return gatherShared(o, dst, src, b, shm.Everyone)
 		}

@@ -18,7 +18,7 @@ import (
 // memory, as other ranks may still write there. From then on dst is an ordinary slice,
 // which later calls copy (see IsShared).
 func Alloc[T Number](c *Comm, n int) ([]T, error) {
-	if !c.made() {
+	if !c.isValid() {
 		return nil, fmt.Errorf("collective: alloc: %w", errNil)
 	}
 	if n < 0 {
@@ -45,7 +45,7 @@ func IsShared[T Number](c *Comm, v []T) bool {
 }
 
 // SharesMemory reports whether Alloc returns memory that the ranks of the host share.
-func (c *Comm) SharesMemory() bool { return c.made() && c.shared != nil && c.shared.Arena != nil }
+func (c *Comm) SharesMemory() bool { return c.isValid() && c.shared != nil && c.shared.Arena != nil }
 
 // SameMemory reports whether vectors from Alloc on c and on d lie in the same shared
 // memory, so that calls on either communicator may use them without copies. d may be

@@ -25,12 +25,12 @@ const racing = false
 // heap.
 type usage struct{ objects, bytes float64 }
 
-// steady measures reps calls at n ranks, after the same number of calls to fill the pools,
+// allocsPerCall measures reps calls at n ranks, after the same number of calls to fill the pools,
 // and returns the minimum of a few such rounds. The calls run in virtual time, so the
 // watch, which allocates as time passes, is idle while a call makes progress. The ranks
 // meet before and after a round; the allocations of the meeting are few and do not depend
 // on the length.
-func steady(t *testing.T, n, reps int, w way, length int) usage {
+func allocsPerCall(t *testing.T, n, reps int, w way, length int) usage {
 	const rounds = 3
 	var state [rounds + 1]runtime.MemStats
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 	for _, r := range reducing()[:4] {
 		for _, a := range r.algorithms[1:] {
 			w := way{r.kind, a}
-			short := steady(t, 3, 10, w, 1000)
-			long := steady(t, 3, 10, w, 1_000_000)
+			short := allocsPerCall(t, 3, 10, w, 1000)
+			long := allocsPerCall(t, 3, 10, w, 1_000_000)
 			t.Logf("%s by %v: %.1f objects of %.0f bytes for 1,000 elements, %.1f of %.0f for 1,000,000",
 				w.kind, a, short.objects, short.bytes, long.objects, long.bytes)
 			if long.objects > 1.2*short.objects+10 {

@@ -18,15 +18,15 @@ import (
 // tree, 2 lg n steps. If n is no power of two, recursive doubling and Rabenseifner send S
 // bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	red := orNone(op)()
+	red := orEmptyOp(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
-	return c.carryOut(ctx, &p, func(o *operation) error { return allReduce(o, dst, src, red) })
+	return c.execute(ctx, &p, func(o *operation) error { return allReduce(o, dst, src, red) })
 }
 
 // IAllReduce starts AllReduce.
 func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	red := orNone(op)()
+	red := orEmptyOp(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
 	kept := red // a capture of red would allocate, as planAllReduce takes its address
@@ -36,12 +36,12 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 
 // planAllReduce fills in the plan except its body.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
-	p.describe(c.orNobody(), &vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: none, op: red.Name, ordered: !red.Commutative})
+	p.describe(c.orInvalid(), &vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+		root: noRoot, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
 	checkVectors(p, c, dst, src, dst)
-	p.closing = p.call.Algorithm == Ring && len(src) == 0 // a ring sends nothing of an empty vector
+	p.needsBarrier = p.call.Algorithm == Ring && len(src) == 0 // a ring sends nothing of an empty vector
 }
 
 // allReduce is the body of AllReduce.
@@ -50,7 +50,7 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	case a == SharedMemory:
 		return allReduceShared(o, dst, src, red)
 	case a == TwoLevel:
-		return allReduceLevels(o, dst, src, red)
+		return allReduceHierarchical(o, dst, src, red)
 	case a == Ring && o.size > 1:
 		return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
 	}
@@ -67,16 +67,16 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	a := o.env.Call.Algorithm
 	if a == RecursiveDoubling && o.size > 1 && isPowerOfTwo(o.size) {
-		return doubling(o, subgroup{rank: o.rank, size: o.size}, dst, src, red)
+		return recursiveDoubling(o, subgroup{rank: o.rank, size: o.size}, dst, src, red)
 	}
 	copy(dst, src)
 	switch {
 	case o.size == 1:
 		return nil
 	case a == RecursiveDoubling:
-		return inPowerOfTwo(o, dst, red, func(g subgroup) error { return doubling(o, g, dst, dst, red) })
+		return withPowerOfTwo(o, dst, red, func(g subgroup) error { return recursiveDoubling(o, g, dst, dst, red) })
 	case a == Rabenseifner:
-		return inPowerOfTwo(o, dst, red, func(g subgroup) error { return halving(o, g, dst, red) })
+		return withPowerOfTwo(o, dst, red, func(g subgroup) error { return rabenseifner(o, g, dst, red) })
 	}
 	if err := reduceTree(o, dst, red, 0); err != nil {
 		return err
@@ -91,18 +91,18 @@ type subgroup struct {
 	paired     int // the ranks below it form pairs, whose odd rank is the member
 }
 
-// real returns the rank of member i in the communicator.
-func (g subgroup) real(i int) int {
+// commRank returns the rank of member i in the communicator.
+func (g subgroup) commRank(i int) int {
 	if i < g.paired/2 {
 		return 2*i + 1
 	}
 	return i + g.paired/2
 }
 
-// inPowerOfTwo reduces the ranks to a power of two, as recursive algorithms need it: the
+// withPowerOfTwo reduces the ranks to a power of two, as recursive algorithms need it: the
 // first ranks send their vectors to their right neighbours, which keeps the order of ranks.
 // It calls reduce at the members, and sends the results back.
-func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
+func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
 	g := subgroup{size: 1}
 	for 2*g.size <= o.size {
 		g.size *= 2
@@ -130,18 +130,18 @@ func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(s
 	return o.send(o.rank-1, kernel.Bytes(v))
 }
 
-// doubling is recursive doubling: members exchange whole vectors at distance 1, 2, 4, ...
+// recursiveDoubling is recursive doubling: members exchange whole vectors at distance 1, 2, 4, ...
 // After each step a block of twice as many members has the same result. The reduction of a
 // piece overlaps with the transfer of the next one. The vector of this member is src, which
 // may be dst.
-func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
+func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
 	size := kernel.Size[T]()
-	other := scratch[T](o, min(max(1, o.pieces()/size), len(src)))
+	other := scratch[T](o, min(max(1, o.segmentBytes()/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
-		partner := g.real(g.rank ^ d)
+		partner := g.commRank(g.rank ^ d)
 		err := o.swap(partner, kernel.Bytes(src), kernel.Bytes(other), func(first, end int) {
 			first, end = first/size, end/size
-			foldOrdered(red, dst[first:end], src[first:end], other[:end-first], partner < o.rank)
+			reduceOrdered(red, dst[first:end], src[first:end], other[:end-first], partner < o.rank)
 		})
 		if err != nil {
 			return err
@@ -151,27 +151,27 @@ func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]
 	return nil
 }
 
-// halving is Rabenseifner's algorithm (Rabenseifner 2004): a reduce-scatter in which each
+// rabenseifner is Rabenseifner's algorithm (Rabenseifner 2004): a reduce-scatter in which each
 // member keeps half of its window at distance 1, 2, 4, ..., and an allgather of the windows
 // on the way back. Distances double, rather than halve, so that blocks of members stay
 // contiguous.
-func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
+func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
 	other := scratch[T](o, (len(v)+1)/2)
 	var windows [][]T
 	w := v
 	for d := 1; d < g.size; d *= 2 {
-		partner := g.real(g.rank ^ d)
+		partner := g.commRank(g.rank ^ d)
 		keep, give := halve(w, g.rank&d != 0)
 		in := other[:len(keep)]
 		if err := o.exchange(partner, kernel.Bytes(give), partner, kernel.Bytes(in)); err != nil {
 			return err
 		}
-		foldOrdered(red, keep, keep, in, partner < o.rank)
+		reduceOrdered(red, keep, keep, in, partner < o.rank)
 		windows = append(windows, w)
 		w = keep
 	}
 	for d := g.size / 2; d >= 1; d /= 2 {
-		partner := g.real(g.rank ^ d)
+		partner := g.commRank(g.rank ^ d)
 		last := len(windows) - 1
 		keep, give := halve(windows[last], g.rank&d != 0)
 		if err := o.exchange(partner, kernel.Bytes(keep), partner, kernel.Bytes(give)); err != nil {
@@ -191,9 +191,9 @@ func halve[T any](w []T, upper bool) (keep, give []T) {
 	return w[:mid], w[mid:]
 }
 
-// foldOrdered reduces v and other into dst, which may be v, with the vector of the lower
+// reduceOrdered reduces v and other into dst, which may be v, with the vector of the lower
 // ranks as the first operand.
-func foldOrdered[T Number](red Reduction[T], dst, v, other []T, otherIsLower bool) {
+func reduceOrdered[T Number](red Reduction[T], dst, v, other []T, otherIsLower bool) {
 	if otherIsLower {
 		red.Fold(dst, other, v)
 		return

@@ -26,8 +26,8 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 // planAllToAll returns the plan of AllToAll. In step d each rank sends to the rank d above
 // and receives from the rank d below, so no rank gets two messages in a step.
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
-	c = c.orNobody()
-	p := c.planFor(vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: none})
+	c = c.orInvalid()
+	p := c.planFor(vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: noRoot})
 	p.check("dst", len(dst), len(src))
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)

@@ -15,10 +15,10 @@ func IBarrier(ctx context.Context, c *Comm) *Handle { p := planBarrier(c); retur
 
 // planBarrier returns the plan of Barrier.
 func planBarrier(c *Comm) plan {
-	p := c.orNobody().planFor(vector{kind: transport.KindBarrier, root: none})
+	p := c.orInvalid().planFor(vector{kind: transport.KindBarrier, root: noRoot})
 	p.body = (*operation).disseminate
 	if p.call.Algorithm == SharedMemory {
-		p.body = meetShared
+		p.body = barrierShared
 	}
 	return p
 }

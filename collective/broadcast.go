@@ -25,9 +25,9 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 
 // planBroadcast returns the plan of Broadcast.
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
-	p := c.orNobody().planFor(vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
+	p := c.orInvalid().planFor(vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)
-	p.closing = true
+	p.needsBarrier = true
 	p.body = func(o *operation) error {
 		if o.size == 1 {
 			return nil
@@ -45,10 +45,10 @@ func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 
 // broadcastTree sends buf down a binomial tree, to the farthest ranks first.
 func broadcastTree(o *operation, buf []byte, root int) error {
-	place := (o.rank - root + o.size) % o.size
+	relative := (o.rank - root + o.size) % o.size
 	d := 1
 	for ; d < o.size; d *= 2 {
-		if place&d == 0 {
+		if relative&d == 0 {
 			continue
 		}
 		if err := o.recv((o.rank-d+o.size)%o.size, buf); err != nil {
@@ -57,7 +57,7 @@ func broadcastTree(o *operation, buf []byte, root int) error {
 		break
 	}
 	for d /= 2; d >= 1; d /= 2 {
-		if place+d >= o.size {
+		if relative+d >= o.size {
 			continue
 		}
 		if err := o.send((o.rank+d)%o.size, buf); err != nil {

@@ -20,7 +20,7 @@ import (
 // doubling and by a tree. If a message takes more than a few milliseconds, it makes only
 // five calls, by recursive doubling. All ranks get the costs of the slowest rank.
 func (c *Comm) Calibrate(ctx context.Context) error {
-	if !c.made() {
+	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
 	}
 	if c.size == 1 {
@@ -40,9 +40,9 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	if c.shared != nil {
 		leader = int64(c.shared.Ranks[0])
 	}
-	mine := append([]int64{leader}, c.opts.Cost.words()...)
+	mine := append([]int64{leader}, c.opts.Cost.femtoseconds()...)
 	all := make([]int64, words*c.size)
-	messages := c.using(RecursiveDoubling) // the hierarchy is not known yet
+	messages := c.withAlgorithm(RecursiveDoubling) // the hierarchy is not known yet
 	if err := AllGather(ctx, messages, all, mine); err != nil {
 		return err
 	}
@@ -53,16 +53,16 @@ func (c *Comm) calibrate(ctx context.Context) error {
 		leaders[rank] = int(row[0])
 		same = same && slices.Equal(row[1:], mine[1:])
 	}
-	c.divide(leaders)
-	c.settle(0)
+	c.setLeaders(leaders)
+	c.initTopology(0)
 	if c.lane != nil || same && c.opts.Cost != DefaultCost() {
 		return nil
 	}
 	return c.measure(ctx, messages)
 }
 
-// words returns the costs in femtoseconds, as integers that ranks can compare.
-func (c Cost) words() []int64 {
+// femtoseconds returns the costs in femtoseconds, as integers that ranks can compare.
+func (c Cost) femtoseconds() []int64 {
 	var out []int64
 	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma, c.OtherAlpha, c.OtherBeta} {
 		out = append(out, int64(v*1e15))
@@ -97,21 +97,21 @@ type series struct {
 func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	probing, n := c, c.size
 	if c.level != nil {
-		probing, n = c.level.leaders, c.level.number
+		probing, n = c.level.leaders, c.level.groups
 	}
-	short, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, 2})
+	short, gamma, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, shortProbe, 2})
 	if err != nil {
 		return err
 	}
 	if short[0] > farAway {
 		// The first long call lets TCP open its congestion window.
-		long, _, err := messages.agree(ctx, probing, series{RecursiveDoubling, longProbe, 3})
+		long, _, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, longProbe, 3})
 		if err == nil {
 			c.opts.Cost = fitFar(n, short[0], long[0], gamma)
 		}
 		return err
 	}
-	took, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
+	took, gamma, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
 		series{RecursiveDoubling, longProbe, longProbes}, series{Tree, longProbe, longProbes})
 	if err == nil {
 		c.opts.Cost = fit(n, [4]float64(took), gamma)
@@ -119,12 +119,12 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	return err
 }
 
-// agree measures all series and returns values that all ranks share. probing is the
+// measureAll measures all series and returns values that all ranks share. probing is the
 // communicator of the measured calls, nil at ranks that do not take part. took has, for
 // each series, the seconds of its fastest call at the slowest rank; gamma is the time to
 // reduce a byte. The calls of the series are interleaved, so that other work at the start
 // affects all of them alike.
-func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
+func (c *Comm) measureAll(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
 		rounds = max(rounds, s.calls)
@@ -141,7 +141,7 @@ func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []
 			}
 		}
 	}
-	times[len(times)-1] = foldTime()
+	times[len(times)-1] = reduceTime()
 	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
 		return nil, 0, err
 	}
@@ -161,13 +161,13 @@ func fastest(times []float64, series int) []float64 {
 func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) {
 	v := make([]float64, s.length)
 	begun := time.Now()
-	err = AllReduce(ctx, c.using(s.algorithm), v, v, Sum[float64])
+	err = AllReduce(ctx, c.withAlgorithm(s.algorithm), v, v, Sum[float64])
 	return time.Since(begun).Seconds(), err
 }
 
-// foldTime returns the seconds per byte of a sum whose vectors come from beyond the nearest
+// reduceTime returns the seconds per byte of a sum whose vectors come from beyond the nearest
 // caches, as long vectors do.
-func foldTime() float64 {
+func reduceTime() float64 {
 	const bytes = 1 << 20
 	v, w := make([]float32, bytes/4), make([]float32, bytes/4)
 	add := ring.Sum[float32]()
@@ -186,48 +186,48 @@ func foldTime() float64 {
 // one. A tree sends fewer messages in total, but more in sequence, so the two separate a
 // message's own cost from the cost of concurrent ones.
 func fit(n int, took [4]float64, gamma float64) Cost {
-	doubling, tree := longLoad(RecursiveDoubling, n), longLoad(Tree, n)
+	doubling, tree := longWorkload(RecursiveDoubling, n), longWorkload(Tree, n)
 	cost := Cost{Gamma: gamma}
 	cost.Alpha, cost.OtherAlpha = solve([2]float64{doubling.steps, doubling.messages}, [2]float64{tree.steps, tree.messages}, took[0], took[1], 1)
 	// OtherBeta is limited to half of Beta. If noise made it larger, Auto would choose a
 	// tree for long vectors, which is a bad choice: a tree sends more bytes in sequence.
 	cost.Beta, cost.OtherBeta = solve([2]float64{doubling.path, doubling.bytes}, [2]float64{tree.path, tree.bytes},
-		took[2]-took[0]-doubling.folded*gamma, took[3]-took[1]-tree.folded*gamma, 0.5)
+		took[2]-took[0]-doubling.reduced*gamma, took[3]-took[1]-tree.reduced*gamma, 0.5)
 	return cost
 }
 
 // fitFar is fit for hosts so far apart that only latency counts for short messages.
 func fitFar(n int, short, long, gamma float64) Cost {
-	l := longLoad(RecursiveDoubling, n)
-	return Cost{Alpha: short / l.steps, Beta: max(least, (long-short-l.folded*gamma)/l.path), Gamma: gamma}
+	l := longWorkload(RecursiveDoubling, n)
+	return Cost{Alpha: short / l.steps, Beta: max(minCost, (long-short-l.reduced*gamma)/l.path), Gamma: gamma}
 }
 
-// longLoad returns the load of an AllReduce of longProbe elements.
-func longLoad(a Algorithm, n int) load {
+// longWorkload returns the workload of an AllReduce of longProbe elements.
+func longWorkload(a Algorithm, n int) workload {
 	bytes := float64(longProbe * kernel.Size[float64]())
-	return loadOf(a, need{kind: transport.KindAllReduce, ranks: n, bytes: bytes, piece: bytes, commutative: true})
+	return workloadOf(a, request{kind: transport.KindAllReduce, ranks: n, bytes: bytes, segment: bytes, commutative: true})
 }
 
-// least is the lower bound of every cost, in seconds.
-const least = 1e-15
+// minCost is the lower bound of every cost, in seconds.
+const minCost = 1e-15
 
 // solve computes the cost of a unit, and the cost that a concurrent unit adds, from two
 // calls. a and b are the units of each call, in sequence and in total; tookA and tookB are
 // the times. The added cost is clipped to [0, part*unit]. If noise would make it negative,
 // the second call is ignored.
 func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
-	besideA, besideB := a[1]-a[0], b[1]-b[0]
-	other = (b[0]*tookA - a[0]*tookB) / (b[0]*besideA - a[0]*besideB)
-	unit = (tookA - besideA*other) / a[0]
+	concurrentA, concurrentB := a[1]-a[0], b[1]-b[0]
+	other = (b[0]*tookA - a[0]*tookB) / (b[0]*concurrentA - a[0]*concurrentB)
+	unit = (tookA - concurrentA*other) / a[0]
 	switch {
 	case other < 0:
 		unit, other = tookA/a[0], 0
 	case other > part*unit:
-		unit = tookA / (a[0] + part*besideA)
+		unit = tookA / (a[0] + part*concurrentA)
 		other = part * unit
 	}
-	return max(unit, least), max(other, 0)
+	return max(unit, minCost), max(other, 0)
 }
 
 // Cost returns the costs from which Auto computes its choice.
-func (c *Comm) Cost() Cost { return c.orNobody().opts.Cost }
+func (c *Comm) Cost() Cost { return c.orInvalid().opts.Cost }

@@ -65,14 +65,14 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	if coding != nil {
 		name = coding.Name()
 	}
-	p := c.using(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
-		root: none, op: "sum " + name})
+	p := c.withAlgorithm(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
+		root: noRoot, op: "sum " + name})
 	if coding == nil {
 		p.fail("the coding is nil")
 	}
 	p.check("dst", len(dst), len(v))
 	checkVectors(&p, c, dst, v, nil)
-	p.closing = len(v) == 0
+	p.needsBarrier = len(v) == 0
 	p.body = func(o *operation) error {
 		x := coded{operation: o, coding: coding, dst: dst, v: v}
 		if o.size == 1 {
@@ -112,8 +112,8 @@ func (x *coded) part(v []float32, rank int) []float32 {
 // in v. The owner's own part is not encoded.
 func (x *coded) scatter() error {
 	mine := x.part(x.v, x.rank)
-	longest := x.coding.Size(x.chunks[1]) // no chunk is longer than the first
-	out, in := scratch[uint8](x.operation, longest), scratch[uint8](x.operation, x.coding.Size(len(mine)))
+	maxSize := x.coding.Size(x.chunks[1]) // no chunk is longer than the first
+	out, in := scratch[uint8](x.operation, maxSize), scratch[uint8](x.operation, x.coding.Size(len(mine)))
 	for d := 1; d < x.size; d++ {
 		to, from := (x.rank+d)%x.size, (x.rank-d+x.size)%x.size
 		theirs := x.part(x.v, to)
@@ -136,7 +136,7 @@ func (x *coded) gather() error {
 	for rank := range counts {
 		counts[rank] = x.coding.Size(len(x.part(x.v, rank)))
 	}
-	b := bounds(counts)
+	b := offsets(counts)
 	codes := scratch[uint8](x.operation, b[x.size])
 	x.coding.Encode(codes[b[x.rank]:b[x.rank+1]], x.part(x.v, x.rank))
 	if err := allGatherInPlace(x.operation, codes, b); err != nil {
@@ -155,7 +155,7 @@ func (x *coded) gather() error {
 // and the number that it would send in AllReduce around a ring. Both are averages over the
 // ranks, without message headers. Both are 0 for a nil communicator or coding.
 func (c *Comm) CodedBytes(n int, coding Coding) (sent, uncoded int64) {
-	if !c.made() || coding == nil {
+	if !c.isValid() || coding == nil {
 		return 0, 0
 	}
 	ranks, others := int64(c.size), int64(c.size-1)

@@ -240,13 +240,13 @@ func TestCodeThatDoesNotDecode(t *testing.T) {
 	}
 }
 
-// tapped counts the bytes that a transport sends.
-type tapped struct {
+// sendHook counts the bytes that a transport sends.
+type sendHook struct {
 	transport.Transport
 	sent *atomic.Int64
 }
 
-func (t tapped) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+func (t sendHook) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.sent.Add(int64(len(buf)))
 	return t.Transport.Send(ctx, to, e, buf)
 }
@@ -260,7 +260,7 @@ func TestCodedBytes(t *testing.T) {
 			run := func(total *atomic.Int64, call func(ctx context.Context, c *collective.Comm) error) {
 				var ts []transport.Transport
 				for _, e := range messages(ranks) {
-					ts = append(ts, tapped{e, total})
+					ts = append(ts, sendHook{e, total})
 				}
 				cluster.Run(t, len(ts), call, cluster.Over(ts))
 			}

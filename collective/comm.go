@@ -49,7 +49,7 @@ const maxSegment = 16 << 20
 // immutable after its construction and Calibrate; several Comms may share one sequence (see
 // With) and all share one transport.
 type Comm struct {
-	*world
+	*endpoint
 	seq       *sequence // the state that all forms of the communicator share
 	id        uint64    // Envelope.Comm of its messages
 	rank      int       // of the caller
@@ -64,10 +64,10 @@ type Comm struct {
 	order     ringOrder // in which ring algorithms pass the ranks
 }
 
-// world is the state that all communicators over one transport share.
-type world struct {
+// endpoint is the state that all communicators over one transport share.
+type endpoint struct {
 	t       transport.Transport
-	nobody  bool // there is no transport; see orNobody
+	invalid bool // there is no transport; see orInvalid
 	self    int  // rank in the transport
 	ranks   int  // number of ranks of the transport
 	opts    Options
@@ -77,44 +77,44 @@ type world struct {
 
 	shared *memory // memory of the ranks of this host; nil if there is none
 
-	mu      sync.Mutex
-	lanes   int                     // number of used lanes of the shared memory
-	leaders []int                   // leader of the host of each rank, by rank of the transport; nil before divide
-	closed  bool                    // by Close of the communicator from New
-	cause   error                   // the first cause of a revocation at this rank
-	calls   map[*operation]struct{} // tracked calls in progress
-	brief   *operation              // untracked call in progress; see operation.brief
-	spare   *operation              // an untracked call that has ended, for reuse
-	briefly bool                    // an untracked call has begun since the watch last checked
-	seqs    map[uint64]*sequence    // by ID of the communicator
-	limit   stall.Limit             // adaptive timeout of calls
+	mu            sync.Mutex
+	usedLanes     int                     // number of used lanes of the shared memory
+	leaders       []int                   // leader of the host of each rank, by rank of the transport; nil before setLeaders
+	closed        bool                    // by Close of the communicator from New
+	cause         error                   // the first cause of a revocation at this rank
+	calls         map[*operation]struct{} // tracked calls in progress
+	untracked     *operation              // untracked call in progress; see operation.untracked
+	spare         *operation              // an untracked call that has ended, for reuse
+	untrackedSeen bool                    // an untracked call has begun since the watch last checked
+	sequences     map[uint64]*sequence    // by ID of the communicator
+	limit         stall.Limit             // adaptive timeout of calls
 
 	// The next two fields belong to the goroutine of the watch.
-	chase stall.Chase
-	said  said // the last report
+	chase      stall.Chase
+	lastReport reportKey // the last report
 
 	memory [64]sync.Pool // of *[]uint64 of 1<<i words, by i
 }
 
 // sequence is the state that all forms of one communicator share (see With). It is guarded
-// by world.mu.
+// by endpoint.mu.
 type sequence struct {
-	begun   uint32          // number of collective calls, modulo pointBit, so it may wrap
-	running *operation      // the blocking collective call in progress; nil for none
-	parent  *sequence       // of the communicator from which Split made this one; nil for none
-	closed  bool            // by Comm.Close
-	lines   map[line]*turns // ticket locks of Sends and Recvs in progress
-	queue   queue           // of non-blocking calls in shared memory
+	lastSeq    uint32                   // number of collective calls, modulo pointBit, so it may wrap
+	running    *operation               // the blocking collective call in progress; nil for none
+	parent     *sequence                // of the communicator from which Split made this one; nil for none
+	closed     bool                     // by Comm.Close
+	pointLocks map[pointKey]*ticketLock // ticket locks of Sends and Recvs in progress
+	queue      queue                    // of non-blocking calls in shared memory
 }
 
 // next returns the number of the next collective call.
 func (s *sequence) next() uint32 {
-	s.begun++
-	return s.begun &^ pointBit
+	s.lastSeq++
+	return s.lastSeq &^ pointBit
 }
 
-// over reports whether the communicator, or one from which it was made, was closed.
-func (s *sequence) over() bool {
+// isClosed reports whether the communicator, or one from which it was made, was closed.
+func (s *sequence) isClosed() bool {
 	for ; s != nil; s = s.parent {
 		if s.closed {
 			return true
@@ -149,48 +149,48 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 	if o.Cost == (Cost{}) {
 		o.Cost = DefaultCost()
 	}
-	w := &world{
+	ep := &endpoint{
 		t: t, self: rank, ranks: size, opts: o,
 		started: time.Now(), stop: make(chan struct{}),
-		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
+		calls: make(map[*operation]struct{}), sequences: make(map[uint64]*sequence),
 	}
-	w.chase = stall.Chase{Self: rank, Ranks: size, Send: w.signal}
+	ep.chase = stall.Chase{Self: rank, Ranks: size, Send: ep.signal}
 	if s, ok := t.(transport.Sharer); ok {
-		w.shared = memoryOf(s.Shared())
+		ep.shared = memoryOf(s.Shared())
 	}
-	c := &Comm{world: w, seq: w.sequence(0, nil), rank: rank, size: size}
-	c.settle(0)
-	w.working.Add(1)
+	c := &Comm{endpoint: ep, seq: ep.sequence(0, nil), rank: rank, size: size}
+	c.initTopology(0)
+	ep.working.Add(1)
 	go func() {
-		defer w.working.Done()
-		w.watch()
+		defer ep.working.Done()
+		ep.watch()
 	}()
 	return c, nil
 }
 
 // sequence returns the sequence of the communicator with an ID, and creates it if
 // necessary.
-func (w *world) sequence(id uint64, parent *sequence) *sequence {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.seqs[id]
+func (ep *endpoint) sequence(id uint64, parent *sequence) *sequence {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	s := ep.sequences[id]
 	if s == nil {
 		s = &sequence{parent: parent}
-		w.seqs[id] = s
+		ep.sequences[id] = s
 	}
 	return s
 }
 
-// made reports whether c was made by New, Split or Dup.
-func (c *Comm) made() bool { return c != nil && c.world != nil && !c.nobody }
+// isValid reports whether c was made by New, Split or Dup.
+func (c *Comm) isValid() bool { return c != nil && c.endpoint != nil && !c.invalid }
 
-// orNobody returns c, or for a nil or zero Comm a communicator of one rank without a
+// orInvalid returns c, or for a nil or zero Comm a communicator of one rank without a
 // transport. With it a call can be described; begin then refuses the call.
-func (c *Comm) orNobody() *Comm {
-	if c.made() {
+func (c *Comm) orInvalid() *Comm {
+	if c.isValid() {
 		return c
 	}
-	return &Comm{world: &world{nobody: true}, size: 1}
+	return &Comm{endpoint: &endpoint{invalid: true}, size: 1}
 }
 
 // errNil is the error of calls on a nil or zero communicator.
@@ -198,7 +198,7 @@ var errNil = fmt.Errorf("%w: the communicator is nil, or was not made by New, Sp
 
 // Rank returns the caller's rank, from 0 to Size()-1; -1 if c is nil.
 func (c *Comm) Rank() int {
-	if !c.made() {
+	if !c.isValid() {
 		return -1
 	}
 	return c.rank
@@ -206,7 +206,7 @@ func (c *Comm) Rank() int {
 
 // Size returns the number of ranks, 0 if c is nil.
 func (c *Comm) Size() int {
-	if !c.made() {
+	if !c.isValid() {
 		return 0
 	}
 	return c.size
@@ -216,7 +216,7 @@ func (c *Comm) Size() int {
 // communicator and all others over the same transport. Only the first cause counts. Revoke
 // does not wait.
 func (c *Comm) Revoke(cause error) {
-	if c.made() {
+	if c.isValid() {
 		c.revoke(cause)
 	}
 }
@@ -224,7 +224,7 @@ func (c *Comm) Revoke(cause error) {
 // Err returns the cause of the communicator's revocation, or nil if no call at this rank
 // has seen a revocation.
 func (c *Comm) Err() error {
-	if !c.made() {
+	if !c.isValid() {
 		return errNil
 	}
 	c.mu.Lock()
@@ -244,7 +244,7 @@ func (c *Comm) Err() error {
 // A second Close does nothing, nor does Close of nil, which Split returns to a rank without
 // a color.
 func (c *Comm) Close() error {
-	if !c.made() {
+	if !c.isValid() {
 		return nil
 	}
 	if c.seq.parent == nil {
@@ -260,7 +260,7 @@ func (c *Comm) Close() error {
 func (c *Comm) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed || c.seq.over()
+	return c.closed || c.seq.isClosed()
 }
 
 // closeAll ends the transport and all communicators over it.
@@ -268,7 +268,7 @@ func (c *Comm) closeAll() error {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
-	c.notice()
+	c.promote()
 	c.mu.Unlock()
 	if !first {
 		return nil
@@ -287,18 +287,18 @@ func (c *Comm) closeAll() error {
 
 // revoke revokes the transport with the cause for err: err itself if it names ranks in a
 // form that other ranks can decode, otherwise an *AbortError of this rank with its text.
-func (w *world) revoke(err error) {
-	cause := causeOf(w.self, err)
-	w.mu.Lock()
-	if w.cause == nil {
-		w.cause = cause
+func (ep *endpoint) revoke(err error) {
+	cause := causeOf(ep.self, err)
+	ep.mu.Lock()
+	if ep.cause == nil {
+		ep.cause = cause
 	}
-	w.mu.Unlock()
-	w.t.Revoke(cause)
+	ep.mu.Unlock()
+	ep.t.Revoke(cause)
 }
 
-// inWorld converts a rank of c to a rank of the transport.
-func (c *Comm) inWorld(rank int) int {
+// transportRank converts a rank of c to a rank of the transport.
+func (c *Comm) transportRank(rank int) int {
 	if c.ranks == nil {
 		return rank
 	}

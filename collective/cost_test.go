@@ -33,7 +33,7 @@ func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 			all = append(all, step{ranks, part, part}, step{ranks, part, 0})
 		}
 	case Ring: // each message is handed to another goroutine before it goes
-		handed := step{hop - 1, 0, 0}
+		handed := step{ringStepFactor - 1, 0, 0}
 		for range int(ranks - 1) {
 			all = append(all, step{ranks, bytes / ranks, folds(bytes / ranks)}, handed, step{ranks, bytes / ranks, 0}, handed)
 		}
@@ -46,16 +46,16 @@ func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 }
 
 // The prices from the loads of allreduce are the prices of a simulation step by step.
-func TestPriceByPlaying(t *testing.T) {
+func TestCostBySimulation(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {
-		n := need{kind: transport.KindAllReduce, ranks: ranks, bytes: 1 << 20, piece: 100e3, commutative: true}
+		r := request{kind: transport.KindAllReduce, ranks: ranks, bytes: 1 << 20, segment: 100e3, commutative: true}
 		for _, a := range supported(transport.KindAllReduce) {
 			want := 0.0
-			for _, s := range stepsOf(a, float64(ranks), n.bytes, n.piece, 0.1) {
+			for _, s := range stepsOf(a, float64(ranks), r.bytes, r.segment, 0.1) {
 				want += min(s.messages, 1)*cost.Alpha + max(0, s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+max(0, s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma
 			}
-			if got := cost.price(loadOf(a, n), ranks); math.Abs(got-want) > 1e-9*want {
+			if got := cost.seconds(workloadOf(a, r), ranks); math.Abs(got-want) > 1e-9*want {
 				t.Errorf("%v at %d ranks: got %v, want %v", a, ranks, got, want)
 			}
 		}
@@ -63,13 +63,13 @@ func TestPriceByPlaying(t *testing.T) {
 }
 
 // No call has fewer messages in total than in sequence, nor fewer bytes.
-func TestLoadsAreWhole(t *testing.T) {
+func TestWorkloadsAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := drawNeed(t)
-		for _, a := range supported(n.kind) {
-			l := loadOf(a, n)
-			if l.messages < l.steps || l.bytes < l.path*(1-1e-9) || l.folded < 0 || l.hidden < 0 {
-				t.Fatalf("%v by %v, %+v: %+v", n.kind, a, n, l)
+		r := drawRequest(t)
+		for _, a := range supported(r.kind) {
+			l := workloadOf(a, r)
+			if l.messages < l.steps || l.bytes < l.path*(1-1e-9) || l.reduced < 0 || l.overlapped < 0 {
+				t.Fatalf("%v by %v, %+v: %+v", r.kind, a, r, l)
 			}
 		}
 	})
@@ -100,10 +100,10 @@ func TestFit(t *testing.T) {
 		want.OtherBeta = rapid.Float64Range(0, 0.5).Draw(t, "filled") * want.Beta
 		var took [4]float64
 		for i, a := range []Algorithm{RecursiveDoubling, Tree} {
-			l := longLoad(a, ranks)
-			took[2+i] = want.price(l, ranks)
-			l.path, l.bytes, l.folded = 0, 0, 0
-			took[i] = want.price(l, ranks)
+			l := longWorkload(a, ranks)
+			took[2+i] = want.seconds(l, ranks)
+			l.path, l.bytes, l.reduced = 0, 0, 0
+			took[i] = want.seconds(l, ranks)
 		}
 		got := fit(ranks, took, want.Gamma)
 		for _, c := range [][2]float64{{got.Alpha, want.Alpha}, {got.Beta, want.Beta}, {got.OtherAlpha, want.OtherAlpha}, {got.OtherBeta, want.OtherBeta}} {
@@ -111,8 +111,8 @@ func TestFit(t *testing.T) {
 				t.Fatalf("got %+v, want %+v", got, want)
 			}
 		}
-		l := longLoad(RecursiveDoubling, ranks)
-		far := fitFar(ranks, l.steps*want.Alpha, l.steps*want.Alpha+l.path*want.Beta+l.folded*want.Gamma, want.Gamma)
+		l := longWorkload(RecursiveDoubling, ranks)
+		far := fitFar(ranks, l.steps*want.Alpha, l.steps*want.Alpha+l.path*want.Beta+l.reduced*want.Gamma, want.Gamma)
 		if math.Abs(far.Alpha-want.Alpha) > 1e-9*want.Alpha || math.Abs(far.Beta-want.Beta) > 1e-6*want.Beta+1e-15 || far.OtherBeta != 0 {
 			t.Fatalf("from afar: got %+v, want %+v", far, want)
 		}

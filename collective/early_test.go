@@ -27,7 +27,7 @@ func TestNoneReturnsEarly(t *testing.T) {
 	}
 }
 
-func noneReturnsEarly(t *testing.T, n, late int, w way, sum load) {
+func noneReturnsEarly(t *testing.T, n, late int, w way, sum runner) {
 	var entered [20]atomic.Bool // by length
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 		for length := range n + 1 {

@@ -8,9 +8,9 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// gates is a transport in memory on which some messages of rank 0 are slow. If lose is set,
+// slowNetwork is a transport in memory on which some messages of rank 0 are slow. If lose is set,
 // signals for which it returns true are lost.
-type gates struct {
+type slowNetwork struct {
 	ends []*mem.Transport
 	slow func(e transport.Envelope) bool
 	lose func(from, to int) bool
@@ -20,27 +20,27 @@ type gates struct {
 // asks.
 const slowness = 5 * time.Second
 
-// newGates returns endpoints of n ranks on which the messages of Send are slow, but not
+// newSlowNetwork returns endpoints of n ranks on which the messages of Send are slow, but not
 // those of collective calls.
-func newGates(n int) *gates {
-	return &gates{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
+func newSlowNetwork(n int) *slowNetwork {
+	return &slowNetwork{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }
 
-func (g *gates) transports() []transport.Transport {
+func (g *slowNetwork) transports() []transport.Transport {
 	var all []transport.Transport
 	for rank, e := range g.ends {
-		all = append(all, &gate{e, g, rank})
+		all = append(all, &slowTransport{e, g, rank})
 	}
 	return all
 }
 
-type gate struct {
+type slowTransport struct {
 	*mem.Transport
-	g    *gates
+	g    *slowNetwork
 	rank int
 }
 
-func (g *gate) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+func (g *slowTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if g.rank == 0 && g.g.slow(e) {
 		timer := time.NewTimer(slowness)
 		defer timer.Stop()
@@ -52,7 +52,7 @@ func (g *gate) Send(ctx context.Context, to int, e transport.Envelope, buf []byt
 	return g.Transport.Send(ctx, to, e, buf)
 }
 
-func (g *gate) Signal(to int, msg []byte) {
+func (g *slowTransport) Signal(to int, msg []byte) {
 	if g.g.lose == nil || !g.g.lose(g.rank, to) {
 		g.Transport.Signal(to, msg)
 	}

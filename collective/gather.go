@@ -39,9 +39,9 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 
 // planGather returns the plan of Gather and GatherV; varied is true for the latter.
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
-	c = c.orNobody()
+	c = c.orInvalid()
 	if !varied {
-		counts = evenly(c.size, len(src))
+		counts = equalCounts(c.size, len(src))
 	}
 	p := planParts[T](c, transport.KindGather, counts, varied, root)
 	if p.err == nil {
@@ -54,9 +54,9 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {
-			return gatherTree(o, dst, src, bounds(counts), root)
+			return gatherTree(o, dst, src, offsets(counts), root)
 		}
-		return gatherDirect(o, dst, src, bounds(counts), root)
+		return gatherDirect(o, dst, src, offsets(counts), root)
 	}
 	return p
 }
@@ -70,7 +70,7 @@ func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool
 		v.counts = counts
 	}
 	p := c.planFor(v)
-	p.closing = root != none
+	p.needsBarrier = root != noRoot
 	if err != nil {
 		p.err = err
 	}
@@ -101,7 +101,7 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	buf := scratch[T](o, t.width(t.extent))
 	copy(buf, src)
 	for d := 1; d < t.extent; d *= 2 {
-		if t.place+d >= o.size {
+		if t.relative+d >= o.size {
 			break
 		}
 		part := buf[t.width(d):t.width(min(2*d, t.extent))]
@@ -121,20 +121,20 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 // block of ranks: itself first, then the following ones in order from root, modulo the
 // number of ranks.
 type blockTree struct {
-	o      *operation
-	b      []int // bounds of the parts, by rank
-	place  int   // rank counted from root
-	extent int   // number of ranks in the block
-	parent int   // distance to the parent, 0 at root
+	o        *operation
+	b        []int // bounds of the parts, by rank
+	relative int   // rank counted from root
+	extent   int   // number of ranks in the block
+	parent   int   // distance to the parent, 0 at root
 }
 
 // newBlockTree returns the position of this rank in the tree with the given root.
 func newBlockTree(o *operation, b []int, root int) blockTree {
-	t := blockTree{o: o, b: b, place: (o.rank - root + o.size) % o.size, extent: o.size}
+	t := blockTree{o: o, b: b, relative: (o.rank - root + o.size) % o.size, extent: o.size}
 	for d := 1; d < o.size; d *= 2 {
-		if t.place&d != 0 {
+		if t.relative&d != 0 {
 			t.parent = d
-			t.extent = min(d, o.size-t.place)
+			t.extent = min(d, o.size-t.relative)
 			break
 		}
 	}

@@ -19,9 +19,9 @@ type Handle struct {
 // start begins a call and returns its handle. A goroutine carries the call out, and Close
 // waits for it.
 func (c *Comm) start(ctx context.Context, p *plan) *Handle {
-	h := &Handle{comm: c.orNobody()}
+	h := &Handle{comm: c.orInvalid()}
 	var err error
-	if c.made() && p.call.Algorithm == SharedMemory {
+	if c.isValid() && p.call.Algorithm == SharedMemory {
 		err = c.enqueue(ctx, p, h)
 	} else {
 		err = h.background(ctx, p)
@@ -39,20 +39,20 @@ func (h *Handle) background(ctx context.Context, p *plan) error {
 	if err != nil {
 		return err
 	}
-	wrong, body := p.err, p.body
+	argErr, body := p.err, p.body
 	c.working.Add(1) // the place of the operation in working ends before the handle has ended
 	go func() {
 		defer c.working.Done()
-		h.carryOut(o, ctx, wrong, body)
+		h.execute(o, ctx, argErr, body)
 	}()
 	return nil
 }
 
-// carryOut runs the call to its end and ends the handle.
-func (h *Handle) carryOut(o *operation, ctx context.Context, wrong error, body func(*operation) error) {
+// execute runs the call to its end and ends the handle.
+func (h *Handle) execute(o *operation, ctx context.Context, argErr error, body func(*operation) error) {
 	err := errPanicked // also if the user's reduction ends the goroutine
 	defer func() { h.end(err) }()
-	err = o.carryOut(ctx, wrong, body)
+	err = o.execute(ctx, argErr, body)
 }
 
 // end records the error of the call and wakes its waiters.
@@ -66,13 +66,13 @@ func (h *Handle) end(err error) {
 	}
 }
 
-// ofCall reports whether h was made by a call; a nil or zero Handle was not.
-func (h *Handle) ofCall() bool { return h != nil && h.comm != nil }
+// isValid reports whether h was made by a call; a nil or zero Handle was not.
+func (h *Handle) isValid() bool { return h != nil && h.comm != nil }
 
 // Done returns a channel that is closed when the call has ended and its slices belong to
 // the caller again.
 func (h *Handle) Done() <-chan struct{} {
-	if !h.ofCall() {
+	if !h.isValid() {
 		none := make(chan struct{})
 		close(none)
 		return none
@@ -92,7 +92,7 @@ func (h *Handle) Done() <-chan struct{} {
 // the error of ctx, and the call continues and still uses its slices. Wait may be called
 // again, from several goroutines, or never: an error of the call revokes in any case.
 func (h *Handle) Wait(ctx context.Context) error {
-	if !h.ofCall() {
+	if !h.isValid() {
 		return fmt.Errorf("collective: wait: %w: the handle is nil, or of no call", ErrArgument)
 	}
 	if h.over.Load() {
@@ -112,7 +112,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 // ended returns the error of a call that has ended, and reports it to Options.OnError.
 func (h *Handle) ended() error {
 	if h.err != nil {
-		h.comm.tell(h.err)
+		h.comm.reportError(h.err)
 	}
 	return h.err
 }

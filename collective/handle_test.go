@@ -55,7 +55,7 @@ func TestWaitGivesUp(t *testing.T) {
 			short, cancel := context.WithCancelCause(ctx)
 			cancel(errTired)
 			if err := h.Wait(short); !errors.Is(err, errTired) || errors.Is(err, collective.ErrRevoked) {
-				return fmt.Errorf("gave up with: %w", orNone(err))
+				return fmt.Errorf("gave up with: %w", orMissing(err))
 			}
 			select {
 			case <-h.Done():

@@ -29,14 +29,14 @@ type suite interface {
 	opNames() []string
 	// prepare returns the inputs of n ranks for one operation, of length elements per rank,
 	// and the expected reductions. For calls that only move data, op is moving.
-	prepare(op string, n, length int) load
+	prepare(op string, n, length int) runner
 }
 
 // moving is the name of the operation of calls without a reduction.
 const moving = "moving"
 
-// load carries out calls at each rank.
-type load interface {
+// runner carries out calls at each rank.
+type runner interface {
 	// run carries out k at the rank of c and compares every element with the twin.
 	run(ctx context.Context, c *collective.Comm, k call) error
 	ordered() bool
@@ -64,7 +64,7 @@ func (s typed[T]) opNames() []string {
 	return names
 }
 
-func (s typed[T]) prepare(op string, n, length int) load {
+func (s typed[T]) prepare(op string, n, length int) runner {
 	i := max(0, slices.IndexFunc(s.ops, func(r reduction[T]) bool { return r.name == op }))
 	l := &vectors[T]{reduction: s.ops[i], in: make([][]T, n), out: make([][]T, n)}
 	var sum []T // empty if nothing is reduced

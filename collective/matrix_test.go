@@ -89,7 +89,7 @@ func lengths(n int, long ...int) []int {
 
 // job is a list of calls with one load.
 type job struct {
-	load  load
+	load  runner
 	calls []call
 }
 

@@ -4,7 +4,7 @@ import "github.com/elrun/elrun/collective/transport"
 
 // Meter returns the transport's meter of link throughput, or nil if the transport has none.
 func (c *Comm) Meter() transport.Meter {
-	if !c.made() {
+	if !c.isValid() {
 		return nil
 	}
 	m, _ := c.t.(transport.Meter)

@@ -34,8 +34,8 @@ func kinds() []string {
 		"scatter", "alltoall", "scan", "exscan", "barrier", "split"}
 }
 
-// making returns the act of a call of kind with elements of int32.
-func making(kind string, a args) act {
+// callOf returns the act of a call of kind with elements of int32.
+func callOf(kind string, a args) act {
 	return act{kind, func(ctx context.Context, c *collective.Comm) error { return callInt32(ctx, c, kind, a) }}
 }
 
@@ -78,28 +78,28 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 const hang = 4 * time.Minute
 
 // positions calls f for every number of ranks from 2 to 5 and every choice of the odd rank.
-func positions(f func(n, odd int)) {
+func positions(f func(n, deviant int)) {
 	for n := 2; n <= 5; n++ {
-		for odd := range n {
-			f(n, odd)
+		for deviant := range n {
+			f(n, deviant)
 		}
 	}
 }
 
 // differ lets rank odd of n do other and the other ranks do common, in virtual time. Every
 // rank must get a mismatch of the two within a second.
-func differ(t *testing.T, n, odd int, common, other act) {
+func differ(t *testing.T, n, deviant int, common, other act) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		took := make([]time.Duration, n)
 		begin := time.Now()
 		errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-			err := oneOf(ctx, c, odd, common, other)
+			err := oneOf(ctx, c, deviant, common, other)
 			took[c.Rank()] = time.Since(begin)
 			return err
 		}, cluster.MayFail())
 		for rank, err := range errs {
-			where := fmt.Sprintf("n=%d, rank %d calls %s, others %s: rank %d after %v", n, odd, other.name, common.name, rank, took[rank])
+			where := fmt.Sprintf("n=%d, rank %d calls %s, others %s: rank %d after %v", n, deviant, other.name, common.name, rank, took[rank])
 			if took[rank] > time.Second {
 				t.Errorf("%s: too late: %v", where, err)
 			}
@@ -108,10 +108,10 @@ func differ(t *testing.T, n, odd int, common, other act) {
 	})
 }
 
-func oneOf(ctx context.Context, c *collective.Comm, odd int, common, other act) error {
+func oneOf(ctx context.Context, c *collective.Comm, deviant int, common, other act) error {
 	ctx, cancel := context.WithTimeout(ctx, hang)
 	defer cancel()
-	if c.Rank() == odd {
+	if c.Rank() == deviant {
 		return other.do(ctx, c)
 	}
 	return common.do(ctx, c)
@@ -145,8 +145,8 @@ func TestMismatchOfKinds(t *testing.T) {
 			if common == other {
 				continue
 			}
-			positions(func(n, odd int) {
-				differ(t, n, odd, making(common, usual()), making(other, usual()))
+			positions(func(n, deviant int) {
+				differ(t, n, deviant, callOf(common, usual()), callOf(other, usual()))
 			})
 		}
 	}
@@ -159,7 +159,7 @@ type variation struct{ common, other act }
 func variations() []variation {
 	var all []variation
 	add := func(kind, what string, common, other args) {
-		a, b := making(kind, common), making(kind, other)
+		a, b := callOf(kind, common), callOf(kind, other)
 		b.name += " with another " + what
 		all = append(all, variation{a, b})
 	}
@@ -172,7 +172,7 @@ func variations() []variation {
 		add(kind, "length", usual(), with(func(a *args) { a.length = 5 }))
 		add(kind, "length, none", usual(), with(func(a *args) { a.length = 0 }))
 		add(kind, "length, long", usual(), with(func(a *args) { a.length = 1 << 18 }))
-		all = append(all, variation{making(kind, usual()), ofFloats(kind)})
+		all = append(all, variation{callOf(kind, usual()), ofFloats(kind)})
 	}
 	for _, kind := range []string{"allreduce", "reducescatter", "reduce", "scan", "exscan"} {
 		add(kind, "operation", usual(), with(func(a *args) { a.op = collective.Max[int32] }))
@@ -253,7 +253,7 @@ func variedCounts() []variation {
 
 func TestMismatchOfArguments(t *testing.T) {
 	for _, v := range variations() {
-		positions(func(n, odd int) { differ(t, n, odd, v.common, v.other) })
+		positions(func(n, deviant int) { differ(t, n, deviant, v.common, v.other) })
 	}
 }
 
@@ -266,7 +266,7 @@ func TestMismatchOfOrder(t *testing.T) {
 	}
 	for i, a := range kinds() {
 		b := kinds()[(i+5)%len(kinds())]
-		positions(func(n, odd int) { differ(t, n, odd, both(a, b), both(b, a)) })
+		positions(func(n, deviant int) { differ(t, n, deviant, both(a, b), both(b, a)) })
 	}
 }
 
@@ -281,17 +281,17 @@ func TestMismatchOfOneTooFew(t *testing.T) {
 	one := act{"reduce", func(ctx context.Context, c *collective.Comm) error {
 		return errors.Join(collective.Barrier(ctx, c), callInt32(ctx, c, "reduce", usual()))
 	}}
-	positions(func(n, odd int) { differ(t, n, odd, two, one) })
+	positions(func(n, deviant int) { differ(t, n, deviant, two, one) })
 }
 
 // A rank waits in Recv for a rank that waits in a collective call for it.
 func TestMismatchOfRecvAndCollective(t *testing.T) {
 	for _, kind := range kinds() {
-		positions(func(n, odd int) {
+		positions(func(n, deviant int) {
 			recv := act{"send/recv", func(ctx context.Context, c *collective.Comm) error {
-				return collective.Recv(ctx, c, (odd+1)%n, 7, make([]int8, 3))
+				return collective.Recv(ctx, c, (deviant+1)%n, 7, make([]int8, 3))
 			}}
-			differ(t, n, odd, making(kind, usual()), recv)
+			differ(t, n, deviant, callOf(kind, usual()), recv)
 		})
 	}
 }
@@ -299,10 +299,10 @@ func TestMismatchOfRecvAndCollective(t *testing.T) {
 // Mismatches are found in real time as well, on the ordinary scheduler.
 func TestMismatchInRealTime(t *testing.T) {
 	cases := []variation{
-		{making("allreduce", usual()), making("barrier", usual())},
-		{making("broadcast", usual()), making("reduce", usual())},
-		{making("gather", usual()), making("scatter", usual())},
-		{making("scan", usual()), making("alltoall", usual())},
+		{callOf("allreduce", usual()), callOf("barrier", usual())},
+		{callOf("broadcast", usual()), callOf("reduce", usual())},
+		{callOf("gather", usual()), callOf("scatter", usual())},
+		{callOf("scan", usual()), callOf("alltoall", usual())},
 	}
 	for _, v := range append(cases, variations()...) {
 		t.Run(v.common.name+" and "+v.other.name, func(t *testing.T) {

@@ -157,7 +157,7 @@ func methodsOf(ctx context.Context, c *collective.Comm) error {
 	_, errChoice := c.Choice(transport.KindAllReduce, 8, true)
 	for i, err := range []error{errAlloc, errChoice, c.Err(), c.Calibrate(ctx)} {
 		if !errors.Is(err, collective.ErrArgument) {
-			return fmt.Errorf("error %d: %w", i, orNone(err))
+			return fmt.Errorf("error %d: %w", i, orMissing(err))
 		}
 	}
 	c.Revoke(errTired)
@@ -171,7 +171,7 @@ func methodsOf(ctx context.Context, c *collective.Comm) error {
 	}
 	for i, o := range []collective.CallOptions{{}, {Algorithm: collective.Ring}, {For: "x"}, {Priority: 1}, {Interruptible: true}, {Order: []int{0}}} {
 		if err := collective.Barrier(ctx, c.With(o)); !errors.Is(err, collective.ErrArgument) {
-			return fmt.Errorf("form %d: %w", i, orNone(err))
+			return fmt.Errorf("form %d: %w", i, orMissing(err))
 		}
 	}
 	return errors.Join(c.Close(), collective.Free(c, make([]int64, 1)))

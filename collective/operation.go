@@ -27,72 +27,72 @@ type plan struct {
 	send bool                   // the KindPoint sends
 	err  error                  // the first argument that does not fit; it fails the call and revokes
 	body func(*operation) error // sends, receives and reduces
-	// closing is set for calls that can end at one rank before another rank has begun them.
+	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
 	// They end with a round of empty messages through all ranks (see disseminate).
-	closing bool
+	needsBarrier bool
 }
 
 // operation is a call in progress at this rank. One goroutine carries it out; the watch
-// reads the atomic fields. A call is tracked or brief (untracked). Tracking means that the
+// reads the atomic fields. A call is tracked or untracked. Tracking means that the
 // watch sees the call and that Close waits for it.
 type operation struct {
 	*Comm
-	env      transport.Envelope // of its messages
-	peer     int                // rank of the transport at the other end of a KindPoint, else -1
-	closing  bool               // see plan
-	blocking bool               // the caller waits for the end of the call, so no other collective call can begin
-	begun    time.Duration      // since world.started
-	progress atomic.Int64       // time of the last message in either direction, as a duration since world.started
-	waiting  atomic.Int32       // rank of the transport from which it receives, plus 1; 0 for none
-	sending  atomic.Int32       // rank of the transport to which it sends, plus 1; 0 for none
-	brief    bool               // it began untracked: a call in shared memory can take less time than its tracking
-	noticed  atomic.Bool        // tracked: only then are the times kept
-	ctx      context.Context    // of the caller; nil before perform
-	disarm   func() bool        // stops watching the end of ctx, nil if it is not watched
-	guard    *guard             // watches the end of ctx instead, nil for none
-	turns    *turns             // ticket lock that it takes, nil for none
-	ticket   uint32             // in turns
-	scratch  []*[]uint64        // pooled memory, returned at the end
-	roll     *roll              // owned by the watch, nil until the watch sees the call
+	env          transport.Envelope // of its messages
+	peer         int                // rank of the transport at the other end of a KindPoint, else -1
+	needsBarrier bool               // see plan
+	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
+	begin        time.Duration      // since endpoint.started
+	lastMessage  atomic.Int64       // time of the last message in either direction, as a duration since endpoint.started
+	recvFrom     atomic.Int32       // rank of the transport from which it receives, plus 1; 0 for none
+	sendTo       atomic.Int32       // rank of the transport to which it sends, plus 1; 0 for none
+	untracked    bool               // it began untracked: a call in shared memory can take less time than its tracking
+	tracked      atomic.Bool        // tracked: only then are the times kept
+	ctx          context.Context    // of the caller; nil before perform
+	unwatch      func() bool        // stops watching the end of ctx, nil if it is not watched
+	guard        *guard             // watches the end of ctx instead, nil for none
+	lock         *ticketLock        // ticket lock that it takes, nil for none
+	ticket       uint32             // of the lock
+	scratch      []*[]uint64        // pooled memory, returned at the end
+	watch        *watchState        // owned by the watch, nil until the watch sees the call
 }
 
 // run carries out a blocking call.
 func (c *Comm) run(ctx context.Context, p plan) error {
-	return c.carryOut(ctx, &p, p.body)
+	return c.execute(ctx, &p, p.body)
 }
 
-// carryOut is run with the body as a parameter. A body in the plan would be allocated, and
+// execute is run with the body as a parameter. A body in the plan would be allocated, and
 // its garbage costs more time than a short call.
-func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) error) error {
+func (c *Comm) execute(ctx context.Context, p *plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
 	if err == nil {
-		err = o.carryOut(ctx, p.err, body)
+		err = o.execute(ctx, p.err, body)
 	}
 	if err != nil {
-		c.tell(err)
+		c.reportError(err)
 	}
 	return err
 }
 
-// tell reports the error of a call to Options.OnError, before the caller gets the error.
-func (c *Comm) tell(err error) {
-	if c.made() && c.id == 0 && c.opts.OnError != nil {
+// reportError reports the error of a call to Options.OnError, before the caller gets the error.
+func (c *Comm) reportError(err error) {
+	if c.isValid() && c.id == 0 && c.opts.OnError != nil {
 		c.opts.OnError(err)
 	}
 }
 
-// begin gives the call its place in the sequence and tracks it unless it is brief.
+// begin gives the call its place in the sequence and tracks it unless it may stay untracked.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
-	if err := c.announce(p); err != nil {
+	if err := c.callOnBegin(p); err != nil {
 		return nil, err
 	}
 	o, err := c.tryBegin(p, blocking)
-	return o, c.refused(err)
+	return o, c.revokeIfConcurrent(err)
 }
 
-// announce reports a call to Options.OnBegin.
-func (c *Comm) announce(p *plan) error {
-	if !c.made() {
+// callOnBegin reports a call to Options.OnBegin.
+func (c *Comm) callOnBegin(p *plan) error {
+	if !c.isValid() {
 		return fmt.Errorf("%v: %w", p.call, errNil)
 	}
 	if c.opts.OnBegin != nil {
@@ -101,9 +101,9 @@ func (c *Comm) announce(p *plan) error {
 	return nil
 }
 
-// refused returns the error of a refused call. It revokes for ErrConcurrent: another rank
-// may have begun the other one of the two concurrent calls first.
-func (c *Comm) refused(err error) error {
+// revokeIfConcurrent returns the error of a refused call. It revokes for ErrConcurrent: another
+// rank may have begun the other one of the two concurrent calls first.
+func (c *Comm) revokeIfConcurrent(err error) error {
 	if err != nil && errors.Is(err, ErrConcurrent) {
 		c.revoke(err)
 	}
@@ -117,9 +117,9 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	if err := c.admit(p); err != nil {
 		return nil, err
 	}
-	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
+	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
 	o.describe(c, &p.call)
-	o.peer, o.closing, o.blocking = -1, p.closing, blocking
+	o.peer, o.needsBarrier, o.blocking = -1, p.needsBarrier, blocking
 	o.env.Seq = p.tag | pointBit
 	if p.call.Kind != transport.KindPoint {
 		o.env.Seq = c.seq.next()
@@ -127,22 +127,22 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 			c.seq.running = o
 		}
 	} else if p.err == nil {
-		o.peer = c.inWorld(p.peer)
-		c.seq.queueUp(o, line{o.peer, p.tag, p.send})
+		o.peer = c.transportRank(p.peer)
+		c.seq.lockFor(o, pointKey{o.peer, p.tag, p.send})
 	}
 	switch p.call.Algorithm {
 	case SharedMemory:
-		o.turns, o.ticket = c.lane.turns, c.lane.turns.draw()
+		o.lock, o.ticket = c.lane.lock, c.lane.lock.nextTicket()
 	case TwoLevel:
-		o.turns, o.ticket = c.level.turns, c.level.turns.draw()
+		o.lock, o.ticket = c.level.lock, c.level.lock.nextTicket()
 	}
 	return o, nil
 }
 
 // admit returns an error if a call cannot begin now: its communicator is closed or in a
-// blocking call. The caller holds world.mu.
+// blocking call. The caller holds endpoint.mu.
 func (c *Comm) admit(p *plan) error {
-	if c.closed || c.seq.over() {
+	if c.closed || c.seq.isClosed() {
 		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
 	}
 	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
@@ -159,59 +159,60 @@ func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
 
-// enrol returns a new operation, tracked unless it is brief. The caller holds world.mu.
-func (w *world) enrol(brief bool) *operation {
-	if !brief {
+// register returns a new operation, tracked unless it may stay untracked. The caller holds
+// endpoint.mu.
+func (ep *endpoint) register(untracked bool) *operation {
+	if !untracked {
 		o := new(operation)
-		w.keep(o)
+		ep.track(o)
 		return o
 	}
-	o := w.spare
+	o := ep.spare
 	if o == nil {
 		o = new(operation)
 	}
-	o.brief = true
-	w.spare, w.brief, w.briefly = nil, o, true
+	o.untracked = true
+	ep.spare, ep.untracked, ep.untrackedSeen = nil, o, true
 	return o
 }
 
-// notice begins to track the brief call in progress, if there is one. The caller holds
-// world.mu.
-func (w *world) notice() {
-	if w.brief != nil {
-		w.keep(w.brief)
-		w.brief = nil
+// promote begins to track the untracked call in progress, if there is one. The caller holds
+// endpoint.mu.
+func (ep *endpoint) promote() {
+	if ep.untracked != nil {
+		ep.track(ep.untracked)
+		ep.untracked = nil
 	}
 }
 
-// keep begins to track a call: it records its times, and Close waits for it. The caller
-// holds world.mu.
-func (w *world) keep(o *operation) {
-	w.working.Add(1)
-	o.begun = time.Since(w.started)
-	o.progress.Store(int64(o.begun))
-	w.limit.Begin(o.begun)
-	w.calls[o] = struct{}{}
-	o.noticed.Store(true)
+// track begins to track a call: it records its times, and Close waits for it. The caller
+// holds endpoint.mu.
+func (ep *endpoint) track(o *operation) {
+	ep.working.Add(1)
+	o.begin = time.Since(ep.started)
+	o.lastMessage.Store(int64(o.begin))
+	ep.limit.Begin(o.begin)
+	ep.calls[o] = struct{}{}
+	o.tracked.Store(true)
 }
 
-// strike removes a call that has ended, and reports whether it was tracked; then the caller
-// must call working.Done. The caller holds world.mu.
-func (w *world) strike(o *operation) bool {
-	if w.brief == o {
+// unregister removes a call that has ended, and reports whether it was tracked; then the caller
+// must call working.Done. The caller holds endpoint.mu.
+func (ep *endpoint) unregister(o *operation) bool {
+	if ep.untracked == o {
 		*o = operation{}
-		w.brief, w.spare = nil, o
+		ep.untracked, ep.spare = nil, o
 		return false
 	}
-	w.limit.End(time.Since(w.started))
-	delete(w.calls, o)
+	ep.limit.End(time.Since(ep.started))
+	delete(ep.calls, o)
 	return true
 }
 
-// carryOut runs the call to its end. Every error revokes, and so does a panic of a user's
-// reduction: the other ranks wait for this rank, and must not wait in vain. wrong is
+// execute runs the call to its end. Every error revokes, and so does a panic of a user's
+// reduction: the other ranks wait for this rank, and must not wait in vain. argErr is
 // plan.err.
-func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operation) error) error {
+func (o *operation) execute(ctx context.Context, argErr error, body func(*operation) error) error {
 	panicked := true
 	var err error
 	defer func() {
@@ -220,7 +221,7 @@ func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operat
 		}
 		o.end(err == nil && !panicked)
 	}()
-	err = o.attempt(ctx, wrong, body)
+	err = o.checkAndRun(ctx, argErr, body)
 	panicked = false
 	if err != nil {
 		o.revoke(err)
@@ -228,10 +229,10 @@ func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operat
 	return err
 }
 
-// attempt carries out the call unless its arguments or its context make it fail at once. It
+// checkAndRun carries out the call unless its arguments or its context make it fail at once. It
 // wraps an error with the description of the call.
-func (o *operation) attempt(ctx context.Context, wrong error, body func(*operation) error) error {
-	err := wrong
+func (o *operation) checkAndRun(ctx context.Context, argErr error, body func(*operation) error) error {
+	err := argErr
 	switch {
 	case ctx == nil:
 		ctx, err = context.Background(), errNoContext
@@ -239,7 +240,7 @@ func (o *operation) attempt(ctx context.Context, wrong error, body func(*operati
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	default:
-		err = o.perform(ctx, body)
+		err = o.runBody(ctx, body)
 	}
 	if err == nil {
 		return nil
@@ -250,80 +251,81 @@ func (o *operation) attempt(ctx context.Context, wrong error, body func(*operati
 	return &callError{fmt.Errorf("%v (call %d): %w", o.env.Call, o.env.Seq&^pointBit, err)}
 }
 
-// perform runs the body under ctx. The transport gets no context: the end of ctx revokes,
+// runBody runs the body under ctx. The transport gets no context: the end of ctx revokes,
 // once for the whole call, so that no message needs to watch it.
-func (o *operation) perform(ctx context.Context, body func(*operation) error) error {
+func (o *operation) runBody(ctx context.Context, body func(*operation) error) error {
 	o.ctx = ctx
-	if !o.brief {
-		o.arm()
+	if !o.untracked {
+		o.watchContext()
 	}
 	if err := body(o); err != nil {
 		return err
 	}
-	if o.size == 1 || !o.closing || o.turns != nil { // with turns all ranks meet in the body
+	if o.size == 1 || !o.needsBarrier || o.lock != nil { // with the lock all ranks meet in the body
 		return nil
 	}
 	return o.disseminate()
 }
 
-// arm begins to watch the end of the call's context, which then revokes. A brief call is
-// armed only when it is about to sleep, as arming costs as much time as the call.
-func (o *operation) arm() {
-	if o.disarm == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
-		w, ctx := o.world, o.ctx
-		o.disarm = context.AfterFunc(ctx, func() { w.revoke(context.Cause(ctx)) })
+// watchContext begins to watch the end of the call's context, which then revokes. An untracked
+// call is watched only when it is about to sleep, as beginning the watch costs as much time as
+// the call.
+func (o *operation) watchContext() {
+	if o.unwatch == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
+		ep, ctx := o.endpoint, o.ctx
+		o.unwatch = context.AfterFunc(ctx, func() { ep.revoke(context.Cause(ctx)) })
 	}
 }
 
-// pass lets the next call have its turn before this one ends.
-func (o *operation) pass(well bool) {
-	o.turns.leave(well)
-	o.turns = nil
+// releaseLock passes the lock to the next call before this one ends.
+func (o *operation) releaseLock(well bool) {
+	o.lock.release(well)
+	o.lock = nil
 }
 
-// end gives back everything that the call holds: its turn, its pooled memory, its place in
+// end gives back everything that the call holds: its lock, its pooled memory, its place in
 // the sequence, and the watch of its context. Afterwards o may be reused.
 func (o *operation) end(well bool) {
-	if o.turns != nil {
-		o.turns.leave(well)
+	if o.lock != nil {
+		o.lock.release(well)
 	}
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}
-	w, disarm := o.world, o.disarm // after strike o may be another call
-	w.mu.Lock()
+	ep, disarm := o.endpoint, o.unwatch // after unregister o may be another call
+	ep.mu.Lock()
 	if o.seq.running == o {
 		o.seq.running = nil
 	}
-	o.seq.stepOut(o)
+	o.seq.dropIfLast(o)
 	if o.guard != nil {
-		disarm = o.guard.release()
+		disarm = o.guard.unref()
 	}
-	kept := w.strike(o)
-	w.mu.Unlock()
+	tracked := ep.unregister(o)
+	ep.mu.Unlock()
 	if disarm != nil {
 		disarm()
 	}
-	if kept {
-		w.working.Done()
+	if tracked {
+		ep.working.Done()
 	}
 }
 
 // send sends buf to a rank of the communicator, in segments; an empty buf is one message.
 // The receiver asks for the same segments.
 func (o *operation) send(to int, buf []byte) error {
-	return o.inPieces(buf, func(piece []byte) error { return o.sendPiece(to, piece) })
+	return o.forSegments(buf, func(segment []byte) error { return o.sendSegment(to, segment) })
 }
 
 // recv is the receiving half of send.
 func (o *operation) recv(from int, buf []byte) error {
-	return o.inPieces(buf, func(piece []byte) error { return o.recvPiece(from, piece) })
+	return o.forSegments(buf, func(segment []byte) error { return o.recvSegment(from, segment) })
 }
 
-// inPieces calls do with each segment of buf in turn, at least once.
-func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
+// forSegments calls do with each segment of buf in turn, at least once.
+func (o *operation) forSegments(buf []byte, do func([]byte) error) error {
 	for {
-		n := min(len(buf), o.pieces())
+		n := min(len(buf), o.segmentBytes())
 		if err := do(buf[:n:n]); err != nil {
 			return err
 		}
@@ -333,44 +335,44 @@ func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
 	}
 }
 
-// sendPiece sends one message. It makes the receiver known to the watch while it waits.
-func (o *operation) sendPiece(to int, buf []byte) error {
-	peer := o.inWorld(to)
-	o.sending.Store(int32(peer + 1))
+// sendSegment sends one message. It makes the receiver known to the watch while it waits.
+func (o *operation) sendSegment(to int, buf []byte) error {
+	peer := o.transportRank(to)
+	o.sendTo.Store(int32(peer + 1))
 	if err := o.t.Send(context.Background(), peer, o.env, buf); err != nil {
 		return err
 	}
-	o.sending.Store(0)
-	o.moved()
+	o.sendTo.Store(0)
+	o.recordProgress()
 	return nil
 }
 
-// recvPiece receives one message. It makes the sender known to the watch while it waits.
-func (o *operation) recvPiece(from int, buf []byte) error {
-	peer := o.inWorld(from)
-	o.waiting.Store(int32(peer + 1))
+// recvSegment receives one message. It makes the sender known to the watch while it waits.
+func (o *operation) recvSegment(from int, buf []byte) error {
+	peer := o.transportRank(from)
+	o.recvFrom.Store(int32(peer + 1))
 	if err := o.t.Recv(context.Background(), peer, o.env, buf); err != nil {
 		return err
 	}
-	o.waiting.Store(0)
-	o.moved()
+	o.recvFrom.Store(0)
+	o.recordProgress()
 	return nil
 }
 
-// moved records that a message went or came. A wait that was long enough is added to the
+// recordProgress records that a message went or came. A wait that was long enough is added to the
 // adaptive timeout.
-func (o *operation) moved() {
-	if !o.noticed.Load() {
+func (o *operation) recordProgress() {
+	if !o.tracked.Load() {
 		return
 	}
 	now := time.Since(o.started)
-	wait := now - time.Duration(o.progress.Swap(int64(now)))
-	if wait < stall.Worth {
+	wait := now - time.Duration(o.lastMessage.Swap(int64(now)))
+	if wait < stall.MinRelevant {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.limit.Waited(wait, now)
+	o.limit.RecordWait(wait, now)
 }
 
 // exchange sends out and receives in at the same time. A transport may block a Send until
@@ -378,8 +380,8 @@ func (o *operation) moved() {
 // Several segments are sent by a second goroutine; for a single short message its start
 // would take longer than the message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
-	if max(len(out), len(in)) <= o.pieces() {
-		return o.exchangePiece(to, out, from, in)
+	if max(len(out), len(in)) <= o.segmentBytes() {
+		return o.exchangeSegment(to, out, from, in)
 	}
 	sent := make(chan error, 1)
 	go func() { sent <- o.send(to, out) }()
@@ -397,18 +399,18 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 // receives one segment. done is called with the range of bytes of v that were sent and
 // whose counterparts are in room; it may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
-	if len(v) <= o.pieces() {
-		if err := o.exchangePiece(partner, v, partner, room); err != nil {
+	if len(v) <= o.segmentBytes() {
+		if err := o.exchangeSegment(partner, v, partner, room); err != nil {
 			return err
 		}
 		done(0, len(v))
 		return nil
 	}
-	sent := make(chan error, len(v)/o.pieces()+1)
+	sent := make(chan error, len(v)/o.segmentBytes()+1)
 	go func() {
 		defer close(sent)
-		err := o.inPieces(v, func(piece []byte) error {
-			err := o.sendPiece(partner, piece)
+		err := o.forSegments(v, func(segment []byte) error {
+			err := o.sendSegment(partner, segment)
 			sent <- err
 			return err
 		})
@@ -429,9 +431,9 @@ func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done 
 		for range sent {
 		}
 	}()
-	for first := 0; first < len(v); first += o.pieces() {
-		end := min(first+o.pieces(), len(v))
-		if err := o.recvPiece(partner, room[:end-first]); err != nil {
+	for first := 0; first < len(v); first += o.segmentBytes() {
+		end := min(first+o.segmentBytes(), len(v))
+		if err := o.recvSegment(partner, room[:end-first]); err != nil {
 			return err
 		}
 		if err := <-sent; err != nil {
@@ -442,21 +444,21 @@ func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done 
 	return nil
 }
 
-// exchangePiece is exchange with one message in each direction. It needs no goroutine: the
+// exchangeSegment is exchange with one message in each direction. It needs no goroutine: the
 // receive is posted before the send.
-func (o *operation) exchangePiece(to int, out []byte, from int, in []byte) error {
-	peer := o.inWorld(from)
-	o.waiting.Store(int32(peer + 1))
+func (o *operation) exchangeSegment(to int, out []byte, from int, in []byte) error {
+	peer := o.transportRank(from)
+	o.recvFrom.Store(int32(peer + 1))
 	received := o.t.Post(peer, o.env, in)
-	err := o.sendPiece(to, out)
+	err := o.sendSegment(to, out)
 	if rerr := received.Wait(context.Background()); err == nil {
 		err = rerr // a failed Send revokes, so the receive ends as well
 	}
 	if err != nil {
 		return err
 	}
-	o.waiting.Store(0)
-	o.moved()
+	o.recvFrom.Store(0)
+	o.recordProgress()
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 type ringOrder struct {
 	ranks []int  // begins with rank 0; nil for the order of ranks
 	hash  uint32 // of ranks
-	wrong error  // the user's order is no permutation of the ranks
+	err   error  // the user's order is no permutation of the ranks
 }
 
 // newRingOrder returns the ring order for an order of n ranks. A bad order is recorded and
@@ -21,7 +21,7 @@ func newRingOrder(order []int, n int) ringOrder {
 		own[i] = i
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(order)), own) {
-		return ringOrder{wrong: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
+		return ringOrder{err: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
 	}
 	// Rotations of an order are one ring and need one hash, so the order is rotated to
 	// begin with rank 0.

@@ -150,13 +150,13 @@ func TestOutstandingWithoutContext(t *testing.T) {
 	}
 }
 
-// asking is a transport that counts the signals of a rank.
-type asking struct {
+// signalCounter is a transport that counts the signals of a rank.
+type signalCounter struct {
 	*mem.Transport
 	signals *atomic.Int32
 }
 
-func (a asking) Signal(to int, msg []byte) {
+func (a signalCounter) Signal(to int, msg []byte) {
 	a.signals.Add(1)
 	a.Transport.Signal(to, msg)
 }
@@ -166,13 +166,13 @@ func (a asking) Signal(to int, msg []byte) {
 func TestAsksOfOutstanding(t *testing.T) {
 	t.Parallel()
 	var signals atomic.Int32
-	var ts []asking
+	var ts []signalCounter
 	all, err := mem.NewShared(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range all {
-		ts = append(ts, asking{end, &signals})
+		ts = append(ts, signalCounter{end, &signals})
 	}
 	held := make(chan collective.Stall, 1)
 	o := collective.Options{OnStall: func(s collective.Stall) {

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// none is the root of a call without a root.
-const none = -1
+// noRoot is the root of a call without a root.
+const noRoot = -1
 
 // vector is the input of plan.describe: the kind of a call and its vector.
 type vector struct {
@@ -46,7 +46,7 @@ func (c *Comm) planFor(v vector) plan {
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
-	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.pieces())
+	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.segmentBytes())
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
 	p.call.Algorithm, p.err = c.choose(v.kind, float64(v.count)*float64(v.size), !v.ordered)
@@ -77,10 +77,10 @@ func (p *plan) check(name string, got, want int) {
 	}
 }
 
-// orNone returns op, or for nil an Op whose Reduction has no Fold, which checkReduction
+// orMissing returns op, or for nil an Op whose Reduction has no Fold, which checkReduction
 // rejects. It returns the function and not the Reduction, which would be one more copy of a
 // struct; see describe.
-func orNone[T Number](op Op[T]) Op[T] {
+func orEmptyOp[T Number](op Op[T]) Op[T] {
 	if op == nil {
 		return func() Reduction[T] { return Reduction[T]{} }
 	}
@@ -102,12 +102,12 @@ func checkFreed[T Number](p *plan, c *Comm, v []T) {
 }
 
 // checkVectors fails the plan if one of its two vectors was freed, or if they overlap. The
-// one overlap that a call may allow is that part is exactly place, a subslice of whole; a
-// nil place allows none.
-func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
+// one overlap that a call may allow is that part is exactly allowed, a subslice of whole; a
+// nil slice allows none.
+func checkVectors[T Number](p *plan, c *Comm, whole, part, allowed []T) {
 	checkFreed(p, c, whole)
 	checkFreed(p, c, part)
-	if p.err == nil && kernel.Overlap(whole, part) && !(len(part) == len(place) && &part[0] == &place[0]) {
+	if p.err == nil && kernel.Overlap(whole, part) && !(len(part) == len(allowed) && &part[0] == &allowed[0]) {
 		p.fail("dst and src overlap, and not as the call allows")
 	}
 }
@@ -116,7 +116,7 @@ func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
 // section of the whole.
 func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	if p.err == nil {
-		b := bounds(counts)
+		b := offsets(counts)
 		checkVectors(p, c, whole, part, whole[b[c.rank]:b[c.rank+1]])
 	}
 }
@@ -152,8 +152,8 @@ func (c *Comm) total(counts []int) (int, error) {
 	return sum, nil
 }
 
-// evenly returns n equal counts.
-func evenly(n, count int) []int {
+// equalCounts returns n equal counts.
+func equalCounts(n, count int) []int {
 	counts := make([]int, n)
 	for i := range counts {
 		counts[i] = count
@@ -161,8 +161,8 @@ func evenly(n, count int) []int {
 	return counts
 }
 
-// bounds returns the offsets of consecutive parts with the given lengths, and the end.
-func bounds(counts []int) []int {
+// offsets returns the offsets of consecutive parts with the given lengths, and the end.
+func offsets(counts []int) []int {
 	b := make([]int, len(counts)+1)
 	for i, n := range counts {
 		b[i+1] = b[i] + n
@@ -182,7 +182,7 @@ func Chunk(length, size, rank int) (first, end int) {
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
-		Segment: o.pieces(), Memory: o.words}
+		Segment: o.segmentBytes(), Memory: o.words}
 }
 
 // ringLink is the pair of links of a rank in the ring: it sends to the right neighbour and
@@ -206,13 +206,13 @@ func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 			}
 		})
 	}
-	return l.o.sendPiece(l.right, buf)
+	return l.o.sendSegment(l.right, buf)
 }
 
 // Recv receives from the left neighbour. It needs no context: every failure that ends the
 // ring has revoked.
 func (l *ringLink) Recv(_ context.Context, buf []byte) error {
-	return l.o.recvPiece(l.left, buf)
+	return l.o.recvSegment(l.left, buf)
 }
 
 // finish applies the final function of a reduction, if it has one, to the result of n

@@ -27,11 +27,11 @@ func TestChunk(t *testing.T) {
 	})
 }
 
-func TestBounds(t *testing.T) {
-	if got := bounds([]int{2, 0, 3}); !slices.Equal(got, []int{0, 2, 2, 5}) {
+func TestOffsets(t *testing.T) {
+	if got := offsets([]int{2, 0, 3}); !slices.Equal(got, []int{0, 2, 2, 5}) {
 		t.Errorf("got %v", got)
 	}
-	if got := bounds(evenly(3, 4)); !slices.Equal(got, []int{0, 4, 8, 12}) {
+	if got := offsets(equalCounts(3, 4)); !slices.Equal(got, []int{0, 4, 8, 12}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -90,7 +90,7 @@ func TestSubgroup(t *testing.T) {
 		g.paired = 2 * (n - g.size)
 		next := 0
 		for i := range g.size {
-			rank := g.real(i)
+			rank := g.commRank(i)
 			if rank != next && (rank != next+1 || rank >= g.paired) {
 				t.Fatalf("n=%d: member %d is rank %d after %d", n, i, rank, next-1)
 			}
@@ -119,7 +119,7 @@ func TestBlockTree(t *testing.T) {
 // visitBlocks walks down from rank and returns the number of ranks in its block.
 func visitBlocks(t *testing.T, n, root, rank int, owned []int) int {
 	o := &operation{Comm: &Comm{rank: rank, size: n}}
-	tree := newBlockTree(o, bounds(evenly(n, 1)), root)
+	tree := newBlockTree(o, offsets(equalCounts(n, 1)), root)
 	owned[rank]++
 	extent := 1
 	for d := 1; d < tree.extent; d *= 2 {
@@ -151,13 +151,13 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// pieces returns the maximum message size of interruptible calls and of others.
-func pieces(segment int, beta float64) (short, usual int) {
-	c := &Comm{world: &world{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
-	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).pieces(), c.pieces()
+// segmentSizes returns the maximum message size of interruptible calls and of others.
+func segmentSizes(segment int, beta float64) (short, usual int) {
+	c := &Comm{endpoint: &endpoint{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
+	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).segmentBytes(), c.segmentBytes()
 }
 
-func TestPieces(t *testing.T) {
+func TestSegmentBytes(t *testing.T) {
 	for _, c := range []struct {
 		segment int
 		beta    float64
@@ -177,7 +177,7 @@ func TestPieces(t *testing.T) {
 		{32<<10 + 8, 1, 16 << 10},
 		{5 * 8008, 1, 20016}, // and not half of it, 20020
 	} {
-		if got, usual := pieces(c.segment, c.beta); got != c.want || usual != c.segment {
+		if got, usual := segmentSizes(c.segment, c.beta); got != c.want || usual != c.segment {
 			t.Errorf("segments of %d bytes, %v s/B: pieces of %d, want %d; usually of %d", c.segment, c.beta, got, c.want, usual)
 		}
 	}
@@ -185,19 +185,19 @@ func TestPieces(t *testing.T) {
 
 // Pieces are whole words. They are no smaller than necessary, and either short enough in
 // time or of the minimum size.
-func TestPiecesOfAnySegment(t *testing.T) {
+func TestSegmentBytesOfAnySegment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		segment := 8 * rapid.IntRange(1, maxSegment/8).Draw(t, "words")
 		beta := rapid.OneOf(rapid.Float64Range(0, 1e-8), rapid.Float64Range(0, 1e-6)).Draw(t, "seconds per byte")
-		slow := func(piece int) bool { return float64(piece)*beta > pieceTime }
-		got, _ := pieces(segment, beta)
-		if got%8 != 0 || got > segment || got < min(segment, leastPiece) {
+		slow := func(piece int) bool { return float64(piece)*beta > segmentTime }
+		got, _ := segmentSizes(segment, beta)
+		if got%8 != 0 || got > segment || got < min(segment, minSegment) {
 			t.Fatalf("pieces of %d bytes", got)
 		}
-		if slow(got) && got >= 2*leastPiece {
-			t.Fatalf("pieces of %d bytes take longer than %v s", got, pieceTime)
+		if slow(got) && got >= 2*minSegment {
+			t.Fatalf("pieces of %d bytes take longer than %v s", got, segmentTime)
 		}
-		if before := min(segment, 2*got+8); got < segment && (!slow(before) || before < 2*leastPiece) {
+		if before := min(segment, 2*got+8); got < segment && (!slow(before) || before < 2*minSegment) {
 			t.Fatalf("pieces of %d bytes, those of %d would do", got, before)
 		}
 	})

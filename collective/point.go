@@ -43,7 +43,7 @@ func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	checkFreed(&p, c, src)
 	p.send = true
 	p.body = func(o *operation) error {
-		if err := o.turns.enter(o); err != nil {
+		if err := o.lock.acquire(o); err != nil {
 			return err
 		}
 		return o.send(to, kernel.Bytes(src))
@@ -56,7 +56,7 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	p := planPoint[T](c, from, tag, len(dst))
 	checkFreed(&p, c, dst)
 	p.body = func(o *operation) error {
-		if err := o.turns.enter(o); err != nil {
+		if err := o.lock.acquire(o); err != nil {
 			return err
 		}
 		return o.recv(from, kernel.Bytes(dst))
@@ -66,8 +66,8 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 
 // planPoint describes a Send or Recv and checks its tag and its peer.
 func planPoint[T Number](c *Comm, peer, tag, count int) plan {
-	c = c.orNobody()
-	p := c.using(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: none})
+	c = c.orInvalid()
+	p := c.withAlgorithm(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: noRoot})
 	if tag < 0 || tag > MaxTag {
 		p.fail("tag %d, want 0 to %d", tag, MaxTag)
 	}

@@ -29,7 +29,7 @@ func TestSendOrder(t *testing.T) {
 			for i := tag; i < tags*each; i += tags {
 				got := make([]int32, 1)
 				if err := collective.Recv(ctx, c, 0, tag, got); err != nil || got[0] != int32(i) {
-					return fmt.Errorf("tag %d: got %d, want %d: %w", tag, got[0], i, orNone(err))
+					return fmt.Errorf("tag %d: got %d, want %d: %w", tag, got[0], i, orMissing(err))
 				}
 			}
 		}
@@ -137,7 +137,7 @@ func TestMismatchOfMessages(t *testing.T) {
 // already waits in the next call.
 func TestRecvOfSlowISend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := newGates(2)
+		slow := newSlowNetwork(2)
 		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 0 {
 				h := collective.ISend(ctx, c, 1, 1, make([]int8, 10)) // held back for a while

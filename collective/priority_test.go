@@ -63,20 +63,20 @@ func besideOthers(ctx context.Context, c *collective.Comm, j job) error {
 	return nil
 }
 
-// noted is a transport with a hook that gets each message.
-type noted struct {
+// sharingTransport is a transport with a hook that gets each message.
+type sharingTransport struct {
 	transport.Transport
 	look func(e transport.Envelope, bytes int)
 }
 
-func (t noted) Shared() *transport.Shared {
+func (t sharingTransport) Shared() *transport.Shared {
 	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
 	}
 	return nil
 }
 
-func (t noted) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.look(e, len(buf))
 	return t.Transport.Send(ctx, to, e, buf)
 }
@@ -104,7 +104,7 @@ func TestPriorityOfMessages(t *testing.T) {
 	for _, group := range [][]transport.Transport{messages(n), sharing(t, n-1, 1)} {
 		var ts []transport.Transport
 		for _, e := range group {
-			ts = append(ts, noted{e, look})
+			ts = append(ts, sharingTransport{e, look})
 		}
 		full.Store(0)
 		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
@@ -145,23 +145,23 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 
 // A call that is interruptible at one rank only has different pieces on a slow network: all
 // ranks get a mismatch.
-func TestMismatchOfPieces(t *testing.T) {
+func TestMismatchOfSegments(t *testing.T) {
 	for _, kind := range kinds() {
-		common := making(kind, usual())
+		common := callOf(kind, usual())
 		other := act{kind, func(ctx context.Context, c *collective.Comm) error {
 			return common.do(ctx, c.With(collective.CallOptions{Interruptible: true}))
 		}}
-		positions(func(n, odd int) {
+		positions(func(n, deviant int) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-					return oneOf(ctx, c, odd, common, other)
+					return oneOf(ctx, c, deviant, common, other)
 				}, cluster.Over(messages(n)), cluster.WithOptions(slowLinks()), cluster.MayFail())
 				for rank, err := range errs {
-					checkMismatch(t, fmt.Sprintf("n=%d, rank %d is interruptible in %s: rank %d", n, odd, kind, rank), err, kind, kind)
+					checkMismatch(t, fmt.Sprintf("n=%d, rank %d is interruptible in %s: rank %d", n, deviant, kind, rank), err, kind, kind)
 				}
 				if took := time.Since(begin); took > time.Second {
-					t.Errorf("n=%d, rank %d is interruptible in %s: it took %v", n, odd, kind, took)
+					t.Errorf("n=%d, rank %d is interruptible in %s: it took %v", n, deviant, kind, took)
 				}
 			})
 		})

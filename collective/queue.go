@@ -9,7 +9,7 @@ import (
 // queue holds the non-blocking calls of a communicator in shared memory. They are executed
 // one after the other in any case, so a single goroutine executes all of them; it lives
 // while the queue has calls. Only the first call is in progress, so the watch tracks only
-// that call: all others wait for it. The queue is guarded by world.mu.
+// that call: all others wait for it. The queue is guarded by endpoint.mu.
 type queue struct {
 	calls []queuedCall // a call allocates only its handle and its body, as this memory is reused
 	first int          // index of the first call that has not ended
@@ -24,8 +24,8 @@ type queuedCall struct {
 	*Handle
 	call   transport.Call
 	seq    uint32 // place in the sequence
-	ticket uint32 // in the turns of the lane
-	wrong  error  // plan.err
+	ticket uint32 // of the lock of the lane
+	argErr error  // plan.err
 	body   func(*operation) error
 	guard  *guard // nil if its context never ends
 }
@@ -35,14 +35,14 @@ func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
 	if ctx == nil {
 		p.err = errNoContext
 	}
-	if err := c.announce(p); err != nil {
+	if err := c.callOnBegin(p); err != nil {
 		return err
 	}
 	fresh, err := c.tryEnqueue(ctx, p, h)
 	if fresh != nil {
-		fresh.listen(c.world)
+		fresh.watch(c.endpoint)
 	}
-	return c.refused(err)
+	return c.revokeIfConcurrent(err)
 }
 
 // tryEnqueue is enqueue without the revocation for a refused call. fresh is the guard of
@@ -54,23 +54,23 @@ func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard
 		return nil, err
 	}
 	q := &c.seq.queue
-	e := q.extend()
-	e.Handle, e.call, e.wrong, e.body = h, p.call, p.err, p.body
-	e.seq, e.ticket = c.seq.next(), c.lane.turns.draw()
+	e := q.push()
+	e.Handle, e.call, e.argErr, e.body = h, p.call, p.err, p.body
+	e.seq, e.ticket = c.seq.next(), c.lane.lock.nextTicket()
 	if ctx != nil && ctx.Done() != nil {
-		e.guard, fresh = q.protect(ctx)
+		e.guard, fresh = q.guardFor(ctx)
 	}
 	if !q.running {
 		q.running = true
 		c.working.Add(1)
-		go q.run(c.world)
+		go q.run(c.endpoint)
 	}
 	return fresh, nil
 }
 
-// extend appends an empty call. It moves the calls to the front of the memory rather than
+// push appends an empty call. It moves the calls to the front of the memory rather than
 // let it grow, if at least half is free.
-func (q *queue) extend() *queuedCall {
+func (q *queue) push() *queuedCall {
 	if n := len(q.calls); n == cap(q.calls) && q.first > n/2 {
 		rest := copy(q.calls, q.calls[q.first:])
 		clear(q.calls[rest:])
@@ -82,30 +82,30 @@ func (q *queue) extend() *queuedCall {
 
 // run executes the calls until the queue is empty. If a call ends the goroutine
 // (runtime.Goexit), another goroutine continues.
-func (q *queue) run(w *world) {
+func (q *queue) run(ep *endpoint) {
 	empty := false
 	defer func() {
 		if empty {
-			w.working.Done()
+			ep.working.Done()
 		} else {
-			go q.run(w)
+			go q.run(ep)
 		}
 	}()
 	for {
-		e, o := q.next(w)
+		e, o := q.next(ep)
 		if o == nil {
 			empty = true
 			return
 		}
-		e.carryOut(o, e.guard.context(), e.wrong, e.body)
+		e.execute(o, e.guard.context(), e.argErr, e.body)
 	}
 }
 
 // next removes the call that has ended, and begins the next one. It returns a nil operation
 // if the queue is empty.
-func (q *queue) next(w *world) (e queuedCall, o *operation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (q *queue) next(ep *endpoint) (e queuedCall, o *operation) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
 	if q.begun {
 		q.calls[q.first] = queuedCall{}
 		q.first++
@@ -116,10 +116,10 @@ func (q *queue) next(w *world) (e queuedCall, o *operation) {
 		return e, nil
 	}
 	e = q.calls[q.first]
-	o = w.enrol(w.brief == nil)
+	o = ep.register(ep.untracked == nil)
 	o.describe(e.comm, &e.call)
 	o.peer, o.env.Seq, o.guard = -1, e.seq, e.guard
-	o.turns, o.ticket = e.comm.lane.turns, e.ticket
+	o.lock, o.ticket = e.comm.lane.lock, e.ticket
 	return e, o
 }
 
@@ -137,14 +137,14 @@ func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 // made with the same context.
 type guard struct {
 	ctx   context.Context
-	calls int         // that use it; guarded by world.mu, as is stop
+	calls int         // that use it; guarded by endpoint.mu, as is stop
 	stop  func() bool // ends the watch of ctx; nil before listen
 }
 
-// protect returns the guard of one more call. The guard of the call before is reused if its
+// guardFor returns the guard of one more call. The guard of the call before is reused if its
 // context is the same; otherwise fresh is the new guard, on which the caller must call
 // listen.
-func (q *queue) protect(ctx context.Context) (g, fresh *guard) {
+func (q *queue) guardFor(ctx context.Context) (g, fresh *guard) {
 	if q.guard == nil || q.guard.calls == 0 || q.guard.ctx.Done() != ctx.Done() {
 		fresh = &guard{ctx: ctx}
 		q.guard = fresh
@@ -153,21 +153,21 @@ func (q *queue) protect(ctx context.Context) (g, fresh *guard) {
 	return q.guard, fresh
 }
 
-// listen begins to watch the context, unless the calls of the guard have ended meanwhile.
-func (g *guard) listen(w *world) {
-	stop := context.AfterFunc(g.ctx, func() { w.revoke(context.Cause(g.ctx)) })
-	w.mu.Lock()
+// watch begins to watch the context, unless the calls of the guard have ended meanwhile.
+func (g *guard) watch(ep *endpoint) {
+	stop := context.AfterFunc(g.ctx, func() { ep.revoke(context.Cause(g.ctx)) })
+	ep.mu.Lock()
 	over := g.calls == 0
 	g.stop = stop
-	w.mu.Unlock()
+	ep.mu.Unlock()
 	if over {
 		stop()
 	}
 }
 
-// release decrements the number of calls. For the last call it returns the function that
-// ends the watch of the context. The caller holds world.mu.
-func (g *guard) release() (stop func() bool) {
+// unref decrements the number of calls. For the last call it returns the function that
+// ends the watch of the context. The caller holds endpoint.mu.
+func (g *guard) unref() (stop func() bool) {
 	if g.calls--; g.calls > 0 {
 		return nil
 	}

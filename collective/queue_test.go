@@ -12,7 +12,7 @@ func TestQueueFinds(t *testing.T) {
 	for round := range 100 {
 		for range round%7 + 1 {
 			begun++
-			q.extend().seq = begun
+			q.push().seq = begun
 		}
 		for range round % 5 {
 			if q.first < len(q.calls)-1 {
@@ -36,27 +36,27 @@ func TestGuardIsShared(t *testing.T) {
 	var q queue
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	first, fresh := q.protect(ctx)
+	first, fresh := q.guardFor(ctx)
 	if fresh != first {
 		t.Fatal("the first guard has not to listen")
 	}
 	type key struct{}
-	second, fresh := q.protect(context.WithValue(ctx, key{}, 0)) // which ends with ctx
+	second, fresh := q.guardFor(context.WithValue(ctx, key{}, 0)) // which ends with ctx
 	if second != first || fresh != nil {
 		t.Error("two calls of one context have two guards")
 	}
-	if other, fresh := q.protect(t.Context()); other == first || fresh != other {
+	if other, fresh := q.guardFor(t.Context()); other == first || fresh != other {
 		t.Error("a call has the guard of another context")
 	}
 	stopped := 0
 	first.stop = func() bool { stopped++; return true }
 	for range 2 {
-		if stop := first.release(); stop != nil {
+		if stop := first.unref(); stop != nil {
 			stop()
 		}
 	}
 	q.guard = first
-	if again, _ := q.protect(ctx); stopped != 1 || again == first {
+	if again, _ := q.guardFor(ctx); stopped != 1 || again == first {
 		t.Errorf("stopped %d times, and the guard is used again: %v", stopped, again == first)
 	}
 }

@@ -26,11 +26,11 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 
 // planReduce returns the plan of Reduce. Ranks other than root reduce in scratch memory.
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
-	c = c.orNobody()
-	red := orNone(op)()
+	c = c.orInvalid()
+	red := orEmptyOp(op)()
 	p := c.planFor(vector{kind: transport.KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
-	p.closing = true
+	p.needsBarrier = true
 	checkReduction(&p, red.Fold)
 	checkFreed(&p, c, src)
 	if c.rank == root {
@@ -69,16 +69,16 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 	if !red.Commutative {
 		top = 0
 	}
-	place := (o.rank - top + o.size) % o.size
+	relative := (o.rank - top + o.size) % o.size
 	other := scratch[T](o, len(v))
 	for d := 1; d < o.size; d *= 2 {
-		if place&d != 0 {
+		if relative&d != 0 {
 			if err := o.send((o.rank-d+o.size)%o.size, kernel.Bytes(v)); err != nil {
 				return err
 			}
 			break
 		}
-		if place+d >= o.size {
+		if relative+d >= o.size {
 			continue
 		}
 		if err := o.recv((o.rank+d)%o.size, kernel.Bytes(other)); err != nil {
@@ -86,11 +86,11 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 		}
 		red.Fold(v, v, other)
 	}
-	return o.move(top, root, kernel.Bytes(v))
+	return o.transfer(top, root, kernel.Bytes(v))
 }
 
-// move sends buf from one rank to another, unless they are the same.
-func (o *operation) move(from, to int, buf []byte) error {
+// transfer sends buf from one rank to another, unless they are the same.
+func (o *operation) transfer(from, to int, buf []byte) error {
 	switch {
 	case from == to:
 		return nil
@@ -130,17 +130,17 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 
 // planReduceScatter returns the plan of ReduceScatter.
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
-	c = c.orNobody()
-	red := orNone(op)()
+	c = c.orInvalid()
+	red := orEmptyOp(op)()
 	p := c.planFor(vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: none, op: red.Name, ordered: !red.Commutative})
+		root: noRoot, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, src, dst, src[first:end])
 	// A ring sends nothing of an empty chunk, so such a call needs a closing round to
 	// connect its rank with the others.
-	p.closing = p.call.Algorithm == Tree || len(src) < c.size
+	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {
 		b := ring.Chunks(len(src), o.size)
 		if o.env.Call.Algorithm == SharedMemory {

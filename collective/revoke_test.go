@@ -19,19 +19,19 @@ type stop struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, e *mem.Transport) error
 	// own and others check the error at the rank itself, and at another rank.
-	own, others func(err error, odd int) bool
+	own, others func(err error, deviant int) bool
 }
 
 func isAbort(text string) func(error, int) bool {
-	return func(err error, odd int) bool {
+	return func(err error, deviant int) bool {
 		var a *collective.AbortError
-		return errors.As(err, &a) && a.Rank == odd && strings.Contains(a.Cause, text)
+		return errors.As(err, &a) && a.Rank == deviant && strings.Contains(a.Cause, text)
 	}
 }
 
-func isPeer(err error, odd int) bool {
+func isPeer(err error, deviant int) bool {
 	var p *collective.PeerError
-	return errors.As(err, &p) && p.Rank == odd && errors.Is(err, collective.ErrPeer)
+	return errors.As(err, &p) && p.Rank == deviant && errors.Is(err, collective.ErrPeer)
 }
 
 func is(target error) func(error, int) bool {
@@ -78,8 +78,8 @@ func stops() []stop {
 
 var errTired = errors.New("tired")
 
-// inMemory is cluster.Run that also passes the endpoints to f.
-func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
+// overMem is cluster.Run that also passes the endpoints to f.
+func overMem(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
 	t.Helper()
 	ends := mem.New(n)
 	return cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -94,11 +94,11 @@ func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Com
 func TestRevocationReachesAll(t *testing.T) {
 	const n = 4
 	for _, s := range stops() {
-		for odd := range n {
-			t.Run(fmt.Sprintf("%s at %d", s.name, odd), func(t *testing.T) {
+		for deviant := range n {
+			t.Run(fmt.Sprintf("%s at %d", s.name, deviant), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					for _, err := range inMemory(t, n, func(ctx context.Context, c *collective.Comm, e *mem.Transport) error {
-						return stopped(ctx, c, e, s, odd)
+					for _, err := range overMem(t, n, func(ctx context.Context, c *collective.Comm, e *mem.Transport) error {
+						return stopped(ctx, c, e, s, deviant)
 					}) {
 						if err != nil {
 							t.Error(err)
@@ -112,7 +112,7 @@ func TestRevocationReachesAll(t *testing.T) {
 
 // stopped is one rank's part of TestRevocationReachesAll. It returns nil if the rank
 // behaved as expected.
-func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, odd int) error {
+func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, deviant int) error {
 	dup, err := collective.Dup(ctx, c)
 	if err != nil {
 		return err
@@ -123,35 +123,35 @@ func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, 
 	}
 	fails := s.others
 	errs := make(map[string]error)
-	if c.Rank() == odd {
+	if c.Rank() == deviant {
 		synctest.Wait() // until all others are in their calls
 		fails = s.own
 		errs["the call itself"] = s.do(ctx, c, e)
 	} else {
 		v := make([]float64, 5)
 		pending := collective.IAllReduce(ctx, dup, v, v, collective.Sum[float64])
-		receive := collective.IRecv(ctx, split, split.Size()-1-odd, 9, make([]int8, 1))
+		receive := collective.IRecv(ctx, split, split.Size()-1-deviant, 9, make([]int8, 1))
 		errs["blocking call"] = collective.Barrier(ctx, c)
 		errs["call on a duplicate"] = pending.Wait(ctx)
 		errs["receive on a part"] = receive.Wait(ctx)
 	}
 	c.Revoke(errors.New("too late")) // the first cause stays
-	if c.Rank() != odd && !s.others(c.Err(), odd) {
-		return fmt.Errorf("the communicator's cause: %w", orNone(c.Err()))
+	if c.Rank() != deviant && !s.others(c.Err(), deviant) {
+		return fmt.Errorf("the communicator's cause: %w", orMissing(c.Err()))
 	}
 	errs["later call"] = collective.Barrier(ctx, dup)
 	errs["later start"] = collective.ISend(ctx, split, 0, 1, []int8{1}).Wait(ctx)
 	for what, err := range errs {
 		later := strings.HasPrefix(what, "later")
-		if !errors.Is(err, collective.ErrRevoked) || !later && !fails(err, odd) || c.Rank() != odd && !s.others(err, odd) {
-			return fmt.Errorf("%s: %w", what, orNone(err))
+		if !errors.Is(err, collective.ErrRevoked) || !later && !fails(err, deviant) || c.Rank() != deviant && !s.others(err, deviant) {
+			return fmt.Errorf("%s: %w", what, orMissing(err))
 		}
 	}
 	return nil
 }
 
-// orNone turns a nil error into an error.
-func orNone(err error) error {
+// orMissing turns a nil error into an error.
+func orMissing(err error) error {
 	if err == nil {
 		return errors.New("no error")
 	}
@@ -167,7 +167,7 @@ func TestClose(t *testing.T) {
 }
 
 func testClose(t *testing.T) {
-	errs := inMemory(t, 3, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+	errs := overMem(t, 3, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
 		dup, err := collective.Dup(ctx, c)
 		if err != nil || c.Rank() > 0 {
 			return err
@@ -183,7 +183,7 @@ func testClose(t *testing.T) {
 			return errors.New("Close returned before the call in progress")
 		}
 		if err := h.Wait(ctx); !errors.Is(err, collective.ErrClosed) || !errors.Is(err, collective.ErrRevoked) {
-			return orNone(err)
+			return orMissing(err)
 		}
 		return errors.Join(isClosed(ctx, c), isClosed(ctx, dup), c.Close(), dup.Close())
 	})
@@ -196,7 +196,7 @@ func testClose(t *testing.T) {
 func isClosed(ctx context.Context, c *collective.Comm) error {
 	for _, err := range []error{collective.Barrier(ctx, c), collective.IBarrier(ctx, c).Wait(ctx)} {
 		if !errors.Is(err, collective.ErrClosed) || !errors.Is(err, collective.ErrRevoked) {
-			return orNone(err)
+			return orMissing(err)
 		}
 	}
 	return nil
@@ -233,7 +233,7 @@ func TestPanicInReduction(t *testing.T) {
 // panicInReduction lets the last rank panic, if it has something to reduce.
 func panicInReduction(t *testing.T, n int, w way) {
 	panicked := false
-	errs := inMemory(t, n, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+	errs := overMem(t, n, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
 		broken := collective.NewOp("broken", true, func(dst, a, b []int32) {
 			if c.Rank() == n-1 {
 				panic("of the user")

@@ -38,14 +38,14 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 
 // planScan returns the plan of Scan or ExScan, according to kind.
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
-	c = c.orNobody()
-	red := orNone(op)()
+	c = c.orInvalid()
+	red := orEmptyOp(op)()
 	p := c.planFor(vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: none, op: red.Name, ordered: !red.Commutative})
+		root: noRoot, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, dst, src, dst)
-	p.closing = true
+	p.needsBarrier = true
 	p.body = func(o *operation) error {
 		with, before := scratch[T](o, len(src)), scratch[T](o, len(src))
 		copy(with, src)

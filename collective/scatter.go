@@ -36,9 +36,9 @@ func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []in
 
 // planScatter returns the plan of Scatter and ScatterV; varied is true for the latter.
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
-	c = c.orNobody()
+	c = c.orInvalid()
 	if !varied {
-		counts = evenly(c.size, len(dst))
+		counts = equalCounts(c.size, len(dst))
 	}
 	p := planParts[T](c, transport.KindScatter, counts, varied, root)
 	if p.err == nil {
@@ -51,9 +51,9 @@ func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, roo
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {
-			return scatterTree(o, dst, src, bounds(counts), root)
+			return scatterTree(o, dst, src, offsets(counts), root)
 		}
-		return scatterDirect(o, dst, src, bounds(counts), root)
+		return scatterDirect(o, dst, src, offsets(counts), root)
 	}
 	return p
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// inMemory reports whether ranks that share memory carry out calls of a kind in it. The
+// overMem reports whether ranks that share memory carry out calls of a kind in it. The
 // other kinds use messages.
-func inMemory(k transport.Kind) bool {
+func usesMemory(k transport.Kind) bool {
 	switch k {
 	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
 		return true
@@ -42,18 +42,18 @@ func memoryOf(s *transport.Shared) *memory {
 
 // lane is the part of the shared memory in which a communicator carries out its calls, one
 // after the other in the order in which they began. Field now and the fields after it
-// belong to the call that has its turn.
+// belong to the call that holds the lock.
 type lane struct {
 	*shm.Lane
-	shared *memory
-	ranks  []int      // rank of the transport, by rank in the lane
-	turns  *turns     // serialises the calls
-	now    *operation // the call that has its turn
-	header shm.Header // of that call
-	bounds []int      // of chunks, for the last length
+	shared  *memory
+	ranks   []int       // rank of the transport, by rank in the lane
+	lock    *ticketLock // serialises the calls
+	current *operation  // the call that holds the lock
+	header  shm.Header  // of that call
+	bounds  []int       // of chunks, for the last length
 }
 
-// chunks is ring.Chunks for the ranks of the lane. Only the call that has its turn may use
+// chunks is ring.Chunks for the ranks of the lane. Only the call that holds the lock may use
 // it; the result is valid until the next call.
 func (l *lane) chunks(length int) []int {
 	if l.bounds == nil || l.bounds[len(l.ranks)] != length {
@@ -62,65 +62,65 @@ func (l *lane) chunks(length int) []int {
 	return l.bounds
 }
 
-// freeLane returns the first lane of the shared memory that this rank has not used.
-func (w *world) freeLane() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return int64(w.lanes)
+// firstFreeLane returns the first lane of the shared memory that this rank has not used.
+func (ep *endpoint) firstFreeLane() int64 {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return int64(ep.usedLanes)
 }
 
-// takeLane returns lane i for c; nil if there is no such lane, or if not all ranks of c
+// assignLane returns lane i for c; nil if there is no such lane, or if not all ranks of c
 // share the memory.
-func (c *Comm) takeLane(i int) *lane {
+func (c *Comm) assignLane(i int) *lane {
 	if c.shared == nil || c.size == 1 || i >= shm.Lanes {
 		return nil
 	}
-	l := &lane{shared: c.shared, turns: new(turns)}
-	var places []int
+	l := &lane{shared: c.shared, lock: new(ticketLock)}
+	var locals []int
 	for rank := range c.size {
-		place := slices.Index(c.shared.Ranks, c.inWorld(rank))
-		if place < 0 {
+		local := slices.Index(c.shared.Ranks, c.transportRank(rank))
+		if local < 0 {
 			return nil
 		}
-		l.ranks, places = append(l.ranks, c.inWorld(rank)), append(places, place)
+		l.ranks, locals = append(l.ranks, c.transportRank(rank)), append(locals, local)
 	}
-	l.Lane = c.shared.Segment.Lane(i, places)
-	l.Watch = l.watch
+	l.Lane = c.shared.Segment.Lane(i, locals)
+	l.Watch = l.recordWait
 	c.mu.Lock()
-	c.lanes = i + 1
+	c.usedLanes = i + 1
 	c.mu.Unlock()
 	return l
 }
 
-// watch records the rank for which the call in the lane waits, -1 for none. shm calls it
+// recordWait records the rank for which the call in the lane waits, -1 for none. shm calls it
 // before a call sleeps.
-func (l *lane) watch(rank int) {
+func (l *lane) recordWait(rank int) {
 	if rank < 0 {
-		l.now.waiting.Store(0)
-		l.now.moved()
+		l.current.recvFrom.Store(0)
+		l.current.recordProgress()
 		return
 	}
-	l.now.waiting.Store(int32(l.ranks[rank] + 1))
-	l.now.arm()
+	l.current.recvFrom.Store(int32(l.ranks[rank] + 1))
+	l.current.watchContext()
 }
 
-// inMemory carries out a call in the lane. do posts the header and does the work.
-func (o *operation) inMemory(do func(l *shm.Lane, h *shm.Header) error) error {
+// overMem carries out a call in the lane. do posts the header and does the work.
+func (o *operation) runShared(do func(l *shm.Lane, h *shm.Header) error) error {
 	l := o.lane
-	err := l.turns.enter(o)
+	err := l.lock.acquire(o)
 	if err == nil && l.Revoked() {
 		err = shm.ErrRevoked // even if the other ranks could still take part
 	}
 	if err == nil {
-		l.now = o
+		l.current = o
 		pack(&o.env, &l.header)
 		err = do(l.Lane, &l.header)
 	}
-	return l.explain(o, err)
+	return l.toTransportError(o, err)
 }
 
-// explain converts an error of the segment to an error with ranks of the transport.
-func (l *lane) explain(o *operation, err error) error {
+// toTransportError converts an error of the segment to an error with ranks of the transport.
+func (l *lane) toTransportError(o *operation, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (l *lane) explain(o *operation, err error) error {
 	switch {
 	case errors.As(err, &m):
 		e := envelopeOf(m.Header)
-		return &MismatchError{RankA: o.self, A: o.env.Call, RankB: l.ranks[m.Rank], B: e.Call, Detail: differs(e, o.env)}
+		return &MismatchError{RankA: o.self, A: o.env.Call, RankB: l.ranks[m.Rank], B: e.Call, Detail: difference(e, o.env)}
 	case errors.As(err, &gone):
 		return &PeerError{Rank: l.ranks[gone.Rank], Cause: "closed"}
 	case errors.Is(err, shm.ErrRevoked):
@@ -140,8 +140,8 @@ func (l *lane) explain(o *operation, err error) error {
 	return err
 }
 
-// differs says how two envelopes differ if their calls are equal.
-func differs(e, o transport.Envelope) string {
+// difference says how two envelopes differ if their calls are equal.
+func difference(e, o transport.Envelope) string {
 	switch {
 	case e.Call != o.Call:
 		return ""
@@ -179,23 +179,23 @@ func refs[T Number](o *operation, dst, src []T) shm.Refs {
 	return shm.Refs{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }
 
-// folding returns the reduction for package shm, which reduces in the order of ranks, so
+// reducerOf returns the reduction for package shm, which reduces in the order of ranks, so
 // that a reduction need only be associative.
-func folding[T Number](red Reduction[T]) shm.Reducer[T] {
+func reducerOf[T Number](red Reduction[T]) shm.Reducer[T] {
 	return shm.Reducer[T]{Pair: red.Fold, All: red.FoldAll}
 }
 
 // allReduceShared is AllReduce in shared memory. A short vector travels in the post itself.
 // If the call fails, dst is taken out of the shared memory.
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
-	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		if in := kernel.Bytes(src); len(in) <= shm.Inline {
 			l.Post(h, shm.Refs{}, in)
 			return shm.Small(l, dst, red.Fold)
 		}
 		r := refs(o, dst, src)
 		l.PostVectors(h, kernel.Bytes(src), r)
-		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: folding(red)}
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: reducerOf(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
 		if err != nil && r.Dst != 0 { // a rank that has read the post may still write to dst
 			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
@@ -210,8 +210,8 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 
 // reduceShared is Reduce in shared memory.
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: folding(red)}
-	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: reducerOf(red)}
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return shm.AllReduce(l, v, root)
 	})
@@ -223,8 +223,8 @@ func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root i
 
 // reduceScatterShared is ReduceScatter in shared memory; b are the bounds of the chunks.
 func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: folding(red)}
-	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: reducerOf(red)}
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return shm.ReduceScatter(l, v)
 	})
@@ -238,7 +238,7 @@ func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Redu
 // root is shm.Everyone.
 func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
-	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return shm.AllGather(l, v, root)
 	})
@@ -257,9 +257,9 @@ func broadcastShared[T Number](o *operation, buf []T, root int) error {
 	return gatherShared(o, buf, src, b, shm.Everyone)
 }
 
-// meetShared is Barrier in shared memory.
-func meetShared(o *operation) error {
-	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+// barrierShared is Barrier in shared memory.
+func barrierShared(o *operation) error {
+	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return l.AwaitAll()
 	})

@@ -111,13 +111,13 @@ func combined(ctx context.Context, c *collective.Comm, length int) error {
 	return nil
 }
 
-// counting is a transport with a hook that gets the number of bytes of each message.
-type counting struct {
-	noted
+// byteCounter is a transport with a hook that gets the number of bytes of each message.
+type byteCounter struct {
+	sharingTransport
 	sent func(to int, e transport.Envelope, bytes int)
 }
 
-func (t counting) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+func (t byteCounter) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.sent(to, e, len(buf))
 	return t.Transport.Send(ctx, to, e, buf)
 }
@@ -126,7 +126,7 @@ func (t counting) Send(ctx context.Context, to int, e transport.Envelope, buf []
 func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.Envelope, bytes int)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {
-		all[rank] = counting{noted{Transport: e}, func(to int, e transport.Envelope, n int) { sent(rank, to, e, n) }}
+		all[rank] = byteCounter{sharingTransport{Transport: e}, func(to int, e transport.Envelope, n int) { sent(rank, to, e, n) }}
 	}
 	return all
 }
@@ -210,11 +210,11 @@ func TestFaultsOfSites(t *testing.T) {
 	if racing {
 		step = 31
 	}
-	for odd := range len(l.sites) {
+	for deviant := range len(l.sites) {
 		for k, failed := 0, true; failed; k += step {
 			var sent atomic.Int32
 			ts := watch(sharing(t, l.hosts...), func(rank, _ int, _ transport.Envelope) error {
-				if rank == odd && int(sent.Add(1)) == k+1 {
+				if rank == deviant && int(sent.Add(1)) == k+1 {
 					return errInjected
 				}
 				return nil
@@ -224,12 +224,12 @@ func TestFaultsOfSites(t *testing.T) {
 			}, cluster.Over(ts), cluster.WithOptions(at(levelPieces(), l.sites...)), cluster.MayFail())
 			for rank, err := range errs {
 				if err != nil && !errors.Is(err, collective.ErrRevoked) {
-					t.Errorf("message %d of rank %d fails: rank %d: %v", k, odd, rank, err)
+					t.Errorf("message %d of rank %d fails: rank %d: %v", k, deviant, rank, err)
 				}
 			}
 			failed = int(sent.Load()) > k
-			if failed && errs[odd] == nil {
-				t.Errorf("message %d of rank %d fails, and it does not tell", k, odd)
+			if failed && errs[deviant] == nil {
+				t.Errorf("message %d of rank %d fails, and it does not tell", k, deviant)
 			}
 		}
 	}
@@ -239,8 +239,8 @@ func TestFaultsOfSites(t *testing.T) {
 func TestStallOfSites(t *testing.T) {
 	t.Parallel()
 	for name, l := range layouts() {
-		for odd := range len(l.sites) {
-			t.Run(fmt.Sprintf("%s, rank %d", name, odd), func(t *testing.T) {
+		for deviant := range len(l.sites) {
+			t.Run(fmt.Sprintf("%s, rank %d", name, deviant), func(t *testing.T) {
 				t.Parallel()
 				stalled := make(chan collective.Stall, 100)
 				o := at(slowLinks(), l.sites...)
@@ -250,10 +250,10 @@ func TestStallOfSites(t *testing.T) {
 						return err
 					}
 					v := make([]int64, 3000)
-					for c.Rank() == odd {
+					for c.Rank() == deviant {
 						s := <-stalled
-						if !slices.Equal(s.Culprits, []int{odd}) {
-							t.Errorf("rank %d is not in a call: %v", odd, s)
+						if !slices.Equal(s.Culprits, []int{deviant}) {
+							t.Errorf("rank %d is not in a call: %v", deviant, s)
 						}
 						if s.Call.Algorithm == collective.TwoLevel {
 							break

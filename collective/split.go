@@ -14,14 +14,14 @@ import (
 // one revocation ends them all, and only Close of the communicator from New ends the
 // transport. Close them when they are no longer needed.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
-	c = c.orNobody()
+	c = c.orInvalid()
 	table := make([]int64, columns*c.size)
-	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.freeLane()})
+	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.firstFreeLane()})
 	var id uint64
-	p := c.using(Auto).planFor(vector{kind: transport.KindSplit, root: none})
+	p := c.withAlgorithm(Auto).planFor(vector{kind: transport.KindSplit, root: noRoot})
 	p.body = func(o *operation) error {
 		id = childID(o.env.Comm, o.env.Seq, color)
-		return allGatherInPlace(o, table, bounds(evenly(o.size, columns)))
+		return allGatherInPlace(o, table, offsets(equalCounts(o.size, columns)))
 	}
 	if err := c.run(ctx, p); err != nil {
 		return nil, err
@@ -52,12 +52,12 @@ func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	slices.SortStableFunc(ranks, func(a, b int) int {
 		return cmp.Compare(table[columns*a+1], table[columns*b+1])
 	})
-	d := &Comm{world: c.world, seq: c.sequence(id, c.seq), id: id, rank: slices.Index(ranks, c.rank),
+	d := &Comm{endpoint: c.endpoint, seq: c.sequence(id, c.seq), id: id, rank: slices.Index(ranks, c.rank),
 		size: len(ranks), algorithm: c.algorithm}
 	for _, rank := range ranks {
-		d.ranks = append(d.ranks, c.inWorld(rank))
+		d.ranks = append(d.ranks, c.transportRank(rank))
 	}
-	d.settle(lane)
+	d.initTopology(lane)
 	return d
 }
 

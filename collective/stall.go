@@ -30,8 +30,8 @@ const (
 	PhaseDeadlock = "deadlock"        // each culprit waits for the next in another call, the last for the first
 )
 
-// phase converts the end of a chase to a Phase constant.
-func phase(w stall.Why) string {
+// phaseOf converts the end of a chase to a Phase constant.
+func phaseOf(w stall.Cause) string {
 	switch w {
 	case stall.Absent:
 		return PhaseAbsent
@@ -45,8 +45,8 @@ func phase(w stall.Why) string {
 	return PhaseInside
 }
 
-// What names the call that is held up, with its purpose.
-func (s Stall) What() string {
+// Name names the call that is held up, with its purpose.
+func (s Stall) Name() string {
 	if s.For == "" {
 		return s.Call.String()
 	}
@@ -55,34 +55,34 @@ func (s Stall) What() string {
 
 // String describes the stall in one line, with ranks as numbers.
 func (s Stall) String() string {
-	return fmt.Sprintf("%s waits %.1fs for rank %v (%s)", s.What(), s.Since.Seconds(), s.Culprits, s.Phase)
+	return fmt.Sprintf("%s waits %.1fs for rank %v (%s)", s.Name(), s.Since.Seconds(), s.Culprits, s.Phase)
 }
 
 // report reports the stall s of o to OnStall. It is silent if the same culprits were
 // reported recently for another call: usually several calls wait for the same rank.
-func (w *world) report(o *operation, s Stall, now time.Duration) {
-	o.roll.reported = s.Since
-	if w.opts.OnStall == nil {
+func (ep *endpoint) report(o *operation, s Stall, now time.Duration) {
+	o.watch.reported = s.Since
+	if ep.opts.OnStall == nil {
 		return
 	}
-	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.waiting.Load())-1
-	s.Culprits, s.Phase = w.blame(o, now)
-	same := w.said.by != o && slices.Equal(w.said.culprits, s.Culprits)
-	if same && now-w.said.at < max(stall.After, s.Since/4) {
+	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
+	s.Culprits, s.Phase = ep.culprits(o, now)
+	same := ep.lastReport.by != o && slices.Equal(ep.lastReport.culprits, s.Culprits)
+	if same && now-ep.lastReport.at < max(stall.After, s.Since/4) {
 		return
 	}
-	w.said = said{o, s.Culprits, now}
-	w.opts.OnStall(s)
+	ep.lastReport = reportKey{o, s.Culprits, now}
+	ep.opts.OnStall(s)
 }
 
-// blame returns the ranks that hold up o, and their Phase.
-func (w *world) blame(o *operation, now time.Duration) ([]int, string) {
-	ranks, why := w.chase.Blame(o.cause(), now)
-	return ranks, phase(why)
+// culprits returns the ranks that hold up o, and their Phase.
+func (ep *endpoint) culprits(o *operation, now time.Duration) ([]int, string) {
+	ranks, why := ep.chase.Blame(o.blockingWait(), now)
+	return ranks, phaseOf(why)
 }
 
-// said is the last report. Repeated reports of the same culprits are suppressed by it.
-type said struct {
+// reportKey is the last report. Repeated reports of the same culprits are suppressed by it.
+type reportKey struct {
 	by       *operation // the call that was reported
 	culprits []int
 	at       time.Duration

@@ -18,7 +18,7 @@ import (
 )
 
 // stalls runs f over the gates and returns the stalls that all ranks reported.
-func (g *gates) stalls(t *testing.T, f func(ctx context.Context, c *collective.Comm) error) []collective.Stall {
+func (g *slowNetwork) stalls(t *testing.T, f func(ctx context.Context, c *collective.Comm) error) []collective.Stall {
 	t.Helper()
 	reports := make(chan collective.Stall, 1000)
 	o := collective.Options{OnStall: func(s collective.Stall) { reports <- s }}
@@ -40,7 +40,7 @@ func TestStallNamesMissingRank(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, kind := range kinds() {
 			synctest.Test(t, func(t *testing.T) {
-				all := newGates(n).stalls(t, func(ctx context.Context, c *collective.Comm) error {
+				all := newSlowNetwork(n).stalls(t, func(ctx context.Context, c *collective.Comm) error {
 					if c.Rank() == n-1 {
 						after(10 * time.Second)
 					}
@@ -65,7 +65,7 @@ func TestStallNamesMissingRank(t *testing.T) {
 // A rank whose watch does not answer is distinguished from a rank that does not call.
 func TestStallWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGates(3)
+		g := newSlowNetwork(3)
 		g.lose = func(int, int) bool { return true }
 		all := g.stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 2 {
@@ -87,7 +87,7 @@ func TestStallWithoutAnswer(t *testing.T) {
 // If all ranks are in the call, the sender of the awaited message is named.
 func TestStallOfSlowMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGates(3)
+		g := newSlowNetwork(3)
 		g.slow = func(e transport.Envelope) bool { return e.Call.Kind == transport.KindBroadcast }
 		all := g.stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			return collective.Broadcast(ctx, c, make([]int8, 5), 0)
@@ -108,7 +108,7 @@ func TestStallOfSlowMessage(t *testing.T) {
 // A Recv without a Send names the rank that does not send.
 func TestStallOfRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newGates(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
+		all := newSlowNetwork(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			switch c.Rank() {
 			case 0:
 				return collective.Recv(ctx, c, 2, 4, make([]int8, 1))
@@ -135,7 +135,7 @@ func TestStallWithLostSignals(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			sent := make(map[[2]int]int)
-			g := newGates(4)
+			g := newSlowNetwork(4)
 			g.lose = func(from, to int) bool { // every fourth of each pair
 				mu.Lock()
 				defer mu.Unlock()
@@ -164,7 +164,7 @@ func TestStallWithLostSignals(t *testing.T) {
 // rank 1 is no member: rank 2 is blamed.
 func TestStallInAnotherCommunicator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newGates(4).stalls(t, func(ctx context.Context, c *collective.Comm) error {
+		all := newSlowNetwork(4).stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			odd, err := collective.Split(ctx, c, min(c.Rank(), 2)&1, 0) // 0, 2 and 3; 1
 			if err != nil {
 				return err
@@ -195,7 +195,7 @@ func TestStallInAnotherCommunicator(t *testing.T) {
 // If several calls wait for the same rank, there is one report.
 func TestStallOfManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newGates(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
+		all := newSlowNetwork(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 2 {
 				after(3 * time.Second)
 			}
@@ -215,7 +215,7 @@ func TestStallOfManyCalls(t *testing.T) {
 			t.Errorf("got %v", all)
 		}
 		for _, s := range all {
-			if s.For != "bucket 0" || s.What() != "bucket 0, allreduce int32[10] sum by recursive-doubling" {
+			if s.For != "bucket 0" || s.Name() != "bucket 0, allreduce int32[10] sum by recursive-doubling" {
 				t.Errorf("got %v", s)
 			}
 		}
@@ -249,7 +249,7 @@ func TestStallOfStep(t *testing.T) {
 					}
 				}
 				return nil
-			}, cluster.Over(newGates(2).transports()), cluster.WithOptions(o), cluster.MayFail())...)
+			}, cluster.Over(newSlowNetwork(2).transports()), cluster.WithOptions(o), cluster.MayFail())...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,9 +270,9 @@ func TestStallOfStep(t *testing.T) {
 }
 
 // Waits that recur become usual after a while.
-func TestStallLimitLearns(t *testing.T) {
+func TestStallLimitAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newGates(2).stalls(t, func(ctx context.Context, c *collective.Comm) error {
+		all := newSlowNetwork(2).stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			for range 50 {
 				if c.Rank() == 1 {
 					after(1500 * time.Millisecond)
@@ -315,7 +315,7 @@ func TestStallOfDeadlock(t *testing.T) {
 				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				defer cancel()
 				return act(ctx, c, pair)
-			}, cluster.MayFail(), cluster.WithOptions(o), cluster.Over(newGates(3).transports()))
+			}, cluster.MayFail(), cluster.WithOptions(o), cluster.Over(newSlowNetwork(3).transports()))
 			close(reports)
 			if len(reports) == 0 {
 				t.Errorf("%s: no report", name)

@@ -42,7 +42,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 // A reduction that panics between two pieces ends the call at its rank and at the ranks
 // that have not received everything. No goroutine stays behind, for which the bubble would
 // wait.
-func TestPanicBetweenPieces(t *testing.T) {
+func TestPanicBetweenSegments(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		synctest.Test(t, func(t *testing.T) {
 			errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) (err error) {

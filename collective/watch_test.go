@@ -8,84 +8,84 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// watched returns a world of one rank with one call that has been waiting for a minute.
-func watched(told func(Stall)) (*world, *operation) {
-	w := &world{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{})}
-	w.opts.OnStall = told
-	o := &operation{Comm: &Comm{world: w, size: 1}, peer: -1}
-	w.calls[o] = struct{}{}
-	return w, o
+// waitingEndpoint returns an endpoint of one rank with one call that has been waiting for a minute.
+func waitingEndpoint(told func(Stall)) (*endpoint, *operation) {
+	ep := &endpoint{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{})}
+	ep.opts.OnStall = told
+	o := &operation{Comm: &Comm{endpoint: ep, size: 1}, peer: -1}
+	ep.calls[o] = struct{}{}
+	return ep, o
 }
 
 // A process that was stopped does not blame other ranks for the lost time.
-func TestExcuse(t *testing.T) {
+func TestResetClocks(t *testing.T) {
 	told := 0
-	w, o := watched(func(Stall) { told++ })
-	w.excuse(time.Since(w.started))
-	w.lookAtAll()
-	w.lookAtAll()
+	ep, o := waitingEndpoint(func(Stall) { told++ })
+	ep.resetClocks(time.Since(ep.started))
+	ep.checkAll()
+	ep.checkAll()
 	if told > 0 {
 		t.Errorf("blamed %d times", told)
 	}
-	o.progress.Store(0) // without the excuse
-	w.lookAtAll()
-	if w.lookAtAll(); told != 1 {
+	o.lastMessage.Store(0) // without the excuse
+	ep.checkAll()
+	if ep.checkAll(); told != 1 {
 		t.Errorf("a wait of a minute was reported %d times", told)
 	}
 }
 
 // A call waits for the rank from which it receives, for the rank to which it sends, or for
 // the other end of a message.
-func TestWaits(t *testing.T) {
+func TestUpdateWaits(t *testing.T) {
 	for _, test := range []struct {
 		peer             int
 		waiting, sending int32
 		want             [2]int
 	}{{-1, 0, 0, [2]int{-1, -1}}, {-1, 3, 0, [2]int{2, -1}}, {-1, 0, 3, [2]int{-1, 2}}, {-1, 1, 2, [2]int{0, 1}}, {4, 5, 0, [2]int{4, -1}}} {
-		w, o := watched(nil)
+		ep, o := waitingEndpoint(nil)
 		o.peer = test.peer
-		o.waiting.Store(test.waiting)
-		o.sending.Store(test.sending)
-		if w.waits(time.Minute); o.roll.wait.For != test.want {
-			t.Errorf("%+v: %v", test, o.roll.wait.For)
+		o.recvFrom.Store(test.waiting)
+		o.sendTo.Store(test.sending)
+		if ep.updateWaits(time.Minute); o.watch.wait.For != test.want {
+			t.Errorf("%+v: %v", test, o.watch.wait.For)
 		}
 	}
 }
 
 // A rank in another call reports the call that holds it up, unless its program does not
 // wait for that call.
-func TestPlace(t *testing.T) {
+func TestPosition(t *testing.T) {
 	asked := transport.Envelope{Seq: 7}
 	for name, test := range map[string]struct {
-		change func(w *world, o *operation)
+		change func(ep *endpoint, o *operation)
 		want   stall.State
 		busy   bool
 		waits  bool
 	}{
-		"in no call":                 {func(w *world, o *operation) { delete(w.calls, o) }, stall.NotYet, false, false},
-		"in another call":            {func(_ *world, o *operation) { o.waiting.Store(1) }, stall.NotYet, true, true},
-		"computing in another":       {func(*world, *operation) {}, stall.NotYet, true, false},
-		"in that call":               {func(_ *world, o *operation) { o.env.Seq = 7; o.waiting.Store(1) }, stall.Present, true, true},
-		"a receive that stays open":  {func(_ *world, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
-		"in a receive":               {func(_ *world, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
-		"past it":                    {func(w *world, _ *operation) { w.seqs[0].begun = 8 }, stall.Past, false, false},
-		"the communicator is closed": {func(w *world, _ *operation) { w.seqs[0].closed = true }, stall.Closed, false, false},
+		"in no call":                 {func(ep *endpoint, o *operation) { delete(ep.calls, o) }, stall.NotYet, false, false},
+		"in another call":            {func(_ *endpoint, o *operation) { o.recvFrom.Store(1) }, stall.NotYet, true, true},
+		"computing in another":       {func(*endpoint, *operation) {}, stall.NotYet, true, false},
+		"in that call":               {func(_ *endpoint, o *operation) { o.env.Seq = 7; o.recvFrom.Store(1) }, stall.Present, true, true},
+		"a receive that stays open":  {func(_ *endpoint, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
+		"in a receive":               {func(_ *endpoint, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
+		"past it":                    {func(ep *endpoint, _ *operation) { ep.sequences[0].lastSeq = 8 }, stall.Past, false, false},
+		"the communicator is closed": {func(ep *endpoint, _ *operation) { ep.sequences[0].closed = true }, stall.Closed, false, false},
 	} {
-		w, o := watched(nil)
-		w.seqs = make(map[uint64]*sequence)
-		w.sequence(0, nil)
-		test.change(w, o)
-		p := w.place(w.waits(time.Minute), asked, time.Minute)
+		ep, o := waitingEndpoint(nil)
+		ep.sequences = make(map[uint64]*sequence)
+		ep.sequence(0, nil)
+		test.change(ep, o)
+		p := ep.position(ep.updateWaits(time.Minute), asked, time.Minute)
 		if p.State != test.want || p.Busy != test.busy || (p.Wait != nil) != test.waits {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 }
 
-// isPast compares modulo 1<<31, so it holds across the wrap of the sequence.
-func TestIsPast(t *testing.T) {
-	w := &world{seqs: make(map[uint64]*sequence)}
-	s := w.sequence(7, nil)
+// hasBegun compares modulo 1<<31, so it holds across the wrap of the sequence.
+func TestHasBegun(t *testing.T) {
+	ep := &endpoint{sequences: make(map[uint64]*sequence)}
+	s := ep.sequence(7, nil)
 	tests := []struct {
 		begun, asked uint32
 		want         bool
@@ -94,12 +94,12 @@ func TestIsPast(t *testing.T) {
 		{1<<31 + 2, 1<<31 - 5, true}, {1<<31 - 2, 3, false}, {1 << 31, 0, true}, {1<<32 - 1, 0, false},
 	}
 	for _, test := range tests {
-		s.begun = test.begun
-		if got := w.isPast(transport.Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
+		s.lastSeq = test.begun
+		if got := ep.hasBegun(transport.Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
 			t.Errorf("call %d after %d: past is %v", test.asked, test.begun, got)
 		}
 	}
-	if w.isPast(transport.Envelope{Comm: 8}) {
+	if ep.hasBegun(transport.Envelope{Comm: 8}) {
 		t.Error("past on a communicator that is not known")
 	}
 }

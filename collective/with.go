@@ -32,7 +32,7 @@ type CallOptions struct {
 // the result. Communicators made from the result by Split and Dup inherit its Algorithm and
 // no other option.
 func (c *Comm) With(o CallOptions) *Comm {
-	d := *c.orNobody()
+	d := *c.orInvalid()
 	if o.Algorithm != Auto {
 		d.algorithm = o.Algorithm
 	}
@@ -51,32 +51,32 @@ func (c *Comm) With(o CallOptions) *Comm {
 	return &d
 }
 
-// using is With for the algorithm alone, which may be Auto.
-func (c *Comm) using(a Algorithm) *Comm {
-	d := *c.orNobody()
+// withAlgorithm is With for the algorithm alone, which may be Auto.
+func (c *Comm) withAlgorithm(a Algorithm) *Comm {
+	d := *c.orInvalid()
 	d.algorithm = a
 	return &d
 }
 
-// pieceTime is the target duration of a message of an interruptible call, in seconds.
-// leastPiece is the lower bound of the length of such a message, in bytes.
+// segmentTime is the target duration of a message of an interruptible call, in seconds.
+// minSegment is the lower bound of the length of such a message, in bytes.
 const (
-	pieceTime  = 1e-3
-	leastPiece = 16 << 10
+	segmentTime = 1e-3
+	minSegment  = 16 << 10
 )
 
-// shortSegment returns the size of a segment, in bytes, that takes about pieceTime. It is a
+// shortSegment returns the size of a segment, in bytes, that takes about segmentTime. It is a
 // multiple of 8.
 func (c *Comm) shortSegment() int {
 	segment := c.opts.Segment
-	for segment >= 2*leastPiece && float64(segment)*c.opts.Cost.Beta > pieceTime {
+	for segment >= 2*minSegment && float64(segment)*c.opts.Cost.Beta > segmentTime {
 		segment = segment / 16 * 8
 	}
 	return segment
 }
 
-// pieces returns the maximum size of a message in bytes: the segment of the calls.
-func (c *Comm) pieces() int {
+// segmentBytes returns the maximum size of a message in bytes: the segment of the calls.
+func (c *Comm) segmentBytes() int {
 	if c.segment > 0 {
 		return c.segment
 	}

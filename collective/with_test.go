@@ -8,7 +8,7 @@ import (
 // Zero options leave a communicator unchanged, earlier options stay when more are added,
 // and the communicator on which With is called never changes.
 func TestWith(t *testing.T) {
-	base := Comm{world: &world{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, size: 3}
+	base := Comm{endpoint: &endpoint{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, size: 3}
 	steps := []CallOptions{
 		{Algorithm: Ring}, {For: "x"}, {Priority: -2}, {Interruptible: true}, {Order: []int{0, 2, 1}}, {},
 	}

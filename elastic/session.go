@@ -215,7 +215,7 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))
 		}
 	}
-	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.What(), SinceMS: milliseconds(s.Since)})
+	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
 }
 
 // milliseconds returns a duration in milliseconds, as events show it.

@@ -50,7 +50,7 @@ func (g *guard) of(m Model) Model {
 		}()
 		loss, err := gradient(b.Wrap(func(gate *Gate) {
 			useless := gate.Err
-			gate.Yield = g.progress.Poke
+			gate.Yield = g.progress.PollIfDue
 			gate.Err = func() error { return cmp.Or(useless(), g.ended()) }
 		}))
 		returned = true

@@ -106,8 +106,8 @@ type causeDecoder struct {
 	short bool
 }
 
-// take returns the next n bytes, or n zeros if there are too few.
-func (d *causeDecoder) take(n int) []byte {
+// next returns the next n bytes, or n zeros if there are too few.
+func (d *causeDecoder) next(n int) []byte {
 	if d.short || len(d.b) < n {
 		d.short = true
 		return make([]byte, n)
@@ -117,14 +117,14 @@ func (d *causeDecoder) take(n int) []byte {
 	return out
 }
 
-func (d *causeDecoder) byte() byte { return d.take(1)[0] }
+func (d *causeDecoder) byte() byte { return d.next(1)[0] }
 
-func (d *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(d.take(4)))) }
+func (d *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(d.next(4)))) }
 
-func (d *causeDecoder) text() string { return strings.ToValidUTF8(string(d.take(int(d.byte()))), "?") }
+func (d *causeDecoder) text() string { return strings.ToValidUTF8(string(d.next(int(d.byte()))), "?") }
 
 func (d *causeDecoder) call() Call {
-	c, _ := DecodeCall(d.take(CallSize)) // take gives the length that DecodeCall wants
+	c, _ := DecodeCall(d.next(CallSize)) // next gives the length that DecodeCall wants
 	return c
 }
 

@@ -16,7 +16,7 @@
 //	defer e.Close()
 //	for ... {
 //		... // compute for a millisecond or less
-//		e.Poke()
+//		e.PollIfDue()
 //	}
 //
 // With several processors the idle ones poll the network, and an Engine only yields.
@@ -42,18 +42,18 @@ import (
 // Engine gives goroutines with network messages their turn. One goroutine may use it, but any may
 // call New, and Close at the end.
 type Engine struct {
-	in, out *os.File      // ends of a pipe; nil with several processors
-	hear    *Stream       // reads from in
-	tell    *Stream       // writes to out
-	ask     chan struct{} // asks the reader goroutine to read a byte
-	come    chan struct{} // the reader has read it
-	reading sync.WaitGroup
-	poke    [1]byte   // the byte that is sent
-	last    time.Time // end of the last Poll
+	in, out      *os.File      // ends of a pipe; nil with several processors
+	reader       *Stream       // reads from in
+	writer       *Stream       // writes to out
+	readRequests chan struct{} // asks the reader goroutine to read a byte
+	readDone     chan struct{} // the reader has read it
+	running      sync.WaitGroup
+	token        [1]byte   // the byte that is sent
+	lastPoll     time.Time // end of the last Poll
 }
 
-// period is the least time between two polls of Poke. A poll without messages takes 3 us.
-const period = 500 * time.Microsecond
+// minInterval is the least time between two polls of PollIfDue. A poll without messages takes 3 us.
+const minInterval = 500 * time.Microsecond
 
 // New returns an Engine for the present number of processors (GOMAXPROCS). The caller closes it.
 func New() (*Engine, error) {
@@ -65,9 +65,9 @@ func New() (*Engine, error) {
 	if e.in, e.out, err = os.Pipe(); err != nil {
 		return nil, fmt.Errorf("netpoll: %w", err)
 	}
-	e.hear, e.tell = NewStream(e.in, false), NewStream(e.out, false)
-	e.ask, e.come = make(chan struct{}), make(chan struct{})
-	e.reading.Go(e.read)
+	e.reader, e.writer = NewStream(e.in, false), NewStream(e.out, false)
+	e.readRequests, e.readDone = make(chan struct{}), make(chan struct{})
+	e.running.Go(e.read)
 	return e, nil
 }
 
@@ -75,15 +75,15 @@ func New() (*Engine, error) {
 // still while a goroutine reads.
 func (e *Engine) read() {
 	var b [1]byte
-	for range e.ask {
-		_, _ = e.hear.Read(b[:])
-		e.come <- struct{}{}
+	for range e.readRequests {
+		_, _ = e.reader.Read(b[:])
+		e.readDone <- struct{}{}
 	}
 }
 
-// Poke is Poll if the last one is at least half a millisecond ago.
-func (e *Engine) Poke() {
-	if time.Since(e.last) >= period {
+// PollIfDue is Poll if the last one is at least half a millisecond ago.
+func (e *Engine) PollIfDue() {
+	if time.Since(e.lastPoll) >= minInterval {
 		e.Poll()
 	}
 }
@@ -91,15 +91,15 @@ func (e *Engine) Poke() {
 // Poll runs all goroutines for which messages have arrived, until they block again.
 func (e *Engine) Poll() {
 	if e.out != nil {
-		e.ask <- struct{}{}
+		e.readRequests <- struct{}{}
 		runtime.Gosched() // the reader finds nothing, and waits
-		if _, err := e.tell.Write(e.poke[:]); err != nil {
+		if _, err := e.writer.Write(e.token[:]); err != nil {
 			_ = e.out.Close() // otherwise the reader would wait for ever; now it reads the end
 		}
-		<-e.come
+		<-e.readDone
 	}
 	runtime.Gosched() // the reader has queued this goroutine before the others that were found
-	e.last = time.Now()
+	e.lastPoll = time.Now()
 }
 
 // Close releases the pipe and waits for the reader goroutine. No other method may be called after
@@ -108,8 +108,8 @@ func (e *Engine) Close() error {
 	if e.out == nil {
 		return nil
 	}
-	close(e.ask)
-	e.reading.Wait()
+	close(e.readRequests)
+	e.running.Wait()
 	if err := errors.Join(e.in.Close(), e.out.Close()); err != nil {
 		return fmt.Errorf("netpoll: close: %w", err)
 	}

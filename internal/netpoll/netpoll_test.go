@@ -96,16 +96,16 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// Poke polls at most once in half a millisecond.
-func TestPoke(t *testing.T) {
+// PollIfDue polls at most once in half a millisecond.
+func TestPollIfDue(t *testing.T) {
 	e := onOne(t)
-	e.Poke()
-	last := e.last
+	e.PollIfDue()
+	last := e.lastPoll
 	for range 100 {
-		if e.Poke(); e.last != last && e.last.Sub(last) < period {
-			t.Fatalf("a turn %v after the one before", e.last.Sub(last))
+		if e.PollIfDue(); e.lastPoll != last && e.lastPoll.Sub(last) < minInterval {
+			t.Fatalf("a turn %v after the one before", e.lastPoll.Sub(last))
 		}
-		last = e.last
+		last = e.lastPoll
 	}
 }
 
@@ -131,7 +131,7 @@ func BenchmarkTrip(b *testing.B) {
 			if way == "gosched" {
 				turn = runtime.Gosched
 			}
-			trips(b, b.N, period, turn)
+			trips(b, b.N, minInterval, turn)
 		})
 	}
 }

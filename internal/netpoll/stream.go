@@ -39,19 +39,19 @@ type request struct {
 	n          int    // number of transferred bytes
 	err        error
 	try        func(fd uintptr) bool // makes the call, and reports whether it is finished
-	eager      *eagerness            // busy-polling; nil to block at once
-	turn       time.Time             // start of the present poll
+	poller     *busyPoller           // busy-polling; nil to block at once
+	pollStart  time.Time             // start of the present poll
 }
 
-// most is the greatest number of bytes of a system call: the goroutine cannot be preempted during
+// maxTransfer is the greatest number of bytes of a system call: the goroutine cannot be preempted during
 // it.
-const most = 256 << 10
+const maxTransfer = 256 << 10
 
 // NewStream returns a Stream over a socket or one end of a pipe. Other values are read and written
-// as they are. An eager Stream busy-polls for a short time before it blocks, with turns for other
+// as they are. With busyPoll a Stream busy-polls for a short time before it blocks, with turns for other
 // goroutines and processes, as long as that has paid recently: between near hosts a message takes
 // less time than to sleep and to be woken.
-func NewStream(over io.ReadWriter, eager bool) *Stream {
+func NewStream(over io.ReadWriter, busyPoll bool) *Stream {
 	s := &Stream{plain: over}
 	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
 		if r, err := c.SyscallConn(); err == nil {
@@ -59,8 +59,8 @@ func NewStream(over io.ReadWriter, eager bool) *Stream {
 		}
 	}
 	s.in.try, s.out.try = s.in.read, s.out.write
-	if eager {
-		s.in.eager = newEagerness()
+	if busyPoll {
+		s.in.poller = newBusyPoller()
 	}
 	return s
 }
@@ -73,27 +73,27 @@ func (r *request) read(fd uintptr) bool {
 		switch {
 		case errors.Is(r.err, syscall.EINTR):
 		case !errors.Is(r.err, syscall.EAGAIN):
-			if r.eager != nil {
-				r.eager.came()
+			if r.poller != nil {
+				r.poller.recordHit()
 			}
 			return true
-		case !r.lookAgain():
+		case !r.pollAgain():
 			return false
 		}
 	}
 }
 
-// lookAgain gives other processes and goroutines a turn, and reports whether to poll once more.
-func (r *request) lookAgain() bool {
+// pollAgain gives other processes and goroutines a turn, and reports whether to poll once more.
+func (r *request) pollAgain() bool {
 	now := time.Now()
-	if r.eager == nil || !r.eager.again(now.Sub(r.turn)) {
+	if r.poller == nil || !r.poller.pollAgain(now.Sub(r.pollStart)) {
 		return false
 	}
 	kernel.Yield()
 	yielded := time.Now()
 	runtime.Gosched()
-	r.turn = time.Now()
-	r.eager.offered(yielded.Sub(now), r.turn.Sub(yielded))
+	r.pollStart = time.Now()
+	r.poller.recordYield(yielded.Sub(now), r.pollStart.Sub(yielded))
 	return true
 }
 
@@ -113,7 +113,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 		return s.plain.Read(b)
 	}
 	r := &s.in
-	r.body = b[:min(len(b), most)]
+	r.body = b[:min(len(b), maxTransfer)]
 	err := s.made(r, "read", s.raw.Read)
 	if err == nil && r.n == 0 {
 		err = io.EOF
@@ -144,8 +144,8 @@ func (s *Stream) WriteTwo(head, body []byte) error {
 func (s *Stream) write(head, body []byte) (written int, err error) {
 	r := &s.out
 	for err == nil && len(head)+len(body) > 0 {
-		r.head = head[:min(len(head), most)]
-		r.body = body[:min(len(body), most-len(r.head))]
+		r.head = head[:min(len(head), maxTransfer)]
+		r.body = body[:min(len(body), maxTransfer-len(r.head))]
 		err = s.made(r, "write", s.raw.Write)
 		written += r.n
 		k := min(r.n, len(head))
@@ -157,8 +157,8 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 // made makes a call through one of the poller's functions and returns its error.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
 	r.n, r.err = 0, nil
-	if r.eager != nil {
-		r.eager.begin()
+	if r.poller != nil {
+		r.poller.startMessage()
 	}
 	err := by(r.try)
 	r.head, r.body = nil, nil // release the caller's buffers

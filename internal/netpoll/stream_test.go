@@ -72,9 +72,9 @@ func TestStreamCarriesAll(t *testing.T) {
 // parts are four pieces of data.
 type parts [4][]byte
 
-// drawParts draws pieces of different lengths. Some are close to most.
+// drawParts draws pieces of different lengths. Some are close to maxTransfer.
 func drawParts(t *rapid.T) (p parts) {
-	size := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(most-50, most+50), rapid.IntRange(0, 3*most))
+	size := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(maxTransfer-50, maxTransfer+50), rapid.IntRange(0, 3*maxTransfer))
 	for i := range p {
 		p[i] = bytes.Repeat([]byte{rapid.Byte().Draw(t, "fill")}, size.Draw(t, "size"))
 	}

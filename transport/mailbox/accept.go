@@ -28,7 +28,7 @@ type Message struct {
 func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 	s := &b.sources[from]
 	for {
-		open, pass := s.sleep()
+		open, pass := s.addSleeper()
 		if pass {
 			s.wake()
 		}
@@ -37,7 +37,7 @@ func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 		}
 		stop := false
 		select {
-		case <-s.room:
+		case <-s.wakeups:
 		case <-b.failed:
 			stop = true
 		case <-stop1:
@@ -45,7 +45,7 @@ func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 		case <-stop2:
 			stop = true
 		}
-		s.awake()
+		s.removeSleeper()
 		if stop {
 			return b.Cause()
 		}
@@ -62,16 +62,16 @@ func (b *Box) Accept(from int, e transport.Envelope, size int) (*Message, error)
 		return nil, cause
 	}
 	s := &b.sources[from]
-	if r := s.take(keyOf(e)); r != nil {
+	if r := s.popReceive(keyOf(e)); r != nil {
 		return b.acceptDirect(from, e, size, r)
 	}
 	m := b.messages.get(size)
 	m.box, m.from, m.env = b, from, e
-	r := s.offer(m)
+	r := s.deliver(m)
 	if r == nil {
 		return m, nil
 	}
-	// The receive was posted after take, while memory was allocated.
+	// The receive was posted after popReceive, while memory was allocated.
 	b.messages.put(m)
 	return b.acceptDirect(from, e, size, r)
 }

@@ -10,26 +10,26 @@ import (
 
 // Payload lengths from which a gauge measures.
 const (
-	// GaugeLeast is the shortest payload that is measured, in bytes. Most of a shorter
+	// MinMeasured is the shortest payload that is measured, in bytes. Most of a shorter
 	// payload may have arrived together with its header, so its time says nothing about the
 	// link.
-	GaugeLeast = 32 << 10
+	MinMeasured = 32 << 10
 	// gaugeLead is the length of the beginning of a long payload that is not measured, in
 	// bytes, besides the bytes that arrive together with it. The beginning may arrive at
 	// once on a slow link, too: as one packet of segmentation offload, or on the credit
 	// that a traffic shaper accumulates during a pause. It is shorter than a frame of a
 	// stream multiplexer, which arrives as a whole.
 	gaugeLead = 60 << 10
-	// GaugeLong is the shortest payload whose lead is not measured, in bytes.
-	GaugeLong = 2 * gaugeLead
+	// LeadFrom is the shortest payload whose lead is not measured, in bytes.
+	LeadFrom = 2 * gaugeLead
 )
 
 // Gauge measures the throughput at which the messages of a rank arrive, for
-// transport.Meter. The reader of the stream uses it. Take may be called by any goroutine;
+// transport.Meter. The reader of the stream uses it. Reset may be called by any goroutine;
 // Fill and Skip only by the reader. The zero value is ready.
 type Gauge struct {
 	mu  sync.Mutex
-	sum transport.Arrival // since the last Take; guarded by mu
+	sum transport.Arrival // since the last Reset; guarded by mu
 }
 
 // Fill reads the payload of a message into buf. The header was read immediately before.
@@ -51,7 +51,7 @@ func (g *Gauge) Skip(stream io.Reader, n int) error {
 // time measures the time to read n bytes, without the lead of a long payload.
 func (g *Gauge) time(n int, read func(first, end int) error) error {
 	lead := 0
-	if n >= GaugeLong {
+	if n >= LeadFrom {
 		lead = gaugeLead
 		if err := read(0, lead); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (g *Gauge) time(n int, read func(first, end int) error) error {
 
 // add records a measurement unless it is too short.
 func (g *Gauge) add(bytes int, took time.Duration) {
-	if bytes < GaugeLeast {
+	if bytes < MinMeasured {
 		return
 	}
 	g.mu.Lock()
@@ -76,8 +76,8 @@ func (g *Gauge) add(bytes int, took time.Duration) {
 	g.sum.Time += took
 }
 
-// Take returns the sum of the measurements since the last Take.
-func (g *Gauge) Take() transport.Arrival {
+// Reset returns the sum of the measurements since the last Reset.
+func (g *Gauge) Reset() transport.Arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sum := g.sum

@@ -58,7 +58,7 @@ func TestGauge(t *testing.T) {
 				if err := g.Fill(&trickle{piece: piece, pause: pause, left: test.size}, buf); err != nil {
 					t.Fatal(err)
 				}
-				if got := g.Take(); got != test.want {
+				if got := g.Reset(); got != test.want {
 					t.Errorf("got %+v, want %+v", got, test.want)
 				}
 				for i, b := range buf {
@@ -69,10 +69,10 @@ func TestGauge(t *testing.T) {
 				if err := g.Skip(&trickle{piece: piece, pause: pause, left: test.size}, test.size); err != nil {
 					t.Fatal(err)
 				}
-				if got := g.Take(); got.Bytes != test.want.Bytes || got.Time > test.want.Time {
+				if got := g.Reset(); got.Bytes != test.want.Bytes || got.Time > test.want.Time {
 					t.Errorf("thrown away: got %+v, want %+v", got, test.want)
 				}
-				if again := g.Take(); again != (transport.Arrival{}) {
+				if again := g.Reset(); again != (transport.Arrival{}) {
 					t.Errorf("taken again: %+v", again)
 				}
 			})
@@ -97,7 +97,7 @@ func TestGaugeAddsUp(t *testing.T) {
 				t.Error("no error from a short stream")
 			}
 		}
-		if got, want := g.Take(), (transport.Arrival{Bytes: 90 << 10, Time: 9 * time.Second}); got != want {
+		if got, want := g.Reset(), (transport.Arrival{Bytes: 90 << 10, Time: 9 * time.Second}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})

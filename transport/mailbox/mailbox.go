@@ -87,7 +87,7 @@ func New(self, n, limit int, revoke func(error)) *Box {
 		s.slots = make(map[key]slot)
 		s.self, s.rank, s.limit = self, i, limit
 		s.unbounded = i == self
-		s.room = make(chan struct{}, 1)
+		s.wakeups = make(chan struct{}, 1)
 	}
 	return b
 }
@@ -140,8 +140,8 @@ func (b *Box) Failed() <-chan struct{} { return b.failed }
 // with err.
 func (b *Box) End(from int, err error) {
 	if b.shared != nil {
-		if place := slices.Index(b.shared.Ranks, from); place >= 0 {
-			b.shared.Memory.Gone(place)
+		if local := slices.Index(b.shared.Ranks, from); local >= 0 {
+			b.shared.Memory.Gone(local)
 		}
 	}
 	for r := b.sources[from].end(err); r != nil; {
@@ -152,10 +152,10 @@ func (b *Box) End(from int, err error) {
 	}
 }
 
-// Unbound lifts the limit of rank from, so that a paused reader reads on to the end of a
+// LiftLimit lifts the limit of rank from, so that a paused reader reads on to the end of a
 // stream that is known to end.
-func (b *Box) Unbound(from int) {
-	if b.sources[from].unbound() {
+func (b *Box) LiftLimit(from int) {
+	if b.sources[from].liftLimit() {
 		b.sources[from].wake()
 	}
 }

@@ -295,8 +295,8 @@ func TestAbortUnmatchedIsForgotten(t *testing.T) {
 	ms[2].Abort()
 	ms[0].Abort()
 	wantText(t, recv(t.Context(), b, 1, env(1), 3), "mid")
-	if s := &b.sources[1]; s.held != 0 || len(s.slots) != 0 {
-		t.Errorf("%d bytes held in %d slots", s.held, len(s.slots))
+	if s := &b.sources[1]; s.heldBytes != 0 || len(s.slots) != 0 {
+		t.Errorf("%d bytes held in %d slots", s.heldBytes, len(s.slots))
 	}
 }
 

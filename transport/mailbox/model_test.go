@@ -83,8 +83,8 @@ func (o *model) check(t *rapid.T) {
 		}
 	}
 	s := &o.box.sources[1]
-	if s.held != held || s.waiting != waiting {
-		t.Fatalf("held %d, waiting %d; want %d, %d", s.held, s.waiting, held, waiting)
+	if s.heldBytes != held || s.waiting != waiting {
+		t.Fatalf("held %d, waiting %d; want %d, %d", s.heldBytes, s.waiting, held, waiting)
 	}
 	if out := s.openLocked(); out != (waiting > 0 || held <= limit) {
 		t.Fatalf("open: %v with %d held, %d waiting", out, held, waiting)
@@ -167,8 +167,8 @@ func TestStress(t *testing.T) {
 		})
 	}
 	g.Wait()
-	if s := &b.sources[1]; s.held != 0 || s.waiting != 0 || s.sleepers != 0 || len(s.slots) != 0 {
-		t.Errorf("left: held %d, waiting %d, sleepers %d, slots %d", s.held, s.waiting, s.sleepers, len(s.slots))
+	if s := &b.sources[1]; s.heldBytes != 0 || s.waiting != 0 || s.sleepers != 0 || len(s.slots) != 0 {
+		t.Errorf("left: held %d, waiting %d, sleepers %d, slots %d", s.heldBytes, s.waiting, s.sleepers, len(s.slots))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestAllocations(t *testing.T) {
 		s := &b.sources[1]
 		r := b.receives.Get().(*receive)
 		r.env, r.buf = env(seq), buf
-		s.ask(r)
+		s.match(r)
 		m, err := b.Accept(1, env(seq), len(buf))
 		if err != nil {
 			t.Fatal(err)

@@ -45,15 +45,15 @@ func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted 
 		r.err = b.Cause()
 	}
 	if r.err == nil {
-		r.ask()
+		r.match()
 	}
 	return r
 }
 
-// ask looks for the message of r, and posts r if there is none. An error revokes.
-func (r *receive) ask() {
+// match looks for the message of r, and posts r if there is none. An error revokes.
+func (r *receive) match() {
 	s := &r.box.sources[r.from]
-	arrived, wake, err := s.ask(r)
+	arrived, wake, err := s.match(r)
 	if wake {
 		s.wake()
 	}

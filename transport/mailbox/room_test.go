@@ -26,7 +26,7 @@ func full(t *testing.T) *Box {
 			t.Fatal(err)
 		}
 		arrive(t, b, 1, env(1), string(make([]byte, limit-5*overhead/4)))
-		if s := &b.sources[1]; s.held > limit {
+		if s := &b.sources[1]; s.heldBytes > limit {
 			return b
 		}
 	}
@@ -52,7 +52,7 @@ func TestRoom(t *testing.T) {
 		"a receive waits for another rank": {func(t *testing.T, b *Box, _ chan struct{}) {
 			recv(t.Context(), b, 2, env(2), 0)
 		}, false},
-		"the limit is lifted": {func(_ *testing.T, b *Box, _ chan struct{}) { b.Unbound(1) }, true},
+		"the limit is lifted": {func(_ *testing.T, b *Box, _ chan struct{}) { b.LiftLimit(1) }, true},
 		"the readers stop":    {func(_ *testing.T, _ *Box, stop chan struct{}) { close(stop) }, true},
 		"the box fails":       {func(_ *testing.T, b *Box, _ chan struct{}) { b.Fail(transport.ErrClosed) }, true},
 	}

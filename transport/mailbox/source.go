@@ -35,11 +35,11 @@ const overhead = 256
 type source struct {
 	self, rank int           // rank of the box, rank of the source
 	limit      int           // bytes of held messages
-	room       chan struct{} // holds a token when a sleeper should check for room again
+	wakeups    chan struct{} // holds a token when a sleeper should check for room again
 
 	mu        sync.Mutex
 	slots     map[key]slot
-	held      int   // bytes of messages without a receive, with their overhead
+	heldBytes int   // bytes of messages without a receive, with their overhead
 	waiting   int   // receives without a message
 	sleepers  int   // goroutines that wait in WaitRoom
 	unbounded bool  // no limit
@@ -51,7 +51,7 @@ type source struct {
 // But while a receive waits for a message that has not come, that message may be queued
 // behind others (head-of-line blocking), so the reader must go on.
 func (s *source) openLocked() bool {
-	return s.unbounded || s.waiting > 0 || s.held <= s.limit
+	return s.unbounded || s.waiting > 0 || s.heldBytes <= s.limit
 }
 
 // wakeLocked reports whether a sleeper should be woken.
@@ -60,14 +60,14 @@ func (s *source) wakeLocked() bool { return s.sleepers > 0 && s.openLocked() }
 // wake lets one sleeper check for room again; that sleeper wakes the next one.
 func (s *source) wake() {
 	select {
-	case s.room <- struct{}{}:
+	case s.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// sleep registers the caller as a sleeper unless there is room. If there is room, pass
+// addSleeper registers the caller as a sleeper unless there is room. If there is room, pass
 // reports that other goroutines sleep and should be woken, too.
-func (s *source) sleep() (open, pass bool) {
+func (s *source) addSleeper() (open, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.openLocked() {
@@ -77,25 +77,25 @@ func (s *source) sleep() (open, pass bool) {
 	return false, false
 }
 
-// awake removes the caller from the sleepers.
-func (s *source) awake() {
+// removeSleeper removes the caller from the sleepers.
+func (s *source) removeSleeper() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sleepers--
 }
 
-// unbound lifts the limit for good, and reports whether a sleeper should be woken.
-func (s *source) unbound() bool {
+// liftLimit lifts the limit for good, and reports whether a sleeper should be woken.
+func (s *source) liftLimit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unbounded = true
 	return s.wakeLocked()
 }
 
-// ask matches r with the first message under its key, and returns arrived if that message
+// match matches r with the first message under its key, and returns arrived if that message
 // is complete. Without a message it posts r. The error is a mismatch, or the end of the
 // source.
-func (s *source) ask(r *receive) (arrived, wake bool, err error) {
+func (s *source) match(r *receive) (arrived, wake bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := keyOf(r.env)
@@ -149,7 +149,7 @@ func (s *source) postLocked(k key, l slot, r *receive) {
 // limit: its receive exists, so the message will be consumed soon.
 func (s *source) popLocked(k key, l slot) {
 	m := l.first
-	s.held -= len(m.Buf) + overhead
+	s.heldBytes -= len(m.Buf) + overhead
 	l.first, m.next = m.next, nil
 	if l.first == nil {
 		l.last = nil
@@ -167,15 +167,15 @@ func (s *source) storeLocked(k key, l slot) {
 	s.slots[k] = l
 }
 
-// take removes and returns the first receive posted under k, or returns nil.
-func (s *source) take(k key) *receive {
+// popReceive removes and returns the first receive posted under k, or returns nil.
+func (s *source) popReceive(k key) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.takeLocked(k)
+	return s.popReceiveLocked(k)
 }
 
-// takeLocked is take for callers that hold mu.
-func (s *source) takeLocked(k key) *receive {
+// popReceiveLocked is popReceive for callers that hold mu.
+func (s *source) popReceiveLocked(k key) *receive {
 	l := s.slots[k]
 	r := l.receives
 	if r == nil {
@@ -188,13 +188,13 @@ func (s *source) takeLocked(k key) *receive {
 	return r
 }
 
-// offer returns the first receive posted under the key of m, which it removes from its
+// deliver returns the first receive posted under the key of m, which it removes from its
 // slot. If there is none it holds m until a receive asks for it, and returns nil.
-func (s *source) offer(m *Message) *receive {
+func (s *source) deliver(m *Message) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := keyOf(m.env)
-	if r := s.takeLocked(k); r != nil {
+	if r := s.popReceiveLocked(k); r != nil {
 		return r
 	}
 	l := s.slots[k]
@@ -204,7 +204,7 @@ func (s *source) offer(m *Message) *receive {
 		l.last.next = m
 	}
 	l.last = m
-	s.held += len(m.Buf) + overhead
+	s.heldBytes += len(m.Buf) + overhead
 	s.slots[k] = l
 	return nil
 }
@@ -239,7 +239,7 @@ func (s *source) drop(m *Message) *receive {
 	if l.last == m {
 		l.last = before
 	}
-	s.held -= len(m.Buf) + overhead
+	s.heldBytes -= len(m.Buf) + overhead
 	s.storeLocked(k, l)
 	return nil
 }
@@ -275,7 +275,7 @@ func (s *source) end(err error) (all *receive) {
 	}
 	s.ended = err
 	for k := range s.slots {
-		for r := s.takeLocked(k); r != nil; r = s.takeLocked(k) {
+		for r := s.popReceiveLocked(k); r != nil; r = s.popReceiveLocked(k) {
 			r.next, all = all, r
 		}
 	}

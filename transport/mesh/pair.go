@@ -345,7 +345,7 @@ func (p *pair) readUrgent(first urgentFrame) bool {
 		f = p.urgent.nextUrgent()
 	}
 	// A paused reader of the data stream must see that this has ended, too.
-	p.t.box.Unbound(p.rank)
+	p.t.box.LiftLimit(p.rank)
 	p.settle()
 	close(p.told)
 	return f.err == nil && f.Kind == wire.End && <-p.urgentOver
@@ -363,7 +363,7 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 		p.settle()
 	case wire.Bye:
 		// The peer waits until all it sent is taken in, which is not much more.
-		p.t.box.Unbound(p.rank)
+		p.t.box.LiftLimit(p.rank)
 	default:
 		p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, f.Kind)))
 		return false

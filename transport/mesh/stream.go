@@ -14,7 +14,7 @@ import (
 // saves small messages a second write. The header of one whose time the receiver takes
 // goes ahead by itself: a muxer hands on what it has of a frame of its own only when
 // that is complete.
-const leadSize = wire.HeaderSize + mailbox.GaugeLeast
+const leadSize = wire.HeaderSize + mailbox.MinMeasured
 
 // headSize is how much is read at once when a header comes, in bytes: so a small message
 // takes one system call, and of a large one little is copied.
@@ -62,7 +62,7 @@ func (s *stream) writeFrame(h *wire.Header, payload []byte) error {
 		return s.writeTwo(payload)
 	}
 	n := 0
-	if len(payload) < mailbox.GaugeLeast {
+	if len(payload) < mailbox.MinMeasured {
 		n = copy(s.lead[wire.HeaderSize:], payload)
 	}
 	if _, err := s.raw.Write(s.lead[:wire.HeaderSize+n]); err != nil {
@@ -78,7 +78,7 @@ func (s *stream) writeFrame(h *wire.Header, payload []byte) error {
 // writeTwo writes the header in lead and the payload. The header goes ahead by itself
 // where the receiver takes the time of all that follows it.
 func (s *stream) writeTwo(payload []byte) error {
-	if n := len(payload); n >= mailbox.GaugeLeast && n < mailbox.GaugeLong {
+	if n := len(payload); n >= mailbox.MinMeasured && n < mailbox.LeadFrom {
 		if err := s.two.WriteTwo(s.lead, nil); err != nil {
 			return err
 		}

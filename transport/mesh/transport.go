@@ -134,7 +134,7 @@ func (t *Transport) Arrived() []transport.Arrival {
 	all := make([]transport.Arrival, len(t.pairs))
 	for rank, p := range t.pairs {
 		if p != nil {
-			all[rank] = p.gauge.Take()
+			all[rank] = p.gauge.Reset()
 		}
 	}
 	return all

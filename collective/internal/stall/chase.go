@@ -16,7 +16,7 @@
 //	Tell: 0 <- 1 <- 2 <- 3    3 is not in the call
 //
 // A rank that both receives and sends waits for two ranks. Both chains are followed, and
-// the end with the higher Why counts. Where a connection is slow, and only there, the
+// the end with the higher Cause counts. Where a connection is slow, and only there, the
 // waiting ranks also ask the two ends of the slow connection and the rank at the end of the
 // chain directly: this shows which end is slow, and an answer over the slow connection is
 // old.
@@ -92,8 +92,8 @@ func (w *Wait) Asked() time.Duration { return w.asked }
 // Forget resets the state of the chase for w.
 func (w *Wait) Forget() { w.asked, w.wanted, w.answers = 0, 0, nil }
 
-// Place is the position of this rank in relation to a call about which another rank asked.
-type Place struct {
+// Position is the position of this rank in relation to a call about which another rank asked.
+type Position struct {
 	State State
 	Busy  bool               // in another call
 	Wait  *Wait              // the wait that holds up this rank, in that call or in another one; nil for none
@@ -110,7 +110,7 @@ type Chase struct {
 	// contacts holds the response times of the asked ranks.
 	contacts map[int]*contact
 	// askers holds the ranks that have asked this one, until forgetAfter has passed.
-	askers map[asker]*asking
+	askers map[asker]*askRecord
 }
 
 // asker is a rank and the call about which it asked. A rank may ask about several calls.
@@ -120,8 +120,8 @@ type asker struct {
 	seq  uint32
 }
 
-// asking is the last ask of an asker, and the content of the last tell to it.
-type asking struct {
+// askRecord is the last ask of an asker, and the content of the last tell to it.
+type askRecord struct {
 	ask   Signal
 	at    time.Duration // when the ask came
 	state State
@@ -129,9 +129,9 @@ type asking struct {
 	via   *Wait // the wait from which end was computed; nil for none
 }
 
-// Rest forgets the response times of other ranks. The watch calls it when no call waits:
+// Reset forgets the response times of other ranks. The watch calls it when no call waits:
 // the next chase finds other conditions.
-func (c *Chase) Rest() { clear(c.contacts) }
+func (c *Chase) Reset() { clear(c.contacts) }
 
 // contact returns the contact of a rank, and creates it if necessary.
 func (c *Chase) contact(rank int) *contact {
@@ -156,7 +156,7 @@ func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	}
 	add(w.For[0])
 	add(w.For[1])
-	if e := c.End(w, now); e.Why == Silent || e.Slow.Took >= slowAfter {
+	if e := c.End(w, now); e.Cause == Silent || e.Slow.ResponseTime >= slowAfter {
 		add(int(e.Slow.From))
 		add(int(e.Slow.To))
 		add(int(e.Rank))
@@ -179,8 +179,8 @@ func (c *Chase) Ask(w *Wait, now time.Duration) {
 	}
 }
 
-// Lacks reports whether w has a target that was not asked yet.
-func (c *Chase) Lacks(w *Wait, now time.Duration) bool {
+// HasUnasked reports whether w has a target that was not asked yet.
+func (c *Chase) HasUnasked(w *Wait, now time.Duration) bool {
 	return slices.ContainsFunc(c.targets(w, now), func(rank int) bool { return w.answers[rank] == nil })
 }
 
@@ -195,11 +195,11 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 		}
 	}
 	e := c.End(w, now)
-	return e.Why != Unknown && (e.Why != Silent || c.lives(int(e.Rank)) || c.confirms(int(e.Rank), now))
+	return e.Cause != Unknown && (e.Cause != Silent || c.hasAnswered(int(e.Rank)) || c.confirms(int(e.Rank), now))
 }
 
-// Hear records a tell of rank from for w, which is nil if the call is over.
-func (c *Chase) Hear(from int, s *Signal, w *Wait, now time.Duration) {
+// RecordTell records a tell of rank from for w, which is nil if the call is over.
+func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {
 		ct.tell(s.At, now)
@@ -218,7 +218,7 @@ func (c *Chase) Hear(from int, s *Signal, w *Wait, now time.Duration) {
 }
 
 // End returns this rank's knowledge of the end of the chain of waits that begins with w. Of
-// the two chains of a wait the one with the higher Why counts; the slowest link of both
+// the two chains of a wait the one with the higher Cause counts; the slowest link of both
 // counts.
 func (c *Chase) End(w *Wait, now time.Duration) End {
 	out := End{Rank: int32(c.Self), Slow: noLink()}
@@ -226,9 +226,9 @@ func (c *Chase) End(w *Wait, now time.Duration) End {
 		if rank < 0 || rank == c.Self || i > 0 && rank == w.For[0] {
 			continue
 		}
-		e := c.follow(w, rank, now)
+		e := c.chainEnd(w, rank, now)
 		slow := out.Slow.slower(e.Slow)
-		if out.Hops == 0 || e.Why > out.Why {
+		if out.Hops == 0 || e.Cause > out.Cause {
 			out = e
 		}
 		out.Slow = slow
@@ -236,69 +236,69 @@ func (c *Chase) End(w *Wait, now time.Duration) End {
 	return out
 }
 
-// follow returns the end of the chain that begins with the edge from w to a rank: the end
+// chainEnd returns the end of the chain that begins with the edge from w to a rank: the end
 // that the rank reported, one hop farther away.
-func (c *Chase) follow(w *Wait, rank int, now time.Duration) End {
-	e := End{Why: Unknown, Rank: int32(rank), Hops: 1, Slow: noLink(), Path: []int32{int32(rank)}}
+func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
+	e := End{Cause: Unknown, Rank: int32(rank), Hops: 1, Slow: noLink(), Path: []int32{int32(rank)}}
 	ct, a := c.contacts[rank], w.answers[rank]
-	if ct != nil && ct.took(now) > 0 {
-		e.Slow = Link{int32(c.Self), int32(rank), ct.took(now)}
+	if ct != nil && ct.responseTime(now) > 0 {
+		e.Slow = Link{int32(c.Self), int32(rank), ct.responseTime(now)}
 	}
 	switch {
 	case ct != nil && ct.silent(now):
-		e.Why = Silent
+		e.Cause = Silent
 		return e
 	case a == nil || !a.told:
 		return e
 	}
-	e.Why, e.Rank, e.Hops, e.Slow = a.end.Why, a.end.Rank, a.end.Hops+1, e.Slow.slower(a.end.Slow)
-	if e.Why == Unknown {
+	e.Cause, e.Rank, e.Hops, e.Slow = a.end.Cause, a.end.Rank, a.end.Hops+1, e.Slow.slower(a.end.Slow)
+	if e.Cause == Unknown {
 		e.Rank = int32(rank)
 	}
 	e.Path = append(e.Path, a.end.Path...)
 	if a.state == Present {
-		e.Same = a.end.Same + 1
+		e.SameCallPrefix = a.end.SameCallPrefix + 1
 	}
 	if w.Blocking && a.since == w.Since && a.count >= firmAnswers {
-		e.Firm = a.end.Firm + 1
+		e.FirmPrefix = a.end.FirmPrefix + 1
 	}
-	if round := slices.Index(e.Path, int32(c.Self)); round >= 0 {
-		return c.circle(e, w, round+1, now)
+	if cycle := slices.Index(e.Path, int32(c.Self)); cycle >= 0 {
+		return c.cycleEnd(e, w, cycle+1, now)
 	}
-	if int(e.Hops) > c.Ranks { // round and round
+	if int(e.Hops) > c.Ranks { // the information circulates
 		return End{Rank: int32(rank), Slow: e.Slow, Hops: 1, Path: e.Path[:1]}
 	}
 	return e
 }
 
-// circle returns the end of a chain that leads back to this rank after a number of waits.
+// cycleEnd returns the end of a chain that leads back to this rank after a number of waits.
 // The cycle is a deadlock if not all of its waits are within one call and each is firm.
-func (c *Chase) circle(e End, w *Wait, waits int, now time.Duration) End {
+func (c *Chase) cycleEnd(e End, w *Wait, waits int, now time.Duration) End {
 	// The other ranks wait for the oldest call of this rank, so the cycle goes through that
 	// call.
 	if w.Oldest != nil {
 		return c.End(w.Oldest, now)
 	}
-	e.Why, e.Rank, e.Path, e.Hops = Inside, e.Path[0], e.Path[:waits], int32(waits)
-	e.Same, e.Firm = min(e.Same, e.Hops), min(e.Firm, e.Hops)
-	if e.Same < e.Hops && e.Firm == e.Hops {
-		e.Why = Deadlock
+	e.Cause, e.Rank, e.Path, e.Hops = Inside, e.Path[0], e.Path[:waits], int32(waits)
+	e.SameCallPrefix, e.FirmPrefix = min(e.SameCallPrefix, e.Hops), min(e.FirmPrefix, e.Hops)
+	if e.SameCallPrefix < e.Hops && e.FirmPrefix == e.Hops {
+		e.Cause = Deadlock
 	}
 	return e
 }
 
-// Answer records an ask of rank from, answers it with the place p of this rank, and asks on
+// Answer records an ask of rank from, answers it with the position p of this rank, and asks on
 // along the chain unless this rank did so within relayAfter.
-func (c *Chase) Answer(from int, ask *Signal, p Place, now time.Duration) {
+func (c *Chase) Answer(from int, ask *Signal, p Position, now time.Duration) {
 	key := asker{from, ask.Comm, ask.Seq}
 	if c.askers == nil {
-		c.askers = make(map[asker]*asking)
+		c.askers = make(map[asker]*askRecord)
 	}
-	a := &asking{ask: *ask, at: now}
+	a := &askRecord{ask: *ask, at: now}
 	c.askers[key] = a
 	if w := p.Wait; w != nil {
 		w.wanted = now
-		if now-w.asked >= relayAfter || w.asked == 0 || c.Lacks(w, now) {
+		if now-w.asked >= relayAfter || w.asked == 0 || c.HasUnasked(w, now) {
 			c.Ask(w, now)
 		}
 	}
@@ -307,26 +307,26 @@ func (c *Chase) Answer(from int, ask *Signal, p Place, now time.Duration) {
 
 // tell sends an asker this rank's current knowledge. at is the time of the ask, or 0 for
 // news.
-func (c *Chase) tell(to int, a *asking, p Place, at, now time.Duration) {
-	a.state, a.end, a.via = p.State, c.here(p, now), p.Wait
+func (c *Chase) tell(to int, a *askRecord, p Position, at, now time.Duration) {
+	a.state, a.end, a.via = p.State, c.localEnd(p, now), p.Wait
 	c.Send(to, &Signal{Kind: Tell, Envelope: a.ask.Envelope, At: at, State: a.state, End: a.end, Rival: p.Rival})
 }
 
-// here returns the end of the chain from this rank on. The chain ends here if the rank is
+// localEnd returns the end of the chain from this rank on. The chain ends here if the rank is
 // in no call.
-func (c *Chase) here(p Place, now time.Duration) End {
+func (c *Chase) localEnd(p Position, now time.Duration) End {
 	switch {
 	case p.Wait != nil:
 		return c.End(p.Wait, now)
 	case p.State == NotYet && !p.Busy:
-		return End{Why: Absent, Rank: int32(c.Self), Slow: noLink()}
+		return End{Cause: Absent, Rank: int32(c.Self), Slow: noLink()}
 	}
 	return End{Rank: int32(c.Self), Slow: noLink()}
 }
 
-// Pass sends news to the recent askers: to those whose last tell was computed from w, or to
-// all if w is nil. where returns the place of this rank in relation to a call.
-func (c *Chase) Pass(w *Wait, where func(transport.Envelope) Place, now time.Duration) {
+// SendNews sends news to the recent askers: to those whose last tell was computed from w, or to
+// all if w is nil. where returns the position of this rank in relation to a call.
+func (c *Chase) SendNews(w *Wait, where func(transport.Envelope) Position, now time.Duration) {
 	for key, a := range c.askers {
 		if now-a.at >= forgetAfter {
 			delete(c.askers, key)
@@ -336,7 +336,7 @@ func (c *Chase) Pass(w *Wait, where func(transport.Envelope) Place, now time.Dur
 			continue
 		}
 		p := where(a.ask.Envelope)
-		if e := c.here(p, now); p.State != a.state || e.news(&a.end) {
+		if e := c.localEnd(p, now); p.State != a.state || e.news(&a.end) {
 			c.tell(key.rank, a, p, 0, now)
 		}
 	}
@@ -345,32 +345,32 @@ func (c *Chase) Pass(w *Wait, where func(transport.Envelope) Place, now time.Dur
 // Blame returns the ranks that hold up w, as far as is known, and the reason. If a rank
 // does not answer the rank that waits for it but answers this one, the connection between
 // the two is slow; the end that answers this rank more slowly is blamed.
-func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Why) {
+func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Cause) {
 	e := c.End(w, now)
 	rank := int(e.Rank)
 	switch {
 	case e.Hops == 0:
 		return nil, Inside
-	case e.Why == Deadlock:
-		return e.round(), Deadlock
-	case e.Why == Absent && !w.denies(rank), e.Why == Silent && c.confirms(rank, now):
-		return []int{rank}, e.Why
+	case e.Cause == Deadlock:
+		return e.cycle(), Deadlock
+	case e.Cause == Absent && !w.contradicts(rank), e.Cause == Silent && c.confirms(rank, now):
+		return []int{rank}, e.Cause
 	}
-	if slow := c.slower(e.Slow, now); slow >= 0 {
+	if slow := c.slowerEnd(e.Slow, now); slow >= 0 {
 		return []int{slow}, Slow
 	}
 	return []int{rank}, Inside
 }
 
-// denies reports whether a rank that is reported as in no call has told this rank otherwise
+// contradicts reports whether a rank that is reported as in no call has told this rank otherwise
 // itself: a report over slow connections is old.
-func (w *Wait) denies(rank int) bool {
+func (w *Wait) contradicts(rank int) bool {
 	a := w.answers[rank]
-	return a != nil && a.told && (a.end.Why != Absent || int(a.end.Rank) != rank)
+	return a != nil && a.told && (a.end.Cause != Absent || int(a.end.Rank) != rank)
 }
 
-// lives reports whether a rank has answered all asks of this one.
-func (c *Chase) lives(rank int) bool {
+// hasAnswered reports whether a rank has answered all asks of this one.
+func (c *Chase) hasAnswered(rank int) bool {
 	ct := c.contacts[rank]
 	return rank == c.Self || ct != nil && ct.pending == 0
 }
@@ -381,19 +381,19 @@ func (c *Chase) confirms(rank int, now time.Duration) bool {
 	return ct != nil && ct.confirms(now)
 }
 
-// slower returns the end of a slow link that answers this rank more slowly, -1 if the link
+// slowerEnd returns the end of a slow link that answers this rank more slowly, -1 if the link
 // is not slow. If this rank is one end, the other end is returned.
-func (c *Chase) slower(l Link, now time.Duration) int {
-	took := func(rank int32) time.Duration {
+func (c *Chase) slowerEnd(l Link, now time.Duration) int {
+	responseTime := func(rank int32) time.Duration {
 		if ct := c.contacts[int(rank)]; ct != nil {
-			return ct.took(now)
+			return ct.responseTime(now)
 		}
 		return 0
 	}
 	switch {
-	case l.Took < slowAfter:
+	case l.ResponseTime < slowAfter:
 		return -1
-	case l.To == int32(c.Self), l.From != int32(c.Self) && took(l.From) > took(l.To):
+	case l.To == int32(c.Self), l.From != int32(c.Self) && responseTime(l.From) > responseTime(l.To):
 		return int(l.From)
 	}
 	return int(l.To)

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// net simulates ranks and the signals between them. Each rank is in one call, or computes.
-type net struct {
+// network simulates ranks and the signals between them. Each rank is in one call, or computes.
+type network struct {
 	random *rand.Rand
 	now    time.Duration
 	nodes  []*node
@@ -29,16 +29,16 @@ type flying struct {
 
 // node is one rank of the simulation.
 type node struct {
-	*net
+	*network
 	chase   Chase
 	wait    Wait // For is -1 and -1 while it computes
 	stopped bool
 }
 
-func newNet(seed uint64, n int) *net {
-	w := &net{random: rand.New(rand.NewPCG(seed, 1)), now: time.Second}
+func newNet(seed uint64, n int) *network {
+	w := &network{random: rand.New(rand.NewPCG(seed, 1)), now: time.Second}
 	for rank := range n {
-		nd := &node{net: w, wait: Wait{For: [2]int{-1, -1}}}
+		nd := &node{network: w, wait: Wait{For: [2]int{-1, -1}}}
 		nd.chase = Chase{Self: rank, Ranks: n, Send: func(to int, s *Signal) {
 			if w.sent++; w.random.Float64() >= w.loss {
 				late := time.Duration(w.random.Int64N(int64(w.delay + 1)))
@@ -51,25 +51,25 @@ func newNet(seed uint64, n int) *net {
 }
 
 // waits lets a rank wait in a call for other ranks, or compute if there are none.
-func (w *net) waits(rank int, call uint32, others ...int) {
+func (w *network) waits(rank int, call uint32, others ...int) {
 	x := &w.nodes[rank].wait
 	x.Forget()
 	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: [2]int{-1, -1}, Since: w.now, Blocking: true}
 	copy(x.For[:], others)
 }
 
-func (nd *node) place(e transport.Envelope) Place {
+func (nd *node) position(e transport.Envelope) Position {
 	switch {
 	case !nd.wait.Waits():
-		return Place{State: NotYet}
+		return Position{State: NotYet}
 	case nd.wait.Seq == e.Seq:
-		return Place{State: Present, Wait: &nd.wait}
+		return Position{State: Present, Wait: &nd.wait}
 	}
-	return Place{State: NotYet, Busy: true, Wait: &nd.wait}
+	return Position{State: NotYet, Busy: true, Wait: &nd.wait}
 }
 
 // run lets virtual time pass.
-func (w *net) run(t *testing.T, d time.Duration) {
+func (w *network) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	const tick = 10 * time.Millisecond
 	for end := w.now + d; w.now < end; w.now += tick {
@@ -80,17 +80,17 @@ func (w *net) run(t *testing.T, d time.Duration) {
 		}
 		for _, nd := range w.nodes {
 			if x := &nd.wait; !nd.stopped {
-				if x.Waits() && (w.now-x.Asked() >= AskAfter || nd.chase.Lacks(x, w.now)) {
+				if x.Waits() && (w.now-x.Asked() >= AskAfter || nd.chase.HasUnasked(x, w.now)) {
 					nd.chase.Ask(x, w.now)
 				}
-				nd.chase.Pass(nil, nd.place, w.now)
+				nd.chase.SendNews(nil, nd.position, w.now)
 			}
 		}
 	}
 }
 
 // deliver delivers the signals that are due, and reports whether there were any.
-func (w *net) deliver(t *testing.T) bool {
+func (w *network) deliver(t *testing.T) bool {
 	t.Helper()
 	due := slices.Clone(w.flying)
 	w.flying = slices.DeleteFunc(w.flying, func(f flying) bool { return f.at <= w.now })
@@ -105,15 +105,15 @@ func (w *net) deliver(t *testing.T) bool {
 			t.Fatal(err)
 		}
 		if s.Kind == Ask {
-			nd.chase.Answer(f.from, &s, nd.place(s.Envelope), w.now)
+			nd.chase.Answer(f.from, &s, nd.position(s.Envelope), w.now)
 			continue
 		}
 		x := &nd.wait
 		if !x.Waits() || x.Seq != s.Seq {
 			x = nil
 		}
-		nd.chase.Hear(f.from, &s, x, w.now)
-		nd.chase.Pass(x, nd.place, w.now)
+		nd.chase.RecordTell(f.from, &s, x, w.now)
+		nd.chase.SendNews(x, nd.position, w.now)
 	}
 	return len(due) > 0
 }
@@ -122,7 +122,7 @@ func (w *net) deliver(t *testing.T) bool {
 // ranks, and the ranks without a wait, that its waits reach.
 type twin struct{ silent, absent []int }
 
-func (w *net) twin(rank int) (out twin) {
+func (w *network) twin(rank int) (out twin) {
 	seen := make(map[int]bool)
 	var visit func(r int)
 	visit = func(r int) {
@@ -149,9 +149,9 @@ func (w *net) twin(rank int) (out twin) {
 	return out
 }
 
-// round returns the cycle that the first waits of a rank reach, and whether its calls
+// cycle returns the cycle that the first waits of a rank reach, and whether its calls
 // differ.
-func (w *net) round(rank int) (ring []int, mixed bool) {
+func (w *network) cycle(rank int) (ring []int, mixed bool) {
 	for range w.nodes {
 		rank = w.nodes[rank].wait.For[0]
 	}
@@ -168,7 +168,7 @@ func (w *net) round(rank int) (ring []int, mixed bool) {
 }
 
 // check compares the ranks that each rank blames with the twin.
-func (w *net) check(single bool) error {
+func (w *network) check(single bool) error {
 	for rank, nd := range w.nodes {
 		if nd.stopped || !nd.wait.Waits() {
 			continue
@@ -178,7 +178,7 @@ func (w *net) check(single bool) error {
 		var ring []int
 		mixed := false
 		if single && len(want.silent)+len(want.absent) == 0 {
-			ring, mixed = w.round(rank)
+			ring, mixed = w.cycle(rank)
 		}
 		ok := false
 		switch {
@@ -203,7 +203,7 @@ func (w *net) check(single bool) error {
 }
 
 // change gives some ranks other waits.
-func (w *net) change(ways int) {
+func (w *network) change(ways int) {
 	n := len(w.nodes)
 	for rank := range n {
 		if w.nodes[rank].stopped || w.random.IntN(2) == 0 {
@@ -265,7 +265,7 @@ func TestChaseCostsLittle(t *testing.T) {
 }
 
 // In a cycle within one call no rank is blamed, and the signals soon cease.
-func TestRound(t *testing.T) {
+func TestCycle(t *testing.T) {
 	const n = 3 * newsPath
 	w := newNet(1, n)
 	for rank := range n {
@@ -290,8 +290,8 @@ func TestLostOrigin(t *testing.T) {
 	nd.chase.Ask(&nd.wait, w.now)
 	for _, hops := range []int32{2, 3, 4} {
 		said := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
-			End: End{Why: Absent, Rank: 3, Hops: hops, Slow: noLink(), Path: []int32{2}}}
-		nd.chase.Hear(1, &said, &nd.wait, w.now)
+			End: End{Cause: Absent, Rank: 3, Hops: hops, Slow: noLink(), Path: []int32{2}}}
+		nd.chase.RecordTell(1, &said, &nd.wait, w.now)
 		if got, why := nd.chase.Blame(&nd.wait, w.now); (why == Absent) != (hops < 4) {
 			t.Errorf("%d waits on the way: blames %v (%d)", hops, got, why)
 		}
@@ -308,17 +308,17 @@ func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	nd := w.nodes[0]
 	nd.chase.Ask(&nd.wait, w.now)
 	claim := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
-		End: End{Why: Silent, Rank: 3, Hops: 2, Slow: Link{2, 3, time.Second}, Path: []int32{2, 3}}}
-	nd.chase.Hear(1, &claim, &nd.wait, w.now)
-	if !nd.chase.Lacks(&nd.wait, w.now) || nd.chase.Settled(&nd.wait, w.now) {
+		End: End{Cause: Silent, Rank: 3, Hops: 2, Slow: Link{2, 3, time.Second}, Path: []int32{2, 3}}}
+	nd.chase.RecordTell(1, &claim, &nd.wait, w.now)
+	if !nd.chase.HasUnasked(&nd.wait, w.now) || nd.chase.Settled(&nd.wait, w.now) {
 		t.Fatal("the silent rank is not asked")
 	}
 	w.now += 50 * time.Millisecond
 	nd.chase.Ask(&nd.wait, w.now)
 	answer := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: End{Rank: 3, Slow: noLink()}}
-	nd.chase.Hear(3, &answer, &nd.wait, w.now+time.Millisecond)
-	nd.chase.Hear(1, &claim, &nd.wait, w.now)
-	nd.chase.Hear(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, w.now)
+	nd.chase.RecordTell(3, &answer, &nd.wait, w.now+time.Millisecond)
+	nd.chase.RecordTell(1, &claim, &nd.wait, w.now)
+	nd.chase.RecordTell(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, w.now)
 	w.now += 200 * time.Millisecond // rank 2 answers neither
 	if got, why := nd.chase.Blame(&nd.wait, w.now); why != Slow || !slices.Equal(got, []int{2}) {
 		t.Errorf("blames %v (%d), want rank 2, which is slow", got, why)

@@ -12,24 +12,24 @@ const (
 	confirmAsks = 2
 	// slowAfter is the shortest response time that says something about a link.
 	slowAfter = 100 * time.Millisecond
-	// oneLook is the window within which asks about several calls count as one ask.
-	oneLook = 25 * time.Millisecond
+	// askWindow is the window within which asks about several calls count as one ask.
+	askWindow = 25 * time.Millisecond
 )
 
 // contact holds the response times of one rank, over all calls.
 type contact struct {
-	pending time.Duration // time of the oldest unanswered ask; 0 for none
-	missing int           // asks since pending, that one included
-	asked   time.Duration // time of the last ask
-	slowest time.Duration // longest response time
+	pending    time.Duration // time of the oldest unanswered ask; 0 for none
+	unanswered int           // asks since pending, that one included
+	asked      time.Duration // time of the last ask
+	slowest    time.Duration // longest response time
 }
 
 // ask records an ask to the rank.
 func (c *contact) ask(now time.Duration) {
 	if c.pending == 0 {
-		c.pending, c.missing = now, 1
-	} else if now-c.asked >= oneLook {
-		c.missing++
+		c.pending, c.unanswered = now, 1
+	} else if now-c.asked >= askWindow {
+		c.unanswered++
 	}
 	c.asked = now
 }
@@ -41,12 +41,12 @@ func (c *contact) tell(at, now time.Duration) {
 	case at >= c.asked:
 		c.pending = 0
 	case c.pending != 0 && at >= c.pending:
-		c.pending, c.missing = c.asked, 1 // the last ask is still unanswered
+		c.pending, c.unanswered = c.asked, 1 // the last ask is still unanswered
 	}
 }
 
-// took returns the response time of the rank at now. The age of an unanswered ask counts.
-func (c *contact) took(now time.Duration) time.Duration {
+// responseTime returns the response time of the rank at now. The age of an unanswered ask counts.
+func (c *contact) responseTime(now time.Duration) time.Duration {
 	if c.pending == 0 {
 		return c.slowest
 	}
@@ -57,7 +57,7 @@ func (c *contact) took(now time.Duration) time.Duration {
 // the same pair. So a message that is under way for long makes its sender look silent, and
 // a rank that answers has not sent the awaited message.
 func (c *contact) silent(now time.Duration) bool {
-	return c.pending != 0 && c.missing >= silentAsks && now-c.pending >= SilentAfter
+	return c.pending != 0 && c.unanswered >= silentAsks && now-c.pending >= SilentAfter
 }
 
 // settled reports whether the rank has answered, or has left an ask unanswered for
@@ -69,5 +69,5 @@ func (c *contact) settled(now time.Duration) bool {
 // confirms reports whether the rank is silent towards this rank as well, after another rank
 // has reported it as silent.
 func (c *contact) confirms(now time.Duration) bool {
-	return c.pending != 0 && c.missing >= confirmAsks && now-c.pending >= slowAfter
+	return c.pending != 0 && c.unanswered >= confirmAsks && now-c.pending >= slowAfter
 }

@@ -50,7 +50,7 @@ func TestSilent(t *testing.T) {
 	if c.silent(699*time.Millisecond) || !c.silent(700*time.Millisecond) {
 		t.Error("silent at another time than half a second after the first ask")
 	}
-	if c.tell(600*time.Millisecond, 800*time.Millisecond); c.silent(time.Minute) || c.took(time.Minute) != 200*time.Millisecond {
+	if c.tell(600*time.Millisecond, 800*time.Millisecond); c.silent(time.Minute) || c.responseTime(time.Minute) != 200*time.Millisecond {
 		t.Errorf("after the answer: %+v", c)
 	}
 }

@@ -5,47 +5,48 @@ import (
 	"time"
 )
 
-// Why is the reason for which a chase ends. Of the two chains of a wait the one with the
+// Cause is the reason for which a chase ends. Of the two chains of a wait the one with the
 // higher value counts.
-type Why uint8
+type Cause uint8
 
 // The reasons. The values are part of the wire format.
 const (
-	Inside   Why = iota // at a rank in the call that waits for no other, or in a cycle of waits within one call
-	Unknown             // the chase has not ended yet
-	Deadlock            // in a cycle of blocking calls that differ
-	Absent              // at a rank that is in no call
-	Silent              // at a rank that does not answer
-	Slow                // at a rank with a slow connection; only Blame returns it
+	Inside   Cause = iota // at a rank in the call that waits for no other, or in a cycle of waits within one call
+	Unknown               // the chase has not ended yet
+	Deadlock              // in a cycle of blocking calls that differ
+	Absent                // at a rank that is in no call
+	Silent                // at a rank that does not answer
+	Slow                  // at a rank with a slow connection; only Blame returns it
 )
 
-// End is a rank's knowledge of the end of its chain of waits. Hops, Same and Firm count
-// waits from the beginning of the chain; Same and Firm are at most Hops.
+// End is a rank's knowledge of the end of its chain of waits. Hops, SameCallPrefix and
+// FirmPrefix count waits from the beginning of the chain; SameCallPrefix and FirmPrefix are
+// at most Hops.
 type End struct {
-	Why  Why
-	Rank int32 // the rank at the end
-	Hops int32 // number of waits in the chain
-	Same int32 // this number of first waits are for ranks in the same call
-	Firm int32 // in this number of first waits the rank blocks, and no message to it is under way
-	Slow Link  // the slowest link of the chain
+	Cause          Cause
+	Rank           int32 // the rank at the end
+	Hops           int32 // number of waits in the chain
+	SameCallPrefix int32 // this number of first waits are for ranks in the same call
+	FirmPrefix     int32 // in this number of first waits the rank blocks, and no message to it is under way
+	Slow           Link  // the slowest link of the chain
 	// Path has the awaited ranks of the chain, as far as they fit a signal. In a cycle it
 	// ends with the rank that detected the cycle.
 	Path []int32
 }
 
-// round returns the ranks of the cycle at the end of the path, rotated so that the lowest
+// cycle returns the ranks of the cycle at the end of the path, rotated so that the lowest
 // comes first.
-func (e *End) round() []int {
+func (e *End) cycle() []int {
 	last := e.Path[len(e.Path)-1]
 	first := slices.Index(e.Path, last) + 1
 	ring := e.Path[first:]
 	if len(ring) == 0 {
 		ring = e.Path
 	}
-	least := slices.Index(ring, slices.Min(ring))
+	lowest := slices.Index(ring, slices.Min(ring))
 	var all []int
 	for i := range ring {
-		all = append(all, int(ring[(least+i)%len(ring)]))
+		all = append(all, int(ring[(lowest+i)%len(ring)]))
 	}
 	return all
 }
@@ -53,24 +54,24 @@ func (e *End) round() []int {
 // Link is an edge of the waits-for graph: From waits for To, and To took this long to
 // answer.
 type Link struct {
-	From, To int32
-	Took     time.Duration
+	From, To     int32
+	ResponseTime time.Duration
 }
 
 // noLink returns the Link that stands for none.
 func noLink() Link { return Link{From: -1, To: -1} }
 
-// fits reports whether e can come from one of n ranks: all its ranks and counts are in
+// isValid reports whether e can come from one of n ranks: all its ranks and counts are in
 // range, and a deadlock has a path.
-func (e *End) fits(n int) bool {
-	in := func(rank int32, least int32) bool { return rank >= least && int(rank) < n }
+func (e *End) isValid(n int) bool {
+	in := func(rank int32, lowest int32) bool { return rank >= lowest && int(rank) < n }
 	for _, rank := range e.Path {
 		if !in(rank, 0) {
 			return false
 		}
 	}
-	return in(e.Rank, -1) && in(e.Slow.From, -1) && in(e.Slow.To, -1) && e.Slow.Took >= 0 &&
-		min(e.Hops, e.Same, e.Firm) >= 0 && int(max(e.Hops, e.Same, e.Firm)) <= n && (e.Why != Deadlock || len(e.Path) > 0)
+	return in(e.Rank, -1) && in(e.Slow.From, -1) && in(e.Slow.To, -1) && e.Slow.ResponseTime >= 0 &&
+		min(e.Hops, e.SameCallPrefix, e.FirmPrefix) >= 0 && int(max(e.Hops, e.SameCallPrefix, e.FirmPrefix)) <= n && (e.Cause != Deadlock || len(e.Path) > 0)
 }
 
 // newsPath is the path length up to which a change of the path is news. So short cycles are
@@ -79,14 +80,14 @@ const newsPath = 8
 
 // news reports whether a rank that was told f should be told e.
 func (e *End) news(f *End) bool {
-	return e.Why != f.Why || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() ||
-		len(e.Path) <= newsPath && (e.Same != f.Same || e.Firm != f.Firm || !slices.Equal(e.Path, f.Path))
+	return e.Cause != f.Cause || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() ||
+		len(e.Path) <= newsPath && (e.SameCallPrefix != f.SameCallPrefix || e.FirmPrefix != f.FirmPrefix || !slices.Equal(e.Path, f.Path))
 }
 
 // grade returns the order of magnitude of the response time in powers of two, 0 below
 // slowAfter. News compares grades, so that growing time alone is news rarely.
 func (l Link) grade() (n int) {
-	for d := l.Took; d >= slowAfter; d /= 2 {
+	for d := l.ResponseTime; d >= slowAfter; d /= 2 {
 		n++
 	}
 	return n
@@ -94,7 +95,7 @@ func (l Link) grade() (n int) {
 
 // slower returns the slower of two links.
 func (l Link) slower(m Link) Link {
-	if m.Took > l.Took {
+	if m.ResponseTime > l.ResponseTime {
 		return m
 	}
 	return l

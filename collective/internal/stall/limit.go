@@ -17,24 +17,24 @@ const (
 	// slowness raises the limit step by step and so becomes usual; a single evaluation of
 	// minutes does not.
 	limitGrowth = 1.5
-	// paceFactor times the usual pause of this rank between its calls is the limit, if that
+	// idleFactor times the usual pause of this rank between its calls is the limit, if that
 	// is longer still. If this rank computes for a second between calls, a rank that needs
 	// five is slow and not stalled.
-	paceFactor = 5
-	// limitMost bounds the limit for a wait without a message.
-	limitMost = 30 * time.Second
-	// Recorded durations decay with a half-life of halving, or of halvingFactor times the
-	// duration for long and therefore rare ones, but of halvingMost at most.
-	halving       = 20 * time.Second
-	halvingFactor = 10
-	halvingMost   = 10 * time.Minute
-	// learnAfter is the delay before a recorded duration counts. It is longer than the
+	idleFactor = 5
+	// maxLimit bounds the limit for a wait without a message.
+	maxLimit = 30 * time.Second
+	// Recorded durations decay with a half-life of halving, or of halfLifeFactor times the
+	// duration for long and therefore rare ones, but of maxHalfLife at most.
+	halfLife       = 20 * time.Second
+	halfLifeFactor = 10
+	maxHalfLife    = 10 * time.Minute
+	// sampleDelay is the delay before a recorded duration counts. It is longer than the
 	// report of a stall takes, so that the beginning of a stall does not excuse its rest.
-	learnAfter = 3 * time.Second
+	sampleDelay = 3 * time.Second
 )
 
-// Worth is the shortest duration that can influence a limit.
-const Worth = After / limitFactor
+// MinRelevant is the shortest duration that can influence a limit.
+const MinRelevant = After / limitFactor
 
 // Limit is the adaptive timeout of a rank's calls: how long a call may be held up before it
 // is reported. It is computed from three quantities: the decaying maximum of waits and
@@ -42,16 +42,16 @@ const Worth = After / limitFactor
 // caller, as durations since one origin. The zero value is ready. It is not safe for
 // concurrent use.
 type Limit struct {
-	longest, next lesson // of waits and steps; next counts from learnAfter on
-	pace          pace   // of the pauses between calls
+	decayingMax, pending sample   // of waits and steps; next counts from sampleDelay on
+	idleTime             idleTime // of the pauses between calls
 
-	running int           // number of calls in progress
-	since   time.Duration // when running last became positive or zero
-	spent   time.Duration // total time with calls in progress, up to since
+	running       int           // number of calls in progress
+	since         time.Duration // when running last became positive or zero
+	inCallsBefore time.Duration // total time with calls in progress, up to since
 
-	step  int64         // of the program, 0 for none yet
-	begun time.Duration // value of spent at the beginning of the step
-	whole bool          // the step was seen from its beginning
+	step      int64         // of the program, 0 for none yet
+	stepBegin time.Duration // value of spent at the beginning of the step
+	sawBegin  bool          // the step was seen from its beginning
 }
 
 // Delay is the judgement of a wait.
@@ -67,62 +67,62 @@ type Delay struct {
 // the limit as well.
 func (l *Limit) Judge(waits, now time.Duration) Delay {
 	step := time.Duration(0)
-	if l.whole {
-		step = l.inCalls(now) - l.begun
+	if l.sawBegin {
+		step = l.inCalls(now) - l.stepBegin
 	}
-	limit := l.at(now)
+	limit := l.limit(now)
 	return Delay{
 		Held:    max(waits, step),
 		Likely:  waits >= AskAfter || step >= limit/2,
-		Overdue: waits >= min(limit, limitMost) || step >= limit,
+		Overdue: waits >= min(limit, maxLimit) || step >= limit,
 	}
 }
 
-// at returns the limit. It first lets a recorded duration count that is older than
-// learnAfter.
-func (l *Limit) at(now time.Duration) time.Duration {
-	if l.next.d > 0 && now-l.next.at >= learnAfter {
-		l.next.at += learnAfter
-		if l.next.d >= l.longest.left(l.next.at) {
-			l.longest = l.next
+// limit returns the limit. It first lets a recorded duration count that is older than
+// sampleDelay.
+func (l *Limit) limit(now time.Duration) time.Duration {
+	if l.pending.duration > 0 && now-l.pending.at >= sampleDelay {
+		l.pending.at += sampleDelay
+		if l.pending.duration >= l.decayingMax.value(l.pending.at) {
+			l.decayingMax = l.pending
 		}
-		l.next = lesson{}
+		l.pending = sample{}
 	}
-	return max(After, limitFactor*l.longest.left(now), paceFactor*l.pace.usual())
+	return max(After, limitFactor*l.decayingMax.value(now), idleFactor*l.idleTime.mean())
 }
 
-// Waited records the duration of a wait that has ended, or the time that a step spent in
+// RecordWait records the duration of a wait that has ended, or the time that a step spent in
 // calls.
-func (l *Limit) Waited(d, now time.Duration) {
-	if d < Worth {
+func (l *Limit) RecordWait(d, now time.Duration) {
+	if d < MinRelevant {
 		return
 	}
-	most := time.Duration(limitGrowth / limitFactor * float64(l.at(now)))
-	half := min(max(halving, halvingFactor*d), halvingMost)
-	if d = min(d, most); d > l.next.d { // one that is shorter adds nothing
-		l.next = lesson{d, now, half}
+	maxDuration := time.Duration(limitGrowth / limitFactor * float64(l.limit(now)))
+	half := min(max(halfLife, halfLifeFactor*d), maxHalfLife)
+	if d = min(d, maxDuration); d > l.pending.duration { // one that is shorter adds nothing
+		l.pending = sample{d, now, half}
 	}
 }
 
 // inCalls returns the total time with calls in progress.
 func (l *Limit) inCalls(now time.Duration) time.Duration {
 	if l.running > 0 {
-		return l.spent + now - l.since
+		return l.inCallsBefore + now - l.since
 	}
-	return l.spent
+	return l.inCallsBefore
 }
 
 // Begin records that a call begins.
 func (l *Limit) Begin(now time.Duration) {
-	l.Called(now)
+	l.RecordUntracked(now)
 	l.running++
 }
 
-// Called records that there was a call of unknown duration since the last event. Calls
+// RecordUntracked records that there was a call of unknown duration since the last event. Calls
 // without bookkeeping are recorded so.
-func (l *Limit) Called(now time.Duration) {
+func (l *Limit) RecordUntracked(now time.Duration) {
 	if l.running == 0 {
-		l.pace.learn(now - l.since)
+		l.idleTime.record(now - l.since)
 		l.since = now
 	}
 }
@@ -130,7 +130,7 @@ func (l *Limit) Called(now time.Duration) {
 // End records that a call ends.
 func (l *Limit) End(now time.Duration) {
 	if l.running--; l.running == 0 {
-		l.spent += now - l.since
+		l.inCallsBefore += now - l.since
 		l.since = now
 	}
 }
@@ -142,53 +142,53 @@ func (l *Limit) Step(step int64, now time.Duration) {
 		return
 	}
 	spent := l.inCalls(now)
-	if l.whole {
-		l.Waited(spent-l.begun, now)
+	if l.sawBegin {
+		l.RecordWait(spent-l.stepBegin, now)
 	}
-	l.whole = l.step != 0
-	l.step, l.begun = step, spent
+	l.sawBegin = l.step != 0
+	l.step, l.stepBegin = step, spent
 }
 
-// Excuse restarts the clock of the present step, for example after this process was
+// ResetStep restarts the clock of the present step, for example after this process was
 // stopped.
-func (l *Limit) Excuse(now time.Duration) { l.begun = l.inCalls(now) }
+func (l *Limit) ResetStep(now time.Duration) { l.stepBegin = l.inCalls(now) }
 
-// lesson is a duration that decays: d at time at, half of it after half.
-type lesson struct{ d, at, half time.Duration }
+// sample is a duration that decays: d at time at, half of it after half.
+type sample struct{ duration, at, halfLife time.Duration }
 
-// left returns the decayed value at now.
-func (l lesson) left(now time.Duration) time.Duration {
-	if l.d == 0 {
+// value returns the decayed value at now.
+func (l sample) value(now time.Duration) time.Duration {
+	if l.duration == 0 {
 		return 0
 	}
-	return time.Duration(float64(l.d) * fade(now-l.at, l.half))
+	return time.Duration(float64(l.duration) * decay(now-l.at, l.halfLife))
 }
 
-// pace is the usual pause of this rank between calls: a decaying mean in which each pause
+// idleTime is the usual pause of this rank between calls: a decaying mean in which each pause
 // is weighted with its own length. So the one long pause of a step counts more than its
 // many short ones. The mean decays only during pauses.
-type pace struct {
+type idleTime struct {
 	sum, squares float64 // decayed sums of the pauses and of their squares, in seconds
 }
 
-// learn records a pause. The pause is clipped, so that a single one counts as little more
+// record records a pause. The pause is clipped, so that a single one counts as little more
 // than a few usual ones.
-func (p *pace) learn(d time.Duration) {
-	d = min(d, paceFactor*p.usual()+After)
-	f, s := fade(d, halving), d.Seconds()
+func (p *idleTime) record(d time.Duration) {
+	d = min(d, idleFactor*p.mean()+After)
+	f, s := decay(d, halfLife), d.Seconds()
 	p.sum, p.squares = f*p.sum+s, f*p.squares+s*s
 }
 
-// usual returns the weighted mean, 0 before the first pause.
-func (p *pace) usual() time.Duration {
+// mean returns the weighted mean, 0 before the first pause.
+func (p *idleTime) mean() time.Duration {
 	if p.sum <= 0 {
 		return 0
 	}
 	return time.Duration(p.squares / p.sum * float64(time.Second))
 }
 
-// fade returns the fraction that is left of a value after a time, for a half-life.
-func fade(d, half time.Duration) float64 {
+// decay returns the fraction that is left of a value after a time, for a half-life.
+func decay(d, half time.Duration) float64 {
 	x := float64(d) / float64(half)
 	// A linear approximation is cheaper for the gaps between short calls, and right to ten
 	// digits.

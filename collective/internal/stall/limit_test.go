@@ -18,7 +18,7 @@ func (r *routine) call(pause, wait time.Duration) {
 	r.now += pause
 	r.l.Begin(r.now)
 	r.now += wait
-	r.l.Waited(wait, r.now)
+	r.l.RecordWait(wait, r.now)
 	r.l.End(r.now)
 }
 
@@ -39,17 +39,17 @@ func TestLimit(t *testing.T) {
 		for range 100 {
 			r.call(test.pause, test.wait)
 		}
-		if got := r.l.at(r.now); got < test.low || got > test.high {
+		if got := r.l.limit(r.now); got < test.low || got > test.high {
 			t.Errorf("%s: %v, want %v to %v", name, got, test.low, test.high)
 		}
-		if test.high >= limitMost && !r.l.Judge(limitMost, r.now).Overdue {
-			t.Errorf("%s: a wait of %v is not overdue", name, limitMost)
+		if test.high >= maxLimit && !r.l.Judge(maxLimit, r.now).Overdue {
+			t.Errorf("%s: a wait of %v is not overdue", name, maxLimit)
 		}
 	}
 }
 
 // One evaluation of minutes does not blind the watch, nor does one long pause of this rank.
-func TestOneLongTimeTeachesLittle(t *testing.T) {
+func TestOneLongWaitRaisesLimitLittle(t *testing.T) {
 	for name, long := range map[string]func(r *routine){
 		"wait":  func(r *routine) { r.call(0, 5*time.Minute) },
 		"pause": func(r *routine) { r.call(5*time.Minute, 0) },
@@ -62,9 +62,9 @@ func TestOneLongTimeTeachesLittle(t *testing.T) {
 		worst := time.Duration(0)
 		for range 400 {
 			r.call(100*time.Millisecond, 10*time.Millisecond)
-			worst = max(worst, r.l.at(r.now))
+			worst = max(worst, r.l.limit(r.now))
 		}
-		if got := r.l.at(r.now); worst > 1600*time.Millisecond || got > worst {
+		if got := r.l.limit(r.now); worst > 1600*time.Millisecond || got > worst {
 			t.Errorf("%s: limit %v at most, %v in the end", name, worst, got)
 		}
 	}
@@ -72,19 +72,19 @@ func TestOneLongTimeTeachesLittle(t *testing.T) {
 
 // The waits within a stall do not count before the stall is reported, even if a duration
 // was recorded shortly before.
-func TestStallTeachesNothingAtOnce(t *testing.T) {
-	for gap := time.Duration(0); gap <= learnAfter; gap += learnAfter / 10 {
+func TestSampleCountsAfterDelay(t *testing.T) {
+	for gap := time.Duration(0); gap <= sampleDelay; gap += sampleDelay / 10 {
 		r := new(routine)
 		r.l.Begin(0) // no pauses
 		r.call(0, 350*time.Millisecond)
 		r.call(gap, 2*time.Second)
 		from := r.now
-		for ; r.now < from+learnAfter; r.now += 50 * time.Millisecond {
-			if got := r.l.at(r.now); got > 5*time.Second/4 {
+		for ; r.now < from+sampleDelay; r.now += 50 * time.Millisecond {
+			if got := r.l.limit(r.now); got > 5*time.Second/4 {
 				t.Fatalf("gap %v: limit %v after %v", gap, got, r.now-from)
 			}
 		}
-		if got := r.l.at(r.now); got < 1400*time.Millisecond {
+		if got := r.l.limit(r.now); got < 1400*time.Millisecond {
 			t.Errorf("gap %v: limit %v in the end", gap, got)
 		}
 	}
@@ -99,14 +99,14 @@ func TestLimitIsBounded(t *testing.T) {
 		for range rapid.IntRange(0, 200).Draw(t, "times") {
 			now += time.Duration(rapid.Int64Range(0, int64(5*time.Second)).Draw(t, "later"))
 			d := time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "d"))
-			l.Waited(d, now)
+			l.RecordWait(d, now)
 			most = max(most, d)
-			if got := l.at(now); got < After || got > max(After, limitFactor*most) {
+			if got := l.limit(now); got < After || got > max(After, limitFactor*most) {
 				t.Fatalf("%v where waits took %v at most", got, most)
 			}
 		}
-		l.at(now + time.Minute)
-		if got := l.at(now + 3*time.Hour); got != After {
+		l.limit(now + time.Minute)
+		if got := l.limit(now + 3*time.Hour); got != After {
 			t.Fatalf("%v after hours", got)
 		}
 	})
@@ -130,7 +130,7 @@ func TestStepTime(t *testing.T) {
 	if got := held(); got != 600*time.Millisecond {
 		t.Errorf("%v, want 0.6 s", got)
 	}
-	r.l.Excuse(r.now)
+	r.l.ResetStep(r.now)
 	if held() != 0 {
 		t.Errorf("%v after the excuse", held())
 	}

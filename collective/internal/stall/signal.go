@@ -47,9 +47,9 @@ type Signal struct {
 	Rival transport.Envelope // a blocking call of the same communicator in which the sender is instead; Kind 0 for none
 }
 
-// MostPath is the maximum number of ranks of End.Path in a signal. The signal drops the
+// MaxPath is the maximum number of ranks of End.Path in a signal. The signal drops the
 // rest of the path.
-const MostPath = 180
+const MaxPath = 180
 
 // Sizes of encoded envelopes and of signals with an empty path, in bytes.
 const (
@@ -63,13 +63,13 @@ const (
 func (s *Signal) Append(b []byte) []byte {
 	b = appendEnvelope(append(b, byte(s.Kind)), &s.Envelope)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.At))
-	b = append(b, byte(s.State), byte(s.End.Why))
-	for _, v := range []int32{s.End.Rank, s.End.Hops, s.End.Same, s.End.Firm, s.End.Slow.From, s.End.Slow.To} {
+	b = append(b, byte(s.State), byte(s.End.Cause))
+	for _, v := range []int32{s.End.Rank, s.End.Hops, s.End.SameCallPrefix, s.End.FirmPrefix, s.End.Slow.From, s.End.Slow.To} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.End.Slow.Took))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.End.Slow.ResponseTime))
 	b = s.Rival.Call.Append(binary.LittleEndian.AppendUint32(b, s.Rival.Seq))
-	path := s.End.Path[:min(len(s.End.Path), MostPath)]
+	path := s.End.Path[:min(len(s.End.Path), MaxPath)]
 	if i := slices.IndexFunc(path, func(rank int32) bool { return rank > math.MaxUint16 }); i >= 0 {
 		path = path[:i]
 	}
@@ -98,16 +98,16 @@ func Decode(b []byte, ranks int) (Signal, error) {
 	s := Signal{Kind: Kind(r.byte())}
 	s.Comm, s.Seq, s.Call = r.uint64(), r.uint32(), r.call()
 	s.At = time.Duration(r.uint64())
-	s.State, s.End.Why = State(r.byte()), Why(r.byte())
-	for _, v := range []*int32{&s.End.Rank, &s.End.Hops, &s.End.Same, &s.End.Firm, &s.End.Slow.From, &s.End.Slow.To} {
+	s.State, s.End.Cause = State(r.byte()), Cause(r.byte())
+	for _, v := range []*int32{&s.End.Rank, &s.End.Hops, &s.End.SameCallPrefix, &s.End.FirmPrefix, &s.End.Slow.From, &s.End.Slow.To} {
 		*v = int32(r.uint32())
 	}
-	s.End.Slow.Took = time.Duration(r.uint64())
+	s.End.Slow.ResponseTime = time.Duration(r.uint64())
 	s.Rival = transport.Envelope{Comm: s.Comm, Seq: r.uint32(), Call: r.call()}
 	for range r.byte() {
 		s.End.Path = append(s.End.Path, int32(r.uint16()))
 	}
-	if s.Kind != Ask && s.Kind != Tell || s.State > Closed || s.End.Why > Silent || !s.End.fits(ranks) {
+	if s.Kind != Ask && s.Kind != Tell || s.State > Closed || s.End.Cause > Silent || !s.End.isValid(ranks) {
 		return Signal{}, fmt.Errorf("stall: decode signal: one that no rank of %d sends", ranks)
 	}
 	return s, nil
@@ -116,20 +116,20 @@ func Decode(b []byte, ranks int) (Signal, error) {
 // reader reads a signal from front to back. Decode has checked the length before.
 type reader struct{ b []byte }
 
-// take returns the next n bytes.
-func (r *reader) take(n int) []byte {
+// next returns the next n bytes.
+func (r *reader) next(n int) []byte {
 	out := r.b[:n]
 	r.b = r.b[n:]
 	return out
 }
 
-func (r *reader) byte() byte     { return r.take(1)[0] }
-func (r *reader) uint16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
-func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) byte() byte     { return r.next(1)[0] }
+func (r *reader) uint16() uint16 { return binary.LittleEndian.Uint16(r.next(2)) }
+func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.next(4)) }
+func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.next(8)) }
 
 // call reads an encoded call.
 func (r *reader) call() transport.Call {
-	c, _ := transport.DecodeCall(r.take(transport.CallSize)) // take gives the length that DecodeCall wants
+	c, _ := transport.DecodeCall(r.next(transport.CallSize)) // next gives the length that DecodeCall wants
 	return c
 }

@@ -25,10 +25,10 @@ func drawSignal(t *rapid.T) Signal {
 		Envelope: transport.Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: call("call")},
 		At:       time.Duration(rapid.Int64().Draw(t, "at")),
 		State:    State(rapid.IntRange(0, int(Closed)).Draw(t, "state")),
-		End: End{Why: Why(rapid.IntRange(0, int(Silent)).Draw(t, "why")), Rank: rank.Draw(t, "rank"),
-			Hops: count.Draw(t, "hops"), Same: count.Draw(t, "same"), Firm: count.Draw(t, "firm"),
+		End: End{Cause: Cause(rapid.IntRange(0, int(Silent)).Draw(t, "why")), Rank: rank.Draw(t, "rank"),
+			Hops: count.Draw(t, "hops"), SameCallPrefix: count.Draw(t, "same"), FirmPrefix: count.Draw(t, "firm"),
 			Slow: Link{rank.Draw(t, "from"), rank.Draw(t, "to"), time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "took"))},
-			Path: rapid.SliceOfN(rapid.Int32Range(0, testRanks-1), 1, MostPath).Draw(t, "path")},
+			Path: rapid.SliceOfN(rapid.Int32Range(0, testRanks-1), 1, MaxPath).Draw(t, "path")},
 	}
 	s.Rival = transport.Envelope{Comm: s.Comm, Seq: rapid.Uint32().Draw(t, "rival"), Call: call("rival call")}
 	return s
@@ -50,7 +50,7 @@ func TestSignalRoundTrip(t *testing.T) {
 
 // Decode refuses signals that no rank sends, above all those with ranks that do not exist.
 func TestSignalRefused(t *testing.T) {
-	good := Signal{Kind: Tell, End: End{Why: Absent, Rank: 2, Hops: 1, Slow: noLink(), Path: []int32{2}}}
+	good := Signal{Kind: Tell, End: End{Cause: Absent, Rank: 2, Hops: 1, Slow: noLink(), Path: []int32{2}}}
 	if _, err := Decode(good.Append(nil), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +61,11 @@ func TestSignalRefused(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(s *Signal){
-		"kind": func(s *Signal) { s.Kind = 3 }, "state": func(s *Signal) { s.State = Closed + 1 }, "end": func(s *Signal) { s.End.Why = Slow },
+		"kind": func(s *Signal) { s.Kind = 3 }, "state": func(s *Signal) { s.State = Closed + 1 }, "end": func(s *Signal) { s.End.Cause = Slow },
 		"rank": func(s *Signal) { s.End.Rank = 3 }, "negative rank": func(s *Signal) { s.End.Rank = -2 },
-		"link": func(s *Signal) { s.End.Slow.To = 3 }, "other end": func(s *Signal) { s.End.Slow.From = -2 }, "time": func(s *Signal) { s.End.Slow.Took = -1 },
+		"link": func(s *Signal) { s.End.Slow.To = 3 }, "other end": func(s *Signal) { s.End.Slow.From = -2 }, "time": func(s *Signal) { s.End.Slow.ResponseTime = -1 },
 		"path": func(s *Signal) { s.End.Path = []int32{3} },
-		"hops": func(s *Signal) { s.End.Hops = 4 }, "deadlock of none": func(s *Signal) { s.End.Why, s.End.Path = Deadlock, nil },
+		"hops": func(s *Signal) { s.End.Hops = 4 }, "deadlock of none": func(s *Signal) { s.End.Cause, s.End.Path = Deadlock, nil },
 	} {
 		s := good
 		if change(&s); true {
@@ -79,7 +79,7 @@ func TestSignalRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
 	for _, s := range []Signal{{Kind: Ask}, {Kind: Tell, State: Past, At: time.Second},
-		{Kind: Tell, End: End{Why: Deadlock, Rank: 3, Hops: 2, Slow: noLink(), Path: []int32{3, 1}}}} {
+		{Kind: Tell, End: End{Cause: Deadlock, Rank: 3, Hops: 2, Slow: noLink(), Path: []int32{3, 1}}}} {
 		f.Add(s.Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -87,11 +87,11 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.End.Why == Deadlock {
-			s.End.round()
+		if s.End.Cause == Deadlock {
+			s.End.cycle()
 		}
 		again, err := Decode(s.Append(nil), testRanks)
-		if len(s.End.Path) <= MostPath && (err != nil || !reflect.DeepEqual(again, s)) {
+		if len(s.End.Path) <= MaxPath && (err != nil || !reflect.DeepEqual(again, s)) {
 			t.Fatalf("%+v became %+v, %v", s, again, err)
 		}
 		if !bytes.Equal(again.Append(nil), s.Append(nil)) {

@@ -6,11 +6,11 @@ import "slices"
 // groups with faster communication inside than between groups. A group is a host, whose
 // ranks share memory, or a site. Each group has a leader, its first rank.
 type level struct {
-	local   *Comm  // the ranks of this group
-	near    []int  // the same ranks as ranks of the whole communicator, the leader first
-	leaders *Comm  // the leaders of all groups, which may have a level of their own; nil at other ranks
-	number  int    // of groups
-	turns   *turns // serialises the calls in local, and the beginning of calls in leaders
+	local      *Comm       // the ranks of this group
+	localRanks []int       // the same ranks as ranks of the whole communicator, the leader first
+	leaders    *Comm       // the leaders of all groups, which may have a level of their own; nil at other ranks
+	groups     int         // of groups
+	lock       *ticketLock // serialises the calls in local, and the beginning of calls in leaders
 }
 
 // Colors of the communicators inside a communicator, for childID. Users cannot pass them to
@@ -22,30 +22,30 @@ const (
 	headColor               // the leaders of all sites
 )
 
-// divide records the host of each rank, by its leader: leaders[r] is the first rank that
+// setLeaders records the host of each rank, by its leader: leaders[r] is the first rank that
 // shares memory with rank r of the transport, r itself if it shares none. It is the same at
 // all ranks.
-func (w *world) divide(leaders []int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.leaders = leaders
+func (ep *endpoint) setLeaders(leaders []int) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.leaders = leaders
 }
 
-// settle initialises the topology of a new communicator: a lane if all its ranks share
+// initTopology initialises the topology of a new communicator: a lane if all its ranks share
 // memory, otherwise a level for its hosts and sites, with a lane for the ranks of this
 // host.
-func (c *Comm) settle(lane int) {
-	c.lane = c.takeLane(lane)
+func (c *Comm) initTopology(lane int) {
+	c.lane = c.assignLane(lane)
 	if c.lane != nil || c.leaders == nil {
 		return
 	}
-	hosts := groupBy(c.worldRanks(), func(at int) int { return c.leaders[at] })
+	hosts := groupBy(c.transportRanks(), func(at int) int { return c.leaders[at] })
 	if len(hosts) == c.size { // one rank per host
 		c.level = c.bySite()
 		return
 	}
-	c.level = c.divided(hosts, localColor, leaderColor)
-	c.level.local.lane = c.level.local.takeLane(lane)
+	c.level = c.newLevel(hosts, localColor, leaderColor)
+	c.level.local.lane = c.level.local.assignLane(lane)
 	if c.level.leaders != nil {
 		c.level.leaders.level = c.level.leaders.bySite()
 	}
@@ -58,11 +58,11 @@ func (c *Comm) bySite() *level {
 	if c.opts.Sites == nil {
 		return nil
 	}
-	sites := groupBy(c.worldRanks(), func(at int) int { return c.opts.Sites[c.leaders[at]] })
+	sites := groupBy(c.transportRanks(), func(at int) int { return c.opts.Sites[c.leaders[at]] })
 	if len(sites) == 1 || len(sites) == c.size {
 		return nil
 	}
-	return c.divided(sites, siteColor, headColor)
+	return c.newLevel(sites, siteColor, headColor)
 }
 
 // groupBy groups ranks by a key, with the groups in the order of their first ranks.
@@ -81,48 +81,48 @@ func groupBy(ranks []int, key func(rank int) int) [][]int {
 	return groups
 }
 
-// divided returns a level for groups of the ranks of c, given as ranks of the transport.
+// newLevel returns a level for groups of the ranks of c, given as ranks of the transport.
 // local and leader are the colors of its two communicators.
-func (c *Comm) divided(groups [][]int, local, leader int) *level {
-	l := &level{number: len(groups), turns: new(turns)}
+func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
+	l := &level{groups: len(groups), lock: new(ticketLock)}
 	first := make([]int, 0, len(groups))
 	for _, g := range groups {
 		first = append(first, g[0])
 		if !slices.Contains(g, c.self) {
 			continue
 		}
-		l.local = c.part(g, local)
+		l.local = c.subgroupComm(g, local)
 		for _, at := range g {
-			l.near = append(l.near, c.rankOf(at))
+			l.localRanks = append(l.localRanks, c.commRank(at))
 		}
 	}
 	if slices.Contains(first, c.self) {
-		l.leaders = c.part(first, leader)
+		l.leaders = c.subgroupComm(first, leader)
 	}
 	return l
 }
 
-// worldRanks returns the ranks of c as ranks of the transport.
-func (c *Comm) worldRanks() []int {
+// transportRanks returns the ranks of c as ranks of the transport.
+func (c *Comm) transportRanks() []int {
 	all := make([]int, c.size)
 	for rank := range all {
-		all[rank] = c.inWorld(rank)
+		all[rank] = c.transportRank(rank)
 	}
 	return all
 }
 
-// rankOf converts a rank of the transport to a rank of c, the inverse of inWorld; -1 if c
+// commRank converts a rank of the transport to a rank of c, the inverse of transportRank; -1 if c
 // does not have it.
-func (c *Comm) rankOf(at int) int {
+func (c *Comm) commRank(at int) int {
 	if c.ranks == nil {
 		return at
 	}
 	return slices.Index(c.ranks, at)
 }
 
-// part returns a communicator of some ranks of the transport, without communication: each
+// subgroupComm returns a communicator of some ranks of the transport, without communication: each
 // of these ranks makes it on its own.
-func (c *Comm) part(ranks []int, color int) *Comm {
+func (c *Comm) subgroupComm(ranks []int, color int) *Comm {
 	id := childID(c.id, uint32(ranks[0]), color)
-	return &Comm{world: c.world, seq: c.sequence(id, nil), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}
+	return &Comm{endpoint: c.endpoint, seq: c.sequence(id, nil), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}
 }

@@ -6,16 +6,16 @@ import (
 )
 
 // Calls proceed in the order of their tickets, and each wakes only the next one.
-func TestTurnsWakeOne(t *testing.T) {
+func TestTicketLockWakesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		turns := new(turns)
-		turns.drawn = n
+		lock := new(ticketLock)
+		lock.issued = n
 		var order []uint32 // needs no lock: only the call that has its turn appends
 		for ticket := uint32(1); ticket < n; ticket++ {
 			go func() {
-				o := &operation{turns: turns, ticket: ticket}
-				if err := turns.enter(o); err != nil {
+				o := &operation{lock: lock, ticket: ticket}
+				if err := lock.acquire(o); err != nil {
 					t.Error(err)
 				}
 				order = append(order, ticket)
@@ -23,10 +23,10 @@ func TestTurnsWakeOne(t *testing.T) {
 		}
 		for ticket := uint32(1); ticket < n; ticket++ {
 			synctest.Wait()
-			if asleep := len(turns.wake); asleep != int(n-ticket) || len(order) != int(ticket-1) {
+			if asleep := len(lock.wakeups); asleep != int(n-ticket) || len(order) != int(ticket-1) {
 				t.Fatalf("turn %d: %d calls asleep, %v went", ticket, asleep, order)
 			}
-			turns.leave(true)
+			lock.release(true)
 		}
 		synctest.Wait()
 		for i, ticket := range order {
@@ -38,23 +38,23 @@ func TestTurnsWakeOne(t *testing.T) {
 }
 
 // A call that fails releases all waiters, and all of them fail.
-func TestTurnsBroken(t *testing.T) {
+func TestTicketLockFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := new(turns)
-		turns.drawn = 10
-		w := new(world)
+		lock := new(ticketLock)
+		lock.issued = 10
+		ep := new(endpoint)
 		failed := 0
 		for ticket := uint32(5); ticket < 10; ticket++ {
 			go func() {
-				if turns.enter(&operation{Comm: &Comm{world: w}, turns: turns, ticket: ticket}) != nil {
-					w.mu.Lock()
-					defer w.mu.Unlock()
+				if lock.acquire(&operation{Comm: &Comm{endpoint: ep}, lock: lock, ticket: ticket}) != nil {
+					ep.mu.Lock()
+					defer ep.mu.Unlock()
 					failed++
 				}
 			}()
 		}
 		synctest.Wait()
-		turns.leave(false)
+		lock.release(false)
 		synctest.Wait()
 		if failed != 5 {
 			t.Errorf("%d of 5 calls were let go", failed)

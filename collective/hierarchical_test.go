@@ -74,21 +74,21 @@ func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 	return nil
 }
 
-// watched is a transport with hooks for sending and receiving.
-type watched struct {
-	noted
+// hookedTransport is a transport with hooks for sending and receiving.
+type hookedTransport struct {
+	sharingTransport
 	send func(to int, e transport.Envelope) error
 	recv func(e transport.Envelope, buf []byte)
 }
 
-func (t watched) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+func (t hookedTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if err := t.send(to, e); err != nil {
 		return err
 	}
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-func (t watched) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
+func (t hookedTransport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	err := t.Transport.Recv(ctx, from, e, buf)
 	t.recv(e, buf)
 	return err
@@ -98,7 +98,7 @@ func (t watched) Recv(ctx context.Context, from int, e transport.Envelope, buf [
 func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelope) error, recv func(rank int, e transport.Envelope, buf []byte)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {
-		all[rank] = watched{noted{Transport: e}, func(to int, e transport.Envelope) error { return send(rank, to, e) },
+		all[rank] = hookedTransport{sharingTransport{Transport: e}, func(to int, e transport.Envelope) error { return send(rank, to, e) },
 			func(e transport.Envelope, buf []byte) { recv(rank, e, buf) }}
 	}
 	return all
@@ -194,11 +194,11 @@ func TestFaultsOfHosts(t *testing.T) {
 	if racing {
 		step = 9
 	}
-	for odd := range ranks {
+	for deviant := range ranks {
 		for k, failed := 0, true; failed; k += step {
 			var sent atomic.Int32
 			ts := watch(sharing(t, 2, 2), func(rank, _ int, _ transport.Envelope) error {
-				if rank == odd && int(sent.Add(1)) == k+1 {
+				if rank == deviant && int(sent.Add(1)) == k+1 {
 					return errInjected
 				}
 				return nil
@@ -208,12 +208,12 @@ func TestFaultsOfHosts(t *testing.T) {
 			}, cluster.Over(ts), cluster.WithOptions(levelPieces()), cluster.MayFail())
 			for rank, err := range errs {
 				if err != nil && !errors.Is(err, collective.ErrRevoked) {
-					t.Errorf("message %d of rank %d fails: rank %d: %v", k, odd, rank, err)
+					t.Errorf("message %d of rank %d fails: rank %d: %v", k, deviant, rank, err)
 				}
 			}
 			failed = int(sent.Load()) > k
-			if failed && errs[odd] == nil {
-				t.Errorf("message %d of rank %d fails, and it does not tell", k, odd)
+			if failed && errs[deviant] == nil {
+				t.Errorf("message %d of rank %d fails, and it does not tell", k, deviant)
 			}
 		}
 	}
@@ -297,7 +297,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 func TestStallOfHosts(t *testing.T) {
 	t.Parallel()
 	const ranks = 4
-	for odd := range ranks {
+	for deviant := range ranks {
 		stalled := make(chan collective.Stall, 100)
 		o := slowLinks()
 		o.OnStall = func(s collective.Stall) { stalled <- s }
@@ -311,10 +311,10 @@ func TestStallOfHosts(t *testing.T) {
 					return err
 				}
 			}
-			for c.Rank() == odd {
+			for c.Rank() == deviant {
 				s := <-stalled
-				if !slices.Equal(s.Culprits, []int{odd}) {
-					t.Errorf("rank %d is not in a call: %v", odd, s)
+				if !slices.Equal(s.Culprits, []int{deviant}) {
+					t.Errorf("rank %d is not in a call: %v", deviant, s)
 				}
 				if s.Call.Algorithm == collective.TwoLevel {
 					break

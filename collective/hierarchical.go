@@ -1,0 +1,317 @@
+package collective
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+const (
+	// levelSegments is the number of segments in a piece of the vector. A piece is the unit
+	// of the pipeline between levels: it crosses between groups while the ranks of each
+	// group reduce the next piece.
+	levelSegments = 4
+	// levelWindow is the in-flight window: the number of pieces of a call that cross
+	// between groups at the same time. Over a long distance a single piece would leave most
+	// of the bandwidth-delay product unused.
+	levelWindow = 16
+	// levelInline is the length in bytes up to which a piece is sent to the ranks of a host
+	// by messages, even if they could read it in shared memory. Reading needs messages as
+	// well, for the position and for the acknowledgement.
+	levelInline = 8 << 10
+)
+
+// allReduceHierarchical is the hierarchical (two-level) AllReduce. Each group reduces its vectors
+// at its leader; the leaders reduce these sums among each other; each leader distributes
+// the result in its group.
+//
+// A group is a host, which works in shared memory. The leaders of hosts, or the ranks of
+// hosts with one rank each, may form groups in turn, the sites, which work by messages. So
+// each byte crosses from one host to the next once, and from one site to the next once,
+// however many ranks there are. Only the reductions within a group take the lock: between
+// groups and during the distribution urgent calls overtake others.
+//
+// Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory:
+// within a site, twice 2 lg m steps and S lg m bytes sent by a leader; between sites, the
+// costs of AllReduce for k ranks, which are 2(k-1) steps and 2(k-1)/k S bytes for a ring,
+// so S bytes in each direction between two sites. A ring of all n hosts would send 2(n-1)/n
+// S bytes over each link between sites. The pieces of a vector occupy all levels at the
+// same time, so a long vector takes as long as the slowest level.
+func allReduceHierarchical[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	whole := red // its final function applies to the result of all ranks
+	red.Finish = nil
+	l := hierarchical[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
+		pieceLength: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()), inFlight: make(chan *Handle, levelWindow)}
+	if err := l.run(); err != nil {
+		return err
+	}
+	finish(whole, dst, o.size)
+	return nil
+}
+
+// hierarchical is a hierarchical AllReduce in progress at this rank. Two goroutines carry it out
+// for long vectors: reduceLocal and distribute. Every failure revokes, so its parts need no
+// context.
+type hierarchical[T Number] struct {
+	*operation
+	dst, src    []T
+	op          Op[T]        // the reduction without its final function
+	pieceLength int          // elements of a piece
+	inFlight    chan *Handle // calls in progress between the groups, in order of pieces; empty at ranks that are no leader
+	exported    bool         // the other ranks of the host read from the leader's dst
+}
+
+// run reduces all pieces locally and distributes them after they have crossed. With several
+// pieces the two overlap.
+func (l *hierarchical[T]) run() (err error) {
+	if len(l.src) <= l.pieceLength {
+		if err := l.reduceLocal(); err != nil {
+			return err
+		}
+		return l.distribute()
+	}
+	distributed := make(chan error, 1)
+	go func() { distributed <- l.distribute() }()
+	defer func() {
+		if derr := <-distributed; err == nil {
+			err = derr
+		}
+	}()
+	return l.reduceLocal()
+}
+
+// forPieces calls do for each piece of the vector; an empty vector is one piece.
+func (l *hierarchical[T]) forPieces(do func(first, end int) error) error {
+	for first := 0; first == 0 || first < len(l.src); first += l.pieceLength {
+		if err := do(first, min(first+l.pieceLength, len(l.src))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reduceLocal reduces the vectors of this group at its leader, which starts the reduction
+// between groups. The lock passes to the next call when all pieces have been started, so
+// that all leaders start them in the same order.
+func (l *hierarchical[T]) reduceLocal() (err error) {
+	err = errPanicked // the user's reduction may panic
+	defer func() {
+		if err != nil {
+			l.revoke(err) // otherwise distribute would wait for ever
+		}
+		l.releaseLock(err == nil)
+		close(l.inFlight)
+	}()
+	if err := l.lock.acquire(l.operation); err != nil {
+		return err
+	}
+	return l.forPieces(l.reducePiece)
+}
+
+// reducePiece reduces one piece within the group; the leader starts its reduction between
+// groups.
+func (l *hierarchical[T]) reducePiece(first, end int) error {
+	ctx, piece := context.Background(), l.dst[first:end]
+	if err := Reduce(ctx, l.level.local, piece, l.src[first:end], l.op, 0); err != nil {
+		return err
+	}
+	if c := l.level.leaders; c != nil {
+		l.inFlight <- IAllReduce(ctx, c.withOptionsOf(l.Comm), piece, piece, l.op)
+	}
+	return nil
+}
+
+// withOptionsOf returns c with the call options of d. The ranks of c are a subset of d's, and
+// keep their relative order in d's ring.
+func (c *Comm) withOptionsOf(d *Comm) *Comm {
+	e := *c
+	e.purpose, e.priority, e.segment = d.purpose, d.priority, d.segment
+	if d.order.ranks == nil {
+		return &e
+	}
+	var order []int
+	for _, rank := range d.order.ranks {
+		if i := c.commRank(d.transportRank(rank)); i >= 0 {
+			order = append(order, i)
+		}
+	}
+	e.order = newRingOrder(order, e.size)
+	return &e
+}
+
+// distribute brings each piece to all ranks of the group after it has crossed. When it returns,
+// no call in progress uses dst.
+func (l *hierarchical[T]) distribute() error {
+	do := l.recvPiece
+	if l.level.leaders != nil {
+		do = l.sendPiece
+	}
+	err := l.forPieces(do)
+	if err == nil && l.exported {
+		err = l.ackRead()
+	}
+	if err != nil {
+		l.revoke(err)
+	}
+	for h := range l.inFlight {
+		_ = h.Wait(context.Background()) // ends soon, as the communicator is revoked
+	}
+	if err != nil && l.exported && l.level.leaders != nil { // the other ranks must not read later contents of dst
+		return errors.Join(err, l.shared.Arena.Abandon(kernel.Bytes(l.dst)))
+	}
+	return err
+}
+
+// sendPiece waits until a piece has crossed and sends it to the other ranks of the group.
+func (l *hierarchical[T]) sendPiece(first, end int) error {
+	h, more := <-l.inFlight
+	if !more {
+		return l.revocationCause()
+	}
+	if err := h.Wait(context.Background()); err != nil {
+		return err
+	}
+	l.recordProgress()
+	out := kernel.Bytes(l.dst[first:end])
+	return l.forward(out, l.export(out))
+}
+
+// forward sends a piece to the ranks that get it from this rank. If ref is not 0 the ranks
+// read the whole pages of the piece in shared memory, and forward sends only the position and
+// the rest.
+func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
+	for _, to := range l.children() {
+		if l.exportable(out) {
+			if err := l.send(to, binary.LittleEndian.AppendUint64(nil, uint64(ref))); err != nil {
+				return err
+			}
+		}
+		err := forUnexported(ref, out, func(part []byte) error { return l.send(to, part) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exportable reports whether a piece may be read in the memory of the leader, so that a
+// message with its position is due.
+func (l *hierarchical[T]) exportable(v []byte) bool {
+	return l.level.local.lane != nil && len(v) > levelInline
+}
+
+// parent returns the rank that sends the result to this rank. With shared memory the leader
+// sends to all; by messages the result goes along a binomial tree.
+func (l *hierarchical[T]) parent() int {
+	local, localRank := l.level.localRanks, l.level.local.rank
+	if l.level.local.lane != nil {
+		return local[0]
+	}
+	return local[localRank&(localRank-1)]
+}
+
+// children returns the ranks to which this rank sends the result: with shared memory all
+// others from the leader, by messages the children in the binomial tree, the farthest
+// first.
+func (l *hierarchical[T]) children() []int {
+	local, localRank := l.level.localRanks, l.level.local.rank
+	if l.level.local.lane != nil {
+		if localRank > 0 {
+			return nil
+		}
+		return local[1:]
+	}
+	var to []int
+	for d := 1; localRank+d < len(local) && localRank&d == 0; d *= 2 {
+		to = append(to, local[localRank+d])
+	}
+	slices.Reverse(to)
+	return to
+}
+
+// recvPiece receives a piece from the parent, the receiving half of forward, and sends it on to
+// the children.
+func (l *hierarchical[T]) recvPiece(first, end int) error {
+	in, from := kernel.Bytes(l.dst[first:end]), l.parent()
+	var ref shm.Ref
+	if l.exportable(in) {
+		var where [8]byte
+		if err := l.recv(from, where[:]); err != nil {
+			return err
+		}
+		ref = shm.Ref(binary.LittleEndian.Uint64(where[:]))
+	}
+	if ref != 0 {
+		if err := l.readExported(in, ref); err != nil {
+			return err
+		}
+	}
+	if err := forUnexported(ref, in, func(part []byte) error { return l.recv(from, part) }); err != nil {
+		return err
+	}
+	return l.forward(in, 0)
+}
+
+// export returns the position at which the other ranks of the host can read v; 0 if they
+// cannot, or if there are none. A rank alone on its host has neither a lane nor, usually,
+// shared memory.
+func (l *hierarchical[T]) export(v []byte) shm.Ref {
+	if !l.exportable(v) || l.shared.Arena == nil {
+		return 0
+	}
+	ref := l.shared.Arena.Ref(v)
+	l.exported = l.exported || ref != 0
+	return ref
+}
+
+// readExported copies the whole pages of a piece from the leader's memory. The leader takes exactly
+// these pages out of the shared memory if the call fails, so no later content is ever read
+// there.
+func (l *hierarchical[T]) readExported(in []byte, ref shm.Ref) error {
+	lane := l.level.local.lane
+	arena, ok := lane.ArenaBytes(0, ref, len(in))
+	if !ok {
+		return fmt.Errorf("rank %d of the transport lends %d bytes at %#x, where it has none", lane.ranks[0], len(in), uint64(ref))
+	}
+	head, tail := ref.PageEdges(len(in))
+	copy(in[head:len(in)-tail], arena[head:])
+	l.exported = true
+	return nil
+}
+
+// forUnexported calls do for the parts of a vector that are not readable at ref: the whole vector
+// if ref is 0, otherwise its incomplete pages at both ends.
+func forUnexported(ref shm.Ref, v []byte, do func(part []byte) error) error {
+	if ref == 0 {
+		return do(v)
+	}
+	head, tail := ref.PageEdges(len(v))
+	for _, part := range [][]byte{v[:head], v[len(v)-tail:]} {
+		if len(part) == 0 {
+			continue
+		}
+		if err := do(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ackRead acknowledges to the leader that this rank has read everything; the leader waits
+// for all acknowledgements before it uses its dst again.
+func (l *hierarchical[T]) ackRead() error {
+	if l.level.leaders == nil {
+		return l.send(l.level.localRanks[0], nil)
+	}
+	for _, from := range l.level.localRanks[1:] {
+		if err := l.recv(from, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package collective
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// ticketLock serialises the calls that use the same resource, in the order in which they began.
+// It is a ticket lock whose waiters sleep, and whose unlock wakes only the next waiter (no
+// thundering herd).
+//
+// A call gets its ticket under endpoint.mu, together with its place in the sequence. So all
+// ranks serve their calls in the same order.
+type ticketLock struct {
+	key      pointKey                 // of Sends or Recvs; zero for other calls
+	issued   uint32                   // number of tickets that were issued; guarded by endpoint.mu
+	serving  atomic.Uint32            // ticket of the call that may proceed
+	failed   atomic.Bool              // a call has failed, so the state of the resource is unknown
+	sleepers atomic.Int32             // number of calls in sleep
+	mu       sync.Mutex               // guards wakeups
+	wakeups  map[uint32]chan struct{} // by ticket, of the calls that sleep
+}
+
+// pointKey identifies Sends or Recvs whose messages have the same envelope key. They must not
+// run at the same time, as the transport could not distinguish their messages.
+type pointKey struct {
+	peer    int // rank of the transport at the other end
+	tag     uint32
+	sending bool
+}
+
+// lockFor issues a ticket for a Send or Recv, and creates the lock of its key if necessary.
+// The caller holds endpoint.mu.
+func (s *sequence) lockFor(o *operation, key pointKey) {
+	if s.pointLocks == nil {
+		s.pointLocks = make(map[pointKey]*ticketLock)
+	}
+	if s.pointLocks[key] == nil {
+		s.pointLocks[key] = &ticketLock{key: key}
+	}
+	o.lock, o.ticket = s.pointLocks[key], s.pointLocks[key].nextTicket()
+}
+
+// dropIfLast deletes the lock of a key when its last Send or Recv ends. The caller holds
+// endpoint.mu.
+func (s *sequence) dropIfLast(o *operation) {
+	if o.peer >= 0 && s.pointLocks[o.lock.key] == o.lock && o.lock.issued == o.ticket+1 {
+		delete(s.pointLocks, o.lock.key)
+	}
+}
+
+// nextTicket returns the next ticket. The caller holds endpoint.mu, as tickets follow the sequence
+// of the calls.
+func (l *ticketLock) nextTicket() uint32 {
+	l.issued++
+	return l.issued - 1
+}
+
+// acquire waits until the turn of o comes. It returns the cause of the revocation if an
+// earlier call has failed.
+func (l *ticketLock) acquire(o *operation) error {
+	if l.serving.Load() != o.ticket {
+		l.sleep(o.ticket)
+	}
+	if l.failed.Load() {
+		return o.revocationCause()
+	}
+	return nil
+}
+
+// sleep sleeps until the turn of a ticket comes. It increments sleepers before it checks
+// serving, and release advances serving before it checks sleepers. So at least one of the two sees
+// the other, and no wake-up is lost.
+func (l *ticketLock) sleep(ticket uint32) {
+	l.sleepers.Add(1)
+	defer l.sleepers.Add(-1)
+	if wakeup := l.wakeup(ticket); wakeup != nil {
+		<-wakeup
+	}
+}
+
+// wakeup returns a channel that is closed when the turn of the ticket comes; nil if it has
+// come.
+func (l *ticketLock) wakeup(ticket uint32) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.serving.Load() == ticket || l.failed.Load() {
+		return nil
+	}
+	if l.wakeups == nil {
+		l.wakeups = make(map[uint32]chan struct{})
+	}
+	c := make(chan struct{})
+	l.wakeups[ticket] = c
+	return c
+}
+
+// release passes the turn to the next call. After a failure (well is false) it wakes all
+// waiters, and all of them fail.
+func (l *ticketLock) release(well bool) {
+	if !well {
+		l.failed.Store(true)
+	}
+	next := l.serving.Add(1)
+	if l.sleepers.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wake(next)
+	if !l.failed.Load() {
+		return
+	}
+	for ticket := range l.wakeups {
+		l.wake(ticket)
+	}
+}
+
+// wake wakes the call with a ticket if it sleeps. The caller holds mu.
+func (l *ticketLock) wake(ticket uint32) {
+	if c := l.wakeups[ticket]; c != nil {
+		close(c)
+		delete(l.wakeups, ticket)
+	}
+}
+
+// revocationCause returns the error of a call that comes after a failed one.
+func (ep *endpoint) revocationCause() error {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.cause == nil {
+		return ErrRevoked
+	}
+	return ep.cause
+}

@@ -1,0 +1,91 @@
+package netpoll
+
+import "time"
+
+const (
+	// maxPollTime is the greatest duration of busy-polling for one message. To wake a sleeping reader
+	// takes about as long in a virtual machine.
+	maxPollTime = 50 * time.Microsecond
+	// maxYieldTime is a duration above the cost of a sched_yield when no other process wants the core.
+	maxYieldTime = 10 * time.Microsecond
+	// maxCredit is the greatest credit. A message that arrives during busy-polling adds hitCredit, a
+	// miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
+	maxCredit = 8
+	hitCredit = 2
+	// minRetry is the number of messages without busy-polling after which a reader without credit
+	// tries it again; each failed try doubles the number, up to maxRetry.
+	minRetry = 16
+	maxRetry = 64
+)
+
+// busyPoller decides for each message whether to busy-poll for it before sleeping. It pays where the
+// message comes within maxPollTime, and costs too much where other processes want the core. The
+// decision is by a credit of recent hits and misses.
+type busyPoller struct {
+	credit        int // credit, 0 to maxCredit
+	skipped       int // messages since the credit was used up, modulo pause
+	retryInterval int // messages between tries without credit, minRetry to maxRetry
+
+	// State of the present message.
+	polling bool          // busy-polling has begun
+	done    bool          // busy-polling has ended
+	polled  time.Duration // time spent in busy-polling, without the time of other goroutines
+}
+
+// newBusyPoller returns an busyPoller with full credit.
+func newBusyPoller() *busyPoller { return &busyPoller{credit: maxCredit, retryInterval: minRetry} }
+
+// startMessage starts a new message.
+func (p *busyPoller) startMessage() { p.polling, p.done, p.polled = false, false, 0 }
+
+// pollAgain reports whether to poll once more after a poll without data, once other goroutines had
+// their turn. took is the duration of this poll.
+func (p *busyPoller) pollAgain(took time.Duration) bool {
+	switch {
+	case p.done:
+		return false
+	case !p.polling:
+		p.polling = p.shouldPoll()
+		return p.polling
+	}
+	if p.polled += took; p.polled > maxPollTime {
+		p.done = true
+		p.recordMiss()
+	}
+	return !p.done
+}
+
+// shouldPoll reports whether to start busy-polling for a message.
+func (p *busyPoller) shouldPoll() bool {
+	if p.credit > 0 {
+		return true
+	}
+	p.skipped = (p.skipped + 1) % p.retryInterval
+	return p.skipped == 0
+}
+
+// recordYield records how long other processes had the core, and other goroutines the processor,
+// between two polls. A long duration means that they compute; busy-polling would take the core away
+// from them, so it ends.
+func (p *busyPoller) recordYield(processes, goroutines time.Duration) {
+	p.polled += processes
+	if processes > maxYieldTime {
+		p.credit = 0
+	}
+	p.done = processes > maxYieldTime || goroutines > maxPollTime
+}
+
+// recordHit records that the message has arrived.
+func (p *busyPoller) recordHit() {
+	if p.polling && !p.done {
+		p.credit, p.retryInterval = min(p.credit+hitCredit, maxCredit), minRetry
+	}
+}
+
+// recordMiss records that busy-polling ended without the message.
+func (p *busyPoller) recordMiss() {
+	if p.credit == 0 {
+		p.retryInterval = min(2*p.retryInterval, maxRetry)
+	}
+	p.credit = max(p.credit-1, 0)
+}
