@@ -29,8 +29,8 @@ func four(trace *balsim.Trace) *balsim.Trace {
 	return trace
 }
 
-// With speeds 1:1:1:1/4 the group reaches the sum of its peers' speeds within a few steps, except
-// for less than 3 % because shares are whole.
+// With speeds 1:1:1:1/4 the group comes within 3 % of the sum of its peers' speeds in a few steps. The rest is lost because
+// shares are whole numbers.
 func TestThroughputOfUnequalPeers(t *testing.T) {
 	for _, noise := range []int64{0, 5} {
 		trace := four(balsim.Step(4, 200, 0, 200))
@@ -48,8 +48,8 @@ func TestThroughputOfUnequalPeers(t *testing.T) {
 	}
 }
 
-// A peer is four times slower for a while. The spread of the times is within 5 % of the best
-// shares' after 5 steps. 10 steps after the end it is as before.
+// A peer is four times slower for a while. After 5 steps the spread of the times is within 5 points of the spread with the best
+// shares. 10 steps after the peer has recovered, shares are as before.
 func TestStepChange(t *testing.T) {
 	for _, noise := range []int64{0, 5} {
 		trace := four(balsim.Step(4, 200, 50, 120))
@@ -110,7 +110,7 @@ func TestNearForesight(t *testing.T) {
 	}
 }
 
-// The default policy has the best mean of all policies, and is the best of its variants.
+// The default policy has the best mean of all policies, and the best mean of its variants.
 func TestDefaultWins(t *testing.T) {
 	sum := func(name string) (sum int64) {
 		for _, trace := range balsim.All(32, 300) {

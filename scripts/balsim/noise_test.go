@@ -16,7 +16,7 @@ func TestHomogeneousPeersDoNotWander(t *testing.T) {
 				trace := balsim.Homogeneous(peers, 300)
 				trace.Noise, trace.Seed = noise, seed
 				run := simulate(t, trace, "")
-				// Each wrong change needs a few more to be corrected.
+				// Each wrong change needs a few more changes to be corrected.
 				most, least := 4, int64(990)
 				if noise > 40 {
 					most, least = 12, 960
@@ -49,8 +49,7 @@ func TestStepChangeInNoise(t *testing.T) {
 	}
 }
 
-// The same with noise from the first step: wrong initial forecasts do not fix a peer's share for
-// ever.
+// Here there is noise from the first step on. Wrong initial forecasts do not fix a peer's share for ever.
 func TestStepChangeAfterNoiseOnly(t *testing.T) {
 	const change, end = 20, 45
 	for _, noise := range []int64{50, 100, 200, 300} {
@@ -89,8 +88,8 @@ func TestFixedCostsSettle(t *testing.T) {
 	}
 }
 
-// Outliers: one step in twenty takes five times as long and says nothing about the next step.
-// Equal peers are hardly slower than with equal shares, and no peer's share becomes tiny.
+// One step in twenty is an outlier: it takes five times as long, and says nothing about the next step. Equal peers are hardly
+// slower than with equal shares, and no peer's share becomes tiny.
 func TestOutliersAreLived(t *testing.T) {
 	for _, noise := range []int64{5, 20, 100} {
 		for seed := range 5 {

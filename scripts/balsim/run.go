@@ -81,8 +81,8 @@ func (t *Trace) costs(step int) []loadbal.Cost {
 	return costs
 }
 
-// Foresight returns the best shares for a step. More microbatches are free up to Tau, but that
-// does not make other shares better: the step takes at least the largest Tau in any case.
+// Foresight returns the best shares for a step. Microbatches that fit into Tau cost a peer no time, but that does not make other
+// shares better, because the step takes at least the largest Tau in any case.
 func (t *Trace) Foresight(step int) []int { return loadbal.Optimum(t.costs(step), t.Microbatches) }
 
 // Efficiency returns the speed over the whole run in relation to the speed with foresight, in
@@ -116,8 +116,8 @@ func Spread(times []int64) int64 {
 	return (slices.Max(times) - slices.Min(times)) * 1000 * int64(len(times)) / sum
 }
 
-// Excess returns how much larger the Spread of the noise-free times is with shares than with the
-// best shares, in thousandths.
+// Excess returns by how much the Spread of the noise-free times with these shares exceeds the Spread with the best shares, in
+// thousandths.
 func (t *Trace) Excess(step int, shares []int) int64 {
 	return Spread(t.times(step, shares, nil)) - Spread(t.times(step, t.Foresight(step), nil))
 }

@@ -30,7 +30,7 @@ const failures = `{"Action":"output","Package":"q","Test":"TestBad","Output":"wa
 {"ImportPath":"r","Action":"build-fail"}
 go: something is wrong`
 
-// summarise returns the output for a stream of events, and the verdict.
+// summarise returns the printed output for a stream of events, and whether the run counts as a success.
 func summarise(t *testing.T, events string, strict bool) (string, bool) {
 	t.Helper()
 	var out strings.Builder

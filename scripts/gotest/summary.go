@@ -74,8 +74,8 @@ func (s *summary) output(t test, text string) {
 	}
 }
 
-// fail prints the output of a failed test. For a failed package it prints the output of the tests
-// that never ended: one of them has ended the process.
+// fail prints the output of a failed test. If a package has failed, it prints the output of the tests that have not ended,
+// because one of them has ended the process.
 func (s *summary) fail(t test) {
 	if t.name != "" {
 		s.failed = append(s.failed, t)

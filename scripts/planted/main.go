@@ -1,6 +1,6 @@
-// Planted shows that the tests find bugs (mutation testing). The lists in testdata, one for each
-// package, name small changes for the worse, each with the test that finds it. Planted applies them,
-// one at a time, to a copy of the source, and runs the test, which must then fail.
+// Planted checks that the tests find bugs (mutation testing). testdata has a list of planted bugs for each package. A planted bug
+// is a small harmful change of the source, with the test that must find it. Planted applies one bug at a time to a copy of the
+// source and runs its test, which must then fail.
 //
 //	go run ./scripts/planted [-run REGEXP]     from the module's root
 //

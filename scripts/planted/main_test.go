@@ -52,7 +52,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// The list that was one file does not come back.
+// The former list in one file must not come back.
 func TestNoOldList(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "..", "docs", "planted-bugs.md")); !os.IsNotExist(err) {
 		t.Errorf("docs/planted-bugs.md is there (%v): move its entries to the lists of their packages in %s", err, lists)

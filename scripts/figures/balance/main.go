@@ -1,10 +1,10 @@
-// Command balance runs every policy of loadbal on every trace of scripts/balsim and
-// writes what came out: docs/balancing.md, and a plot for each trace.
+// Command balance runs every policy of loadbal on every trace of scripts/balsim. It writes the results to docs/balancing.md, with
+// a plot for each trace.
 //
 //	make figures
 //	bin/balance docs/balancing
 //
-// It is to be run in the root of the tree. The figures are the same on every machine.
+// Run it in the root folder of the repository. The figures are the same on every machine.
 package main
 
 import (
@@ -21,12 +21,11 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// Sizes of the runs: those for the figures, and those for the plots, which could not
-// show so many peers.
+// These are the sizes of the runs. The plots have fewer peers than the figures, because they could not show so many.
 const (
 	peers, steps         = 64, 600
 	plotPeers, plotSteps = 4, 170
-	// recordings is where traces are that were measured and not made up.
+	// recordings is the folder of measured traces.
 	recordings = "scripts/balsim/testdata"
 )
 
@@ -65,18 +64,18 @@ func run(args []string, out io.Writer) error {
 	return err
 }
 
-// ranking is the first table of the text with figures.
+// ranking returns the first table in the text.
 func ranking(text []byte) []byte {
 	from := bytes.Index(text, []byte("| policy | mean"))
 	to := bytes.Index(text[from:], []byte("\n\n"))
 	return text[from : from+to+1]
 }
 
-// file is the name of the plot of a trace.
+// file returns the name of a trace's plot.
 func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") + ".svg" }
 
-// traces are all traces, of so many peers and steps where they are made up and of as
-// many steps at most where they are not. root is that of the tree.
+// traces returns all traces. The generated ones have the given numbers of peers and steps; the measured ones have at most this
+// number of steps. root is the root folder of the repository.
 func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	all := balsim.All(peers, steps)
 	for _, r := range []struct{ name, about string }{
@@ -97,7 +96,7 @@ func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	return all, nil
 }
 
-// runs holds a run for each policy, by name, and trace.
+// runs has a run for each policy and trace, by the name of the policy.
 type runs map[string][]*balsim.Run
 
 // simulateAll runs every policy on every trace.
@@ -115,7 +114,7 @@ func simulateAll(all []*balsim.Trace) (runs, error) {
 	return done, nil
 }
 
-// simulate runs the policy of a name.
+// simulate runs the policy with the given name.
 func simulate(t *balsim.Trace, name string) (*balsim.Run, error) {
 	policy, err := loadbal.New(name)
 	if err != nil {
@@ -124,13 +123,13 @@ func simulate(t *balsim.Trace, name string) (*balsim.Run, error) {
 	return balsim.Simulate(t, policy), nil
 }
 
-// row is a line of a table: a policy and a figure for each trace.
+// row is a row of a table: a policy, and a figure for each trace.
 type row struct {
 	name    string
 	figures []int64
 }
 
-// mean of the figures.
+// mean returns the mean of the figures.
 func (r row) mean() int64 {
 	var sum int64
 	for _, f := range r.figures {
@@ -139,7 +138,7 @@ func (r row) mean() int64 {
 	return sum / int64(len(r.figures))
 }
 
-// table takes a figure from each run of some policies.
+// table returns a row for each of the policies, with a figure from each run.
 func (done runs) table(names []string, figure func(*balsim.Run) int64) []row {
 	var rows []row
 	for _, name := range names {
@@ -152,7 +151,7 @@ func (done runs) table(names []string, figure func(*balsim.Run) int64) []row {
 	return rows
 }
 
-// write prints rows as parts of a hundred, the best mean first where more is better.
+// write writes the rows in percent. If more is better, the row with the highest mean comes first.
 func write(b *bytes.Buffer, all []*balsim.Trace, rows []row, more bool) {
 	slices.SortStableFunc(rows, func(x, y row) int {
 		if more {
@@ -175,5 +174,5 @@ func write(b *bytes.Buffer, all []*balsim.Trace, rows []row, more bool) {
 	b.WriteString("\n")
 }
 
-// percent writes parts of a thousand.
+// percent returns a number of thousandths as a percentage.
 func percent(f int64) string { return fmt.Sprintf("%d.%d", f/10, f%10) }

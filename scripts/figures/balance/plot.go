@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// plotTrace draws a row for each policy: shares on the left, step times on the right.
+// plotTrace plots a trace, with a row for each policy: shares on the left, step times on the right.
 func plotTrace(t *balsim.Trace, name string) error {
 	var rows [][]*plot.Plot
 	for _, policy := range loadbal.Names() {
@@ -47,7 +47,7 @@ func plotTrace(t *balsim.Trace, name string) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// plotShares draws a line for each peer.
+// plotShares plots the shares, with a line for each peer.
 func plotShares(run *balsim.Run, title string) (*plot.Plot, error) {
 	p := newPlot(title)
 	for peer := range run.Shares[0] {
@@ -62,7 +62,7 @@ func plotShares(run *balsim.Run, title string) (*plot.Plot, error) {
 	return p, nil
 }
 
-// plotTimes draws what the steps took, over what foresight would have reached.
+// plotTimes plots the step times, together with those that foresight would reach.
 func plotTimes(run *balsim.Run, title string) (*plot.Plot, error) {
 	p := newPlot(title)
 	took, best := make(plotter.XYs, len(run.Took)), make(plotter.XYs, len(run.Took))
@@ -96,7 +96,7 @@ func addLine(p *plot.Plot, points plotter.XYs, c color.Color) error {
 	return nil
 }
 
-// shade is the colour of a peer.
+// shade returns the colour of a peer.
 func shade(peer int) color.Color {
 	return []color.Color{color.RGBA{B: 200, A: 255}, color.RGBA{G: 140, A: 255}, color.RGBA{R: 160, B: 160, A: 255}, color.RGBA{R: 230, G: 100, A: 255}}[peer%4]
 }

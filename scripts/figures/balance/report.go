@@ -11,8 +11,7 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// report is the text of docs/balancing.md. folder is where the plots are, as seen from
-// it.
+// report returns the text of docs/balancing.md. folder is the path of the plots in relation to that file.
 func report(root, folder string) ([]byte, error) {
 	all, err := traces(root, peers, steps)
 	if err != nil {
@@ -47,8 +46,8 @@ func report(root, folder string) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// writeRanking writes what part of the possible speed each policy reaches, and by how
-// much the default is ahead: in the mean, and where it is not.
+// writeRanking writes the fraction of the possible speed that each policy reaches. It says by how much the mean of the default is
+// better than that of others, and on which traces another policy is better.
 func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	rows := done.table(loadbal.Names(), (*balsim.Run).Efficiency)
 	write(b, all, rows, true)
@@ -65,7 +64,7 @@ func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	b.WriteString("\n")
 }
 
-// writeSettling writes how fast policies get to the best shares of four peers.
+// writeSettling writes how soon each policy reaches the best shares of four peers.
 func writeSettling(b *bytes.Buffer) error {
 	const from, to = 50, 120
 	step, fixed := balsim.Step(plotPeers, 2*to, from, to), balsim.FixedCost(plotPeers, 200)
@@ -87,8 +86,8 @@ func writeSettling(b *bytes.Buffer) error {
 	return nil
 }
 
-// settled is after how many of the steps between two the times stay within 5 % of the
-// spread of the best shares' ones.
+// settled returns the number of steps, between two steps, after which the spread of times stays within 5 points of the spread
+// with the best shares.
 func settled(t *balsim.Trace, run *balsim.Run, from, to int) string {
 	at := to
 	for at > from && t.Excess(at-1, run.Shares[at-1]) <= 50 {
@@ -100,7 +99,7 @@ func settled(t *balsim.Trace, run *balsim.Run, from, to int) string {
 	return strconv.Itoa(at - from)
 }
 
-// writeNoise writes how equal peers fare with times that are disturbed more and more.
+// writeNoise writes the results for equal peers with increasing noise.
 func writeNoise(b *bytes.Buffer) error {
 	noises := []int64{0, 10, 20, 50, 100}
 	b.WriteString("| policy |")
@@ -125,7 +124,7 @@ func writeNoise(b *bytes.Buffer) error {
 	return nil
 }
 
-// writeVariants compares the ways to predict.
+// writeVariants compares the ways to forecast.
 func writeVariants(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	b.WriteString(predicting)
 	names := loadbal.Variants()
@@ -139,7 +138,7 @@ func writeVariants(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 		first, last, percent(mean(rows, first)-mean(rows, last)), percent(mean(misses, first)), percent(mean(misses, last)))
 }
 
-// mean of the row of a name.
+// mean returns the mean of the row with the given name.
 func mean(rows []row, name string) int64 {
 	for _, r := range rows {
 		if r.name == name {

@@ -12,10 +12,9 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// bound measures what memory allows, and prints it as the sides do: two copies and one
-// addition of a vector, each worker with its share of every vector. Workers are as many as
-// cores. An AllReduce of two ranks out of place reads and writes about as much: each rank
-// hands in one half, adds the other, and copies what it did not add.
+// bound measures the limit that memory sets, and prints it in the format of the sides. There are as many workers as cores, and
+// each works on its share of every vector: it makes two copies and one addition. An AllReduce of two ranks out of place reads and
+// writes about as much, because each rank passes on one half, adds the other, and copies the half that the other rank has added.
 func bound(out io.Writer, workers, n int, list string) error {
 	for item := range strings.SplitSeq(list, ",") {
 		text, times, _ := strings.Cut(item, ":")
@@ -35,7 +34,7 @@ func bound(out io.Writer, workers, n int, list string) error {
 	return nil
 }
 
-// memory is what the workers move.
+// memory has the vectors that the workers copy and add.
 type memory struct {
 	a, b, c, d []float32
 	workers    int
@@ -44,12 +43,12 @@ type memory struct {
 func newMemory(n, workers int) *memory {
 	m := &memory{make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n), max(1, min(workers, n))}
 	for i := range n {
-		m.a[i], m.b[i], m.c[i], m.d[i] = float32(i%7), float32(i%5), 1, 1 // the pages come
+		m.a[i], m.b[i], m.c[i], m.d[i] = float32(i%7), float32(i%5), 1, 1 // writes to all vectors, so that the kernel allocates their pages
 	}
 	return m
 }
 
-// measure returns the median of the times that all workers took, in microseconds.
+// measure returns the median time in which all workers have finished, in microseconds.
 func (m *memory) measure(calls int) float64 {
 	took := make([]float64, calls)
 	for i := range took {
@@ -59,7 +58,7 @@ func (m *memory) measure(calls int) float64 {
 	return quantile(took, 0.5)
 }
 
-// move copies a and b to c and d, and adds those up in d.
+// move copies a to c and b to d, and then adds c to d. It returns the time.
 func (m *memory) move() time.Duration {
 	add := ring.Sum[float32]()
 	var ready, done sync.WaitGroup

@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// runLimit ends a side that hangs.
+// runLimit is the time after which a hanging side is ended.
 const runLimit = 5 * time.Minute
 
-// crew is the running commands of a side. When one fails the others are ended: they
-// would wait for it.
+// crew is the set of running commands of a side. When one fails, the others are ended, because they would wait for it.
 type crew struct {
 	cancel  context.CancelFunc
 	outputs []*bytes.Buffer
 	ended   chan error
 }
 
-// newCrew expects at most so many commands, made with a context that cancel ends.
+// newCrew returns a crew for at most limit commands. Their context must be the one that cancel ends.
 func newCrew(limit int, cancel context.CancelFunc) *crew {
 	return &crew{cancel: cancel, ended: make(chan error, limit)}
 }
@@ -31,7 +30,7 @@ func newCrew(limit int, cancel context.CancelFunc) *crew {
 func (c *crew) start(cmd *exec.Cmd) {
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	// SIGTERM lets elrun and mpirun end their peers; who does not heed it is killed.
+	// On SIGTERM elrun and mpirun end their peers. A command that does not end is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	c.outputs = append(c.outputs, &out)
@@ -42,13 +41,12 @@ func (c *crew) start(cmd *exec.Cmd) {
 	go func() { c.ended <- explain(cmd, cmd.Wait(), complaint.String()) }()
 }
 
-// wait returns what the commands printed, all together, once all have ended: a result for
-// each size.
+// wait waits until all commands have ended. It returns the results that they have printed, one for each size.
 func (c *crew) wait(sizes []int) ([]result, error) {
 	var first error
 	for range c.outputs {
 		if err := <-c.ended; err != nil && first == nil {
-			first = err // the others follow from it
+			first = err // later errors are a consequence of the first
 			c.cancel()
 		}
 	}
@@ -72,7 +70,7 @@ func (c *crew) wait(sizes []int) ([]result, error) {
 	return out, nil
 }
 
-// explain adds to the error of a command what it is and the end of what it complained of.
+// explain adds the command and the end of its error output to its error.
 func explain(cmd *exec.Cmd, err error, complaint string) error {
 	if err == nil {
 		return nil

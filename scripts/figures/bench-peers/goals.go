@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goal says how many times as long one side should take as another.
+// goal limits the ratio of the times of two sides.
 type goal struct {
 	what       string
 	slow, fast string
@@ -17,7 +17,7 @@ type goal struct {
 
 const kib, mib = 1 << 10, 1 << 20
 
-// hostGoals lists what elrun wants to reach on one host.
+// hostGoals returns the goals of elrun on one host.
 func hostGoals() []goal {
 	small := []int{2, 4}
 	return []goal{
@@ -35,7 +35,7 @@ func hostGoals() []goal {
 	}
 }
 
-// freeGoals lists what it wants to reach on hosts whose links are as fast as the cores.
+// freeGoals returns the goals on several hosts whose links are as fast as the cores.
 func freeGoals() []goal {
 	four := []int{4}
 	return []goal{
@@ -44,7 +44,7 @@ func freeGoals() []goal {
 	}
 }
 
-// row is a line of the table of goals.
+// row is a row in the table of goals.
 type row struct {
 	what, against string
 	n, bytes      int
@@ -52,7 +52,7 @@ type row struct {
 	verdict       string
 }
 
-// goals writes a table of all goals: a row for each number of ranks and size.
+// goals returns a table of all goals, with a row for each number of ranks and size.
 func (s *study) goals() string {
 	var b strings.Builder
 	b.WriteString("| what | against | n | size | wanted | seen | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
@@ -66,7 +66,7 @@ func (s *study) goals() string {
 	return b.String()
 }
 
-// rows compares the two sides of a goal at every size that was measured in a part.
+// rows compares the two sides of a goal at every measured size of a part.
 func (s *study) rows(part string, g goal) []row {
 	var out []row
 	for _, n := range g.ranks {
@@ -81,10 +81,10 @@ func (s *study) rows(part string, g goal) []row {
 	return out
 }
 
-// memoryGoal is what a rank may have of its own: two vectors and 48 MiB.
+// memoryGoal returns how much private memory a rank may use: two vectors and 48 MiB.
 func memoryGoal(bytes int) int64 { return 2*int64(bytes) + 48*mib }
 
-// memoryRows judge the memory of elrun's ranks with vectors of 64 MiB.
+// memoryRows compares the memory of elrun's ranks with the goal, for vectors of 64 MiB.
 func (s *study) memoryRows() []row {
 	const bytes = 64 * mib
 	var out []row
@@ -99,7 +99,7 @@ func (s *study) memoryRows() []row {
 	return out
 }
 
-// largest is the most memory of a side in any round; 0 if it is not known.
+// largest returns the largest memory of a side in any round; 0 if unknown.
 func (s *study) largest(side string, n, bytes int) int64 {
 	most := int64(0)
 	for _, r := range s.cell(partHost, side, n, bytes) {
@@ -108,7 +108,7 @@ func (s *study) largest(side string, n, bytes int) int64 {
 	return most
 }
 
-// hostsRows judge the parts with several hosts.
+// hostsRows compares the parts with several hosts with their goals.
 func (s *study) hostsRows() []row {
 	var out []row
 	for _, bytes := range s.sizes(partHosts) {
@@ -136,7 +136,7 @@ func (s *study) hostsRows() []row {
 	return out
 }
 
-// verdict says whether a goal is reached; seen is NaN if it was not measured.
+// verdict returns whether a goal is reached, as text. seen is NaN if it was not measured.
 func verdict(seen float64, reached bool) string {
 	switch {
 	case math.IsNaN(seen):

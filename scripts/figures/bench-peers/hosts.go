@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// across is an AllReduce of elrun or Gloo over the hosts of a lab.
+// across runs an AllReduce of one side over the hosts of a lab.
 type across struct {
 	lab   *lab
 	rig   rig
 	each  int      // ranks on each host
-	flags []string // of elrun run and join
+	flags []string // flags of elrun run and elrun join
 }
 
-// ranks is the number of all ranks.
+// ranks returns the total number of ranks.
 func (a across) ranks() int { return a.each * len(a.lab.hosts) }
 
-// elrun runs the peers of elrun bench as a job of several hosts.
+// elrun runs elrun bench as a job of several hosts.
 func (a across) elrun(ctx context.Context, sizes []int) ([]result, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
@@ -47,7 +47,7 @@ func (a across) elrun(ctx context.Context, sizes []int) ([]result, error) {
 	return c.wait(sizes)
 }
 
-// ticket asks for one until the job has come up.
+// ticket asks for a ticket until the job has started.
 func (a across) ticket(ctx context.Context, job string) (string, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (a across) gloo(ctx context.Context, sizes []int) ([]result, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
 	c := newCrew(a.ranks(), cancel)
-	const port = 29400 // nobody else is in these namespaces
+	const port = 29400 // no other program uses ports in these namespaces
 	for rank := range a.ranks() {
 		cmd := a.lab.inside(ctx, rank/a.each, a.rig.python, a.rig.gloo, calls(a.rig, sizes))
 		cmd.Env = append(os.Environ(), glooEnv(addr(0), port, "eth0", a.ranks(), rank)...)
@@ -112,7 +112,7 @@ func (a across) openmpi(ctx context.Context, sizes []int) ([]result, error) {
 	return c.wait(sizes)
 }
 
-// hostsRun measures the parts with several hosts.
+// hostsRun measures the parts of the report with several hosts.
 type hostsRun struct {
 	rig    rig
 	rounds int
@@ -120,8 +120,7 @@ type hostsRun struct {
 	log    io.Writer
 }
 
-// carryOut measures the parts that are asked for; none means all. What could not be
-// measured is noted.
+// carryOut measures the parts in only, or all parts if it is empty. It records the reason if a part could not be measured.
 func (h hostsRun) carryOut(ctx context.Context, only []string) error {
 	for _, part := range []struct {
 		name    string
@@ -138,7 +137,7 @@ func (h hostsRun) carryOut(ctx context.Context, only []string) error {
 	return nil
 }
 
-// note adds results, or why there are none, and shows them.
+// note records results and logs them. If there are none, it records the reason.
 func (h hostsRun) note(part, side string, round int, results []result, failed error) error {
 	name := part + ", " + side
 	if failed != nil {
@@ -153,14 +152,14 @@ func (h hostsRun) note(part, side string, round int, results []result, failed er
 	return h.study.add(part, side, round, results)
 }
 
-// hostsTurn is a side on the hosts of a lab.
+// hostsTurn is a side with the hosts of a lab.
 type hostsTurn struct {
 	side    string
 	measure func(context.Context, []int) ([]result, error)
 	sizes   []int
 }
 
-// four lets elrun and Gloo take turns on four hosts.
+// four measures elrun and Gloo alternately on four hosts.
 func (h hostsRun) four(ctx context.Context) error {
 	l, err := newLab(ctx, 4, "1gbit")
 	if err != nil {
@@ -172,7 +171,7 @@ func (h hostsRun) four(ctx context.Context) error {
 	return h.turns(ctx, partHosts, []hostsTurn{{elrunSealed, sealed.elrun, all}, {glooTCP, sealed.gloo, all}, {elrunPlain, plain.elrun, []int{kib, 64 * mib}}})
 }
 
-// free lets all take turns on four hosts whose links are as fast as the cores.
+// free measures all sides alternately on four hosts whose links are as fast as the cores.
 func (h hostsRun) free(ctx context.Context) error {
 	l, err := newLab(ctx, 4, "")
 	if err != nil {
@@ -184,13 +183,13 @@ func (h hostsRun) free(ctx context.Context) error {
 	return h.turns(ctx, partFree, []hostsTurn{{elrunPlain, plain.elrun, long}, {glooTCP, plain.gloo, long}, {elrunSealed, sealed.elrun, long}, {mpiTCP, plain.openmpi, long}})
 }
 
-// pair returns elrun on the hosts with one rank on each, with and without encryption.
+// pair returns elrun with one rank on each host, with and without encryption.
 func (h hostsRun) pair(l *lab) (sealed, plain across) {
 	return across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "always"}},
 		across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "never"}}
 }
 
-// turns lets the sides take turns; each round begins with the next one.
+// turns measures the sides alternately. Each round begins with another side.
 func (h hostsRun) turns(ctx context.Context, part string, all []hostsTurn) error {
 	for round := range h.rounds {
 		for i := range all {
@@ -204,7 +203,7 @@ func (h hostsRun) turns(ctx context.Context, part string, all []hostsTurn) error
 	return nil
 }
 
-// two counts what two hosts of two ranks send each other.
+// two measures how many bytes two hosts with two ranks each send to each other.
 func (h hostsRun) two(ctx context.Context) error {
 	l, err := newLab(ctx, 2, "1gbit")
 	if err != nil {
@@ -220,8 +219,8 @@ func (h hostsRun) two(ctx context.Context) error {
 	return nil
 }
 
-// sent measures what the host that sends most sends in a call: the difference between two
-// runs that differ in their number of calls alone, so that all else cancels out.
+// sent measures how many bytes a host sends in a call, at the host that sends most. It compares two runs that differ only in
+// their number of calls, so that all other traffic cancels out.
 func (h hostsRun) sent(ctx context.Context, l *lab, bytes int) ([]result, error) {
 	const few, many = 3, 13
 	var most float64
@@ -252,7 +251,7 @@ func (h hostsRun) sent(ctx context.Context, l *lab, bytes int) ([]result, error)
 	return results, nil
 }
 
-// delay measures two hosts between which packets take their time.
+// delay measures two hosts on a path with a delay.
 func (h hostsRun) delay(ctx context.Context) error {
 	relay, err := newRelay(ctx)
 	if err != nil {

@@ -6,26 +6,25 @@ import (
 	"strings"
 )
 
-// What a link of the lab carries: frames of 1500 bytes and 14 of the header, in which 1448
-// are the user's.
+// These are the properties of a link of the lab. A frame has 1500 bytes and a header of 14. Of these, 1448 bytes are user data.
 const (
-	linkRate    = 1e9 / 8 // bytes a second
+	linkRate    = 1e9 / 8 // bytes per second
 	linkPayload = linkRate * 1448 / 1514
-	// wireOverhead is what a byte may be on the wire, with the headers of frames (4.6 %)
-	// and records, and acknowledgements.
+	// wireOverhead is how many bytes a host may send for each byte of data. It includes frame headers (4.6 %), record headers and
+	// acknowledgements.
 	wireOverhead = 1.07
 )
 
-// ringBound is the least time of a ring over n hosts, in microseconds.
+// ringBound returns the shortest possible time of a ring over n hosts, in microseconds.
 func ringBound(n, bytes int) float64 {
 	return 2 * float64(n-1) / float64(n) * float64(bytes) / linkPayload * 1e6
 }
 
-// linkRatio is how much of the link with a delay a call of two ranks uses, each of which
-// sends the vector once.
+// linkRatio returns the fraction of the link with a delay that a call of two ranks uses. In such a call each rank sends the
+// vector once.
 func linkRatio(bytes int, us float64) float64 { return float64(bytes) / us * 1e6 / delayRate }
 
-// hostsReport writes the parts with several hosts, as far as they were measured.
+// hostsReport writes the parts with several hosts that were measured.
 func (s *study) hostsReport(b *strings.Builder) {
 	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores: GOMAXPROCS is a host's part of them, at least 1.\n")
 	s.fourReport(b)
@@ -88,7 +87,7 @@ func (s *study) twoReport(b *strings.Builder) {
 		if math.IsNaN(sent) {
 			continue
 		}
-		// In a ring of two hosts each sends one half to be reduced, and one that is.
+		// In a ring of two hosts, each host sends one half of the vector to be added, and the other half as a result.
 		fmt.Fprintf(b, "\n### Two hosts of two ranks\n\nFor a call of %s the host that sends more sends %s bytes, by the counters of the network "+
 			"devices, with headers and acknowledgements: %.3f times the least, which is the vector once.\n", size(bytes), thousands(int64(sent)), sent/float64(bytes))
 	}

@@ -11,18 +11,17 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// lab is some hosts on one network: each is a network namespace whose eth0 sends at most
-// as fast as its link, if that has a limit, and the other ends are on a bridge in a namespace of its own. A
-// lab needs root.
+// lab is a network of hosts. Each host is a network namespace. Its interface eth0 sends at most at the rate of its link, if that
+// has a limit. The other ends of the interfaces are on a bridge, which has a namespace of its own. A lab needs root.
 type lab struct {
 	hub   string
-	hosts []string // namespaces; host i has the address of addr(i)
+	hosts []string // namespaces; host i has the address addr(i)
 }
 
 func addr(host int) string { return fmt.Sprintf("10.78.0.%d", host+1) }
 
-// newLab makes a network of n hosts. rate is as tc writes it, as in 1gbit; without one the cores
-// of this machine are the only limit.
+// newLab creates a network of n hosts. rate is in the format of tc, for example 1gbit. Without a rate, only the cores of this
+// machine limit the links.
 func newLab(ctx context.Context, n int, rate string) (*lab, error) {
 	prefix := fmt.Sprintf("bench-peers-%d-", os.Getpid())
 	l := &lab{hub: prefix + "hub"}
@@ -41,7 +40,7 @@ func newLab(ctx context.Context, n int, rate string) (*lab, error) {
 	return l, nil
 }
 
-// add makes host i.
+// add creates host i.
 func (l *lab) add(ctx context.Context, i int, rate string) error {
 	host := l.hosts[i]
 	if err := command(ctx, "", "ip", "netns", "add", host); err != nil {
@@ -61,16 +60,16 @@ func (l *lab) add(ctx context.Context, i int, rate string) error {
 	return command(ctx, "", "tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms")
 }
 
-// remove ends the network, also if it is there in part only.
+// remove deletes the network, also if it exists only in part.
 func (l *lab) remove() {
 	for _, name := range append([]string{l.hub}, l.hosts...) {
-		_ = exec.Command("ip", "netns", "del", name).Run() // what is not there need not go
+		_ = exec.Command("ip", "netns", "del", name).Run() // fails if it does not exist
 	}
 }
 
-// inside makes a command that runs on a host. The hosts share the cores of this machine: a Go
-// program takes its host's part of them, as elrun's peers of one host do, unless the user has
-// said how many. By itself it would take all, as each program of a real host may.
+// inside returns a command that runs on a host. All hosts share the cores of this machine. So unless the user has set GOMAXPROCS,
+// it is set to the host's part of the cores, as elrun does for peers of one host. Otherwise a Go program would use all cores, as
+// on a real host.
 func (l *lab) inside(ctx context.Context, host int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", l.hosts[host]}, args...)...)
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -79,7 +78,7 @@ func (l *lab) inside(ctx context.Context, host int, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// sent returns how many bytes each host has put on its wire.
+// sent returns the number of bytes that each host has sent.
 func (l *lab) sent(ctx context.Context) ([]int64, error) {
 	var all []int64
 	for host := range l.hosts {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// machine is what the figures depend on besides the programs.
+// machine has the properties of the machine and of its software that affect the figures.
 type machine struct {
 	Day     string `json:"day"`
 	CPU     string `json:"cpu"`
@@ -19,17 +19,17 @@ type machine struct {
 	Go      string `json:"go"`
 	OpenMPI string `json:"open_mpi"`
 	Torch   string `json:"torch"`
-	Ptrace  string `json:"ptrace_scope"` // of Yama; "absent" where the kernel has none
+	Ptrace  string `json:"ptrace_scope"` // setting of Yama; "absent" if the kernel has no Yama
 	TCP     string `json:"tcp"`          // congestion control
 }
 
-// thisMachine looks around. What cannot be found out is "unknown".
+// thisMachine returns the properties of this machine. A property that cannot be found is "unknown".
 func thisMachine(python string) machine {
 	m := machine{Day: time.Now().UTC().Format(time.DateOnly), CPU: "unknown", Cores: cores.Count(), Go: runtime.Version(),
 		Kernel: firstLine("uname", "-r"), OpenMPI: firstLine("mpirun", "--version"),
 		Torch: firstLine(python, "-c", "import torch; print(torch.__version__)"), Ptrace: "absent",
 		TCP: firstLine("cat", "/proc/sys/net/ipv4/tcp_congestion_control")}
-	info, _ := os.ReadFile("/proc/cpuinfo") // without it the model stays unknown
+	info, _ := os.ReadFile("/proc/cpuinfo") // without this file the model is unknown
 	for line := range strings.Lines(string(info)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			m.CPU = strings.TrimSpace(value)
@@ -42,7 +42,7 @@ func thisMachine(python string) machine {
 	return m
 }
 
-// firstLine is what a command prints first.
+// firstLine returns the first line that a command prints.
 func firstLine(name string, args ...string) string {
 	out, err := exec.Command(name, args...).Output()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command bench-peers compares elrun's AllReduce with Open MPI's and Gloo's on this
-// machine, and with what its memory allows:
+// Command bench-peers compares elrun's AllReduce with those of Open MPI and Gloo on this machine, and with the limit that memory
+// sets:
 //
 //	make build figures
 //	bin/bench-peers                 one host; writes docs/benchmarks/allreduce.md and the table in docs/benchmarks.md
@@ -7,13 +7,12 @@
 //	bin/bench-peers --short         few calls; fails only on wrong numbers
 //	bin/bench-peers --report        writes the report again, measures nothing
 //
-// It is to be run in the root of the tree, where make bench-peers runs it, and installs
-// the peers. All sides run in one go and take turns, in several rounds. All
-// sides do the same: the input changed, a barrier, one timed call, a barrier, every element checked;
-// the slowest rank counts, and the median of the calls is the figure of a round. Only
-// Gloo's call has source and destination in one.
+// Run it in the root folder of the repository. make bench-peers does so, and installs Open MPI and Gloo. One process measures all
+// sides alternately, in several rounds. For each call every side does the same: it changes the input, waits in a barrier, makes
+// one call, waits in a barrier, and checks every element. Only the call is timed, and the slowest rank counts. The figure of a
+// round is the median over its calls. Only Gloo's call has the same vector as source and destination.
 //
-// The figures go to docs/benchmarks/figures.json, and the report is made of that file.
+// The figures are stored in docs/benchmarks/figures.json, from which the report is made.
 package main
 
 import (
@@ -44,16 +43,16 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options has the flags of the command line.
 type options struct {
 	short, hosts, report bool
 	rounds, iters        int
 	sizes, ranks, only   string
-	docs                 string // benchmarks.md and the folder benchmarks are there
+	docs                 string // folder that contains benchmarks.md and the folder benchmarks
 	elrun, python        string
 }
 
-// run does what the arguments say.
+// run executes a command line.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 3 && args[0] == "bound" {
 		n, err := strconv.Atoi(args[1])
@@ -88,7 +87,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	} else {
 		err = o.measureHost(ctx, r, s, out)
 	}
-	// A run that is interrupted keeps the rounds that it has.
+	// An interrupted run keeps the rounds that it has measured.
 	if err != nil && (ctx.Err() == nil || len(s.Records) == 0) {
 		return err
 	}
@@ -122,7 +121,7 @@ func parseOptions(args []string) (options, error) {
 	return o, nil
 }
 
-// rig finds the programs, and compiles that of Open MPI into a folder that clean removes.
+// rig finds the programs of all sides. It compiles the program for Open MPI into a temporary folder, which clean removes.
 func (o options) rig(ctx context.Context) (r rig, clean func(), err error) {
 	r = rig{python: o.python, iters: o.iters}
 	if r.self, err = os.Executable(); err != nil {
@@ -146,7 +145,7 @@ func (o options) rig(ctx context.Context) (r rig, clean func(), err error) {
 	return r, clean, err
 }
 
-// plan reads the lists.
+// plan parses the lists in the flags.
 func (o options) plan() (plan, error) {
 	p := plan{rounds: o.rounds}
 	for group := range strings.SplitSeq(o.sizes, ":") {
@@ -158,7 +157,7 @@ func (o options) plan() (plan, error) {
 	}
 	for text := range strings.SplitSeq(o.ranks, ",") {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 2 || n > 16 { // more would not add up exactly
+		if err != nil || n < 2 || n > 16 { // sums of more ranks would not be exact
 			return p, fmt.Errorf("ranks %q: want 2 to 16", text)
 		}
 		p.ranks = append(p.ranks, n)
@@ -171,12 +170,12 @@ func (o options) plan() (plan, error) {
 	return p, nil
 }
 
-// split parts the names of --only.
+// split splits the names in --only.
 func split(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ';' })
 }
 
-// measureHost measures on one host.
+// measureHost measures all sides on one host.
 func (o options) measureHost(ctx context.Context, r rig, s *study, log io.Writer) error {
 	p, err := o.plan()
 	if err != nil {
@@ -189,8 +188,7 @@ func (o options) measureHost(ctx context.Context, r rig, s *study, log io.Writer
 	return p.carryOut(ctx, r, s, log)
 }
 
-// short runs every side once with few calls. Times do not matter; a wrong number, or no
-// number of elrun, is an error.
+// short runs every side once, with few calls. It ignores times. A wrong result is an error, and so is a missing result of elrun.
 func short(ctx context.Context, o options, log io.Writer) error {
 	o.rounds, o.iters, o.ranks, o.sizes = 1, 5, "2,4", "4,1K,1M,4M"
 	r, clean, err := o.rig(ctx)

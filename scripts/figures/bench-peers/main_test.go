@@ -44,7 +44,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// The report can be made anew from the figures alone.
+// The report can be written again from the stored figures.
 func TestReportOption(t *testing.T) {
 	docs := newDocs(t)
 	if err := sample().save(filepath.Join(docs, "benchmarks", "figures.json")); err != nil {
@@ -75,7 +75,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Together the workers move all of the vectors.
+// Together the workers process whole vectors.
 func TestMove(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 20} {
 		m := newMemory(10, workers)
@@ -88,7 +88,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// The other programs make as many calls as elrun bench does.
+// The other programs get the same number of calls as elrun bench.
 func TestArguments(t *testing.T) {
 	sizes := []int{4, 1 << 20, 64 << 20}
 	if got := calls(rig{}, sizes); got != "4:200,1048576:50,67108864:10" {

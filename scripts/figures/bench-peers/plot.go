@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// plot draws the times of all sides by size, and beside it how many times as long the
-// others take as elrun in shared memory.
+// plot draws two panels: the times of all sides by size, and the ratio of each other side's time to that of elrun in shared
+// memory.
 func (s *study) plot(n int, name string) error {
 	times := newPlot("microseconds by bytes")
 	ratios := newPlot("time over that of " + elrunHeap)
@@ -22,7 +22,7 @@ func (s *study) plot(n int, name string) error {
 		var took, over plotter.XYs
 		for _, size := range s.sizes(partHost) {
 			cell := s.times(partHost, one.name, n, size)
-			if us := median(cell); us > 0 { // not NaN: measured
+			if us := median(cell); us > 0 { // if not, median returned NaN: it was not measured
 				took = append(took, plotter.XY{X: float64(size), Y: us})
 			}
 			if r := compare(cell, s.times(partHost, elrunHeap, n, size)); r.Of > 0 {
@@ -54,7 +54,7 @@ func (s *study) plot(n int, name string) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// newPlot has logarithmic axes.
+// newPlot returns a plot with logarithmic axes.
 func newPlot(title string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text = title
@@ -68,7 +68,7 @@ func newPlot(title string) *plot.Plot {
 	return p
 }
 
-// addLine adds a line if there is something to draw.
+// addLine adds a line if it has points.
 func addLine(p *plot.Plot, points plotter.XYs, index int, name string) error {
 	if len(points) == 0 {
 		return nil
@@ -78,7 +78,7 @@ func addLine(p *plot.Plot, points plotter.XYs, index int, name string) error {
 		return err
 	}
 	line.Width, line.Color = vg.Points(1), shade(index)
-	if index%2 == 1 { // so that lines can be told apart without colours
+	if index%2 == 1 { // dashes tell lines apart without colours
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 	}
 	p.Add(line)
@@ -88,10 +88,9 @@ func addLine(p *plot.Plot, points plotter.XYs, index int, name string) error {
 	return nil
 }
 
-// extend gives an axis of one value, or of none, an extent, without which a logarithmic one
-// cannot be drawn.
+// extend widens an axis that has no value or only one, because a logarithmic axis without extent cannot be drawn.
 func extend(a *plot.Axis) {
-	if a.Min > a.Max { // as they are before there are values
+	if a.Min > a.Max { // an axis without values
 		a.Min, a.Max = 1, 1
 	}
 	if a.Min == a.Max {
@@ -99,7 +98,7 @@ func extend(a *plot.Axis) {
 	}
 }
 
-// shade is the colour of a side: equal steps around the wheel of hues.
+// shade returns the colour of a side. Hues are equally spaced.
 func shade(index int) color.Color {
 	hue := math.Mod(float64(index)*0.382*6, 6)
 	part := func(shift float64) uint8 {

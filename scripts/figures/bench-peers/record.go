@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// result is what a side prints for one size: the names are those of "elrun bench --json",
-// and each side leaves out what it does not know.
+// result is the output of a side for one size. The names are those of "elrun bench --json". A side leaves out fields that it does
+// not know.
 type result struct {
 	N         int     `json:"n"`                     // ranks
-	Bytes     int     `json:"bytes"`                 // of the vector
-	P50       float64 `json:"us_p50"`                // median over the calls, microseconds
-	Wrong     int64   `json:"wrong"`                 // elements
-	RSSAnon   int64   `json:"rss_anon"`              // bytes, of the largest rank
-	Algorithm string  `json:"algorithm,omitempty"`   // elrun's
-	Copy      string  `json:"single_copy,omitempty"` // Open MPI's mechanism
-	Readable  bool    `json:"readable,omitempty"`    // whether ranks can read each other's memory
+	Bytes     int     `json:"bytes"`                 // length of the vector
+	P50       float64 `json:"us_p50"`                // median over the calls, in microseconds
+	Wrong     int64   `json:"wrong"`                 // wrong elements
+	RSSAnon   int64   `json:"rss_anon"`              // private memory of the largest rank, in bytes
+	Algorithm string  `json:"algorithm,omitempty"`   // only from elrun
+	Copy      string  `json:"single_copy,omitempty"` // mechanism of Open MPI
+	Readable  bool    `json:"readable,omitempty"`    // ranks can read each other's memory
 }
 
-// record is a result with where it comes from.
+// record is a result together with its part, side and round.
 type record struct {
-	Part  string `json:"part"` // what is measured: partHost and so on
+	Part  string `json:"part"` // part of the report: partHost and so on
 	Side  string `json:"side"`
 	Round int    `json:"round"`
 	result
@@ -38,24 +38,23 @@ const (
 	partHost  = "one host"
 	partHosts = "four hosts"
 	partFree  = "four hosts, unshaped"
-	partTwo   = "two hosts of two ranks" // P50 is bytes that a host sent in a call
+	partTwo   = "two hosts of two ranks" // P50 is the number of bytes that a host has sent in a call
 	partDelay = "100 ms"
 )
 
-// study is everything that was measured: the report is a function of it alone.
+// study has all measurements. The report depends on nothing else.
 type study struct {
 	Machine machine           `json:"machine"`
-	Missing map[string]string `json:"missing,omitempty"` // why, by side
+	Missing map[string]string `json:"missing,omitempty"` // reasons, by side
 	Records []record          `json:"records"`
 }
 
-// parse reads the lines of a side. Other lines than JSON objects are not its own: they
-// come from libraries, which print warnings.
+// parse reads the output of a side. It ignores lines without a JSON object, which are warnings of libraries.
 func parse(r io.Reader) ([]result, error) {
 	var out []result
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		_, text, ok := strings.Cut(lines.Text(), "{") // elrun run puts the peer before it
+		_, text, ok := strings.Cut(lines.Text(), "{") // elrun run prints the peer before the object
 		if !ok {
 			continue
 		}
@@ -71,7 +70,7 @@ func parse(r io.Reader) ([]result, error) {
 	return out, lines.Err()
 }
 
-// load reads a study; a file that is not there is an empty one.
+// load reads a study from a file. A missing file is an empty study.
 func load(name string) (*study, error) {
 	s := &study{Missing: map[string]string{}}
 	text, err := os.ReadFile(name)
@@ -90,7 +89,7 @@ func load(name string) (*study, error) {
 	return s, nil
 }
 
-// save writes a study, a record a line, so that changes can be read.
+// save writes a study to a file, with one record per line, so that changes are easy to review.
 func (s *study) save(name string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -116,12 +115,12 @@ func (s *study) save(name string) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// drop forgets the records of a part, before it is measured anew.
+// drop removes the records of a part before it is measured again.
 func (s *study) drop(part string) {
 	s.Records = slices.DeleteFunc(s.Records, func(r record) bool { return r.Part == part })
 }
 
-// add notes the results of a side. Wrong numbers are an error.
+// add adds the results of a side. Wrong elements are an error.
 func (s *study) add(part, side string, round int, results []result) error {
 	for _, r := range results {
 		s.Records = append(s.Records, record{part, side, round, r})
@@ -132,7 +131,7 @@ func (s *study) add(part, side string, round int, results []result) error {
 	return nil
 }
 
-// cell is the rounds of one side at one size.
+// cell returns the records of a side at one size, of all rounds.
 func (s *study) cell(part, side string, n, bytes int) []record {
 	var out []record
 	for _, r := range s.Records {
@@ -143,7 +142,7 @@ func (s *study) cell(part, side string, n, bytes int) []record {
 	return out
 }
 
-// times are the medians of a cell by round.
+// times returns the medians of a cell by round.
 func (s *study) times(part, side string, n, bytes int) map[int]float64 {
 	out := map[int]float64{}
 	for _, r := range s.cell(part, side, n, bytes) {
@@ -152,12 +151,12 @@ func (s *study) times(part, side string, n, bytes int) map[int]float64 {
 	return out
 }
 
-// sizes lists those of a part that were measured, in order.
+// sizes returns the measured sizes of a part, sorted.
 func (s *study) sizes(part string) []int {
 	return s.distinct(part, func(r record) int { return r.Bytes })
 }
 
-// ranks lists the numbers of ranks of a part, in order.
+// ranks returns the measured numbers of ranks of a part, sorted.
 func (s *study) ranks(part string) []int {
 	return s.distinct(part, func(r record) int { return r.N })
 }

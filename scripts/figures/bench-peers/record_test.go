@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A study comes back from its file as it was, and the file has a line for each record.
+// A study is the same after it was saved and loaded. The file has one line for each record.
 func TestSaveAndLoad(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "benchmarks", "figures.json")
 	s, err := load(name)

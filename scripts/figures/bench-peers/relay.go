@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The path with a delay: 500 Mbit/s and 50 ms each way.
+// These are the properties of the path with a delay: 500 Mbit/s and 50 ms each way.
 const (
-	delayRate  = 500e6 / 8 // bytes of packets a second
+	delayRate  = 500e6 / 8 // bytes of packets per second
 	delayOne   = 50 * time.Millisecond
-	delayQueue = 100 * time.Millisecond // what the path holds before it drops packets
+	delayQueue = 100 * time.Millisecond // queue of the path, as a time at its rate
 	delayBytes = 256 << 20
 )
 
-// relay joins two hosts by a program that reads the packets of each and hands them to the
-// other one later. The kernels that have no netem can do this.
+// relay connects two hosts through this program. It reads the packets of each host, and passes them to the other after a delay.
+// So it also works with kernels without netem.
 type relay struct {
 	lab    *lab
 	ends   []*os.File // TUN devices
 	moving sync.WaitGroup
 }
 
-// newRelay makes the two hosts and begins to move packets.
+// newRelay creates the two hosts and starts to forward packets.
 func newRelay(ctx context.Context) (*relay, error) {
 	prefix := fmt.Sprintf("bench-peers-%d-far-", os.Getpid())
 	r := &relay{lab: &lab{hub: prefix + "hub"}}
@@ -41,7 +41,7 @@ func newRelay(ctx context.Context) (*relay, error) {
 	}
 	for i, from := range r.ends {
 		to := r.ends[1-i]
-		packets := make(chan packet, int(delayRate*(delayOne+delayQueue).Seconds()/60)) // even if all are short
+		packets := make(chan packet, int(delayRate*(delayOne+delayQueue).Seconds()/60)) // enough even if all packets are short
 		r.moving.Add(2)
 		go func() { defer r.moving.Done(); take(from, packets) }()
 		go func() { defer r.moving.Done(); hand(to, packets) }()
@@ -49,16 +49,16 @@ func newRelay(ctx context.Context) (*relay, error) {
 	return r, nil
 }
 
-// close ends the hosts. Reads and writes of the devices end with them.
+// close deletes the hosts. This also ends reads and writes of the devices.
 func (r *relay) close() {
 	for _, end := range r.ends {
-		_ = end.Close() // nothing is written any more that matters
+		_ = end.Close() // nothing important is written any more
 	}
 	r.moving.Wait()
 	r.lab.remove()
 }
 
-// newEnd makes a host whose only way out is a device that this program reads.
+// newEnd creates a host whose only interface is a TUN device that this program reads.
 func newEnd(ctx context.Context, host string, i int) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -71,10 +71,10 @@ func newEnd(ctx context.Context, host string, i int) (*os.File, error) {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}
 	if err != nil {
-		_ = unix.Close(fd) // the other error counts
+		_ = unix.Close(fd) // the first error is reported
 		return nil, fmt.Errorf("make the device %s: %w", device, err)
 	}
-	end := os.NewFile(uintptr(fd), device) // after the ioctl: only now the device can be waited for
+	end := os.NewFile(uintptr(fd), device) // after the ioctl, because before it the poller cannot wait for the device
 	up := fmt.Sprintf("link set lo up\naddr add %s/24 dev %s\nlink set %s mtu 1500 txqueuelen 10000 up\nroute add default dev %s\n", addr(i), device, device, device)
 	for _, c := range []struct {
 		stdin string
@@ -92,18 +92,18 @@ func newEnd(ctx context.Context, host string, i int) (*os.File, error) {
 	return end, nil
 }
 
-// packet is one that is on its way.
+// packet is a packet on its way.
 type packet struct {
 	due  time.Time
 	data []byte
 }
 
-// pace says when packets arrive that enter a path one after the other.
+// pace calculates when packets arrive that enter a path one after the other.
 type pace struct {
-	free time.Time // when the path has sent what it has
+	free time.Time // when the path will have sent all packets so far
 }
 
-// enter returns when a packet of so many bytes arrives, or false if the path is full.
+// enter returns the arrival time of a packet of the given size. ok is false if the queue of the path is full.
 func (p *pace) enter(now time.Time, bytes int) (time.Time, bool) {
 	if p.free.Before(now) {
 		p.free = now
@@ -115,7 +115,7 @@ func (p *pace) enter(now time.Time, bytes int) (time.Time, bool) {
 	return p.free.Add(delayOne), true
 }
 
-// take reads packets until the device is closed.
+// take reads packets from a device until it is closed.
 func take(from *os.File, packets chan<- packet) {
 	defer close(packets)
 	var p pace
@@ -127,16 +127,16 @@ func take(from *os.File, packets chan<- packet) {
 		}
 		due, ok := p.enter(time.Now(), n)
 		if !ok {
-			continue // lost, as on a path that is full
+			continue // dropped, as by a full queue
 		}
 		select {
 		case packets <- packet{due, append([]byte(nil), buffer[:n]...)}:
-		default: // as above
+		default: // dropped, as above
 		}
 	}
 }
 
-// hand writes packets when they are due.
+// hand writes packets to a device when they are due.
 func hand(to *os.File, packets <-chan packet) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -145,6 +145,6 @@ func hand(to *os.File, packets <-chan packet) {
 			timer.Reset(wait)
 			<-timer.C
 		}
-		_, _ = to.Write(p.data) // a packet that the other host does not take is lost
+		_, _ = to.Write(p.data) // if the other host does not accept the packet, it is lost
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A packet takes the delay and its time on the link; packets one after the other arrive
-// at the rate of the link, however fast they come.
+// A packet takes the delay plus its time on the link. Successive packets arrive at the rate of the link, however fast they were
+// sent.
 func TestPace(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var p pace
@@ -18,14 +18,13 @@ func TestPace(t *testing.T) {
 			t.Fatalf("packet %d: due after %v, %v, want %v", i, due.Sub(start), ok, want.Sub(start))
 		}
 	}
-	later := start.Add(time.Second) // the link has been idle since
+	later := start.Add(time.Second) // the link is idle by then
 	if due, ok := p.enter(later, bytes); !ok || due != later.Add(delayOne+each) {
 		t.Errorf("after a pause: due after %v, %v", due.Sub(later), ok)
 	}
 }
 
-// Packets that come faster than the link is for too long are dropped, and only as long as
-// it has too much.
+// Packets are dropped if they come faster than the link for too long, and only while the queue is full.
 func TestPaceDrops(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var p pace
@@ -36,7 +35,7 @@ func TestPaceDrops(t *testing.T) {
 		}
 		kept++
 	}
-	// What is on the link is the queue's bytes, and one packet more.
+	// The link holds the bytes of the queue, and one packet more.
 	if want := int(delayRate * delayQueue.Seconds() / 1500); kept < want || kept > want+2 {
 		t.Errorf("%d packets were taken at once, want about %d", kept, want)
 	}

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// The summary is between these lines of docs/benchmarks.md.
+// These lines enclose the summary in docs/benchmarks.md.
 const (
 	summaryBegin = "<!-- bench-peers: begin -->\n"
 	summaryEnd   = "<!-- bench-peers: end -->\n"
 )
 
-// write makes the report and its plots, and puts the summary into benchmarks.md, which must have a
-// place for it.
+// write writes the report and its plots. It also writes the summary to benchmarks.md, which must contain the enclosing lines.
 func (s *study) write(docs string) error {
 	folder := filepath.Join(docs, "benchmarks")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -42,7 +41,7 @@ func (s *study) write(docs string) error {
 	return os.WriteFile(page, []byte(before+summaryBegin+s.summary()+summaryEnd+after), 0o644)
 }
 
-// summary is the table at the top of benchmarks.md: the times of four ranks.
+// summary returns the table at the top of benchmarks.md, with the times of four ranks.
 func (s *study) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s, %d cores, four ranks on one host, microseconds:\n\n", s.Machine.CPU, s.Machine.Cores)
@@ -53,7 +52,7 @@ func (s *study) summary() string {
 
 func plotName(n int) string { return fmt.Sprintf("ranks-%d.svg", n) }
 
-// report is the whole text.
+// report returns the text of the report.
 func (s *study) report() string {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -87,7 +86,7 @@ turn. The exception is Gloo: its call has one tensor, source and destination in 
 would make it one out of place.
 `
 
-// about tells of the machine and the sides.
+// about writes about the machine and the sides.
 func (s *study) about(b *strings.Builder) {
 	m := s.Machine
 	fmt.Fprintf(b, "\n| | |\n| --- | --- |\n| machine | %s, %d cores, Linux %s, TCP by %s |\n| elrun | %s |\n| Open MPI | %s; single copy: %s |\n| Gloo | of torch %s |\n",
@@ -103,7 +102,7 @@ func (s *study) about(b *strings.Builder) {
 	}
 }
 
-// singleCopy says whether Open MPI's ranks read each other's memory.
+// singleCopy says whether the ranks of Open MPI read each other's memory.
 func (s *study) singleCopy() string {
 	for _, r := range s.Records {
 		if r.Copy != "" && r.Side == mpiShared {
@@ -117,7 +116,7 @@ func (s *study) singleCopy() string {
 	return "unknown"
 }
 
-// memory writes what a rank has of its own with the longest vectors.
+// memory writes the private memory of a rank with the longest vectors.
 func (s *study) memory(b *strings.Builder) {
 	sizes := s.sizes(partHost)
 	if len(sizes) == 0 {
@@ -147,19 +146,19 @@ func (s *study) memory(b *strings.Builder) {
 	}
 }
 
-// timeTable writes a row for each side.
+// timeTable writes a table of times, with a row for each side.
 func (s *study) timeTable(b *strings.Builder, n int) {
 	s.table(b, func(side string, bytes int) string { return micros(median(s.times(partHost, side, n, bytes))) })
 }
 
-// ratioTable compares each side with ordinary slices in shared memory.
+// ratioTable compares each side with elrun in shared memory with ordinary slices.
 func (s *study) ratioTable(b *strings.Builder, n int) {
 	s.table(b, func(side string, bytes int) string {
 		return compare(s.times(partHost, side, n, bytes), s.times(partHost, elrunHeap, n, bytes)).String()
 	})
 }
 
-// table has a row for each side and a column for each size.
+// table writes a table with a row for each side and a column for each size.
 func (s *study) table(b *strings.Builder, cell func(side string, bytes int) string) {
 	sizes := s.sizes(partHost)
 	b.WriteString("| side |")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// sample is a study of two sizes and two rounds, and of one run with several hosts. Open
-// MPI takes three times as long as elrun, Gloo twice.
+// sample returns a study with two sizes and two rounds, and with one run on several hosts. Open MPI takes three times as long as
+// elrun, Gloo twice as long.
 func sample() *study {
 	s := &study{Missing: map[string]string{}, Machine: machine{Day: "2001-02-03", CPU: "abacus", Cores: 2, OpenMPI: "mpirun 4.1", Ptrace: "1"}}
 	note := func(part, side string, round, n, bytes int, us float64) {
@@ -46,7 +46,7 @@ func sample() *study {
 	return s
 }
 
-// The report in docs is what the code makes of the figures there, and its plots are there.
+// The report in docs is what the code makes from the figures stored there, and its plots exist.
 func TestDocsAreCurrent(t *testing.T) {
 	s, err := load("../../../docs/benchmarks/figures.json")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A report of nothing is none of numbers.
+// The report of an empty study contains no numbers.
 func TestEmptyReport(t *testing.T) {
 	if got := (&study{}).report(); strings.Contains(got, "NaN") || !strings.Contains(got, "single copy: unknown") {
 		t.Errorf("report:\n%s", got)
@@ -137,7 +137,7 @@ func newDocs(t *testing.T) string {
 	return docs
 }
 
-// The summary replaces the one before it and leaves the rest of the page.
+// The summary replaces the previous one, and leaves the rest of the page as it is.
 func TestSummary(t *testing.T) {
 	docs := newDocs(t)
 	page := filepath.Join(docs, "benchmarks.md")
@@ -181,7 +181,7 @@ func TestPlotsAreImages(t *testing.T) {
 	}
 }
 
-// Sides can be left out, also the one that others are compared with, and all sizes but one.
+// A plot can be drawn without some sides, even without the one with which others are compared, and with only one size.
 func TestPlotOfAFew(t *testing.T) {
 	s := &study{}
 	s.Records = append(s.Records, record{partHost, glooTCP, 0, result{N: 4, Bytes: kib, P50: 7}})
@@ -196,7 +196,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
+// The bounds are those of 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
 func TestBounds(t *testing.T) {
 	if got := ringBound(4, 64*mib); math.Abs(got-842012) > 1 {
 		t.Errorf("ring: %v us", got)

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// once runs a side with some sizes.
+// once runs a side once, with some sizes.
 func (s side) once(ctx context.Context, r rig, n int, sizes []int) ([]result, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
@@ -21,32 +21,30 @@ func (s side) once(ctx context.Context, r rig, n int, sizes []int) ([]result, er
 	return c.wait(sizes)
 }
 
-// plan is what to measure on one host.
+// plan is what is measured on one host.
 type plan struct {
 	sides  []side
 	ranks  []int
-	groups [][]int // sizes that are run in one go; few, so that turns are short
+	groups [][]int // sizes that one run measures; few, so that runs are short
 	rounds int
 }
 
-// longEvery is in which rounds a side has its turn whose runs are long: in each fourth. The
-// cores of a virtual machine change their speed from one second to the next, so that many
-// short runs say more than a few long ones.
+// A side with long runs is measured only in every longEvery-th round. The cores of a virtual machine change their speed within
+// seconds, so many short runs give better medians than a few long ones.
 const longEvery = 4
 
-// longRounds is how many of so many rounds those are.
+// longRounds returns how many of the rounds these are.
 func longRounds(rounds int) int { return (rounds + longEvery - 1) / longEvery }
 
-// turn is a run of one side.
+// turn is one run of a side.
 type turn struct {
 	side     side
 	n, round int
 	sizes    []int
 }
 
-// turns lists all runs in order. For each number of ranks and group of sizes a round has
-// runs of the sides, one right after the other, so that what the machine does besides
-// meets all of them; and each round begins with the next side.
+// turns lists all runs in order. For each number of ranks and group of sizes, a round has a run of every side, one right after
+// the other, so that other load on the machine affects all of them. Each round begins with another side.
 func (p plan) turns() []turn {
 	var out []turn
 	for round := range p.rounds {
@@ -59,7 +57,7 @@ func (p plan) turns() []turn {
 	return out
 }
 
-// all lists a run of every side that has a turn in the round.
+// all lists a run of every side that is measured in the round of t.
 func (p plan) all(t turn) []turn {
 	var out []turn
 	for i := range p.sides {
@@ -71,8 +69,7 @@ func (p plan) all(t turn) []turn {
 	return out
 }
 
-// carryOut makes all runs. A side that cannot run is left out from then on, and the reason
-// noted.
+// carryOut makes all runs. A side that fails is left out from then on, and the reason is recorded.
 func (p plan) carryOut(ctx context.Context, r rig, s *study, log io.Writer) error {
 	for _, t := range p.turns() {
 		if s.Missing[t.side.name] != "" {
@@ -95,7 +92,7 @@ func (p plan) carryOut(ctx context.Context, r rig, s *study, log io.Writer) erro
 	return nil
 }
 
-// show writes a line about a run.
+// show logs a run.
 func (t turn) show(log io.Writer, results []result) {
 	fmt.Fprintf(log, "round %d  n = %d  %-20s", t.round+1, t.n, t.side.name)
 	for _, r := range results {

@@ -14,8 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every side has its turn in each round, or where its runs are long in each fourth, and each
-// round begins with another one.
+// Every side is measured in each round, or in every fourth round if its runs are long. Each round begins with another side.
 func TestTurns(t *testing.T) {
 	p := plan{sides: []side{{name: "a"}, {name: "b"}, {name: "c"}}, ranks: []int{2, 4}, groups: [][]int{{4, 8}, {1024}}, rounds: 2}
 	var got []string
@@ -41,17 +40,17 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// shell is a side that is a command of the shell.
+// shell returns a side that runs a shell script.
 func shell(name, script string) side {
 	return side{name: name, start: func(_ rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
 		return []*exec.Cmd{exec.CommandContext(ctx, "/bin/sh", "-c", script, name, fmt.Sprint(n), fmt.Sprint(sizes[0]))}, nil
 	}}
 }
 
-// prints is the script of a side that works.
+// prints is a script that prints a result.
 const prints = `echo "{\"n\":$1,\"bytes\":$2,\"us_p50\":5}"`
 
-// A side that cannot run is left out, with its reason, and the others go on.
+// A side that fails is left out, with the reason, and the others go on.
 func TestCarryOut(t *testing.T) {
 	p := plan{sides: []side{
 		shell("good", prints), shell("broken", "echo it is broken >&2; exit 3"), shell("mute", "true"),
@@ -80,7 +79,7 @@ func TestWrongNumbersEndTheRun(t *testing.T) {
 	}
 }
 
-// An interrupted run ends with the context's error, and blames no side.
+// An interrupted run ends with the error of the context, and records no side as failed.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := plan{sides: []side{{name: "slow", start: func(_ rig, within context.Context, _ int, _ []int) ([]*exec.Cmd, error) {
@@ -93,7 +92,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// When one of several commands fails the others are ended, and its error is the one shown.
+// When one of several commands fails, the others are ended. The error is that of the first.
 func TestCrewEndsTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

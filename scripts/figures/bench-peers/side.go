@@ -12,25 +12,25 @@ import (
 	"github.com/elrun/elrun/cmd/elrun/bench"
 )
 
-// rig is where the programs are that a run starts.
+// rig has the paths of the programs that a run starts.
 type rig struct {
 	self    string // this program
 	elrun   string
 	openmpi string // the compiled program; "" if there is no Open MPI
 	gloo    string // the script; "" if there is no torch
 	python  string
-	iters   int // calls of each size; 0 chooses by size, as elrun bench does
+	iters   int // calls of each size; 0 means the number that elrun bench chooses by size
 }
 
-// side is one of those that are compared.
+// side is one of the compared implementations.
 type side struct {
 	name  string
-	about string // for the report
-	long  bool   // whether its runs are
+	about string // description for the report
+	long  bool   // its runs are long
 	start func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error)
 }
 
-// The names of the sides, as they are in the tables.
+// These are the names of the sides in tables.
 const (
 	elrunHeap   = "elrun shm"
 	elrunAlloc  = "elrun shm, Alloc"
@@ -43,7 +43,7 @@ const (
 	memoryBound = "2 copies + 1 add"
 )
 
-// sides lists what runs on one host, in the order in which they take turns.
+// sides returns the sides on one host, in the order in which they run.
 func sides() []side {
 	return []side{
 		{elrunHeap, "`elrun bench --transport shm`, ordinary Go slices", false, elrunSide("--transport=shm")},
@@ -58,7 +58,7 @@ func sides() []side {
 	}
 }
 
-// elrunSide starts elrun bench.
+// elrunSide returns a function that starts elrun bench.
 func elrunSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.Cmd, error) {
 	return func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
 		args := []string{"bench", "allreduce", "--json", "-n", strconv.Itoa(n), "--sizes", list(sizes), "--iters", strconv.Itoa(r.iters)}
@@ -66,7 +66,7 @@ func elrunSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.
 	}
 }
 
-// mpiSide starts mpirun. It does not mind root: whoever may read this may decide that.
+// mpiSide returns a function that starts mpirun. mpirun may run as root, which it refuses by default.
 func mpiSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.Cmd, error) {
 	return func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
 		if r.openmpi == "" {
@@ -100,18 +100,18 @@ func glooSide(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, erro
 	return all, nil
 }
 
-// glooEnv tells a rank of Gloo where the others are.
+// glooEnv returns the environment with which a rank of Gloo finds the others.
 func glooEnv(master string, port int, device string, n, rank int) []string {
 	return []string{"MASTER_ADDR=" + master, fmt.Sprintf("MASTER_PORT=%d", port), "GLOO_SOCKET_IFNAME=" + device,
 		fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("RANK=%d", rank)}
 }
 
-// boundSide starts this program with the command that measures memory.
+// boundSide starts this program with the command that measures the limit of memory.
 func boundSide(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
 	return []*exec.Cmd{exec.CommandContext(ctx, r.self, "bound", strconv.Itoa(n), calls(r, sizes))}, nil
 }
 
-// freePort finds a port that nobody listens on now.
+// freePort returns a port on which no program listens at the moment.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -121,7 +121,7 @@ func freePort() (int, error) {
 	return port, l.Close()
 }
 
-// list writes sizes for elrun bench.
+// list formats sizes for elrun bench.
 func list(sizes []int) string {
 	var out []string
 	for _, s := range sizes {
@@ -130,7 +130,7 @@ func list(sizes []int) string {
 	return strings.Join(out, ",")
 }
 
-// calls writes sizes with as many calls as elrun bench makes, for the other programs.
+// calls formats sizes with the number of calls that elrun bench would make, for the other programs.
 func calls(r rig, sizes []int) string {
 	var out []string
 	for _, s := range sizes {

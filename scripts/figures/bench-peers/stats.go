@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// quantile is that of sorted values, which are not none, between two of them in
-// proportion.
+// quantile returns a quantile of sorted values, of which there must be at least one. It interpolates between neighbouring values.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	low := int(at)
@@ -16,7 +15,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// median is that of the values of all rounds; NaN for none.
+// median returns the median over all rounds; NaN if there are none.
 func median(rounds map[int]float64) float64 {
 	if len(rounds) == 0 {
 		return math.NaN()
@@ -24,14 +23,14 @@ func median(rounds map[int]float64) float64 {
 	return quantile(slices.Sorted(maps.Values(rounds)), 0.5)
 }
 
-// ratio is how many times as long one side took as another, in the rounds that both have.
+// ratio is the time of one side divided by the time of another, in the rounds that both have.
 type ratio struct {
-	Of        float64 // medians over the rounds; NaN if there are none
+	Of        float64 // ratio of the medians over the rounds; NaN if there are none
 	Low, High float64 // quartiles of the ratios round by round
 }
 
-// compare divides the times of slow by those of fast. What only one of them has does not
-// count: the machine may have been another one in that round.
+// compare divides the times of slow by those of fast. Rounds that only one of them has do not count, because the machine may have
+// been slower or faster then.
 func compare(slow, fast map[int]float64) ratio {
 	above, below := map[int]float64{}, map[int]float64{}
 	var each []float64
@@ -48,7 +47,7 @@ func compare(slow, fast map[int]float64) ratio {
 	return ratio{median(above) / median(below), quantile(each, 0.25), quantile(each, 0.75)}
 }
 
-// String shows the ratio with its quartiles.
+// String returns the ratio with its quartiles.
 func (r ratio) String() string {
 	if math.IsNaN(r.Of) {
 		return "-"
@@ -56,7 +55,7 @@ func (r ratio) String() string {
 	return fmt.Sprintf("%.2f (%.2f-%.2f)", r.Of, r.Low, r.High)
 }
 
-// micros shows microseconds with three digits that count.
+// micros formats microseconds with three significant digits.
 func micros(us float64) string {
 	switch {
 	case math.IsNaN(us):
@@ -69,7 +68,7 @@ func micros(us float64) string {
 	return fmt.Sprintf("%.2f", us)
 }
 
-// decimals shows a ratio.
+// decimals formats a ratio.
 func decimals(ratio float64) string {
 	if math.IsNaN(ratio) {
 		return "-"
@@ -77,10 +76,10 @@ func decimals(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
-// mebibytes shows a number of bytes, rounded up.
+// mebibytes formats a number of bytes, rounded up to MiB.
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+mib-1)/mib) }
 
-// thousands parts the digits by commas.
+// thousands formats a number with commas between groups of three digits.
 func thousands(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -89,7 +88,7 @@ func thousands(n int64) string {
 	return text
 }
 
-// size shows a number of bytes.
+// size formats a number of bytes.
 func size(bytes int) string {
 	switch {
 	case bytes >= 1<<20 && bytes%(1<<20) == 0:
