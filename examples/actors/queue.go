@@ -37,7 +37,7 @@ func newQueue() *queue {
 	return &queue{games: make(chan Play, queueLength), over: make(chan struct{})}
 }
 
-// put enqueues an actor's games and returns whether more are wanted.
+// put adds an actor's games to the queue. It returns whether more are wanted.
 func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	for _, g := range p.Games {
 		select {
@@ -51,7 +51,7 @@ func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	return true, nil
 }
 
-// take returns n games to a learner. It waits until they are there.
+// take removes n games from the queue for a learner. It waits until there are enough.
 func (q *queue) take(ctx context.Context, n int) (Plays, error) {
 	var p Plays
 	for range min(n, queueLength) {

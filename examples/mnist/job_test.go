@@ -73,7 +73,7 @@ func TestResume(t *testing.T) {
 		newest, step := newestIn(t, dir)
 		checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
 
-		// The latest checkpoint is damaged: it is skipped, with a message to the user.
+		// The latest checkpoint is damaged. It is skipped, and the user gets a message.
 		b, err := os.ReadFile(newest)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func hashed(t *testing.T, dir string) string {
 	return hash
 }
 
-// Each byte of an image or a label affects the hash; compression does not.
+// Every byte of an image or a label affects the hash. Compression of the files does not.
 func TestDataHash(t *testing.T) {
 	dir := tinyMNIST(t)
 	first := hashed(t, dir)
@@ -234,7 +234,7 @@ func TestDataIsCutOff(t *testing.T) {
 	}
 }
 
-// Evaluation between steps has no effect on training, and the last score is the result's.
+// Evaluation between steps does not change the trained weights. The last score is that of the result.
 func TestEvalEvery(t *testing.T) {
 	args := []string{"--data", tinyMNIST(t), "--global-batch", "30", "--microbatch", "4", "--hidden", "12", "--steps", "9"}
 	without, with := trained(t, args...), trained(t, append(args, "--eval-every", "4")...)

@@ -30,7 +30,7 @@ func TestLocalSteps(t *testing.T) {
 	}
 }
 
-// A job with a delay resumes with its outstanding sum.
+// A job with a delay resumes with the sum that was not applied yet.
 func TestLocalStepsWithDelay(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
 	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5", "--delay"}

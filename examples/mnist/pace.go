@@ -18,8 +18,8 @@ type pacer struct {
 	slow   slowdowns
 	index  int   // index of this peer
 	step   int64 // the current step
-	// due is the time at which the previous microbatch should have ended; zero before a step's
-	// first one. Timers end late; waiting relative to due keeps the delays from accumulating.
+	// due is the time at which the previous microbatch should have ended; zero before the first one of a step. Timers fire late.
+	// To wait until due keeps these delays from adding up.
 	due time.Time
 }
 
@@ -40,9 +40,8 @@ func localIndex() int {
 // begin records the step that is computed next.
 func (p *pacer) begin(step int64) { p.step, p.due = step, time.Time{} }
 
-// slowed returns a model that computes as m does and then waits. Gradients are passed on after
-// the wait, as by a slow model. Each call has one microbatch and does not wait for parameters, so
-// its time is only that of the microbatch.
+// slowed returns a model that computes as m does and then waits. It passes on gradients after the wait, as a slow model would.
+// Each call has one microbatch and does not wait for parameters, so its time is that of the microbatch only.
 func (p *pacer) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false

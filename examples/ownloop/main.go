@@ -6,10 +6,9 @@
 //	elrun scale own 4
 //	elrun join --name own -n 2 ownloop
 //
-// Each sample counts exactly once. A step is committed when AllReduce returns nil; it does so at
-// no rank before all ranks have contributed. A step that fails because a peer died has no effect:
-// it is tried again without that peer, from the last committed state. The trainer also keeps the
-// work that survivors have done in a failed step; a simple loop can do without that.
+// Each sample counts exactly once. A step is committed when AllReduce returns nil. At every rank it returns nil only after all
+// ranks have contributed. If a step fails because a peer died, it has no effect and is tried again without that peer, from the
+// last committed state. The trainer also keeps the work that survivors have done in a failed step; this simple loop does not.
 package main
 
 import (
@@ -30,7 +29,7 @@ func main() {
 	steps := flag.Int64("steps", 500, "steps of `N` samples in all")
 	pace := flag.Duration("pace", 10*time.Millisecond, "`time` that a step takes at least")
 	flag.Parse()
-	// SIGTERM is launch's: it lets this peer finish the step and leave.
+	// launch handles SIGTERM: it lets this peer finish the step and leave.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *steps, *pace)
 	stop()

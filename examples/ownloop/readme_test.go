@@ -24,7 +24,7 @@ func shown(t *testing.T, name, language string) string {
 	return block
 }
 
-// loops returns the function of the README without elrun and with it.
+// loops returns the training function in the README, without elrun and with it.
 func loops(t *testing.T) (before, after string) {
 	t.Helper()
 	for line := range strings.Lines(shown(t, "README.md", "diff")) {
@@ -38,7 +38,7 @@ func loops(t *testing.T) (before, after string) {
 	return before, after
 }
 
-// elrun adds only a few lines to a loop, and removes none but the loop's head.
+// elrun adds only a few lines to a training loop, and removes only the first line of the loop.
 func TestAddedLines(t *testing.T) {
 	was, is := loops(t)
 	before, after := strings.Split(was, "\n"), strings.Split(is, "\n")

@@ -26,7 +26,7 @@ import (
 func main() {
 	passes := flag.Int("passes", 30, "passes over the `N` training samples")
 	flag.Parse()
-	// SIGTERM is launch's: it lets this peer finish the step and leave.
+	// launch handles SIGTERM: it lets this peer finish the step and leave.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *passes)
 	stop()
