@@ -16,7 +16,7 @@ import (
 type trickle struct {
 	piece int
 	pause time.Duration
-	fail  bool // at the end
+	fail  bool // fails at the end
 	left  int
 }
 
@@ -36,8 +36,8 @@ func (s *trickle) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A long payload is measured without its lead, a shorter one as a whole, and a short one
-// not at all, whether it is used or discarded.
+// The rate of a long payload is measured without its beginning, and of a shorter one as a whole. A short payload is not measured.
+// It does not matter whether the payload is used or discarded.
 func TestGauge(t *testing.T) {
 	const piece, pause = 4 << 10, time.Millisecond
 	tests := map[string]struct {
@@ -80,7 +80,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// The measurements of several payloads are added; an incomplete payload does not count.
+// The measurements of several payloads are added up. An incomplete payload does not count.
 func TestGaugeAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g mailbox.Gauge

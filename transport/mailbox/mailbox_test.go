@@ -15,7 +15,7 @@ import (
 
 const limit = 1 << 10
 
-// newBox returns the box of rank 0 of 3, with a revoke that calls Fail as transports do.
+// newBox returns the box of rank 0 in a group of 3. Its revoke function calls Fail, as a transport does.
 func newBox() *Box {
 	var b *Box
 	b = New(0, 3, limit, func(err error) { b.Fail(err) })
@@ -26,7 +26,7 @@ func env(seq uint32) transport.Envelope {
 	return transport.Envelope{Comm: 7, Seq: seq, Call: transport.Call{Kind: transport.KindBarrier, Root: -1}}
 }
 
-// pending is a Recv in its own goroutine.
+// pending is a Recv that runs in a goroutine of its own.
 type pending struct {
 	buf  []byte
 	done chan error
@@ -215,8 +215,7 @@ func TestCancelUnmatched(t *testing.T) {
 	})
 }
 
-// The buffer of a Recv may be reused as soon as Recv returns, so Recv must not return while
-// a message is being read into the buffer.
+// The caller may reuse its buffer as soon as Recv returns. So Recv must not return while a message is being read into the buffer.
 func TestCancelWhileFilling(t *testing.T) {
 	for name, let := range map[string]func(*Message){"done": (*Message).Done, "abort": (*Message).Abort} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +245,7 @@ func TestCancelWhileFilling(t *testing.T) {
 	}
 }
 
-// After Abort the transport determines the cause.
+// After Abort, calls wait until the transport has set the cause.
 func TestAbortWaitsForCause(t *testing.T) {
 	lost := &transport.PeerError{Rank: 1, Cause: "reset"}
 	for name, first := range map[string]bool{"receive first": true, "message first": false} {
@@ -358,7 +357,7 @@ func TestReceiveAfterEndRevokes(t *testing.T) {
 func TestSignals(t *testing.T) {
 	b := newBox()
 	data := []byte("hint")
-	for range signalQueue + 10 { // the last ones are lost, and nothing blocks
+	for range signalQueue + 10 { // the last signals are lost, and nothing blocks
 		b.Signal(2, data)
 	}
 	data[0] = 'x'

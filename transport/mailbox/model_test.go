@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/race"
 )
 
-// model is the slow twin of a source. Receive i under a key gets message i as soon as that
-// message is complete; nothing else matters.
+// model is a slow twin of a source. Receive i under a key gets message i as soon as that message is complete. Nothing else has an
+// effect.
 type model struct {
 	box      *Box
 	sent     [3][]*modelMessage
@@ -23,7 +23,7 @@ type model struct {
 }
 
 type modelMessage struct {
-	m    *Message // nil once done
+	m    *Message // nil when the message is complete
 	text string
 }
 
@@ -37,15 +37,14 @@ func (o *model) accept(t *rapid.T, k, size int) {
 	o.sent[k] = append(o.sent[k], &modelMessage{m, text})
 }
 
-// receive asks for the next message under k. If no message has come its size is a guess,
-// which all messages under k must then have.
+// receive asks for the next message under k. If no message has arrived under k, size determines the size of all messages under k.
 func (o *model) receive(k, size int) {
 	n := len(fmt.Sprintf("%d.%d%*s", k, len(o.received[k]), size, ""))
 	o.received[k] = append(o.received[k], recv(context.Background(), o.box, 1, env(uint32(k)), n))
 	o.checked[k] = append(o.checked[k], false)
 }
 
-// done completes an incomplete message, if there is one.
+// done completes an incomplete message under k, if there is one.
 func (o *model) done(t *rapid.T, k int) {
 	var open []*modelMessage
 	for _, m := range o.sent[k] {
@@ -93,7 +92,7 @@ func (o *model) check(t *rapid.T) {
 
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// rapid would ask a *testing.T for its deadline, which is forbidden in a bubble.
+		// Hides the Deadline method of *testing.T, which rapid would call and which is forbidden in a bubble.
 		rapid.Check(struct{ *testing.T }{t}, func(t *rapid.T) {
 			o := &model{box: newBox()}
 			size := rapid.SampledFrom([]int{0, 300, 3000}).Draw(t, "size")
@@ -115,7 +114,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// finish fails the box with messages in all states and expects all receives to return.
+// finish fails the box while messages are in all states, and checks that all receives return.
 func (o *model) finish(t *rapid.T) {
 	o.box.Fail(transport.ErrClosed)
 	synctest.Wait()
@@ -139,8 +138,7 @@ func (o *model) finish(t *rapid.T) {
 	}
 }
 
-// Several senders and several receivers run concurrently with little room, for the race
-// detector.
+// Several senders and receivers run concurrently, with little room. This is for the race detector.
 func TestStress(t *testing.T) {
 	const keys, each = 6, 300
 	b := newBox()
@@ -179,7 +177,7 @@ func TestAllocations(t *testing.T) {
 	buf := make([]byte, 512)
 	seq := uint32(0)
 	unasked := testing.AllocsPerRun(1000, func() {
-		seq++ // each message under a new key, as in collectives
+		seq++ // each message has a new key, as in collectives
 		m, err := b.Accept(1, env(seq), len(buf))
 		if err != nil {
 			t.Fatal(err)

@@ -7,8 +7,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// sleepers starts n readers that wait for room, and returns a channel that gets the result
-// of each WaitRoom.
+// sleepers starts n readers that wait for room. It returns a channel for the results of WaitRoom.
 func sleepers(b *Box, from, n int, stop <-chan struct{}) chan error {
 	out := make(chan error, n)
 	for range n {
@@ -18,7 +17,7 @@ func sleepers(b *Box, from, n int, stop <-chan struct{}) chan error {
 	return out
 }
 
-// full returns a box that holds more bytes of rank 1 than the limit.
+// full returns a box that holds more bytes of rank 1 than its limit.
 func full(t *testing.T) *Box {
 	b := newBox()
 	for range 5 {
@@ -38,7 +37,7 @@ func TestRoom(t *testing.T) {
 	size := limit - 5*overhead/4
 	tests := map[string]struct {
 		act  func(t *testing.T, b *Box, stop chan struct{})
-		want bool // that readers go on
+		want bool // the readers continue
 	}{
 		"nothing happens": {func(*testing.T, *Box, chan struct{}) {}, false},
 		"a message is received": {func(t *testing.T, b *Box, _ chan struct{}) {
@@ -80,8 +79,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// A message without a receive must not keep the reader from a message that a receive waits
-// for (head-of-line blocking).
+// A message for which there is no receive must not delay a message for which there is one (head-of-line blocking).
 func TestUnaskedMessageBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := full(t)
@@ -111,7 +109,7 @@ func TestMessagesToSelfAreUnlimited(t *testing.T) {
 	}
 }
 
-// Empty messages use memory, too.
+// Empty messages count too, because they use memory.
 func TestEmptyMessagesCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBox()

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// endpoints returns the endpoints of a and b on a new network, where b answers requests with f.
+// endpoints returns the endpoints of a and b on a new network. b answers requests with f.
 func endpoints(t *testing.T, f func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) (w *mem.Network, a, b elastic.Endpoint) {
 	w = mem.NewNetwork()
 	a, b = w.Endpoint(elastic.Member{ID: "a"}), w.Endpoint(elastic.Member{ID: "b"})
@@ -43,7 +43,7 @@ func TestRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			clear(request) // it is the caller's again
+			clear(request) // the request belongs to the caller again
 			got, err := io.ReadAll(r)
 			if want := bytes.Repeat([]byte("a asked why\n"), 100); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%q, %v", got, err)
@@ -55,7 +55,7 @@ func TestRequest(t *testing.T) {
 	})
 }
 
-// Both sides see at once that an answer is broken off, whichever way that happens.
+// If an answer is broken off, both sides see it at once, whatever the cause.
 func TestRequestBrokenOff(t *testing.T) {
 	errMine := errors.New("mine")
 	tests := map[string]func(w *mem.Network, r io.Closer, cancel context.CancelCauseFunc) error{
@@ -72,7 +72,7 @@ func TestRequestBrokenOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				answered := make(chan error, 1)
 				w, a, _ := endpoints(t, func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
-					piece := make([]byte, 128<<10) // more than is kept to be sent at once
+					piece := make([]byte, 128<<10) // more than the sender buffers
 					_, err := w.Write(piece)
 					<-ctx.Done()
 					_, again := w.Write(piece)
@@ -105,7 +105,7 @@ func TestRequestBrokenOff(t *testing.T) {
 	}
 }
 
-// No error of the answering side looks like a complete answer.
+// An error of the answering side never looks like a complete answer.
 func TestAnswerFails(t *testing.T) {
 	for _, cause := range []error{errors.New("disk full"), io.EOF} {
 		synctest.Test(t, func(t *testing.T) {

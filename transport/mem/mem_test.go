@@ -58,7 +58,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// Calls of a killed rank after its death reach nobody.
+// After its death a killed rank cannot send anything.
 func TestKilledRankIsSilent(t *testing.T) {
 	ts := mem.New(2)
 	ts[0].Kill()

@@ -57,7 +57,7 @@ func send(t *testing.T, w *mem.Network, from, to elastic.ID, text string) {
 func TestControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := mem.NewNetwork()
-		w.Member("b") // is there, and does not listen yet
+		w.Member("b") // b exists, and does not listen yet
 		send(t, w, "a", "b", "one")
 		send(t, w, "a", "b", "two")
 		send(t, w, "b", "a", "three")

@@ -34,7 +34,7 @@ func ends(t *testing.T) (a, b mesh.Stream) {
 	return a, <-came
 }
 
-// Bytes are read as they were written, in whatever pieces, and then the end.
+// Bytes are read as they were written, in pieces of any length, and then the end.
 func TestPipe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPipe()
@@ -76,8 +76,7 @@ func TestPipe(t *testing.T) {
 	})
 }
 
-// A write without room continues when there is some. A deadline ends it, and one that was removed
-// does not.
+// A write that waits for room continues when there is some. A deadline ends the wait, and a deadline that was removed does not.
 func TestPipeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := ends(t)
@@ -118,11 +117,11 @@ func die(s mesh.Stream) error {
 	return s.Reset()
 }
 
-// The other end distinguishes each way to end a stream.
+// For each way to end a stream, the other end gets a different result.
 func TestPipeEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		end         func(mesh.Stream) error
-		all         bool // of what was written before is read
+		all         bool // everything that was written before can be read
 		read, write error
 	}{
 		"close write": {mesh.Stream.CloseWrite, true, io.EOF, nil},

@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A ticket with two addresses fits in a line.
+// A ticket with two addresses fits on a line.
 func TestShort(t *testing.T) {
 	for want, addrs := range map[int][]string{
 		79:  {"/ip4/192.0.2.1/tcp/40001", "/ip4/198.51.100.1/tcp/40001"},
@@ -87,7 +87,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A line that was cut, or of which a character was changed, is no ticket.
+// A line that was cut or changed in one character is refused.
 func TestParseRefuses(t *testing.T) {
 	line := sample(t, "/ip4/192.0.2.1/tcp/40001", relayed).String()
 	for name, bad := range map[string]string{
@@ -109,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A line that parses is written again as the same line.
+// FuzzParse checks that a line which can be parsed is written again as the same line.
 func FuzzParse(f *testing.F) {
 	f.Add(sample(f, "/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/2", "/ip6/::1/tcp/1", relayed).String())
 	f.Add("elrun2.")
@@ -124,7 +124,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A sealed record opens only as its issuer has signed it.
+// A sealed record can be opened only as its issuer has signed it.
 func TestRecord(t *testing.T) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestRecordCheck(t *testing.T) {
 	}
 }
 
-// A claim is valid only for the newcomer that it was made for, and for its signer.
+// A claim is valid only for the newcomer for which it was made, and with its signer's key.
 func TestClaim(t *testing.T) {
 	s, other := ticket.SignerOf([]byte("seed")), ticket.SignerOf([]byte("seed2"))
 	c := s.Claim("new")
@@ -208,8 +208,7 @@ func TestRequestRoundTrip(t *testing.T) {
 	}
 }
 
-// A newcomer accepts an answer only from a member that knows the key of its ticket, and only
-// unchanged.
+// A newcomer accepts an answer only if it comes, unchanged, from a member that knows the key of the newcomer's ticket.
 func TestAnswer(t *testing.T) {
 	signers := []string{ticket.SignerOf([]byte("a")).ID, ticket.SignerOf([]byte("b")).ID}
 	right := ticket.Answer{Verdict: ticket.In, Claim: 1, Signer: signers[1], Clock: 5}
@@ -234,13 +233,13 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 	b := right.Encode("old", "new")
-	b[0] = byte(ticket.Expired) // altered on the way
+	b[0] = byte(ticket.Expired) // changed on the way
 	if ticket.DecodeAnswer(b).Of(signers, "old", "new") {
 		t.Error("another verdict is believed")
 	}
 }
 
-// Each refusal has a message of its own, of one line, that says what to do.
+// Each refusal has its own message, on one line, which says what the user can do.
 func TestAnswerErr(t *testing.T) {
 	now, seen := time.Unix(2_000_000_000, 0), map[string]bool{}
 	for verdict, want := range map[ticket.Verdict]error{

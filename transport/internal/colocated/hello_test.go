@@ -52,7 +52,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The window agrees with an obvious implementation: the set of all numbers seen.
+// The window agrees with a simple implementation, the set of all numbers that were seen.
 func TestWindowAcceptsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window

@@ -52,8 +52,7 @@ func taking(came chan<- *Stream) Taker {
 	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) { came <- st }}
 }
 
-// counting returns a Taker that admits all streams, counts them, and closes them, so that a dialler
-// does not wait.
+// counting returns a Taker that admits all streams, counts them, and closes them. The close ends the dialler's wait.
 func counting(came *atomic.Int64) Taker {
 	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) {
 		came.Add(1)
@@ -61,7 +60,7 @@ func counting(came *atomic.Int64) Taker {
 	}}
 }
 
-// serving is a socket with a key, and the streams that it has accepted.
+// serving returns a socket with a key, and a channel of the streams that it accepts.
 func serving(t testing.TB, id, key string) (*Socket, <-chan *Stream) {
 	t.Helper()
 	s, came := listening(t, id), make(chan *Stream, 100)

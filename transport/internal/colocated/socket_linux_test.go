@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// unique returns an ID of this test and process, as the names of sockets are common to the whole
-// host.
+// unique returns an ID that contains the test and the process, because all processes of a host share the names of sockets.
 func unique(t testing.TB, name string) string {
 	t.Helper()
 	return fmt.Sprintf("%s-%d-%.20s", name, os.Getpid(), t.Name())
@@ -52,7 +51,7 @@ func TestStreamCarriesBothWays(t *testing.T) {
 	}
 }
 
-// Connections that come before the key wait in the socket's queue, and lose nothing.
+// Connections that arrive before the key wait in the socket's queue, and lose no bytes.
 func TestDialBeforeServe(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "key")
 	b := listening(t, unique(t, "b"))
@@ -88,8 +87,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// A different key is reported to the dialler, so that it uses libp2p at once. The answer reveals
-// neither key.
+// If the keys differ, the dialler gets an error, so that it uses libp2p at once. The answer reveals neither key.
 func TestWrongKey(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "one key")
 	b, came := serving(t, unique(t, "b"), "another key")
@@ -217,7 +215,7 @@ func TestBadHelloIsRefused(t *testing.T) {
 	}
 }
 
-// A refusal has its code.
+// Each refusal has a code of its own.
 func TestRefusal(t *testing.T) {
 	a, _ := serving(t, unique(t, "a"), "key")
 	b := listening(t, unique(t, "b"))
@@ -285,7 +283,7 @@ func TestHangUpAndClose(t *testing.T) {
 	}
 }
 
-// Many streams at once, from both sides, are all accepted; none counts as a replay.
+// Many streams at the same time, from both sides, are all accepted. None is mistaken for a replay.
 func TestManyAtOnce(t *testing.T) {
 	ctx := within(t)
 	const n = 300
@@ -306,11 +304,11 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	dials.Wait()
 	for range n {
-		next(t, came) // who is admitted may be told so before
+		next(t, came) // a dialler may learn that it is admitted before the stream is here
 	}
 }
 
-// A process that is killed leaves no name behind, and its streams end.
+// A killed process leaves no socket name behind, and its streams end.
 func TestKilledLeavesNothing(t *testing.T) {
 	const variable = "ELRUN_TEST_COLOCATED"
 	if id := os.Getenv(variable); id != "" {

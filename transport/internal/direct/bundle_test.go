@@ -26,8 +26,7 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// Bytes that are written in arbitrary pieces are read in order, and each connection has carried its
-// stripes.
+// Bytes that are written in arbitrary pieces are read in order, and each connection carries its own stripes.
 func TestBundleIsOneStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, maxStripes).Draw(t, "connections")
@@ -90,7 +89,7 @@ func writeAll(w io.Writer, b []byte, sizes []int) error {
 	return nil
 }
 
-// Several connections of one ticket form one Conn, in whatever order they arrive.
+// Several connections with one ticket form one Conn, whatever the order of their arrival.
 func TestSeveralConnections(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -98,7 +97,7 @@ func TestSeveralConnections(t *testing.T) {
 		ticket := NewTicket()
 		w := p.Expect(ticket, nil)
 		socks := sockets(t, target(t, p, "tcp"), n)
-		slices.Reverse(socks) // those that were accepted last say their numbers first
+		slices.Reverse(socks) // the connections that were accepted last send their numbers first
 		ours, err := present(newBundle(socks), socks, ticket, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +106,7 @@ func TestSeveralConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Cancel() // of no effect on what was fetched
+		w.Cancel() // no effect after the Conn was returned
 		want := make([]byte, 5*stripeSize+100)
 		_, _ = rand.Read(want) // never fails
 		wrote := make(chan error, 1)
@@ -131,7 +130,7 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// If one connection does not come the Wait owns the others, until it is cancelled.
+// If one connection does not arrive, Wait keeps the others until it is cancelled.
 func TestOneOfSeveralIsMissing(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)

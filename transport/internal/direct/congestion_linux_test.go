@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// congestionOf returns the congestion control of a socket.
+// congestionOf returns the name of a socket's congestion control.
 func congestionOf(t *testing.T, sock syscall.Conn) (name string) {
 	t.Helper()
 	raw, err := sock.SyscallConn()
@@ -22,8 +22,7 @@ func congestionOf(t *testing.T, sock syscall.Conn) (name string) {
 	return name
 }
 
-// begunWith returns both ends of a connection whose sockets had that congestion control before they
-// were connected.
+// begunWith returns both ends of a connection. Before they were connected, the sockets had the given congestion control.
 func begunWith(t *testing.T, name string) [2]*net.TCPConn {
 	t.Helper()
 	var lacks error
@@ -52,8 +51,8 @@ func begunWith(t *testing.T, name string) [2]*net.TCPConn {
 	return [2]*net.TCPConn{dialed.(*net.TCPConn), accepted.(*net.TCPConn)}
 }
 
-// No connection begins under BBR; any other default stays. On a long path the connection switches
-// to BBR if that is the default.
+// No connection begins with BBR, and any other default stays. If BBR is the default, the connection switches to it on a long
+// path.
 func TestAvoidBBR(t *testing.T) {
 	usual, err := usualCongestionControl()
 	if err != nil {

@@ -39,7 +39,7 @@ func TestConnIsOneStream(t *testing.T) {
 	}
 }
 
-// pieces are heads and bodies.
+// pieces are frames, each with a head and a body.
 type pieces [][2][]byte
 
 func drawPieces(t *rapid.T) pieces {
@@ -54,7 +54,7 @@ func drawPieces(t *rapid.T) pieces {
 	return all
 }
 
-// writePieces writes each frame by WriteTwo, or as two.
+// writePieces writes each frame by one WriteTwo, or by two Writes.
 func writePieces(c *Conn, all pieces) error {
 	for i, p := range all {
 		if i%3 == 2 {
@@ -88,7 +88,7 @@ func readPieces(c *Conn, all pieces) error {
 	return nil
 }
 
-// After Close the other side reads all that was written; after Reset it gets an error.
+// After Close the other side can read everything that was written. After Reset it gets an error.
 func TestCloseAndReset(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCloseAndReset(t *testing.T) {
 			}
 			a, b = connected(t, p, w)
 			wrote := make(chan error, 1)
-			go func() { // more than there is room for
+			go func() { // more than the buffers hold
 				var err error
 				for err == nil {
 					err = a.WriteTwo(nil, make([]byte, 1<<20))
@@ -128,7 +128,7 @@ func TestCloseAndReset(t *testing.T) {
 	}
 }
 
-// A deadline that passes ends a waiting call, and one that was removed does not.
+// A deadline that passes ends a waiting call. A deadline that was removed does not.
 func TestDeadlines(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestDeadlines(t *testing.T) {
 				t.Fatal(err)
 			}
 			var err error
-			for err == nil { // until no room is left
+			for err == nil { // until the buffers are full
 				err = a.WriteTwo([]byte("head"), make([]byte, 1<<20))
 			}
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -167,9 +167,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Frames of any length are sent without a heap allocation. Decryption is not measured, as
-// crypto/tls allocates a few bytes for each record; nor is the check of the link, which allocates
-// once per MiB.
+// Frames of any length are sent without a heap allocation. The test does not measure decryption, because crypto/tls allocates a
+// few bytes for each record, or the check of the link, which allocates once per MiB.
 func TestWriteAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("pools lose what they hold under the race detector")

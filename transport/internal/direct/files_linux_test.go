@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memories returns n files; each holds its own number.
+// memories returns n files. Each contains its own number.
 func memories(t *testing.T, n int) []*os.File {
 	t.Helper()
 	var all []*os.File
@@ -39,8 +39,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// Files arrive in their order, with the bytes that they were sent with, of which the first ones
-// have their number. Bytes that are sent before and after stay separate.
+// Files arrive in order, together with the bytes that were sent with them. Bytes that are sent before and after stay separate.
 func TestSendFiles(t *testing.T) {
 	keepsFiles(t)
 	a, b := connected(t, opened(t), ways()["unix"])
@@ -90,7 +89,7 @@ func TestFilesThatNobodyTakes(t *testing.T) {
 	if _, err := io.ReadFull(b, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if n := openFiles(); n != before+2 { // those of memories
+	if n := openFiles(); n != before+2 { // the two files of memories
 		t.Errorf("%d files are open, there were %d", n, before)
 	}
 }
@@ -122,7 +121,7 @@ func TestFilesRefused(t *testing.T) {
 	}
 }
 
-// Files beyond this process's limit of open files are reported as lost.
+// If this process reaches its limit of open files, the other files are reported as lost.
 func TestFilesLost(t *testing.T) {
 	keepsFiles(t)
 	a, b := connected(t, opened(t), ways()["unix"])
@@ -147,7 +146,7 @@ func TestFilesLost(t *testing.T) {
 	}
 }
 
-// A reader may pause for any time: no option ends the connection.
+// A reader may pause for any time. No socket option ends the connection.
 func TestReaderMayPause(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["tls"])
 	for _, c := range []*Conn{a, b} {
@@ -162,8 +161,7 @@ func TestReaderMayPause(t *testing.T) {
 	}
 }
 
-// A process of another user is refused at a Unix socket, even with the right ticket, and cannot
-// pass for the waiter.
+// At a Unix socket, a process of another user is refused, even with the right ticket. It cannot act as the waiter either.
 func TestAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")
@@ -177,7 +175,7 @@ func TestAnotherUser(t *testing.T) {
 	as(t, func() {
 		s := sockets(t, to, 1)[0]
 		if _, err := s.Write(append(ticket.Number[:], 1)); err != nil {
-			t.Log(err) // it is closed already
+			t.Log(err) // fails if it is closed already
 		}
 		ended(t, s)
 	})
@@ -201,14 +199,14 @@ func TestAnotherUser(t *testing.T) {
 	}
 }
 
-// as runs f in a thread with another user ID, which ends after f.
+// as runs f in a thread with another user ID. The thread ends after f.
 func as(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		var err error
 		defer func() { done <- err }()
-		runtime.LockOSThread() // and never unlocks: nobody else shall have this thread
+		runtime.LockOSThread() // never unlocked, so that no other goroutine gets this thread
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
 			err = errno
 			return

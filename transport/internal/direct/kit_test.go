@@ -32,7 +32,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// openFiles returns the number of open file descriptors of this process; 0 where that is not known.
+// openFiles returns the number of open file descriptors of this process; 0 where the system does not tell.
 func openFiles() int {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -41,8 +41,8 @@ func openFiles() int {
 	return len(all)
 }
 
-// keepsFiles expects that the test, with its other cleanups, leaves no descriptor open. Those
-// of connections are closed by goroutines that may be about to end.
+// keepsFiles checks that the test, including its other cleanups, leaves no descriptor open. It waits, because goroutines that are
+// about to end close the descriptors of connections.
 func keepsFiles(t testing.TB) {
 	t.Helper()
 	before := openFiles()
@@ -82,7 +82,7 @@ func target(t testing.TB, p *Port, network string) Target {
 	return to
 }
 
-// identity is a certificate, which also verifies a given other one by its bytes.
+// identity is a certificate. It also verifies another given certificate, by comparing bytes.
 type identity struct{ cert tls.Certificate }
 
 func newIdentity(t testing.TB) identity {
@@ -99,7 +99,7 @@ func newIdentity(t testing.TB) identity {
 	return identity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}
 }
 
-// with returns the TLS configuration for a connection with just that other identity.
+// with returns the TLS configuration for a connection that accepts only the other identity.
 func (i identity) with(other identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
@@ -121,7 +121,7 @@ func (i identity) with(other identity) *tls.Config {
 type way struct {
 	network string
 	tls     bool
-	socks   int // connections that are used as one
+	socks   int // number of connections that form one Conn
 }
 
 func ways() map[string]way {
@@ -151,13 +151,13 @@ func connected(t testing.TB, p *Port, w way) (dialled, waited *Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = dialled.Close() // or it is closed already
+		_ = dialled.Close() // fails if it is closed already
 		_ = waited.Close()
 	})
 	return dialled, waited
 }
 
-// sockets returns n connections to a port, in the order in which they were made.
+// sockets returns n connections to a port, in the order of their creation.
 func sockets(t testing.TB, to Target, n int) []net.Conn {
 	t.Helper()
 	var socks []net.Conn
@@ -172,7 +172,7 @@ func sockets(t testing.TB, to Target, n int) []net.Conn {
 	return socks
 }
 
-// ended waits until the other side has ended a connection on which no bytes come.
+// ended waits until the other side has closed a connection on which it sends nothing.
 func ended(t testing.TB, c net.Conn) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {
@@ -186,7 +186,7 @@ func ended(t testing.TB, c net.Conn) {
 	}
 }
 
-// exchange sends a text each way.
+// exchange sends a text in each direction.
 func exchange(a, b *Conn) error {
 	for _, c := range [][2]*Conn{{a, b}, {b, a}} {
 		if err := c[0].WriteTwo([]byte("hel"), []byte("lo")); err != nil {
@@ -200,7 +200,7 @@ func exchange(a, b *Conn) error {
 	return nil
 }
 
-// until waits until the condition, of which the port's mutex is held, is true.
+// until waits until a condition is true. It evaluates the condition with the port's mutex held.
 func (p *Port) until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	eventually(t, what, func() bool {
@@ -210,7 +210,7 @@ func (p *Port) until(t testing.TB, what string, is func() bool) {
 	})
 }
 
-// eventually waits until the condition is true.
+// eventually waits until a condition is true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

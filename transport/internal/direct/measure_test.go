@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A waiter accepts measurements up to the limit, and gets its connection after that.
+// A waiter accepts measurements up to the limit. After that it gets its connection.
 func TestMeasure(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -60,7 +60,7 @@ func TestMeasureNeedsTicket(t *testing.T) {
 	}
 }
 
-// A peer that answers short messages and receives no long ones is reported as behind a black hole.
+// A peer that answers short messages but does not receive long ones is reported as behind a black hole.
 func TestMeasureBlackHole(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,8 +95,7 @@ func TestMeasureBlackHole(t *testing.T) {
 	}
 }
 
-// FuzzMeasured checks that a waiter answers only the complete rounds within the limits of arbitrary
-// input, and then ends.
+// FuzzMeasured checks that a waiter, for any input, answers only complete rounds within the limits, and then ends.
 func FuzzMeasured(f *testing.F) {
 	one := binary.LittleEndian.AppendUint32(nil, 3)
 	f.Add(append(one, "abc"...))
@@ -112,7 +111,7 @@ func FuzzMeasured(f *testing.F) {
 			_ = far.Close()
 		}()
 		go func() {
-			_, _ = near.Write(said) // it may end in the middle
+			_, _ = near.Write(said) // fails if the waiter has ended before
 			_ = near.SetReadDeadline(time.Now())
 		}()
 		answers, _ := io.ReadAll(near)

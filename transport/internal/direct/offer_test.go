@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawOffer draws any offer that a port can make.
+// drawOffer draws an offer that a port could make.
 func drawOffer(t *rapid.T) Offer {
 	o := Offer{Ticket: NewTicket()}
 	copy(o.Site[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "site"))
@@ -40,7 +40,7 @@ func TestOfferRoundTrip(t *testing.T) {
 	})
 }
 
-// Doors and names beyond the limits are left out, rather than refused by the other side.
+// Doors and names beyond the limits are left out. Otherwise the other side would refuse the offer.
 func TestOfferTooLong(t *testing.T) {
 	o := Offer{Socket: "@" + strings.Repeat("x", 300)}
 	for range maxDoors + 3 {
@@ -111,12 +111,12 @@ func TestByTCP(t *testing.T) {
 	port := netip.MustParseAddrPort
 	o := Offer{Doors: []netip.AddrPort{port("0.0.0.0:1"), port("10.0.0.1:2"), port("[::1]:3"), port("[fe80::1]:4")}}
 	for addr, want := range map[string]string{
-		"10.0.0.1":         "10.0.0.1:2", // before the one that listens everywhere
+		"10.0.0.1":         "10.0.0.1:2", // preferred over the door that listens on all addresses
 		"10.0.0.2":         "10.0.0.2:1",
 		"::ffff:10.0.0.1":  "10.0.0.1:2",
 		"::1":              "[::1]:3",
 		"fe80::1%eth0":     "[fe80::1%eth0]:4",
-		"2001:db8::1":      "", // none listens everywhere in IPv6
+		"2001:db8::1":      "", // no door listens on all IPv6 addresses
 		"::ffff:127.0.0.1": "127.0.0.1:1",
 	} {
 		to, ok := o.ByTCP(netip.MustParseAddr(addr))

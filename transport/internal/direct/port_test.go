@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Both sides get a connection, which reports its own kind.
+// Both sides get a connection, which reports its kind.
 func TestConnect(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +64,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// A dialler without the right ticket is refused, and a dialler refuses a waiter that has not made
-// its ticket.
+// A dialler without the right ticket is refused. A dialler refuses a waiter that has not issued its ticket.
 func TestRefused(t *testing.T) {
 	a, b, other := newIdentity(t), newIdentity(t), newIdentity(t)
 	ticket := NewTicket()
@@ -77,7 +76,7 @@ func TestRefused(t *testing.T) {
 		ours     *tls.Config
 		theirs   *tls.Config
 		networks string
-		noted    bool // it shows at the side that waits
+		noted    bool // the waiting side counts the failure
 	}{
 		"wrong key":              {wrongKey, nil, nil, "tcp unix", true},
 		"wrong key, encrypted":   {wrongKey, a.with(b), b.with(a), "tcp", true},
@@ -142,7 +141,7 @@ func TestTicketTwice(t *testing.T) {
 	}
 }
 
-// impostor listens once and lets f play the waiter.
+// impostor listens for one connection and lets f act as the waiter.
 func impostor(t *testing.T, f func(net.Conn)) Target {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,8 +165,8 @@ func impostor(t *testing.T, f func(net.Conn)) Target {
 	return Target{Network: "tcp", Addr: l.Addr().String()}
 }
 
-// An observer of the connection reads the dialler's number and proof. None of that is valid as an
-// answer, and an observer's silence ends with the context.
+// An impostor in place of the waiter reads the dialler's number and proof. Nothing that it can send is a valid answer. If it
+// stays silent, the dialler's context ends the attempt.
 func TestImpostorWaits(t *testing.T) {
 	said := make([]byte, helloSize+proofSize)
 	for name, answer := range map[string]func(c net.Conn){
@@ -201,7 +200,7 @@ func TestImpostorWaits(t *testing.T) {
 	}
 }
 
-// A crowd of silent or malformed connections is limited in number and keeps nobody out.
+// The number of silent or malformed connections is limited, and they keep no honest peer out.
 func TestStrangers(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -212,7 +211,7 @@ func TestStrangers(t *testing.T) {
 			s := sockets(t, to, 1)[0]
 			crowd = append(crowd, s)
 			if _, err := io.WriteString(s, strings.Repeat("x", i%helloSize)); err != nil {
-				t.Logf("stranger %d: %v", i, err) // it had to make room already
+				t.Logf("stranger %d: %v", i, err) // the port has already closed it to make room
 			}
 		}
 		ticket := NewTicket()
@@ -226,7 +225,7 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.mu.Lock()
-		if n := len(p.strangers); n > maxStrangers { // all were there before the one that was let in
+		if n := len(p.strangers); n > maxStrangers { // the honest peer came last, so all of them were there
 			t.Errorf("%d strangers at a time", n)
 		}
 		p.mu.Unlock()
@@ -243,7 +242,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Arbitrary bytes of strangers never make a connection.
+// FuzzStranger checks that arbitrary bytes of a stranger never lead to a connection.
 func FuzzStranger(f *testing.F) {
 	ticket := Ticket{Number: [numberSize]byte{1, 2, 3}}
 	f.Add([]byte("garbage"), byte(1))
@@ -262,7 +261,7 @@ func FuzzStranger(f *testing.F) {
 		go func() {
 			defer close(written)
 			_, _ = ours.Write(append(said, count))
-			_, _ = ours.Write(make([]byte, proofSize)) // no proof of this key
+			_, _ = ours.Write(make([]byte, proofSize)) // not a proof of this key
 		}()
 		p.receive(theirs)
 		select {
@@ -280,7 +279,7 @@ func FuzzStranger(f *testing.F) {
 	})
 }
 
-// A cancelled Wait leaves nothing behind, at any stage of the connection.
+// A cancelled Wait leaves nothing behind, at whatever stage the connection is.
 func TestCancel(t *testing.T) {
 	a, b := newIdentity(t), newIdentity(t)
 	for name, come := range map[string]func(t *testing.T, p *Port, ticket Ticket) net.Conn{
@@ -321,7 +320,7 @@ func TestCancel(t *testing.T) {
 				}
 			}
 			if name == "in the handshake" {
-				_ = s.Close() // which ends it sooner than its time does
+				_ = s.Close() // ends the connection before its time limit does
 			} else {
 				ended(t, s)
 			}
@@ -330,7 +329,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// limited records the deadline that was set last.
+// limited records the last deadline that was set.
 type limited struct {
 	net.Conn
 	until time.Time
@@ -341,7 +340,7 @@ func (l *limited) SetDeadline(t time.Time) error {
 	return l.Conn.SetDeadline(t)
 }
 
-// The deadlines of the proof are removed after it.
+// The deadlines that bound the proof are removed after it.
 func TestNoLimitStays(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -375,7 +374,7 @@ func TestNoLimitStays(t *testing.T) {
 	}
 }
 
-// Close ends all: calls of Wait, handshakes in progress, strangers, and dialling peers.
+// Close ends everything: calls of Wait, handshakes, connections of strangers, and calls of Dial.
 func TestClose(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -425,7 +424,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// Offer has the addresses of the port and the given ticket.
+// The offer of a port has its addresses and the given ticket.
 func TestPortOffers(t *testing.T) {
 	p := opened(t)
 	ticket := NewTicket()

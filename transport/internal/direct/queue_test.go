@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// look is a measured rate of a link, in bytes per second, and the limit that follows from it.
+// look is a measured rate of a link, in bytes per second, with the resulting limit.
 type look struct {
 	rate  float64
 	limit uint32
@@ -37,14 +37,13 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// The rate is computed over the time in which the link was busy, and only when that was long
-// enough.
+// The rate is computed over the time in which the link was busy, but only if that was long enough.
 func TestLook(t *testing.T) {
 	var q queue
 	for i, l := range []struct {
 		carried uint64
 		busy    time.Duration
-		want    float64 // 0 if it is not found
+		want    float64 // 0 if no rate is found
 	}{
 		{1 << 20, queueBusy - 1, 0},
 		{2 << 20, queueBusy, (2 << 20) / queueBusy.Seconds()},
@@ -63,8 +62,8 @@ func drawRate(t *rapid.T, name string) float64 {
 	return math.Pow(10, rapid.Float64Range(3, math.Log10(50e9)).Draw(t, name))
 }
 
-// After any history only slow links have a limit, and none has less than queueLeast. Small changes
-// of the rate do not change the limit, and it suits a steady rate.
+// After any history, only slow links have a limit, and no limit is below queueLeast. Small changes of the rate do not change the
+// limit. The limit suits a steady rate.
 func TestFitFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue
@@ -72,7 +71,7 @@ func TestFitFollows(t *testing.T) {
 			checkFit(t, &q, drawRate(t, "rate"))
 		}
 		rate := drawRate(t, "rate at last")
-		for range 200 { // 8/7 to that is more than all rates are apart
+		for range 200 { // enough steps of a factor 8/7 to get from any rate to any other
 			checkFit(t, &q, rate)
 		}
 		room := max(queueLeast, rate*queueTime.Seconds())
@@ -83,8 +82,7 @@ func TestFitFollows(t *testing.T) {
 	})
 }
 
-// checkFit passes a rate to q, and checks that the new limit is valid and not slightly different
-// from the last one.
+// checkFit passes a rate to q. It checks that the new limit is valid, and that it is either the old limit or clearly different.
 func checkFit(t *rapid.T, q *queue, rate float64) {
 	before := q.limit
 	q.limit = q.fit(rate)
@@ -97,7 +95,7 @@ func checkFit(t *rapid.T, q *queue, rate float64) {
 	}
 }
 
-// near reports whether the limit may stay.
+// near reports whether a limit is so close to room that it may stay.
 func near(room float64, limit uint32) bool {
 	return math.Abs(room-float64(limit)) < float64(limit)/4
 }
@@ -109,7 +107,7 @@ func TestConnWithLimit(t *testing.T) {
 			a, b := connected(t, opened(t), w)
 			for _, c := range []*Conn{a, b} {
 				limitAll(socksOf(c.sock), queueLeast)
-				c.queue.sent = math.MinInt // it does not look, and the limit stays
+				c.queue.sent = math.MinInt // disables the check of the rate, so that the limit stays
 			}
 			done := make(chan error, 4)
 			for _, ends := range [][2]*Conn{{a, b}, {b, a}} {
@@ -123,7 +121,7 @@ func TestConnWithLimit(t *testing.T) {
 	}
 }
 
-// manyPieces returns some MiB of frames of different lengths, the same ones on each call.
+// manyPieces returns several MiB of frames with different lengths, the same frames on each call.
 func manyPieces() pieces {
 	var all pieces
 	for i := range 40 {

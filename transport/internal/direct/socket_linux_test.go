@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentLimit returns the limit of unsent bytes of a TCP connection. If none was set it is 0 or the
-// system's default.
+// unsentLimit returns the limit of unsent bytes of a TCP connection. It is 0 or the system's default if no limit was set.
 func unsentLimit(t *testing.T, sock net.Conn) (room uint32) {
 	t.Helper()
 	err := control(sock, func(fd int) error {
@@ -39,8 +38,8 @@ func TestLimitUnsent(t *testing.T) {
 	}
 }
 
-// Each connection of a bundle has a limit at both sides from the start, and accepts later ones: its
-// part, but at least one stripe.
+// Each connection of a bundle has a limit from the start, at both sides. When the limit of the bundle changes, each connection
+// gets its part of it, but at least one stripe.
 func TestLimitUnsentOfBundles(t *testing.T) {
 	for _, name := range []string{"plain bundle", "tls bundle"} {
 		a, b := connected(t, opened(t), ways()[name])
@@ -70,8 +69,7 @@ func checkLimits(t *testing.T, name string, sock net.Conn, want uint32) {
 	}
 }
 
-// The rate of a bundle is computed from the bytes of all its connections, so that the limits follow
-// it.
+// The rate of a bundle is computed from the bytes of all its connections, and the limits follow this rate.
 func TestBundleFitsLimits(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["plain bundle"])
 	for n := 0; a.queue.limit == 0; n++ {
@@ -113,15 +111,15 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-// The rate is checked after queueCheck bytes, in whatever pieces they are written. If the link was
-// busy for long enough the connection then has the new limit.
+// The rate is checked after queueCheck bytes, however they are divided into writes. If the link was busy long enough, the
+// connection then has the new limit.
 func TestQueueLooks(t *testing.T) {
 	for _, name := range []string{"plain", "tls"} {
 		a, b := connected(t, opened(t), ways()[name])
 		if err := exchange(a, b); err != nil {
 			t.Fatal(err)
 		}
-		a.queue.busy = -time.Hour // so that there is a rate
+		a.queue.busy = -time.Hour // so that a rate is found
 		before := unsentLimit(t, a.sock)
 		carry(t, a, b, pieces{{make([]byte, 64), make([]byte, queueCheck-a.queue.sent-64-1)}})
 		if got := unsentLimit(t, a.sock); got != before || a.queue.limit != 0 {

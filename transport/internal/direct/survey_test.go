@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A survey has a result for each target in order, also where nobody listens. The ticket stays
-// valid.
+// A survey has a result for each target, in order, also for targets at which nobody listens. The ticket stays valid.
 func TestSurvey(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
@@ -39,7 +38,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// Fastest returns a target than which no other is clearly faster, and the first of equal ones.
+// Fastest returns the first of the targets than which no other is clearly faster.
 func TestFastest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Surveyed

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// segment is a network: it delivers packets to its own addresses, and passes all others to the
-// network above.
+// segment is a network. It delivers packets to its own addresses, and passes all others up through its router.
 type segment struct {
 	w     *world
-	up    *router // nil for the network that all routers lead to
+	up    *router // nil for the public network
 	nodes map[netip.Addr]func(packet)
 }
 
@@ -31,7 +30,7 @@ type world struct {
 	delay  time.Duration
 }
 
-// loseNothing ends all loss.
+// loseNothing stops the loss of packets.
 func (w *world) loseNothing() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +59,7 @@ func (g *segment) deliver(p packet) {
 	}
 }
 
-// Kinds of mapping and filtering of a router: RFC 4787, sections 4.1 and 5.
+// These are the kinds of mapping and filtering of a router (RFC 4787, sections 4.1 and 5).
 const (
 	independent = iota
 	byAddr
@@ -74,12 +73,12 @@ type router struct {
 	mapping, filters int
 	hairpins         bool
 	next             uint16
-	out              map[[2]netip.AddrPort]uint16 // by source, and by destination as far as the mapping depends on it
+	out              map[[2]netip.AddrPort]uint16 // external ports by source and by the part of the destination on which the mapping depends
 	in               map[uint16]netip.AddrPort
 	talked           map[uint16]map[netip.AddrPort]bool
 }
 
-// newRouter puts a router between a segment and a new one.
+// newRouter creates a router and a new segment behind it.
 func newRouter(outer *segment, wan string, mapping, filters int) *router {
 	r := &router{wan: netip.MustParseAddr(wan), outer: outer, mapping: mapping, filters: filters, next: 40000,
 		out: make(map[[2]netip.AddrPort]uint16), in: make(map[uint16]netip.AddrPort), talked: make(map[uint16]map[netip.AddrPort]bool)}
@@ -88,7 +87,7 @@ func newRouter(outer *segment, wan string, mapping, filters int) *router {
 	return r
 }
 
-// part returns the part of an address that a kind of mapping or filtering distinguishes.
+// part returns the part of an address that is relevant for a kind of mapping or filtering.
 func part(behaviour int, a netip.AddrPort) netip.AddrPort {
 	switch behaviour {
 	case independent:
@@ -128,20 +127,20 @@ func (r *router) inbound(p packet) {
 
 // conn is a UDP socket of a host on a segment.
 type conn struct {
-	net.PacketConn // nil: what is not here is not called
+	net.PacketConn // nil: the other methods are never called
 	at             netip.AddrPort
 	on             *segment
 	inbox          chan packet
 	closed         chan struct{}
 }
 
-// newConn puts a host on a segment.
+// newConn creates a socket of a host on a segment.
 func newConn(on *segment, ip string) *conn {
 	c := &conn{at: netip.AddrPortFrom(netip.MustParseAddr(ip), 5000), on: on, inbox: make(chan packet, 64), closed: make(chan struct{})}
 	on.nodes[c.at.Addr()] = func(p packet) {
 		select {
 		case c.inbox <- p:
-		default: // full, as sockets are
+		default: // the buffer is full: dropped
 		}
 	}
 	return c

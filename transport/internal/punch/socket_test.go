@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// newWorld returns the network to which all routers lead, with one host that serves.
+// newWorld returns the public network, with one host that is the member.
 func newWorld(seed uint64, loss float64) (public *segment, member *peer) {
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), loss: loss, delay: 10 * time.Millisecond}
 	public = &segment{w: w, nodes: make(map[netip.Addr]func(packet))}
 	return public, newPeer(public, "198.51.100.1")
 }
 
-// peer is a socket that a goroutine reads, as QUIC does.
+// peer is a socket from which a goroutine reads, as QUIC does.
 type peer struct {
 	*Socket
 	conn *conn
-	got  chan string // what was QUIC's
+	got  chan string // packets for QUIC
 }
 
 func newPeer(on *segment, ip string) *peer {
@@ -43,11 +43,11 @@ func newPeer(on *segment, ip string) *peer {
 	return p
 }
 
-// behind is the position of a host: on the open network, or behind routers.
+// behind says where a host is: on the public network or behind routers.
 type behind struct {
 	name             string
 	mapping, filters int  // of the host's own router
-	open, double     bool // no router; one more, of the strictest cone
+	open, double     bool // without a router; with a second router, of the strictest cone
 }
 
 func kinds() []behind {
@@ -63,7 +63,7 @@ func kinds() []behind {
 	}
 }
 
-// host adds a host at that position. Private addresses are the same behind all routers.
+// host adds a host there. Private addresses are the same behind all routers.
 func (k behind) host(public *segment, n int) *peer {
 	ip := fmt.Sprintf("203.0.113.%d", n)
 	if k.open {
@@ -76,7 +76,7 @@ func (k behind) host(public *segment, n int) *peer {
 	return newPeer(newRouter(public, ip, k.mapping, k.filters).inner, "192.168.1.2")
 }
 
-// strict returns the strictest filter between the host and the open network.
+// strict returns the strictest filter between the host and the public network.
 func (k behind) strict() int {
 	if k.double {
 		return byPort
@@ -84,8 +84,8 @@ func (k behind) strict() int {
 	return k.filters
 }
 
-// possible reports whether RFC 4787 lets two hosts reach each other: one of them must have a port
-// that the other can know, and accept packets from a port that it cannot know.
+// possible reports whether two hosts can reach each other according to RFC 4787. One of them must have a port that the other can
+// know, and must accept packets from a port that it cannot know.
 func possible(a, b behind) bool {
 	known := func(k behind) bool { return k.open || k.mapping == independent }
 	letsIn := func(k behind) bool { return k.open || k.strict() != byPort }
@@ -100,7 +100,7 @@ func possible(a, b behind) bool {
 	return false
 }
 
-// observe returns the external address of a peer, as a member sees it.
+// observe returns the external address of a peer as a member sees it.
 func observe(t *testing.T, p, member *peer) netip.AddrPort {
 	t.Helper()
 	c := NewCredential()
@@ -114,8 +114,7 @@ func observe(t *testing.T, p, member *peer) netip.AddrPort {
 	return at
 }
 
-// meet makes two peers search for each other, and returns the address at which each has found the
-// other.
+// meet lets two peers search for each other. It returns the address at which each has found the other.
 func meet(t *testing.T, a, b, member *peer, account Account) (at [2]netip.AddrPort, errs [2]error, leave func()) {
 	t.Helper()
 	candidates := [2][]netip.AddrPort{{a.conn.at, observe(t, a, member)}, {b.conn.at, observe(t, b, member)}}
@@ -142,8 +141,8 @@ func meet(t *testing.T, a, b, member *peer, account Account) (at [2]netip.AddrPo
 	}
 }
 
-// Two hosts behind any two kinds of routers find each other where that is possible, although
-// packets are lost. Packets to the found addresses arrive.
+// Two hosts behind any two kinds of routers find each other where that is possible, although packets are lost. Packets to the
+// addresses that they have found arrive.
 func TestMatrix(t *testing.T) {
 	for i, ka := range kinds() {
 		for _, kb := range kinds()[i:] {
@@ -168,7 +167,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// checkFound sends a packet in each direction.
+// checkFound checks that a packet arrives in each direction.
 func checkFound(t *testing.T, a, b *peer, at [2]netip.AddrPort, errs [2]error) {
 	t.Helper()
 	if errs[0] != nil || errs[1] != nil {
@@ -184,8 +183,8 @@ func checkFound(t *testing.T, a, b *peer, at [2]netip.AddrPort, errs [2]error) {
 	}
 }
 
-// Two hosts behind one router need nothing beyond it. A host does not take itself for another one
-// with the same private address.
+// Two hosts behind one router connect within their network. A host does not mistake itself for another host with the same private
+// address.
 func TestSameAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		public, member := newWorld(1, 0)
@@ -207,8 +206,8 @@ func TestSameAddresses(t *testing.T) {
 	})
 }
 
-// A peer without a credential gets no answer and reaches nobody. Packets that the account refuses,
-// or whose address was dropped, do not reach QUIC.
+// A peer without a credential gets no answer and reaches nobody. QUIC does not get packets that the account refuses, or from
+// addresses that were dropped.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		public, member := newWorld(1, 0)
@@ -230,7 +229,7 @@ func TestStrangers(t *testing.T) {
 			if _, err := from.WriteTo([]byte(text), net.UDPAddrFromAddrPort(a.conn.at)); err != nil {
 				t.Fatal(err)
 			}
-			<-time.After(time.Second) // of the bubble: it has arrived
+			<-time.After(time.Second) // in virtual time: the packet has arrived by then
 		}
 		leave()
 		send(stranger, "@stranger")

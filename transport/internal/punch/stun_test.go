@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An encoded message decodes to the same message, and only its own secret opens it. Changing any
-// byte makes it invalid.
+// An encoded message decodes to the same message, and only with its own secret. A change of any byte makes it invalid.
 func TestMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewCredential()
@@ -36,7 +35,7 @@ func TestMessage(t *testing.T) {
 	})
 }
 
-// The example of RFC 5769, section 2.2, for the one attribute that this package uses, too.
+// The example in RFC 5769, section 2.2, is decoded, for the one attribute that this package shares with it.
 func TestXorMapped(t *testing.T) {
 	m := message{tx: [12]byte{0xb7, 0xe7, 0xa7, 0x01, 0xbc, 0x34, 0xd6, 0x86, 0xfa, 0x87, 0xdf, 0xae}, mapped: netip.MustParseAddrPort("192.0.2.1:32853")}
 	want := []byte{0, 1, 0xa1, 0x47, 0xe1, 0x12, 0xa6, 0x43}
@@ -45,7 +44,7 @@ func TestXorMapped(t *testing.T) {
 	}
 }
 
-// Arbitrary bytes are decoded within their bounds. A valid message encodes again to the same bytes,
+// FuzzParse checks that arbitrary bytes are decoded within their bounds. A valid message is encoded to the same bytes again,
 // unless it has unknown attributes.
 func FuzzParse(f *testing.F) {
 	c := Credential{User: [userSize]byte{1}, Secret: [32]byte{2}}

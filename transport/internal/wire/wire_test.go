@@ -37,7 +37,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 	})
 }
 
-// The layout is fixed for other versions and languages, so it is spelled out here.
+// Other versions and languages rely on the layout, so this test spells it out.
 func TestHeaderLayout(t *testing.T) {
 	h := wire.Header{Kind: wire.Data, Seq: 0x04030201, Comm: 0x0c0b0a0908070605, Length: 0x0100}
 	for i := range h.Call {
@@ -161,7 +161,7 @@ func TestKindString(t *testing.T) {
 	}
 }
 
-// A header that decodes encodes again to the same bytes, and is within the limits.
+// FuzzHeader checks that a header which can be decoded is within the limits, and is encoded to the same bytes again.
 func FuzzHeader(f *testing.F) {
 	h := wire.Header{Kind: wire.Data, Seq: 1, Comm: 2, Length: 3}
 	var b [wire.HeaderSize]byte
