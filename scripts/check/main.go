@@ -1,12 +1,11 @@
-// Check runs, within a minute, what a change can break nearby: the rules of internal/lint for all
-// files, vet for the changed packages and their importers, and staticcheck and the tests for the
-// changed packages. A package is changed if one of its files differs from the commit at which the
-// branch left -base, committed or not.
+// Check runs, within a minute, the checks that a change is most likely to break. These are the rules of internal/lint for all
+// files, vet for the changed packages and their importers, and staticcheck and the tests for the changed packages. A package is
+// changed if one of its files differs from the commit at which the branch left -base, committed or not.
 //
 //	go run ./scripts/check [-base COMMIT] [-skip REGEXP]     from the module's root
 //
-// Packages whose path matches -skip are not tested, and named: their tests start processes and take
-// minutes. The exit status is 1 if a check fails.
+// Packages whose path matches -skip are listed but not tested, because their tests start processes and take minutes. The exit
+// status is 1 if a check fails.
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// tree is a module with packages that import each other, also in tests only.
+// tree returns packages that import each other, some only in tests.
 func tree() []listed {
 	return []listed{
 		{ImportPath: "m/a", Dir: "a"},
@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A package whose tests do not run is named, and linted all the same.
+// A package whose tests are skipped is listed, and still linted.
 func TestPlanNamesWhatItLeavesOut(t *testing.T) {
 	p := planOf(tree(), []string{"slow/x.go", "a/x.go"}, regexp.MustCompile("slow"))
 	if s := p.String(); !strings.Contains(s, ": m/slow") || strings.Contains(s, "m/a") {
@@ -63,7 +63,7 @@ func TestPlanNamesWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-// The lists of planted bugs are checked whatever has changed; no test runs twice.
+// The lists of planted bugs are always checked. No test runs twice.
 func TestCommandsOnce(t *testing.T) {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	for _, p := range []plan{{}, {tested: []string{lint}}, {tested: []string{lint, planted}}} {
@@ -74,7 +74,7 @@ func TestCommandsOnce(t *testing.T) {
 	}
 }
 
-// The packages of this module have folders below its root, where git has their files.
+// The packages of this module have folders below its root, in which git has their files.
 func TestPackages(t *testing.T) {
 	t.Chdir("../..")
 	all, err := packages()

@@ -46,8 +46,8 @@ func packages() ([]listed, error) {
 	}
 }
 
-// changedFiles returns the files that differ from the commit at which HEAD left base, and files
-// that git does not know yet. An empty base is origin/main, or main where there is no remote.
+// changedFiles returns the files that differ from the commit at which HEAD left base, and new files. If base is empty, it is
+// origin/main, or main without a remote.
 func changedFiles(base string) ([]string, error) {
 	if base == "" {
 		base = "origin/main"
@@ -70,16 +70,16 @@ func changedFiles(base string) ([]string, error) {
 	return strings.Fields(changed + unknown), nil
 }
 
-// plan is what to check, as import paths without repetition.
+// plan lists the packages to check, by import path, without repetition.
 type plan struct {
 	changed   []string // packages with changed files
-	tested    []string // those of them whose tests run
-	left      []string // the others of them
-	importers []string // packages that import a changed one and are not changed
+	tested    []string // changed packages whose tests run
+	left      []string // changed packages whose tests are skipped
+	importers []string // unchanged packages that import a changed one
 }
 
-// planOf returns the plan for changed files. A file belongs to the package of its folder, or to the
-// nearest one above: folders named testdata have none.
+// planOf returns the plan for changed files. A file belongs to the package in its folder. If there is none, as in testdata, it
+// belongs to the nearest package above.
 func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
 	at := make(map[string]string, len(all))
 	for _, p := range all {
@@ -111,7 +111,7 @@ func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
 	return p
 }
 
-// String says what is checked.
+// String returns a description of the plan.
 func (p plan) String() string {
 	s := fmt.Sprintf("check: %d packages changed, %d import them", len(p.changed), len(p.importers))
 	if len(p.left) > 0 {
@@ -120,8 +120,7 @@ func (p plan) String() string {
 	return s
 }
 
-// commands returns the commands that carry out the plan. The planted bugs must fit the source
-// whatever has changed.
+// commands returns the commands that carry out the plan. They always check that the planted bugs fit the source.
 func (p plan) commands() [][]string {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	all := [][]string{{"go", "test", "-count=1", lint, "-packages=" + strings.Join(p.changed, " ")}}
@@ -129,7 +128,7 @@ func (p plan) commands() [][]string {
 		all = append(all, append([]string{"go", "vet"}, p.importers...))
 	}
 	tested := append(slices.Clone(p.tested), planted)
-	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // has run
+	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // runs already
 	slices.Sort(tested)
 	return append(all, append([]string{"go", "run", "./scripts/gotest"}, slices.Compact(tested)...))
 }

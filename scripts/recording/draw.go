@@ -40,11 +40,11 @@ func parse(text []byte) (lines []line, err error) {
 	return lines, nil
 }
 
-// Sizes of the drawing in pixels, and of a line in characters.
+// These are sizes of the drawing in pixels, and of a line in characters.
 const (
 	width   = 900
 	margin  = 16
-	indent  = 64 // of the text, after the time
+	indent  = 64 // position of the text, to the right of the time
 	spacing = 19
 	columns = 100
 )

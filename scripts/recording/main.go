@@ -1,11 +1,11 @@
-// Recording makes docs/recording.svg, the picture in the README: a terminal in which a job trains
-// while a peer is killed and another one joins.
+// Recording makes docs/recording.svg, the picture in the README. It shows a terminal in which a job trains while a peer is killed
+// and another one joins.
 //
 //	go run ./scripts/recording record docs/recording.txt                  runs the job with the programs in bin
 //	go run ./scripts/recording draw docs/recording.txt docs/recording.svg
 //
-// The text has the lines of the terminal, each with its time. The drawing follows from the text
-// alone, and a test checks that both fit. make recording does both.
+// The text has the lines of the terminal, each with its time. The drawing depends only on the text, and a test checks that it is
+// up to date. make recording does both.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The drawing in docs is that of the text there, and the text shows what the README promises: a death
-// without a lost sample, a join, and a result.
+// The drawing in docs is made from the text there. The text shows what the README promises: a death without a lost sample, a
+// join, and a result.
 func TestDrawingIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile("../../docs/recording.txt")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestDrawingIsUpToDate(t *testing.T) {
 	}
 }
 
-// The result in the recording is that of an undisturbed run, which the README shows.
+// The result in the recording is equal to the result of an undisturbed run, which the README shows.
 func TestResultIsThatOfTheReadme(t *testing.T) {
 	text, err := os.ReadFile("../../docs/recording.txt")
 	if err != nil {

@@ -22,7 +22,7 @@ const job = "m"
 // settings are the program and its arguments, the same for all peers.
 const settings = "bin/mnist --passes 3 --pace 500us --exact"
 
-// The steps after which a peer is killed, and after which another one joins.
+// A peer is killed after step killAfter, and another one joins after step joinAfter.
 const (
 	killAfter = 60
 	joinAfter = 140
@@ -131,7 +131,7 @@ func join(ctx context.Context, elrun, ticket string) error {
 	return cmd.Wait()
 }
 
-// status is what elrun status --json tells of a job, as far as it is needed here.
+// status has the fields of elrun status --json that are used here.
 type status struct {
 	Step    int64 `json:"step"`
 	Members []struct {
