@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// shownCode returns the indented lines of a document and what it has in backticks, without line ends.
+// shownCode returns the code in a document, without line ends: its indented lines and its text in backticks.
 func shownCode(t *testing.T, name string) (all []string) {
 	t.Helper()
 	text := strings.Join(prose(t, name), "\n")
@@ -23,7 +23,7 @@ func shownCode(t *testing.T, name string) (all []string) {
 	return all
 }
 
-// The make targets that documents and CI name exist.
+// The make targets in documents and in the CI configuration exist.
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
 	if err != nil {
@@ -41,7 +41,7 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// The packages, tests and flags of "go test" commands in documents exist, and those of "go run".
+// The packages, tests and flags in "go test" commands of documents exist. So do the packages in "go run" commands.
 func TestGoCommands(t *testing.T) {
 	count := 0
 	for _, name := range documents(t) {
@@ -89,7 +89,7 @@ func checkGoCommand(t *testing.T, words []string) error {
 	if words[0] != "test" || pattern == "" || pattern == "." {
 		return nil
 	}
-	parts := strings.Split(strings.ReplaceAll(pattern, `\|`, "|"), "/") // a backslash where the command is in a table
+	parts := strings.Split(strings.ReplaceAll(pattern, `\|`, "|"), "/") // in a table, | is written with a backslash
 	run, err := regexp.Compile(parts[0])
 	if err != nil {
 		return err
