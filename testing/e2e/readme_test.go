@@ -14,15 +14,15 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// session is the part of the README in which a reader starts a job in one terminal and disturbs it
-// from another one. A small program trains in place of mnist.
+// session is the part of the README in which a reader starts a job in one terminal and disturbs it from another. A small program
+// trains in place of mnist.
 type session struct {
 	*elrun
 	program string
 	members int
 }
 
-// The commands of the README's session do what it says, in their order, and the job finishes.
+// The commands in the README's session do what the README says, in order, and the job finishes.
 func TestReadmeSession(t *testing.T) {
 	commands := readPage(t, "../../README.md").commands
 	at := slices.IndexFunc(commands, func(c string) bool { return strings.HasPrefix(c, "bin/elrun -n 4 --name m ") })
@@ -96,7 +96,7 @@ func (s *session) args(command string) []string {
 	return words[1:]
 }
 
-// now waits until all members run, and returns what elrun status tells.
+// now waits until all members run, and returns the status that elrun status reports.
 func (s *session) now(t *testing.T) launch.Status {
 	t.Helper()
 	return s.running(t, s.members, 1)
