@@ -9,8 +9,8 @@ import (
 // The number of allocations in a call depends neither on the number of elements nor on the number of segments.
 func TestAllocations(t *testing.T) {
 	short, long := allocations(t, 1e3), allocations(t, 1e6)
-	// The counts are those of the whole program. The runtime adds a few for waiting goroutines; one allocation per segment would
-	// add 1000.
+	// The counts are for the whole program. The runtime adds a few for waiting goroutines; one allocation per segment would add
+	// 1000.
 	if long > short+8 {
 		t.Errorf("%v allocations for 1000 elements, %v for a million", short, long)
 	}

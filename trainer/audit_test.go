@@ -171,8 +171,8 @@ func TestAuditOfTwoNamesBoth(t *testing.T) {
 	})
 }
 
-// However often honest peers audit each other, none is named, and the weights are those of a single process. Kills and joins do
-// not change this.
+// However often honest peers audit each other, none is named, and the weights are the same as with a single process. Kills and
+// joins do not change this.
 func TestAuditsOfHonestPeers(t *testing.T) {
 	t.Parallel()
 	cfg := churning(120, true)

@@ -83,7 +83,7 @@ func TestKillTwoAtManyMessages(t *testing.T) {
 	}
 }
 
-// Twenty peers die and twenty others join. The weights are those of a single process, and every sample counts once.
+// Twenty peers die and twenty others join. The weights are the same as with a single process, and every sample counts once.
 func TestKillsAndJoins(t *testing.T) {
 	cfg := churning(350, true)
 	want := alone(t, cfg)

@@ -259,8 +259,8 @@ func TestDelayedStepsEndWithTheSession(t *testing.T) {
 	})
 }
 
-// The evaluation uses parameters with the delayed gradient. If the evaluation fails, the parameters are again those of the last
-// committed step.
+// The evaluation uses parameters with the delayed gradient. If the evaluation fails, the parameters are again the parameters of
+// the last committed step.
 func TestDelayedEvaluationThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(4, false))

@@ -145,8 +145,8 @@ func TestStepsThatWait(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages, and others join. At that time the parameters may be those of an uncommitted step.
-// The weights are those of a single process.
+// A peer dies before any one of its messages, and others join. At that time the parameters may belong to an uncommitted step. The
+// weights are the same as with a single process.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	t.Parallel()
 	cfg := dyadic(8)

@@ -128,8 +128,8 @@ func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
 	g.Done(i, 0)
 }
 
-// In exact mode a Grouped model computes its whole share in one call, if there are several hosts. The weights are those of a
-// single process that computes one microbatch after the other.
+// In exact mode a Grouped model computes its whole share in one call, if there are several hosts. The weights are the same as
+// with a single process that computes one microbatch after the other.
 func TestExactMicrobatchesTogether(t *testing.T) {
 	cfg := dyadic(6)
 	cfg.Exact = true

@@ -234,7 +234,7 @@ func TestDataIsCutOff(t *testing.T) {
 	}
 }
 
-// Evaluation between steps does not change the trained weights. The last score is that of the result.
+// Evaluation between steps does not change the trained weights. The last score is the score of the result.
 func TestEvalEvery(t *testing.T) {
 	args := []string{"--data", tinyMNIST(t), "--global-batch", "30", "--microbatch", "4", "--hidden", "12", "--steps", "9"}
 	without, with := trained(t, args...), trained(t, append(args, "--eval-every", "4")...)

@@ -41,7 +41,7 @@ func localIndex() int {
 func (p *pacer) begin(step int64) { p.step, p.due = step, time.Time{} }
 
 // slowed returns a model that computes as m does and then waits. It passes on gradients after the wait, as a slow model would.
-// Each call has one microbatch and does not wait for parameters, so its time is that of the microbatch only.
+// Each call has one microbatch and does not wait for parameters, so its time is the time of one microbatch.
 func (p *pacer) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false

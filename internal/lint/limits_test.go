@@ -99,8 +99,8 @@ func shownValue(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// docs/elastic.md has a table of limits on what strangers and newcomers may use. Its values are those of the code. Every constant
-// in the files that enforce such limits is in the table.
+// docs/elastic.md has a table of limits on what strangers and newcomers may use. Its values are equal to the constants in the
+// code. Every constant in the files that enforce such limits is in the table.
 func TestLimitsInDocs(t *testing.T) {
 	b, err := os.ReadFile("../../docs/elastic.md")
 	if err != nil {

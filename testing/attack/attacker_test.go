@@ -96,7 +96,7 @@ func (a *attacker) prove(ctx context.Context, m elastic.Member, c ticket.Credent
 	return err
 }
 
-// offer returns an offer to join. fields replace those of an honest offer.
+// offer returns an offer to join. fields replace the fields of an honest offer.
 func (a *attacker) offer(fields map[string]any) []byte {
 	all := map[string]any{"state": true, "member": elastic.Member{ID: a.host.ID(), Addrs: a.host.Addrs()}}
 	for name, value := range fields {
@@ -104,7 +104,7 @@ func (a *attacker) offer(fields map[string]any) []byte {
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // the values are those of the test
+		panic(err) // the test itself has set the values
 	}
 	return append([]byte{'o'}, b...)
 }

@@ -65,7 +65,7 @@ func (j *job) end(t *testing.T) {
 }
 
 // finish lets the job end, and checks that the attacks had no effect. The members stayed the same until they left at the end, the
-// result is that of all steps, and no process remains.
+// result contains all steps, and no process remains.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	j.end(t)

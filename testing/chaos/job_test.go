@@ -21,7 +21,7 @@ import (
 type job struct {
 	*process.Job
 	spec   spec
-	dir    string // folder of the job's files; its subfolder tmp is that of its processes
+	dir    string // folder of the job's files; its processes use the subfolder tmp
 	elruns []*elrun
 	notes  []event.Event // actions of the test
 }

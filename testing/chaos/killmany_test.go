@@ -15,7 +15,7 @@ import (
 const manyPeers = 64
 
 // One of 64 peers is killed at a random instant; later 16 of the others are killed at the same time. Only the killed peers are
-// lost. The others go on, the job finishes, every sample counts once, and the weights are those of a single process.
+// lost. The others go on, the job finishes, every sample counts once, and the weights are the same as with a single process.
 func TestKillOfMany(t *testing.T) {
 	rng := chance(t)
 	s := spec{Batch: 2 * manyPeers * microbatch, Steps: 50, Exact: true}

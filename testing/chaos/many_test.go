@@ -41,7 +41,7 @@ func manyJobs() []many {
 }
 
 // With many more peers than cores, all peers join, none is put out, also while they leave at different times, and the result is
-// that of a single process. The long form, which runs -runs times, prints the table:
+// the same as with a single process. The long form, which runs -runs times, prints the table:
 //
 //	go test ./testing/chaos -run TestManyPeers -v -long -runs 10 -timeout 10h
 func TestManyPeers(t *testing.T) {

@@ -81,7 +81,7 @@ func (k things) checkGone(t *testing.T, j *job) {
 	j.checkGone(t)
 }
 
-// left returns those of the things that still exist.
+// left returns the things that still exist.
 func (k things) left(t *testing.T) (left []string) {
 	t.Helper()
 	known := make(map[string]bool)

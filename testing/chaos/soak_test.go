@@ -44,7 +44,7 @@ func (k *soak) short() bool { return k.length < time.Minute }
 
 // For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and are killed. The job goes on
 // all the time. In the end only the expected processes are left, and the oldest use no more than near the beginning. The weights
-// are those of an undisturbed run.
+// are the same as in an undisturbed run.
 func TestSoak(t *testing.T) {
 	length := time.Duration(option[float64]("minutes") * float64(time.Minute))
 	if length == 0 {

@@ -27,8 +27,8 @@ func TestOpenMPI(t *testing.T) {
 	}
 }
 
-// compare runs the cases with elrun and compares the results with those of Open MPI. want has the results of each rank in Open
-// MPI, with all cases one after the other.
+// compare runs the cases with elrun and compares the results with Open MPI's. want has the results of each rank in Open MPI, with
+// all cases one after the other.
 func compare(t *testing.T, cases []testCase, want [][]byte) {
 	cluster.Run(t, len(want), func(ctx context.Context, c *collective.Comm) error {
 		rest := want[c.Rank()]

@@ -188,7 +188,7 @@ func (r *trained) times(step int) (all []float64) {
 	return all
 }
 
-// changes counts the full steps, from a step on, whose shares differ from those of the previous full step.
+// changes counts the full steps, from a step on, whose shares differ from the shares of the previous full step.
 func (r *trained) changes(from int) (n int) {
 	full := r.full(from)
 	for k := 1; k < len(full); k++ {

@@ -37,7 +37,7 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 	}
 }
 
-// If a shell command runs two programs, these are two jobs, one after the other. The result is that of the second.
+// If a shell command runs two programs, these are two jobs, one after the other. The second determines the result.
 func TestTwoProgramsInOneCommand(t *testing.T) {
 	program, data := mnist(t)
 	e := &elrun{job: process.NewJob(t)}

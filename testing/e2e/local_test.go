@@ -10,8 +10,8 @@ import (
 //
 //	go test -count=1 -timeout=1h -v -run TestLocalSteps ./testing/e2e -long
 //
-// The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate. The bytes are those of gradients
-// as fp16, because the log counts only coded gradients.
+// The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate. The bytes are counted for
+// gradients as fp16, because the log counts only coded gradients.
 func TestLocalSteps(t *testing.T) {
 	program, data := mnist(t)
 	flags := append(pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"}),

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// mnist builds bin/mnist. It returns the path of the program and that of the data.
+// mnist builds bin/mnist. It returns the paths of the program and of the data.
 func mnist(t *testing.T) (program, data string) {
 	t.Helper()
 	data, err := filepath.Abs("../../data/mnist")

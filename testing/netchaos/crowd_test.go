@@ -233,7 +233,7 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 
 // 64 and then 256 peers run on 16 hosts; in the short form five peers run on five hosts. One peer is killed, one joins from
 // another host, and the cable of one host is pulled for a time. Only the killed peer and the peers of the silent host are put
-// out, and the latter come back. Each sample counts once, and after each step the weights are those of a single process.
+// out, and the latter come back. Each sample counts once, and after each step the weights are the same as with a single process.
 func TestManyHosts(t *testing.T) {
 	parallel(t)
 	for _, per := range pick([]int{1}, []int{4, 16}) {

@@ -119,7 +119,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	return took
 }
 
-// hasAll reports whether members contains all ids except those of one host.
+// hasAll reports whether members contains the ids of all hosts except one.
 func hasAll(members, ids []string, but int) bool {
 	for host, id := range ids {
 		if host != but && !slices.Contains(members, id) {

@@ -113,7 +113,7 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 	dir := folder(t)
 	task := overlapTask{Model: c.model, Share: trialShare, Cuts: c.cuts, Steps: 15, Exact: c.exact, Ahead: true}
 	moving := together(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
-	for range 2 { // adjusts the share until the ratio is that of the case
+	for range 2 { // adjusts the share until the ratio suits the case
 		computing := together(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
 		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/c.ratio)/c.cuts, 1) * c.cuts
 	}

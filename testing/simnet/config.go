@@ -73,7 +73,7 @@ type Message struct {
 	Number int
 	// Bytes is the length of the payload.
 	Bytes int
-	// Epoch and Envelope are those of a message on the data plane.
+	// Epoch and Envelope identify a message on the data plane.
 	Epoch    uint64
 	Envelope transport.Envelope
 	// Payload is the content of a control message, or of a request on the bulk plane. Otherwise it is nil. It must be neither

@@ -230,7 +230,7 @@ func TestMeanAgainstFloat64(t *testing.T) {
 	})
 }
 
-// Means agree with float64 sums, for gradients like those of a training run.
+// Means agree with float64 sums, for gradients as in a training run.
 func TestAccuracy(t *testing.T) {
 	const k, n = 32, 1000
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -24,8 +24,8 @@ func openers() map[string]func(dir, name string, classes int) (*idx.Set, error) 
 	return map[string]func(dir, name string, classes int) (*idx.Set, error){"mapped": idx.Open, "decoded": idx.Load}
 }
 
-// A data set has the same images and labels whether it is mapped, decompressed or decoded. The images are those of DecodeImages,
-// scaled. They are larger than the reader's buffer.
+// A data set has the same images and labels whether it is mapped, decompressed or decoded. The images are the same as from
+// DecodeImages, scaled. They are larger than the reader's buffer.
 func TestMappedIsDecoded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(1, 50).Draw(rt, "rows"), rapid.IntRange(1, 50).Draw(rt, "cols")

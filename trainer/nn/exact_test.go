@@ -29,8 +29,8 @@ func exactNetworks() []network {
 	}
 }
 
-// gradientHash computes one microbatch alone, into slices like those of the trainer, and returns a hash of all bits of the
-// gradient and the loss.
+// gradientHash computes one microbatch alone, into slices like the trainer's, and returns a hash of all bits of the gradient and
+// the loss.
 func gradientHash(t *testing.T, m *nn.Network, samples []int) uint64 {
 	t.Helper()
 	_, views := exact.Views(sizesOf(m))

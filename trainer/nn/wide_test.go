@@ -2,8 +2,7 @@ package nn
 
 import "testing"
 
-// A convolution splits a call with many samples into several blocks. The result is the same as that of calls with one sample
-// each.
+// A convolution splits a call with many samples into several blocks. The result is the same as with calls of one sample each.
 func TestManySamplesAtOnce(t *testing.T) {
 	in := Shape{1, 28, 28}
 	n, err := New(stripes(in, 10), in, 3, Conv(4, 5), Pool(), ReLU(), Conv(6, 5), Pool(), ReLU(), Dense(3))

@@ -150,7 +150,8 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	x, y := filepath.Join(dir, "x.npy"), filepath.Join(dir, "y.npy")
-	// The files are those of numpy.save(x, numpy.array([[1, 2], [3, 4]], 'u1')) and numpy.save(y, numpy.array([0, 1], 'u1')).
+	// The files have the content of numpy.save(x, numpy.array([[1, 2], [3, 4]], 'u1')) and numpy.save(y, numpy.array([0, 1],
+	// 'u1')).
 	err = errors.Join(os.WriteFile(x, file(dict("|u1", "(2, 2)"), []byte{1, 2, 3, 4}), 0o600),
 		os.WriteFile(y, file(dict("|u1", "(2,)"), []byte{0, 1}), 0o600))
 	if err != nil {

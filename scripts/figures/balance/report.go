@@ -47,7 +47,7 @@ func report(root, folder string) ([]byte, error) {
 }
 
 // writeRanking writes the fraction of the possible speed that each policy reaches. It says by how much the mean of the default is
-// better than that of others, and on which traces another policy is better.
+// better than other means, and on which traces another policy is better.
 func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	rows := done.table(loadbal.Names(), (*balsim.Run).Efficiency)
 	write(b, all, rows, true)

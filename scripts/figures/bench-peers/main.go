@@ -1,5 +1,4 @@
-// Command bench-peers compares elrun's AllReduce with those of Open MPI and Gloo on this machine, and with the limit that memory
-// sets:
+// Command bench-peers compares the AllReduce of elrun, Open MPI and Gloo on this machine with the limit that memory sets:
 //
 //	make build figures
 //	bin/bench-peers                 one host; writes docs/benchmarks/allreduce.md and the table in docs/benchmarks.md

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// plot draws two panels: the times of all sides by size, and the ratio of each other side's time to that of elrun in shared
+// plot draws two panels: the times of all sides by size, and the ratio of each other side's time to elrun's time in shared
 // memory.
 func (s *study) plot(n int, name string) error {
 	times := newPlot("microseconds by bytes")

@@ -196,7 +196,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The bounds are those of 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
+// The bounds are for 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
 func TestBounds(t *testing.T) {
 	if got := ringBound(4, 64*mib); math.Abs(got-842012) > 1 {
 		t.Errorf("ring: %v us", got)

@@ -92,7 +92,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// When one of several commands fails, the others are ended. The error is that of the first.
+// When one of several commands fails, the others are ended. The error of the first is returned.
 func TestCrewEndsTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -29,8 +29,8 @@ type ratio struct {
 	Low, High float64 // quartiles of the ratios round by round
 }
 
-// compare divides the times of slow by those of fast. Rounds that only one of them has do not count, because the machine may have
-// been slower or faster then.
+// compare divides the times of slow by the times of fast. Rounds that only one of them has do not count, because the machine may
+// have been slower or faster then.
 func compare(slow, fast map[int]float64) ratio {
 	above, below := map[int]float64{}, map[int]float64{}
 	var each []float64

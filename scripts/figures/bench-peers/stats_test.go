@@ -32,7 +32,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// The ratio is that of the medians of the rounds that both sides have.
+// The ratio compares the medians over the rounds that both sides have.
 func TestCompare(t *testing.T) {
 	slow := map[int]float64{0: 20, 1: 40, 2: 60, 9: 1000}
 	fast := map[int]float64{0: 10, 1: 10, 2: 10}
