@@ -238,7 +238,7 @@ func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 		}
 		last := a.changes()[1:]
 		if !slices.ContainsFunc(last, func(c event.Shares) bool { return len(c.Old) == 3 && len(c.New) == 4 }) {
-			t.Errorf("no event tells of the shares with the newcomer: %+v", last)
+			t.Errorf("no event has the shares with the newcomer: %+v", last)
 		}
 	})
 }
@@ -266,7 +266,7 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 			}
 			a.ledger(t, "out of memory")
 			if s := a.actors[0].steps; len(s) != 8 || s[7].Loss > 10 {
-				t.Errorf("exact %t: what was computed in part has shown: %+v", exactly, s)
+				t.Errorf("exact %t: a partial result had an effect: %+v", exactly, s)
 			}
 			for step := int64(1); step <= 8; step++ {
 				if got := a.sharesOf(step)[1]; got < 1 || got > 7 {
@@ -274,7 +274,7 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 				}
 			}
 			if line, _ := told.Load().(string); !strings.Contains(line, "at most 5 microbatches") {
-				t.Errorf("the user was told %q", line)
+				t.Errorf("the log has %q", line)
 			}
 		})
 	}

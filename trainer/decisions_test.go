@@ -61,10 +61,10 @@ func TestMergedPoints(t *testing.T) {
 				t.Fatalf("sums %v, at rank 0 %v", got.sums, first.sums)
 			}
 			if got.concluded != concluded || concluded && (got.stop != stop || got.keep != keep || !got.decided) {
-				t.Fatalf("of %+v one makes %+v", all, got)
+				t.Fatalf("%+v merged to %+v", all, got)
 			}
 			if !concluded && (got.decided != v.decided || got.stop != v.stop) {
-				t.Fatalf("of its own %+v one makes %+v", v, got)
+				t.Fatalf("its own %+v merged to %+v", v, got)
 			}
 		}
 	})

@@ -149,7 +149,7 @@ func TestKillWithDelay(t *testing.T) {
 			t.Errorf("weights %s, want %s", sha, want)
 		}
 		if n := len(s.actor(latecomer).steps); n < 2 {
-			t.Errorf("who joins has contributed to %d steps: this shows little", n)
+			t.Errorf("the newcomer has contributed to %d steps only", n)
 		}
 		for i, x := range s.actors {
 			if again := of[event.Resync](&s.events, i); len(again) > 1 { // a newcomer gets one copy
@@ -226,7 +226,7 @@ func TestDelayIsASetting(t *testing.T) {
 	dir := save(t, 1, delayed(4, false), 2)
 	x, _ := resumed(t, dir, churning(6, false))
 	if x.err == nil {
-		t.Error("a job goes on from a checkpoint with what is outstanding, and knows nothing of it")
+		t.Error("a job without the delay resumes from a checkpoint with an outstanding gradient")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestDelayedStepsEndWithTheSession(t *testing.T) {
 		a.play(t)
 		a.check(t, "a death in a step that has begun early")
 		if gaveUp.Load() == 0 {
-			t.Error("who is left has computed a step to its end of which nothing can be used")
+			t.Error("the remaining peer has computed a useless step to its end")
 		}
 	})
 }

@@ -85,7 +85,7 @@ func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 			t.Errorf("others had %d turns meanwhile, want one for each of 4 blocks", turns)
 		}
 		if f.left(0) != 3 {
-			t.Errorf("%d elements are left of what was asked for from 3 on", f.left(0))
+			t.Errorf("%d elements are left, although element 3 and later ones were needed", f.left(0))
 		}
 		for i := range f.params {
 			if err := f.need(ctx, i, 0); err != nil {

@@ -13,10 +13,10 @@ func TestPaceOf(t *testing.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")
 		p := linkCostOf(cost)
 		if d := math.Abs(float64(p.micros() - max(cost, 8))); d*15 > float64(max(cost, 8)) {
-			t.Fatalf("cost %d has pace %d, which stands for %d", cost, p, p.micros())
+			t.Fatalf("cost %d is rounded to %d, which means %d", cost, p, p.micros())
 		}
 		if q := linkCostOf(rapid.Int64Range(cost, 15<<30).Draw(t, "more")); q < p {
-			t.Fatalf("a greater cost has the pace %d, below %d", q, p)
+			t.Fatalf("a greater cost is rounded to %d, below %d", q, p)
 		}
 	})
 }
@@ -25,7 +25,7 @@ func TestPaceOf(t *testing.T) {
 func TestPaces(t *testing.T) {
 	for p := linkCost(1); p <= maxLinkCost; p++ {
 		if got := linkCostOf(p.micros()); got != p {
-			t.Errorf("pace %d stands for %d, which has pace %d", p, p.micros(), got)
+			t.Errorf("rounded cost %d means %d, which is rounded to %d", p, p.micros(), got)
 		}
 	}
 	if linkCostOf(math.MaxInt64) != maxLinkCost || linkCostOf(0) != 1 || linkCost(0).micros() != 0 {

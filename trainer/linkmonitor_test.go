@@ -164,7 +164,7 @@ func TestSlowLinksAreLeft(t *testing.T) {
 		t.Errorf("link %d->%d became slow: 3 steps later the order is %v, after %d others", from, to, w.ranks[0].order, w.orders)
 	}
 	if u := w.ranks[0].pendingOrder; u == nil || u.Reason != fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to) || u.Before > 3 || u.After < 20 {
-		t.Errorf("the log is told %+v", u)
+		t.Errorf("logged %+v", u)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	if l.measured(l.order) && l.pendingOrder != nil && l.pendingOrder.Reason == "the link from rank 1 to rank 2 was not measured" && l.pendingOrder.Before > 0 {
 		return
 	}
-	t.Errorf("the order is %v, the log is told %+v", l.order, l.pendingOrder)
+	t.Errorf("order %v, logged %+v", l.order, l.pendingOrder)
 }
 
 // A new session keeps the measurements, although its members have other ranks.
@@ -268,7 +268,7 @@ func TestLinksOutliveSessions(t *testing.T) {
 		t.Errorf("the slowest link of the new session costs %d, possible is %d", got, best)
 	}
 	if w.ranks[0].unknown() > 0 || w.ranks[0].pendingOrder == nil || w.ranks[0].pendingOrder.Reason != "the members have changed" {
-		t.Errorf("%d links are not known, the log is told %+v", w.ranks[0].unknown(), w.ranks[0].pendingOrder)
+		t.Errorf("%d links are unknown, logged %+v", w.ranks[0].unknown(), w.ranks[0].pendingOrder)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	want := sums(2, 1, 0)
 	for _, tells := range [][]int{{0, 1, 2}, {2, 2, 0, 0}, {}, {3, 1, -1}} {
 		if got := sums(tells...); !slices.Equal(got, want) || got[0] == 0 {
-			t.Errorf("told of %v: sums %v, want %v", tells, got, want)
+			t.Errorf("declared %v: sums %v, want %v", tells, got, want)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 		a.play(t)
 		sha = a.check(t, "alone")
 		if n := models()[0].passes.Load(); n != 0 {
-			t.Errorf("%d forward passes of one that waits for nobody", n)
+			t.Errorf("%d forward passes of a single peer", n)
 		}
 	})
 	return sha

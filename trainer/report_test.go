@@ -118,12 +118,12 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 	for k := range want {
 		if !log[k] {
-			t.Fatalf("what %s has contributed to step %d is not in the log", k.peer, k.step)
+			t.Fatalf("the contribution of %s to step %d is not in the log", k.peer, k.step)
 		}
 	}
 	for _, l := range alive {
 		if !slices.IsSorted(l.steps) || len(slices.Compact(slices.Clone(l.steps))) != len(l.steps) || int64(len(l.steps)) != l.last.Step {
-			t.Fatalf("the user of %s was told of the steps %v of %d", l.id, l.steps, l.last.Step)
+			t.Fatalf("%s has reported the steps %v of %d", l.id, l.steps, l.last.Step)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 				times += l.known[logged{all[deaf].id, 1}]
 			}
 			if times != 1 {
-				t.Errorf("%d peers: what rank %d has contributed is in the log %d times", n, deaf, times)
+				t.Errorf("%d peers: the contribution of rank %d is in the log %d times", n, deaf, times)
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func TestOnePeerHasTheCheckpoint(t *testing.T) {
 				t.Errorf("%s: error %v, result %v", x.self.ID, x.err, x.result)
 			}
 			if line := []string{"no checkpoint to go on from", "going on after step 6", "no checkpoint to go on from"}[i]; !strings.Contains(told[i], line) {
-				t.Errorf("rank %d was told %q, want %q", i, told[i], line)
+				t.Errorf("rank %d logged %q, want %q", i, told[i], line)
 			}
 		}
 	})

@@ -69,7 +69,7 @@ func movesAgain(c *collective.Comm, h *trainer.Housed) error {
 		return fmt.Errorf("own gradients have moved: %t; are shared: %t; have %v, want 4", &own[0] != &src[0], collective.IsShared(c, own), own[7])
 	}
 	if !collective.IsShared(c, staging) || staging[7] != 3 {
-		return fmt.Errorf("what was reduced into is shared: %t; has %v, want 3", collective.IsShared(c, staging), staging[7])
+		return fmt.Errorf("the target of the reduction is shared: %t; has %v, want 3", collective.IsShared(c, staging), staging[7])
 	}
 	return nil
 }

@@ -348,6 +348,6 @@ func TestHousingWithoutRoom(t *testing.T) {
 		t.Errorf("%d microbatches where there is no room, %d elsewhere where there is", m.inside, a.actors[0].trained.(*tenant).outside)
 	}
 	if told := strings.Count(strings.Join(lines, "\n"), "gradients stay where they are"); told != 1 {
-		t.Errorf("told %d times: %q", told, lines)
+		t.Errorf("logged %d times: %q", told, lines)
 	}
 }

@@ -165,7 +165,7 @@ func TestObserversAreTold(t *testing.T) {
 	want := func(s *state, want ...string) {
 		t.Helper()
 		if got := told(s); !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("observed %q, want %q", got, want)
 		}
 	}
 	train(t, leader)
@@ -206,7 +206,7 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	}
 	s.digested = 0
 	if !bytes.Equal(saved(t, s), state) || s.digest() != digest || s.pipeline.left(1) != 1 {
-		t.Error("what is saved is not the state of the committed step")
+		t.Error("the saved state is not the committed one")
 	}
 	s.pipeline.rollback()
 	if !bytes.Equal(saved(t, s), state) || s.params[1].Data[1] == 0 {
@@ -307,7 +307,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		again := newTestState(t, false, nil)
 		if err := again.Load(bytes.NewReader(saved(t, r))); err != nil || !bytes.Equal(saved(t, again), saved(t, r)) {
-			t.Fatalf("what was loaded is not what is saved: %v", err)
+			t.Fatalf("the loaded state differs from the saved one: %v", err)
 		}
 	})
 }

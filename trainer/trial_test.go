@@ -68,7 +68,7 @@ func TestTrialMeasures(t *testing.T) {
 				t.Errorf("%s: %+v after %d microbatches, %v; want %+v after %d", name, got, m.computed, err, c.want, c.computed)
 			}
 			if r.balance.speed() != c.want.Speed {
-				t.Errorf("%s: the first session is told %d", name, r.balance.speed())
+				t.Errorf("%s: the first session gets the speed %d", name, r.balance.speed())
 			}
 		})
 	}

@@ -240,7 +240,7 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 			}
 		}
 		if line, _ := told.Load().(string); !strings.Contains(line, "at most 4 samples at once") {
-			t.Errorf("the user was told %q", line)
+			t.Errorf("the log has %q", line)
 		}
 	})
 }

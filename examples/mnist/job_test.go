@@ -230,7 +230,7 @@ func TestDataIsCutOff(t *testing.T) {
 	model := network.Model()
 	model.Prefetch(t.Context(), []int{0, 150})
 	if _, err := model.Accumulate(grad, []int{0, 150}, nil); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "shorter") {
-		t.Errorf("error %v, want what happened to %s", err, path)
+		t.Errorf("error %v, want the problem with %s", err, path)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestAddedLines(t *testing.T) {
 			kept = kept || strings.HasPrefix(strings.TrimSpace(line), changed)
 		}
 		if !kept {
-			t.Errorf("%q has gone", line)
+			t.Errorf("%q is missing", line)
 		}
 	}
 }

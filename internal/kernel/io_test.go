@@ -71,6 +71,6 @@ func TestCallsAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := WriteTwo(out, []byte("a"), []byte("b")); n != 0 || !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("nobody reads: %d, %v", n, err)
+		t.Errorf("without a reader: %d, %v", n, err)
 	}
 }

@@ -37,10 +37,10 @@ func TestBusyPollerStops(t *testing.T) {
 	p := newBusyPoller()
 	for range maxCredit {
 		if n := skips(p); n != 1 {
-			t.Fatalf("with luck of %d it looks after %d waits", p.credit, n)
+			t.Fatalf("with a credit of %d it polls after %d waits", p.credit, n)
 		}
 		if polls := missOne(p); polls != int(maxPollTime/short)/2+1 {
-			t.Errorf("it looks %d times, %v and %v each", polls, short, short)
+			t.Errorf("it polls %d times, %v and %v each", polls, short, short)
 		}
 	}
 	for want := minRetry; want <= 4*maxRetry; want *= 2 {
@@ -52,7 +52,7 @@ func TestBusyPollerStops(t *testing.T) {
 	skips(p)
 	hitOne(p)
 	if p.credit != hitCredit || p.retryInterval != minRetry {
-		t.Errorf("after something has come it has luck of %d and %d waits", p.credit, p.retryInterval)
+		t.Errorf("after a message the credit is %d and the retry interval %d", p.credit, p.retryInterval)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestBusyPollerContinues(t *testing.T) {
 	hitOne(p)
 	for i := range 1000 {
 		if n := skips(p); n != 1 || p.credit > maxCredit {
-			t.Fatalf("after %d times its luck is %d, and it looks after %d waits", i, p.credit, n)
+			t.Fatalf("after %d times the credit is %d, and it polls after %d waits", i, p.credit, n)
 		}
 		if i%2 == 0 {
 			missOne(p)
@@ -91,10 +91,10 @@ func TestBusyPollerYields(t *testing.T) {
 			if comes {
 				p.recordHit()
 			} else if p.pollAgain(short) {
-				t.Errorf("%s: it looks for a second time", name)
+				t.Errorf("%s: it polls a second time", name)
 			}
 			if p.credit != c.luck {
-				t.Errorf("%s: luck of %d, want %d", name, p.credit, c.luck)
+				t.Errorf("%s: credit %d, want %d", name, p.credit, c.luck)
 			}
 		}
 	}
@@ -105,6 +105,6 @@ func TestBusyPollerNotPolling(t *testing.T) {
 	p := &busyPoller{retryInterval: minRetry}
 	p.startMessage()
 	if p.recordHit(); p.credit != 0 {
-		t.Errorf("luck of %d", p.credit)
+		t.Errorf("credit %d", p.credit)
 	}
 }

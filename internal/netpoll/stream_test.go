@@ -140,7 +140,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 	var failed *net.OpError
 	if err := s.WriteTwo(one, one); !errors.Is(err, syscall.EPIPE) || !errors.As(err, &failed) || failed.Addr.String() != a.RemoteAddr().String() {
-		t.Errorf("written where nobody reads: %v", err)
+		t.Errorf("write without a reader: %v", err)
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)

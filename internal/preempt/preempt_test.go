@@ -54,7 +54,7 @@ func TestWait(t *testing.T) {
 		text, err := s.Wait(t.Context(), func(err error) { told = append(told, err.Error()) })
 		want := []time.Duration{0, 1e9, 6e9, 11e9, 16e9, 17e9, 18e9}
 		if text != "the end" || err != nil || !slices.Equal(told, []string{"a", "b"}) || !slices.Equal(at, want) {
-			t.Errorf("%q, %v; told %q; looked at %v, want %v", text, err, told, at, want)
+			t.Errorf("%q, %v; reported %q; looked at %v, want %v", text, err, told, at, want)
 		}
 	})
 }

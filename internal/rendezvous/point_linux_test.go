@@ -195,7 +195,7 @@ func TestTicketLater(t *testing.T) {
 				return "ticket", nil
 			})
 		case !strings.Contains(text, "no peer yet"):
-			t.Errorf("said %q", text)
+			t.Errorf("printed %q", text)
 		}
 	})
 	f, err := late.Seek(t.Context())

@@ -57,7 +57,7 @@ func TestArena(t *testing.T) {
 				}
 			}
 			if v, ok := at(a.Bytes(), a.Ref(b), len(b)); !ok || unsafe.SliceData(v) != unsafe.SliceData(b) {
-				t.Fatal("its ref leads elsewhere")
+				t.Fatal("its ref refers to other memory")
 			}
 		}
 		if err := a.Close(); err != nil {
@@ -117,7 +117,7 @@ func TestArenaRefuses(t *testing.T) {
 	}
 	for _, r := range []Ref{0, 1 << 62, 4*pageSize - 3} {
 		if _, ok := at(a.Bytes(), r, 8); ok {
-			t.Errorf("ref %d leads somewhere", r)
+			t.Errorf("invalid ref %d was accepted", r)
 		}
 	}
 	if err := errors.Join(a.Close(), a.Close()); err != nil {

@@ -70,7 +70,7 @@ type fileSegment struct {
 func watchSegment(t *testing.T, n, rank int) fileSegment {
 	t.Helper()
 	if _, _, failed := unix.Syscall(unix.SYS_FUTEX_WAITV, 0, 0, 0); failed != unix.EINVAL {
-		t.Skipf("the system lets nobody wait for several words: %v", failed)
+		t.Skipf("the kernel cannot wait for several words: %v", failed)
 	}
 	memory, err := NewMemory(Size(n))
 	if err != nil {
@@ -227,7 +227,7 @@ func TestDeathWatchEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := watchSegment(t, 3, 1)
-			v := s.WatchDeaths(func(int) { t.Error("told of a death") })
+			v := s.WatchDeaths(func(int) { t.Error("reported a death") })
 			will := uintptr(unsafe.Pointer(&v.list))
 			thread := awaitSigned(t, s.Segment, 1)
 			if got := listOf(t, thread); got != will {
@@ -281,7 +281,7 @@ func TestDeathWatchAmongGarbage(t *testing.T) {
 	count := make(map[int]int)
 	for rank := range told {
 		if count[rank]++; count[rank] > 1 || rank == 0 || rank >= n {
-			t.Errorf("told %d times of the death of rank %d", count[rank], rank)
+			t.Errorf("reported the death of rank %[2]d %[1]d times", count[rank], rank)
 		}
 	}
 	for _, w := range all {

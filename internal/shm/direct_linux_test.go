@@ -375,7 +375,7 @@ func TestFreeAbandoned(t *testing.T) {
 		t.Errorf("taken again, at %d", first)
 	}
 	if _, err := a.Alloc(1); err == nil {
-		t.Error("there is room in what others may write to")
+		t.Error("memory to which others may write was allocated")
 	}
 	if err := errors.Join(a.Close(), a.Free(w)); err != nil {
 		t.Fatal(err)

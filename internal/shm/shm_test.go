@@ -274,7 +274,7 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 	lanes[0].segment.Gone(2)
 	var gone *GoneError
 	if err := <-errs; !errors.As(err, &gone) || gone.Rank != 2 {
-		t.Errorf("%v, want that rank 2 has gone", err)
+		t.Errorf("%v, want the loss of rank 2", err)
 	}
 	lanes[1].segment.Revoke()
 	if err := <-errs; !errors.Is(err, ErrRevoked) {

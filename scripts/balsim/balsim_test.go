@@ -92,7 +92,7 @@ func TestFixedCostDominates(t *testing.T) {
 				t.Errorf("noise %d, fixed %v: shares changed %d times after 5 steps: %v", noise, fixed, n, slices.CompactFunc(run.Shares, slices.Equal))
 			}
 			if e := run.Efficiency(); e < 970 {
-				t.Errorf("noise %d, fixed %v: %d of what is possible, at last %v instead of %v", noise, fixed, e, run.Shares[199], trace.Foresight(199))
+				t.Errorf("noise %d, fixed %v: efficiency %d, at last %v instead of %v", noise, fixed, e, run.Shares[199], trace.Foresight(199))
 			}
 		}
 	}

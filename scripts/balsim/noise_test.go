@@ -22,7 +22,7 @@ func TestHomogeneousPeersDoNotWander(t *testing.T) {
 					most, least = 12, 960
 				}
 				if changes, e := run.Changes(1), run.Efficiency(); changes > most || e < least {
-					t.Errorf("%d peers, noise %d, seed %d: %d changes, %d of what is possible", peers, noise, seed, changes, e)
+					t.Errorf("%d peers, noise %d, seed %d: %d changes, efficiency %d", peers, noise, seed, changes, e)
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func (j *job) show(t *testing.T) {
 		return
 	}
 	j.poll(t)
-	t.Logf("what was done, with the events other than steps:\n%s", j.story())
+	t.Logf("actions of the test, and events other than steps:\n%s", j.story())
 	keep := option[string]("keep")
 	for i, e := range j.elruns {
 		b, err := os.ReadFile(e.Path)

@@ -42,7 +42,7 @@ func TestKillWithRestart(t *testing.T) {
 			status := j.elruns[0].Wait(t)
 			finished, told := j.finished(), tellsFailure(j.elruns[0].Err.String())
 			if status == 0 && !finished || (status != 0) != told || !all && status != 0 {
-				t.Errorf("status %d, finished %v, a reason is told %v", status, finished, told)
+				t.Errorf("status %d, finished %v, a reason was printed %v", status, finished, told)
 			}
 			ends[map[bool]string{true: "result", false: "reason"}[status == 0]]++
 		})

@@ -188,7 +188,7 @@ func TestStopShared(t *testing.T) {
 		})
 	}
 	if len(lost) == 0 {
-		t.Error("nobody has ever named the stopped peer")
+		t.Error("no peer has named the stopped peer")
 	}
 	taken := func(d time.Duration) time.Duration { return d }
 	if len(all) > 0 {

@@ -29,7 +29,7 @@ func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 		t.Fatal(err)
 	}
 	if result.Status != 0 {
-		t.Fatalf("%d processes ended with status %d and said:\n%s", n, result.Status, out.String())
+		t.Fatalf("%d processes ended with status %d and printed:\n%s", n, result.Status, out.String())
 	}
 }
 

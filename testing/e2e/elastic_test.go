@@ -81,7 +81,7 @@ func TestKillOneOfFive(t *testing.T) {
 			e.Expect(t, fmt.Sprintf("peer %d (%s) is lost: it", victim, e.field(t, victim, "id")), "4 peers go on",
 				fmt.Sprintf("the job finished, though on the way peer %d (pid %d) was killed", victim, pid))
 			if n := strings.Count(e.Err.String(), "is lost"); n != 1 {
-				t.Errorf("the loss is told %d times", n)
+				t.Errorf("the loss is reported %d times", n)
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func disturbReadmeProgram(t *testing.T, program string, steps int64, alone strin
 		t.Errorf("%d peers ended with %s", n, alone)
 	}
 	if n := strings.Count(e.Err.String(), "began with another state"); n != 1 {
-		t.Errorf("other initial states were told %d times", n)
+		t.Errorf("other initial states were reported %d times", n)
 	}
 	e.Expect(t, "is lost", "the job finished, though on the way")
 }

@@ -35,7 +35,7 @@ func TestPreemptNotice(t *testing.T) {
 	e.expectSize(t, 0, 2)
 	e.expectDone(t)
 	if text := e.Err.String(); strings.Contains(text, "is lost") || strings.Count(text, "has left") == 0 {
-		t.Errorf("the others were told:\n%s", text)
+		t.Errorf("output of the others:\n%s", text)
 	}
 }
 

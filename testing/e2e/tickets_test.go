@@ -51,7 +51,7 @@ func TestJoinTimeout(t *testing.T) {
 	}
 	for _, want := range []string{"no member has let this peer in for 1s", "tried 127.0.0.1:1: connection refused", "tried 127.0.0.1:2: connection refused", "ask for a new ticket"} {
 		if !strings.Contains(second.Err.String(), want) {
-			t.Errorf("not said: %s", want)
+			t.Errorf("not printed: %s", want)
 		}
 	}
 	e.expectDone(t)

@@ -46,7 +46,7 @@ func TestAutoIsNearBest(t *testing.T) {
 				}
 				for bytes, c := range bySize {
 					ratio := c.ratio()
-					t.Logf("%d bytes: auto takes %.2f times what the best fixed algorithm takes", bytes, ratio)
+					t.Logf("%d bytes: auto takes %.2f times as long as the best fixed algorithm", bytes, ratio)
 					if long() && ratio > 1.15 {
 						t.Errorf("%d bytes: %+v", bytes, *c)
 					}

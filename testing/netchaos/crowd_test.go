@@ -219,7 +219,7 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	}
 	causes := c.causes(t, victims, at)
 	if len(causes) == 0 {
-		t.Errorf("%s host %d: nobody tells the cause", f.name, host)
+		t.Errorf("%s host %d: no peer reports the cause", f.name, host)
 	}
 	c.untilSteps(t, others(len(ids), host))
 	f.heal(t, c.job, host)

@@ -113,7 +113,7 @@ func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string)
 		direct = direct && p.Kind != "relay" && p.Kind != ""
 		path = cmp.Or(path, fmt.Sprintf("%s %s", p.Kind, cmp.Or(p.Why, p.Addr)))
 		if p.Kind == "relay" && !strings.Contains(p.Why, "no way through the routers") {
-			t.Errorf("host %d: not said why: %+v", pair[0], p)
+			t.Errorf("host %d: without a reason: %+v", pair[0], p)
 		}
 	}
 	if direct != a.direct(b) {

@@ -39,7 +39,7 @@ func TestPortMap(t *testing.T) {
 	}
 	process.Until(t, "a line about the other router", func() bool { return j.elruns[2].Says("--port-map: no router answers by NAT-PMP or UPnP") })
 	if j.elruns[1].Says("--port-map:") {
-		t.Errorf("said of the router that maps ports: %s", j.elruns[1].Err.String())
+		t.Errorf("a line about the router that maps ports: %s", j.elruns[1].Err.String())
 	}
 	for line := range strings.Lines(j.elruns[2].Err.String()) {
 		if strings.Contains(line, "--port-map") && len(line) > 201 {

@@ -59,7 +59,7 @@ func TestState(t *testing.T) {
 			t.Errorf("%d donors: a step took %v while a peer joined, want at most %v", donors, x.meanwhile, most)
 		}
 		if long && x.admission > 2*x.before+50*time.Millisecond {
-			t.Errorf("%d donors: %v from step to step when the peer was let in, want at most one step's pause (%v)", donors, x.admission, x.before)
+			t.Errorf("%d donors: %v from step to step when the peer was admitted, want at most one step's pause (%v)", donors, x.admission, x.before)
 		}
 	}
 	ratio := all[1].took.Seconds() / all[4].took.Seconds()

@@ -137,7 +137,7 @@ func blockedSend(g *group) error {
 	}))
 	for i, b := range got {
 		if b != 0xff {
-			errs = append(errs, fmt.Errorf("byte %d is %#x, want what was sent in this view", i, b))
+			errs = append(errs, fmt.Errorf("byte %d is %#x, want the byte sent in this view", i, b))
 			break
 		}
 	}

@@ -69,7 +69,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("status %d, running: %v", status, p.Running())
 	}
 	if p.Out.String() != "one\n\n" || p.Err.String() != "two\n" || p.Says("one", "three") {
-		t.Errorf("it said %q and %q", p.Out.String(), p.Err.String())
+		t.Errorf("it printed %q and %q", p.Out.String(), p.Err.String())
 	}
 }
 
@@ -146,7 +146,7 @@ func TestStays(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	if process.Holds(t.Context(), time.Millisecond, func() bool { return false }) {
-		t.Error("what is false came true")
+		t.Error("a false condition became true")
 	}
 	looks := 0
 	if !process.Holds(t.Context(), process.Limit, func() bool { looks++; return looks == 3 }) || looks != 3 {

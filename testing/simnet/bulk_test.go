@@ -225,7 +225,7 @@ func TestBandwidthIsFair(t *testing.T) {
 		b.say(1, 0, "short")
 		b.hears(0, "b up", "b says short")
 		if d := time.Since(start); d > time.Second/4 {
-			t.Errorf("heard after %v", d)
+			t.Errorf("received after %v", d)
 		}
 		if err := r.Close(); err != nil || <-done == nil {
 			t.Error("closed early, but read to the end", err)

@@ -79,7 +79,7 @@ func TestDelay(t *testing.T) {
 		}
 		b.hears(1, "a up", "a says hello")
 		if d := time.Since(start); d != 65*time.Millisecond {
-			t.Errorf("heard after %v", d)
+			t.Errorf("received after %v", d)
 		}
 	})
 }

@@ -53,7 +53,7 @@ func TestManyMembers(t *testing.T) {
 		all.Go(func() {
 			contacts := func() []elastic.Member { return first[:4] }
 			if err := c.train(ctx, late, elastic.Config{Contacts: contacts}); err != nil && ctx.Err() == nil {
-				t.Errorf("who joins: %v", err)
+				t.Errorf("newcomer: %v", err)
 			}
 		})
 		c.phase(t, "join", n, n, n)

@@ -414,7 +414,7 @@ func TestHangUp(t *testing.T) {
 		n.find("a").HangUp("b")
 		n.Heal()
 		if err := <-opened; err == nil {
-			t.Error("what is being opened outlives the connection")
+			t.Error("a stream that is being opened outlives the connection")
 		}
 		a, b := n.open(mesh.Data)
 		n.find("a").HangUp("b")

@@ -111,7 +111,7 @@ func recvMany(t *testing.T, e transport.Transport, from int) error {
 			return fmt.Errorf("receive from %d: %w", from, err)
 		}
 		if string(buf) != string(payload(i)) {
-			return fmt.Errorf("message %d from %d is not what was sent", i, from)
+			return fmt.Errorf("message %d from %d differs from the sent one", i, from)
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ func (w *way) carry(sizes []int, by int) []<-chan error {
 		for {
 			n, err := w.to.Read(buf)
 			if !bytes.Equal(buf[:n], w.written[w.read:w.read+n]) {
-				return fmt.Errorf("byte %d or one of the %d after it is not what was written", w.read, n)
+				return fmt.Errorf("byte %d or one of the %d after it differs from the written one", w.read, n)
 			}
 			w.read += n
 			switch {

@@ -180,7 +180,7 @@ func TestFailures(t *testing.T) {
 			status := p.Wait(t)
 			said := p.Err.String()
 			if status != 1 || strings.Count(said, "\n") != 1 || len(said) > 260 || !strings.HasPrefix(said, "elrun: host "+a.host+": ") || !strings.Contains(said, f.want) {
-				t.Errorf("status %d, said %q, want %q", status, said, f.want)
+				t.Errorf("status %d, printed %q, want %q", status, said, f.want)
 			}
 			t.Logf("%.1f s: %s", time.Since(begun).Seconds(), said)
 		})
@@ -193,11 +193,11 @@ func TestSomeHostsWork(t *testing.T) {
 	j := s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid")
 	j.finishes(t, 3)
 	if said := j.elrun.Err.String(); !strings.Contains(said, "host no-such-host.invalid: there is no host of this name") || !strings.Contains(said, "runs on the other hosts") {
-		t.Errorf("said %q", said)
+		t.Errorf("printed %q", said)
 	}
 	j = s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid", "--min-peers", "3")
 	if status := j.elrun.Wait(t); status != 1 || !strings.Contains(j.elrun.Err.String(), "--min-peers") {
-		t.Errorf("status %d, said %q", status, j.elrun.Err.String())
+		t.Errorf("status %d, printed %q", status, j.elrun.Err.String())
 	}
 	j.gone(t)
 }

@@ -127,7 +127,7 @@ func TestEnds(t *testing.T) {
 		process.Signal(t, connection(t, j.elrun.PID(), "b"), syscall.SIGKILL)
 		j.finishes(t, 60)
 		if said := j.elrun.Err.String(); !strings.Contains(said, "host b: the connection to it was lost") {
-			t.Errorf("said %q", said)
+			t.Errorf("printed %q", said)
 		}
 	})
 	t.Run("launcher stopped", func(t *testing.T) {

@@ -44,7 +44,7 @@ func (g *group) stream(count int, size func(i int) int) error {
 				return fmt.Errorf("receive %d: %w", i, err)
 			}
 			if !bytes.Equal(buf, pattern(size(i), peer, rank, i)) {
-				return fmt.Errorf("message %d is not what was sent", i)
+				return fmt.Errorf("message %d differs from the sent one", i)
 			}
 		}
 		return <-sent

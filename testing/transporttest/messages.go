@@ -227,7 +227,7 @@ func concurrentUse(g *group) error {
 					buf := make([]byte, size(i))
 					err := g.ts[rank].Recv(g.ctx, peer, e, buf)
 					if err == nil && !bytes.Equal(buf, pattern(size(i), peer, rank, i)) {
-						err = fmt.Errorf("message %d from %d is not what was sent", i, peer)
+						err = fmt.Errorf("message %d from %d differs from the sent one", i, peer)
 					}
 					if err != nil {
 						errs <- err

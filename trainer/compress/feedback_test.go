@@ -60,7 +60,7 @@ func TestErrorFeedbackConserves(t *testing.T) {
 				}
 			}
 			if math.Abs(was-is) > size*1e-5 {
-				rt.Fatalf("%s at %d ranks: element %d: %v with what is left, it was %v", coding.Name(), ranks, i, is, was)
+				rt.Fatalf("%s at %d ranks: element %d: %v including the rest, it was %v", coding.Name(), ranks, i, is, was)
 			}
 		}
 		for rank, sum := range sums {

@@ -135,7 +135,7 @@ func TestCutOffWhileInUse(t *testing.T) {
 		}
 	}
 	if _, err := set.WriteTo(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("all of what is cut off: error %v, want the path", err)
+		t.Errorf("truncated part: error %v, want the path", err)
 	}
 	if err := set.Close(); err != nil {
 		t.Error(err)

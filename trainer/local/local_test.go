@@ -312,7 +312,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 		t.Errorf("%d calls of Prefetch, %d parameters", asked, len(w.Params))
 	}
 	if w.Waits || w.Grouped || w.MaxSamples != 0 || w.Order != nil {
-		t.Errorf("the model promises what a path cannot keep: %+v", w)
+		t.Errorf("the wrapped model has fields that a path cannot satisfy: %+v", w)
 	}
 	// 7 steps are 2 passes of 3 steps, with 2 rounds in each, and one more step.
 	if c.GlobalBatch != 80 || c.Microbatch != 2*trainer.DefaultMicrobatch || c.Steps != 5 || c.Clip != 0 || c.Schedule(9) != 1 ||

@@ -21,7 +21,7 @@ func TestPlaceIsCounting(t *testing.T) {
 			}
 			k++
 			if got := p.step(round, int64(k)); got != int64(step+1) {
-				t.Fatalf("local step %d of round %d stands for step %d, want %d", k, round, got, step+1)
+				t.Fatalf("local step %d of round %d belongs to step %d, want %d", k, round, got, step+1)
 			}
 			if got := p.rounds(int64(step + 1)); got != round {
 				t.Fatalf("%d steps are in %d rounds, want %d", step+1, got, round)

@@ -96,11 +96,11 @@ func TestPiecesAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := [][2]int{{3, 0}, {2, 0}, {1, 0}, {0, 512 * 130}, {0, 384 * 130}, {0, 256 * 130}, {0, 128 * 130}, {0, 0}}; !slices.Equal(order, want) {
-		t.Errorf("told of %v, want %v", order, want)
+		t.Errorf("reported %v, want %v", order, want)
 	}
 	for i := range whole {
 		if !slices.Equal(seen[i], whole[i]) || !slices.Equal(grad[i], whole[i]) {
-			t.Errorf("%s: what was told to be complete was not, or the gradient is another", n.Params()[i].Name)
+			t.Errorf("%s: a part was reported too early, or the gradient is wrong", n.Params()[i].Name)
 		}
 	}
 }

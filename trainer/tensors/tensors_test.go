@@ -47,7 +47,7 @@ func TestArithmeticReachesTheData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(data, []float32{4, 8, 12, 16}) {
-		t.Errorf("data is %v, want four times what it was", data)
+		t.Errorf("data is %v, want four times the former values", data)
 	}
 }
 

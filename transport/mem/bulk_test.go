@@ -144,7 +144,7 @@ func TestRequestErrors(t *testing.T) {
 	if r, err := a.Network.Request(t.Context(), "b", nil); err != nil {
 		t.Error(err)
 	} else if _, err := io.ReadAll(r); err == nil {
-		t.Error("nobody answers, and there is an answer")
+		t.Error("an answer without a handler")
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)

@@ -235,7 +235,7 @@ func TestAnswer(t *testing.T) {
 	b := right.Encode("old", "new")
 	b[0] = byte(ticket.Expired) // changed on the way
 	if ticket.DecodeAnswer(b).Of(signers, "old", "new") {
-		t.Error("another verdict is believed")
+		t.Error("an altered answer was accepted")
 	}
 }
 

@@ -80,7 +80,7 @@ func TestCrossovers(t *testing.T) {
 			return err
 		}
 		if !strings.HasPrefix(text, small.String()+" from 4 bytes") || !strings.Contains(text, large.String()+" from ") {
-			t.Errorf("%v for 4 bytes and %v for 1 GiB, said as %q", small, large, text)
+			t.Errorf("%v for 4 bytes and %v for 1 GiB, printed as %q", small, large, text)
 		}
 		return nil
 	})

@@ -24,7 +24,7 @@ func TestDocsAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, docs) {
-		t.Error("docs/balancing.md is not what the code gives: make balance-report")
+		t.Error("docs/balancing.md is out of date: run make balance-report")
 	}
 	plotted, err := traces("../../..", plotPeers, 1)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestDocsAreCurrent(t *testing.T) {
 	}
 	for file, want := range map[string]string{"benchmarks/allreduce.md": s.report(), "benchmarks.md": summaryBegin + s.summary() + summaryEnd} {
 		if docs, err := os.ReadFile("../../../docs/" + file); err != nil || !strings.Contains(string(docs), want) {
-			t.Errorf("docs/%s is not what the code gives (%v): make figures, then bin/bench-peers --report", file, err)
+			t.Errorf("docs/%s is out of date (%v): run make figures, then bin/bench-peers --report", file, err)
 		}
 	}
 	for _, n := range s.ranks(partHost) {

@@ -78,7 +78,7 @@ func TestPrintsAddUp(t *testing.T) {
 
 func TestSumOfNone(t *testing.T) {
 	if Sum([]Print{1, None}) != None || Sum(nil) != 0 {
-		t.Error("a fingerprint that was not told counts")
+		t.Error("a fingerprint that was not sent counts")
 	}
 }
 
@@ -157,7 +157,7 @@ func TestNobodyHonestIsNamed(t *testing.T) {
 			}
 		}
 		if told != right && !slices.Contains(wrong, c.Accused) {
-			t.Fatalf("rank %d told %d and is not named: %v", c.Accused, told, wrong)
+			t.Fatalf("rank %d sent %d and is not named: %v", c.Accused, told, wrong)
 		}
 	})
 }

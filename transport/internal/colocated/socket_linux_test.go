@@ -71,7 +71,7 @@ func TestDialErrors(t *testing.T) {
 	ctx := within(t)
 	a, _ := serving(t, unique(t, "a"), "key")
 	if _, err := a.Dial(ctx, unique(t, "nobody"), 1); !errors.Is(err, ErrAbsent) {
-		t.Errorf("to nobody: %v, want %v", err, ErrAbsent)
+		t.Errorf("to an absent process: %v, want %v", err, ErrAbsent)
 	}
 	if _, err := a.Dial(ctx, strings.Repeat("x", MaxID+1), 1); !errors.Is(err, ErrAbsent) {
 		t.Errorf("to an ID that is too long: %v, want %v", err, ErrAbsent)

@@ -82,7 +82,7 @@ func TestPortAvoidsBBR(t *testing.T) {
 	p := opened(t)
 	for _, l := range p.listeners {
 		if l, ok := l.(*net.TCPListener); ok && isBBR(congestionOf(t, l), nil) {
-			t.Error("who listens has BBR")
+			t.Error("the listener has BBR")
 		}
 	}
 	socks, err := connect(t.Context(), Target{Network: "tcp", Addr: p.offer.Doors[0].String()})
@@ -92,7 +92,7 @@ func TestPortAvoidsBBR(t *testing.T) {
 	for _, sock := range socks {
 		defer sock.Close()
 		if isBBR(congestionOf(t, sock.(*net.TCPConn)), nil) {
-			t.Error("who dials has BBR")
+			t.Error("the dialler has BBR")
 		}
 	}
 }

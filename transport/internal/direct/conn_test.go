@@ -171,7 +171,7 @@ func TestDeadlines(t *testing.T) {
 // few bytes for each record, or the check of the link, which allocates once per MiB.
 func TestWriteAllocatesNothing(t *testing.T) {
 	if race.Enabled {
-		t.Skip("pools lose what they hold under the race detector")
+		t.Skip("the race detector drops pooled memory at random")
 	}
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {

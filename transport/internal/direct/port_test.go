@@ -99,12 +99,12 @@ func TestRefused(t *testing.T) {
 					p.mu.Lock()
 					defer p.mu.Unlock()
 					if _, ok := p.expected[ticket.Number]; !ok {
-						t.Error("nobody is expected any more")
+						t.Error("the port does not expect the dialler any more")
 					}
 					return
 				}
 				if c, err := w.Wait(within(t)); err == nil {
-					t.Errorf("let in %s", c.Addr())
+					t.Errorf("accepted %s", c.Addr())
 				}
 			})
 		}
@@ -181,7 +181,7 @@ func TestImpostorWaits(t *testing.T) {
 			enough := errors.New("enough")
 			to := impostor(t, func(c net.Conn) {
 				if _, err := io.ReadFull(c, said); err != nil {
-					t.Errorf("heard no proof: %v", err)
+					t.Errorf("received no proof: %v", err)
 				}
 				if name == "too late" {
 					cancel(enough)
@@ -420,7 +420,7 @@ func TestOpenRefused(t *testing.T) {
 	keepsFiles(t)
 	p, err := Open(Config{IPs: []netip.Addr{loopback(), netip.MustParseAddr("192.0.2.1")}, Unix: true})
 	if err == nil {
-		t.Errorf("listens at an address of nobody: %v", p.Close())
+		t.Errorf("listens at an address of no interface: %v", p.Close())
 	}
 }
 
