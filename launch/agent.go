@@ -21,12 +21,12 @@ import (
 var ErrLauncher = errors.New("launcher ended the job")
 
 const (
-	mostAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
-	// emitPatience is the longest wait of Emit for the writer, where the launcher keeps up.
-	emitPatience = 10 * time.Millisecond
-	// orphanPeriod is the time that a program has to end after the death of its launcher. Together
+	maxAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
+	// emitWait is the longest wait of Emit for the writer, where the launcher keeps up.
+	emitWait = 10 * time.Millisecond
+	// exitDelay is the time that a program has to end after the death of its launcher. Together
 	// with the time to detect the death it stays below two seconds.
-	orphanPeriod = 1500 * time.Millisecond
+	exitDelay = 1500 * time.Millisecond
 )
 
 // agent is a peer's connection to its launcher: it sends events (it is a Sink) and detects the
@@ -50,11 +50,11 @@ type agent struct {
 	pipe *pipe
 	exit func(int) // os.Exit, replaced in tests
 
-	answer chan message // the answer to hello, and orders that arrive before watchOrders
-	out    *outbox
-	gone   context.Context    // ends when the launcher is gone
-	lose   context.CancelFunc // ends gone
-	work   sync.WaitGroup     // owns the writer
+	answer       chan message // the answer to hello, and orders that arrive before watchOrders
+	out          *outbox
+	launcherGone context.Context    // ends when the launcher is gone
+	cancelGone   context.CancelFunc // ends gone
+	work         sync.WaitGroup     // owns the writer
 
 	scaling chan struct{} // capacity 1: one scale request waits at a time
 	scaled  chan scaleResult
@@ -97,10 +97,10 @@ func isUnix(addr syscall.Sockaddr) bool {
 
 // newAgent returns an agent on conn, which it owns, and starts its two goroutines.
 func newAgent(conn net.Conn, exit func(int)) *agent {
-	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, mostAnswers),
+	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, maxAnswers),
 		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1)}
 	a.out = newOutbox(a.dropped)
-	a.gone, a.lose = context.WithCancel(context.Background())
+	a.launcherGone, a.cancelGone = context.WithCancel(context.Background())
 	go a.read()
 	a.work.Go(func() { a.out.run(a.pipe.write) })
 	return a
@@ -124,7 +124,7 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
 		a.mu.Unlock()
 		return *m.Start, nil
-	case <-a.gone.Done():
+	case <-a.launcherGone.Done():
 		return startOrder{}, fmt.Errorf("%w: it is gone", ErrLauncher)
 	case <-ctx.Done():
 		return startOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
@@ -163,7 +163,7 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	a.seq++
 	order := scaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
 	a.mu.Unlock()
-	if a.gone.Err() != nil {
+	if a.launcherGone.Err() != nil {
 		return "", errNoLauncher
 	}
 	a.post(message{Scale: &order}, history)
@@ -178,7 +178,7 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 			default:
 				return r.Text, nil
 			}
-		case <-a.gone.Done():
+		case <-a.launcherGone.Done():
 			return "", errNoLauncher
 		case <-ctx.Done():
 			return "", errors.New("elrun does not answer")
@@ -223,7 +223,7 @@ func (a *agent) isDead(id elastic.ID) bool {
 	return slices.Contains(a.dead, id)
 }
 
-// read receives the launcher's messages until the launcher dies. Then the program has orphanPeriod
+// read receives the launcher's messages until the launcher dies. Then the program has exitDelay
 // to end.
 func (a *agent) read() {
 	for {
@@ -231,17 +231,17 @@ func (a *agent) read() {
 		if err != nil {
 			break
 		}
-		a.hear(m)
+		a.dispatch(m)
 	}
-	time.AfterFunc(orphanPeriod, func() { a.exit(1) })
-	a.lose()
+	time.AfterFunc(exitDelay, func() { a.exit(1) })
+	a.cancelGone()
 }
 
-// hear handles one message from the launcher.
-func (a *agent) hear(m message) {
+// dispatch handles one message from the launcher.
+func (a *agent) dispatch(m message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:
-		a.order(m)
+		a.deliverOrder(m)
 	case m.Scaled != nil:
 		// The reader never blocks: it replaces an answer that nobody has taken.
 		select {
@@ -322,7 +322,7 @@ func (a *agent) dropped(events int) []byte {
 }
 
 // post sends a message through the outbox. It returns when the socket has the message, or after
-// emitPatience where the launcher does not keep up.
+// emitWait where the launcher does not keep up.
 func (a *agent) post(m message, c class) {
 	line, err := m.encode()
 	if err != nil {
@@ -332,13 +332,13 @@ func (a *agent) post(m message, c class) {
 	if sent == nil {
 		return
 	}
-	timer := time.NewTimer(emitPatience)
+	timer := time.NewTimer(emitWait)
 	defer timer.Stop()
 	select {
 	case <-sent:
 	case <-timer.C:
-		a.out.late()
-	case <-a.gone.Done():
+		a.out.readerLate()
+	case <-a.launcherGone.Done():
 	}
 }
 

@@ -149,7 +149,7 @@ func TestAgentSendsFirst(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	if late > n/4 { // without waiting half would be late; some find no core within emitPatience
+	if late > n/4 { // without waiting half would be late; some find no core within emitWait
 		t.Errorf("%d of %d events were sent after Emit", late, n)
 	}
 	<-got
@@ -173,7 +173,7 @@ func TestAgentLauncherStopped(t *testing.T) {
 			a.Emit(event.Event{Body: event.Lost{Who: strings.Repeat("x", 64<<10)}})
 		}
 		a.Emit(event.Event{Body: event.Done{SHA256: "abcd"}})
-		if took := time.Since(begin); took > 2*emitPatience {
+		if took := time.Since(begin); took > 2*emitWait {
 			t.Errorf("emitting took %v", took)
 		}
 		closed := make(chan struct{})
@@ -185,7 +185,7 @@ func TestAgentLauncherStopped(t *testing.T) {
 		select {
 		case <-closed:
 			t.Error("closed before the launcher had read the result")
-		case <-a.gone.Done():
+		case <-a.launcherGone.Done():
 			t.Error("the launcher is taken for dead")
 		default:
 		}
@@ -231,8 +231,8 @@ func TestAgentLauncherDies(t *testing.T) {
 		<-heard(l, a, t)
 		begin := time.Now()
 		_ = l.conn.Close()
-		<-a.gone.Done()
-		if status := <-l.exited; status != 1 || time.Since(begin) != orphanPeriod {
+		<-a.launcherGone.Done()
+		if status := <-l.exited; status != 1 || time.Since(begin) != exitDelay {
 			t.Errorf("exit %d after %v", status, time.Since(begin))
 		}
 		_ = a.Close()
@@ -353,7 +353,7 @@ func TestAgentScale(t *testing.T) {
 			t.Errorf("refused: %v", err)
 		}
 		_ = l.conn.Close()
-		<-a.gone.Done()
+		<-a.launcherGone.Done()
 		if _, err := a.scale(t.Context(), Host{Slots: 8}); !errors.Is(err, errNoLauncher) {
 			t.Errorf("without a launcher: %v", err)
 		}

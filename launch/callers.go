@@ -81,7 +81,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 		conn, err := c.connect(ctx, service)
 		switch {
 		case err == nil:
-			return conn, c.use(l, conn)
+			return conn, c.store(l, conn)
 		case ctx.Err() != nil, errors.Is(err, rpc.ErrRefused), errors.Is(err, errGone):
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
@@ -142,8 +142,8 @@ func (l *serviceConn) open() *rpc.Conn {
 	return l.conn
 }
 
-// use stores a new connection in the entry. After close it closes conn and returns an error.
-func (c *callers) use(l *serviceConn, conn *rpc.Conn) error {
+// store stores a new connection in the entry. After close it closes conn and returns an error.
+func (c *callers) store(l *serviceConn, conn *rpc.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

@@ -136,7 +136,7 @@ func checkControl(running []string, err error) Check {
 // link is the result of a test connection between two libp2p hosts.
 type link struct {
 	connect time.Duration // time to the first answer
-	trip    time.Duration // round-trip time of a message once connected
+	rtt     time.Duration // round-trip time of a message once connected
 	err     error
 }
 
@@ -165,5 +165,5 @@ func checkLink(name string, l link) Check {
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return Check{Level: OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
-		loopback, ms(l.connect), ms(l.trip))}
+		loopback, ms(l.connect), ms(l.rtt))}
 }

@@ -82,8 +82,8 @@ type process interface {
 	// the peer is unknown or has ended, the whole process group gets sig. A stopped process is
 	// continued, because it could not handle the signal.
 	ask(sig syscall.Signal)
-	// met records the process ID of the peer.
-	met(pid int)
+	// setPID records the process ID of the peer.
+	setPID(pid int)
 	// pid returns the process ID of the peer, as far as it is known.
 	pid() int
 	// suspect kills the process if it is stopped. On this host it returns this at once; on another
@@ -98,7 +98,7 @@ type receiver interface {
 	output(t target, part []byte) // the sender owns part
 	outputEnd(t target)
 	message(m message, pid int) // pid is 0 if the sender is not known
-	mistake(err error)          // the process violates the protocol
+	protocolError(err error)    // the process violates the protocol
 	halted(pid int)             // process pid was stopped and is being killed
 	ended(e Exit)
 }
@@ -189,8 +189,8 @@ func (f *feed) message(m message, pid int) {
 // event passes a line to the event log. It copies the line.
 func (f *feed) event(line []byte) { f.con.send(block{append(bytes.Clone(line), '\n'), toEvents}) }
 
-// mistake implements receiver.
-func (f *feed) mistake(err error) { f.notices <- notice{from: f.index, err: err} }
+// protocolError implements receiver.
+func (f *feed) protocolError(err error) { f.notices <- notice{from: f.index, err: err} }
 
 // halted implements receiver.
 func (f *feed) halted(pid int) { f.notices <- notice{from: f.index, halted: true, pid: pid} }

@@ -89,7 +89,7 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	} else {
 		h.cmd = p.starter.command(h.Name, agentScript(p.self, p.copied), p.timeout)
 	}
-	h.stderr = &lastWords{}
+	h.stderr = &tailBuffer{}
 	// ssh has its own process group, so that Ctrl-C at the terminal reaches only elrun. If elrun
 	// dies, ssh sees the end of its input.
 	h.cmd.Stderr, h.cmd.SysProcAttr = h.stderr, &syscall.SysProcAttr{Setpgid: true}
@@ -140,9 +140,9 @@ type hostError struct{ text string }
 // Error implements error.
 func (e *hostError) Error() string { return e.text }
 
-// mostGreeting bounds the number of lines before the agent's first line: shells may write
+// maxGreeting bounds the number of lines before the agent's first line: shells may write
 // greetings.
-const mostGreeting = 10_000
+const maxGreeting = 10_000
 
 // greet runs the protocol with the agent up to the point where it can start peers. It restarts
 // limit while a file is being copied.
@@ -187,7 +187,7 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 // findAgent reads the lines before the first frame, and sends elrun itself if the host has no
 // copy.
 func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
-	for range mostGreeting {
+	for range maxGreeting {
 		line, err := h.in.line()
 		if err != nil {
 			return err
@@ -273,34 +273,34 @@ func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	}
 }
 
-// lastWords is a writer that keeps the end of a command's standard error. It is safe for
+// tailBuffer is a writer that keeps the end of a command's standard error. It is safe for
 // concurrent use.
-type lastWords struct {
+type tailBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// mostWords is the number of bytes that lastWords keeps.
-const mostWords = 8 << 10
+// tailSize is the number of bytes that tailBuffer keeps.
+const tailSize = 8 << 10
 
 // Write implements io.Writer. It never fails.
-func (l *lastWords) Write(b []byte) (int, error) {
+func (l *tailBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, b...)
-	l.text = l.text[max(0, len(l.text)-mostWords):]
+	l.text = l.text[max(0, len(l.text)-tailSize):]
 	return len(b), nil
 }
 
 // String returns the kept text.
-func (l *lastWords) String() string {
+func (l *tailBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.text)
 }
 
 // last returns the last line that is not empty, without spaces at its ends.
-func (l *lastWords) last() string {
+func (l *tailBuffer) last() string {
 	said := ""
 	for line := range strings.Lines(l.String()) {
 		said = cmp.Or(strings.TrimSpace(line), said)

@@ -24,11 +24,11 @@ import (
 // terminal; so does the event log if it is the same file as one of them. Otherwise each has its
 // own printer, so that a stuck stream (a pager, a slow disk) does not block the others.
 type console struct {
-	printers [targets]*printer // by target; nil where there is no event log
-	live     bool              // standard error is a terminal that shows a progress line
-	broken   chan error        // the first write error that means that nobody reads
-	once     sync.Once         // for giveUp
-	given    chan struct{}     // closed when senders shall stop waiting
+	printers  [targets]*printer // by target; nil where there is no event log
+	live      bool              // standard error is a terminal that shows a progress line
+	broken    chan error        // the first write error that means that nobody reads
+	once      sync.Once         // for abort
+	abandoned chan struct{}     // closed when senders shall stop waiting
 }
 
 // target is the destination of a block.
@@ -54,7 +54,7 @@ type block struct {
 
 // newConsole starts a console and its printers; close ends them. events may be nil.
 func newConsole(stdout, stderr, events io.Writer, live bool) *console {
-	c := &console{live: live, broken: make(chan error, 1), given: make(chan struct{})}
+	c := &console{live: live, broken: make(chan error, 1), abandoned: make(chan struct{})}
 	streams := [targets]io.Writer{stdout, stderr, events}
 	for t, w := range streams {
 		if w == nil {
@@ -66,7 +66,7 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 			}
 		}
 		if c.printers[t] == nil {
-			c.printers[t] = newPrinter(c.failed, c.given)
+			c.printers[t] = newPrinter(c.failed, c.abandoned)
 		}
 		c.printers[t].streams[t] = &lineWriter{w: w}
 	}
@@ -109,28 +109,28 @@ func (c *console) send(b block) {
 	}
 }
 
-// giveUp releases waiting senders after one second, even if a printer is stuck. Blocks that are
+// abort releases waiting senders after one second, even if a printer is stuck. Blocks that are
 // not written by then are lost.
-func (c *console) giveUp() {
-	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.given) }) })
+func (c *console) abandon() {
+	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
 }
 
 // say prints a line of the launcher on standard error. It never waits. The line may contain text
 // of peers and strangers: control characters are made harmless, and a long line is cut to
-// roomOfLine bytes.
-func (c *console) say(line string) { c.sayWhole(clip(line, roomOfLine)) }
+// lineRoom bytes.
+func (c *console) say(line string) { c.sayWhole(clip(line, lineRoom)) }
 
 // sayWhole is say without the limit of length, for lines that people need in full, such as
 // tickets.
 func (c *console) sayWhole(line string) {
-	c.printers[toStderr].add(entry{block: note(line), always: true})
+	c.printers[toStderr].add(queuedBlock{block: note(line), always: true})
 }
 
-// noted is the prefix of the launcher's own lines.
-const noted = "elrun: "
+// linePrefix is the prefix of the launcher's own lines.
+const linePrefix = "elrun: "
 
 // note returns a line of the launcher as a block.
-func note(s string) block { return block{[]byte(noted + printable.Line(s) + "\n"), toStderr} }
+func note(s string) block { return block{[]byte(linePrefix + printable.Line(s) + "\n"), toStderr} }
 
 // progress shows s as the progress line of a terminal, where "" removes it. On other outputs it
 // prints s as a note.
@@ -189,7 +189,7 @@ func (c *console) close(ctx context.Context, last string) error {
 // finish writes the last line of standard output.
 func (c *console) finish(ctx context.Context, last string) error {
 	done := make(chan error, 1)
-	c.printers[toStdout].add(entry{block: block{[]byte(last + "\n"), toStdout}, always: true, done: done})
+	c.printers[toStdout].add(queuedBlock{block: block{[]byte(last + "\n"), toStdout}, always: true, done: done})
 	var err error
 	select {
 	case err = <-done:

@@ -202,14 +202,14 @@ func TestConsoleGivenUp(t *testing.T) {
 		free := make(stuck)
 		c := newConsole(free, free, nil, false)
 		c.send(block{[]byte("x\n"), toStdout})
-		c.giveUp()
-		c.giveUp()
+		c.abandon()
+		c.abandon()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.close(ctx, "last"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		<-c.given
+		<-c.abandoned
 		close(free)
 		synctest.Wait()
 	})
@@ -259,7 +259,7 @@ func TestLineWriterTakesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.WriteString("whole\nhal"); err != nil || !takeBack(f, 3) {
+	if _, err := f.WriteString("whole\nhal"); err != nil || !truncateTail(f, 3) {
 		t.Fatalf("not taken back: %v", err)
 	}
 	if _, err := f.WriteString("next\n"); err != nil {

@@ -40,9 +40,9 @@ const (
 	// maxAnnounced bounds the members in an announcement, and maxTickets the keys.
 	maxAnnounced = 8
 	maxTickets   = 128
-	// seekPause is the pause before the second lookup; it doubles up to seekMost.
-	seekPause = 250 * time.Millisecond
-	seekMost  = 5 * time.Second
+	// lookupPause is the pause before the second lookup; it doubles up to maxLookupPause.
+	lookupPause    = 250 * time.Millisecond
+	maxLookupPause = 5 * time.Second
 	// seekNews is the time without a result after which people are told.
 	seekNews = 5 * time.Second
 )
@@ -101,26 +101,26 @@ func announcementOf(k known, now time.Time) (a announcement) {
 // announcer publishes the job in a Discovery. The goroutine of run owns every field except the
 // channel.
 type announcer struct {
-	to   Discovery
-	say  func(string)
-	news chan known // capacity 1: the latest news
+	to      Discovery
+	say     func(string)
+	updates chan known // capacity 1: the latest news
 
 	failed bool
 }
 
 // newAnnouncer returns an announcer with nothing to announce yet.
 func newAnnouncer(to Discovery, say func(string)) *announcer {
-	return &announcer{to: to, say: say, news: make(chan known, 1)}
+	return &announcer{to: to, say: say, updates: make(chan known, 1)}
 }
 
-// tell passes the latest known state of the job to run. It replaces news that run has not read
+// update passes the latest known state of the job to run. It replaces news that run has not read
 // yet. Only one goroutine may call it.
-func (a *announcer) tell(k known) {
+func (a *announcer) update(k known) {
 	select {
-	case <-a.news:
+	case <-a.updates:
 	default:
 	}
-	a.news <- k // never blocks: there is no other sender
+	a.updates <- k // never blocks: there is no other sender
 }
 
 // run announces until ctx ends, and returns the last known state.
@@ -130,7 +130,7 @@ func (a *announcer) run(ctx context.Context) (latest known) {
 	var last time.Time
 	for {
 		select {
-		case latest = <-a.news:
+		case latest = <-a.updates:
 			timer.Reset(max(0, announceGap-time.Since(last)))
 		case <-timer.C:
 			timer.Reset(a.announce(ctx, announcementOf(latest, time.Now())))
@@ -150,7 +150,7 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !a.failed:
-		a.say(wordDiscovery("newcomers cannot find this job", err))
+		a.say(formatDiscoveryError("newcomers cannot find this job", err))
 	case err == nil && a.failed:
 		a.say("--dht: newcomers can find this job again")
 	}
@@ -160,8 +160,8 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 	return announcePeriod
 }
 
-// wordDiscovery describes the failed action, the cause and the remedy in one line.
-func wordDiscovery(what string, err error) string {
+// formatDiscoveryError describes the failed action, the cause and the remedy in one line.
+func formatDiscoveryError(what string, err error) string {
 	why := strings.TrimPrefix(err.Error(), "discovery: ")
 	return clipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying on", what, printable.Line(why)))
 }
@@ -180,7 +180,7 @@ func (s *seeker) run(ctx context.Context) {
 	defer timer.Stop()
 	begun, failed, found, missed := time.Now(), false, false, false
 	// Found members are passed on each time; people get one line for each kind of trouble.
-	for pause := seekPause; ; pause = min(2*pause, seekMost) {
+	for pause := lookupPause; ; pause = min(2*pause, maxLookupPause) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -192,7 +192,7 @@ func (s *seeker) run(ctx context.Context) {
 			return
 		case err != nil && !failed:
 			failed = true
-			s.say(wordDiscovery("the job cannot be looked up", err))
+			s.say(formatDiscoveryError("the job cannot be looked up", err))
 		case len(members) > 0:
 			found = true
 			s.found(members)
@@ -204,8 +204,8 @@ func (s *seeker) run(ctx context.Context) {
 	}
 }
 
-// discoveries is a launcher's part in a Discovery.
-type discoveries struct {
+// discoveryState is a launcher's part in a Discovery.
+type discoveryState struct {
 	announcer *announcer            // nil without a Discovery
 	found     chan []elastic.Member // results of the seeker; the latest one counts
 	latest    []elastic.Member
@@ -215,10 +215,10 @@ type discoveries struct {
 	known     known // the announcer's last state; valid once work is done
 }
 
-// discover begins to announce the job. If the peers are to join by the ticket with this key, it
+// startDiscovery begins to announce the job. If the peers are to join by the ticket with this key, it
 // looks up the key as well.
-func (r *runner) discover(ctx context.Context, key string) {
-	d := &r.discoveries
+func (r *runner) startDiscovery(ctx context.Context, key string) {
+	d := &r.discovery
 	if r.o.Discovery == nil {
 		return
 	}
@@ -244,34 +244,34 @@ func (r *runner) discover(ctx context.Context, key string) {
 // announce passes the known state of the job to the announcer. Once a peer of this launcher is a
 // member, the lookup ends, because the peer knows the members.
 func (r *runner) announce() {
-	d := &r.discoveries
+	d := &r.discovery
 	if d.announcer == nil {
 		return
 	}
-	d.announcer.tell(r.meet.latest)
-	if d.seeking != nil && r.meet.own() {
+	d.announcer.update(r.rendezvous.latest)
+	if d.seeking != nil && r.rendezvous.hasLocalMember() {
 		d.seeking()
 	}
 }
 
-// discovered passes found members to all peers.
-func (r *runner) discovered(members []elastic.Member) {
-	r.discoveries.latest = members
+// onDiscovered passes found members to all peers.
+func (r *runner) onDiscovered(members []elastic.Member) {
+	r.discovery.latest = members
 	for _, c := range r.children {
 		c.send(message{Found: members})
 	}
 }
 
-// undiscover ends announcements and lookups. If the job has finished it announces the end, so that
+// stopDiscovery ends announcements and lookups. If the job has finished it announces the end, so that
 // nobody looks for its members.
-func (r *runner) undiscover() {
-	d := &r.discoveries
+func (r *runner) stopDiscovery() {
+	d := &r.discovery
 	if d.announcer == nil {
 		return
 	}
 	d.stop()
 	d.work.Wait()
-	if a := announcementOf(d.known, time.Now()); r.changes.done && len(a.keys) > 0 {
+	if a := announcementOf(d.known, time.Now()); r.membership.done && len(a.keys) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawPeriod)
 		defer cancel()
 		_ = d.announcer.to.Announce(ctx, a.keys, nil) // an error is ignored: the announcement expires by itself

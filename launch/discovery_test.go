@@ -141,11 +141,11 @@ func TestAnnouncer(t *testing.T) {
 		}
 		<-time.After(2*announcePeriod + announceGap)
 		expect("nothing is known", 0)
-		a.tell(openJob("x"))
+		a.update(openJob("x"))
 		<-time.After(time.Millisecond)
 		expect("the first", 1, "0")
-		a.tell(openJob("x", "y"))
-		a.tell(openJob("x", "y", "z"))
+		a.update(openJob("x", "y"))
+		a.update(openJob("x", "y", "z"))
 		expect("a gap", 1, "0")
 		<-time.After(announceGap)
 		expect("the latest", 2, "0", "1", "2")
@@ -159,13 +159,13 @@ func TestAnnouncer(t *testing.T) {
 		if len(said) != 2 || !strings.Contains(said[0], "no bootstrap node answers") || strings.Contains(said[0], "\n") || len(said[0]) > 200 {
 			t.Errorf("said %q", said)
 		}
-		a.tell(openJob("y"))
+		a.update(openJob("y"))
 		<-time.After(announceGap)
 		synctest.Wait()
 		k := openJob("y")
 		k.Tickets = nil // revoked
 		_, before := f.announcedIDs("key")
-		a.tell(k)
+		a.update(k)
 		<-time.After(3 * announcePeriod)
 		expect("without tickets", before, "0")
 		cancel()
@@ -197,7 +197,7 @@ func TestSeeker(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if got := <-found; len(got) != 1 || time.Since(begun) > seekMost {
+		if got := <-found; len(got) != 1 || time.Since(begun) > maxLookupPause {
 			t.Errorf("found %v after %v", got, time.Since(begun))
 		}
 		if _, calls := f.announcedIDs("key"); calls > 60 {
@@ -219,10 +219,10 @@ func TestFoundMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, a := &peer{}, &agent{}
-	a.hear(m) // before watchFound
-	a.watchFound(p.find)
-	a.hear(m)
-	if got := p.finds(); len(got) != 2 {
+	a.dispatch(m) // before watchFound
+	a.watchFound(p.onLANPeer)
+	a.dispatch(m)
+	if got := p.foundPeers(); len(got) != 2 {
 		t.Errorf("found %v", got)
 	}
 	for _, bad := range []string{`{"found":[{"id":""}]}`, `{"found":[],"abort":"x"}`} {
@@ -275,7 +275,7 @@ func TestContactsAfterIntroduction(t *testing.T) {
 		f.mu.Lock()
 		delete(f.deaf, "b")
 		f.mu.Unlock()
-		<-time.After(2 * knockPeriod)
+		<-time.After(2 * redialPeriod)
 		if !slices.Contains(asked(), "b") {
 			t.Errorf("b is not asked: %v", asked())
 		}
@@ -293,7 +293,7 @@ func TestFalseFind(t *testing.T) {
 		i := f.identity(nil)
 		found := func() []elastic.Member { return []elastic.Member{{ID: "a", Addrs: []string{"false"}}} }
 		f.pause = time.Second // the find is tried first
-		in, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, []string{"a"}, found, time.Minute)
+		in, err := i.findAdmission(t.Context(), ticket.Credential{Signers: []string{"x"}}, []string{"a"}, found, time.Minute)
 		if err != nil || in.by.ID != "a" {
 			t.Errorf("%v, %v", in, err)
 		}

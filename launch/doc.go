@@ -120,7 +120,7 @@
 // have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds out who listens at
 // the addresses, and proves there that it has the key (search.go); it does so as well at every
 // other member before the first message (identity.go). Members look up the key in their view
-// (door.go). With Options.LAN multicast DNS finds the peer that made a ticket for other hosts, and
+// (admission.go). With Options.LAN multicast DNS finds the peer that made a ticket for other hosts, and
 // the peers that joined by one, on the local network. So the ticket stays usable after the members
 // that it names have died.
 //

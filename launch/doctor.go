@@ -105,23 +105,23 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 		return l
 	}
 	// The first trip includes the connection, the later ones give the round-trip time.
-	if l.connect, l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {
+	if l.connect, l.err = roundTrip(ctx, hosts[0], hosts[1]); l.err != nil {
 		return l
 	}
 	var trips [linkTrips]time.Duration
 	for i := range trips {
-		if trips[i], l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {
+		if trips[i], l.err = roundTrip(ctx, hosts[0], hosts[1]); l.err != nil {
 			return l
 		}
 	}
 	// The median ignores single delays of a busy host.
 	slices.Sort(trips[:])
-	l.trip = trips[linkTrips/2]
+	l.rtt = trips[linkTrips/2]
 	return l
 }
 
-// trip sends a message from a to b and one back, and returns the time taken.
-func trip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
+// roundTrip sends a message from a to b and one back, and returns the time taken.
+func roundTrip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
 	begin := time.Now()
 	for _, way := range [][2]*p2p.Host{{a, b}, {b, a}} {
 		if err := way[0].Send(ctx, way[1].ID(), []byte("hello")); err != nil {

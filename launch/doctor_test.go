@@ -61,7 +61,7 @@ func TestTryLink(t *testing.T) {
 		t.Error("no error from an address that is none")
 	}
 	l := tryLink(t.Context(), p2p.Config{Security: "noise", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
-	if l.err != nil || l.connect <= 0 || l.trip <= 0 {
+	if l.err != nil || l.connect <= 0 || l.rtt <= 0 {
 		t.Errorf("got %+v", l)
 	}
 }

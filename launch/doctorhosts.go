@@ -109,8 +109,8 @@ func (l *hostList) pairs() []Check {
 			}
 			why, failed := results[i].Failed[o.Name]
 			_, back := results[k].Failed[h.Name]
-			c := checkWay(h.Name, o.Name, why, failed, back)
-			if w, ok := results[i].Ways[o.Name]; ok && !failed {
+			c := checkDirection(h.Name, o.Name, why, failed, back)
+			if w, ok := results[i].Links[o.Name]; ok && !failed {
 				c = checkPath(c, w)
 			}
 			out = append(out, c)
@@ -119,9 +119,9 @@ func (l *hostList) pairs() []Check {
 	return out
 }
 
-// checkWay judges the connection from one host to another. failed says whether it failed, with the
+// checkDirection judges the connection from one host to another. failed says whether it failed, with the
 // cause why, and back whether the opposite direction failed.
-func checkWay(from, to, why string, failed, back bool) Check {
+func checkDirection(from, to, why string, failed, back bool) Check {
 	c := Check{Level: OK, Name: from + " -> " + to, Found: "connects"}
 	switch {
 	case failed && back:
@@ -132,17 +132,17 @@ func checkWay(from, to, why string, failed, back bool) Check {
 	return c
 }
 
-// leastMTU is the packet size in bytes that every link must support (RFC 8200). Below it headers
+// minMTU is the packet size in bytes that every link must support (RFC 8200). Below it headers
 // take more time than data.
-const leastMTU = 1280
+const minMTU = 1280
 
 // checkPath adds the round-trip time and the MTU of a working connection to its check.
-func checkPath(c Check, w way) Check {
-	c.Found += fmt.Sprintf(", round trip %.2f ms", float64(w.Trip)/float64(time.Millisecond))
+func checkPath(c Check, w linkQuality) Check {
+	c.Found += fmt.Sprintf(", round trip %.2f ms", float64(w.RTT)/float64(time.Millisecond))
 	if w.MTU > 0 {
 		c.Found += fmt.Sprintf(", packets up to %d bytes", w.MTU)
 	}
-	if w.MTU > 0 && w.MTU < leastMTU {
+	if w.MTU > 0 && w.MTU < minMTU {
 		c.Level, c.Advice = Warn, "raise the MTU of the interface or of the tunnel between them, if there is no reason for it"
 	}
 	return c

@@ -19,9 +19,9 @@ func TestCheckClock(t *testing.T) {
 
 func TestCheckWay(t *testing.T) {
 	for c, want := range map[Check]Level{
-		checkWay("a", "b", "", false, true):        OK,
-		checkWay("a", "b", "refused", true, false): Warn,
-		checkWay("a", "b", "refused", true, true):  Fail,
+		checkDirection("a", "b", "", false, true):        OK,
+		checkDirection("a", "b", "refused", true, false): Warn,
+		checkDirection("a", "b", "refused", true, true):  Fail,
 	} {
 		if c.Level != want || c.Name != "a -> b" {
 			t.Errorf("%v", c)
@@ -31,14 +31,14 @@ func TestCheckWay(t *testing.T) {
 
 func TestCheckPath(t *testing.T) {
 	for _, c := range []struct {
-		way  way
+		way  linkQuality
 		want string
 	}{
-		{way{Trip: 120 * time.Microsecond}, "ok    a -> b: connects, round trip 0.12 ms"},
-		{way{MTU: 1500, Trip: time.Millisecond}, "ok    a -> b: connects, round trip 1.00 ms, packets up to 1500 bytes"},
-		{way{MTU: 576, Trip: time.Millisecond}, "warn  a -> b: connects, round trip 1.00 ms, packets up to 576 bytes; raise the MTU"},
+		{linkQuality{RTT: 120 * time.Microsecond}, "ok    a -> b: connects, round trip 0.12 ms"},
+		{linkQuality{MTU: 1500, RTT: time.Millisecond}, "ok    a -> b: connects, round trip 1.00 ms, packets up to 1500 bytes"},
+		{linkQuality{MTU: 576, RTT: time.Millisecond}, "warn  a -> b: connects, round trip 1.00 ms, packets up to 576 bytes; raise the MTU"},
 	} {
-		if got := checkPath(checkWay("a", "b", "", false, false), c.way).String(); !strings.HasPrefix(got, c.want) {
+		if got := checkPath(checkDirection("a", "b", "", false, false), c.way).String(); !strings.HasPrefix(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

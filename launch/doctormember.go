@@ -87,16 +87,16 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Chec
 	case want != "" && g.ID != want:
 		c.Found, c.Advice = fmt.Sprintf("another peer answers, %s: this one has ended", g.ID.Short()), "get a new ticket: elrun ticket"
 	case !g.Open:
-		c.Level, c.Found = Warn, fmt.Sprintf("%s, which lets in members only (%s)", wordGreeting(g), clipNote(fmt.Sprint(err)))
+		c.Level, c.Found = Warn, fmt.Sprintf("%s, which lets in members only (%s)", formatGreeting(g), clipNote(fmt.Sprint(err)))
 		c.Advice = "open the job: elrun ticket on a host of it"
 	default:
-		c.Level, c.Found = OK, wordGreeting(g)+", which lets in those who have a ticket"
+		c.Level, c.Found = OK, formatGreeting(g)+", which lets in those who have a ticket"
 	}
 	return c
 }
 
-// wordGreeting describes the connection to a member.
-func wordGreeting(g p2p.Greeting) string {
+// formatGreeting describes the connection to a member.
+func formatGreeting(g p2p.Greeting) string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return fmt.Sprintf("connected in %.1f ms, TLS handshake in %.1f ms with peer %s", ms(g.Connect), ms(g.Handshake), g.ID.Short())
 }

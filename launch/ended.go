@@ -50,7 +50,7 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("launch: %w: %s (%w)", ErrNoJob, name, err)
 	}
-	job, err := chooseJob(name, sweepEnded(dir, time.Now()))
+	job, err := chooseJob(name, removeExpired(dir, time.Now()))
 	if errors.Is(err, ErrNoJob) {
 		return Status{}, fmt.Errorf("launch: %w: %s", ErrNoJob, name)
 	}
@@ -78,8 +78,8 @@ func endedDir() (string, error) {
 	return filepath.Join(state, "elrun", "ended"), nil
 }
 
-// keepEnded writes the record of a job, and removes expired records.
-func keepEnded(s Status) error {
+// writeEnded writes the record of a job, and removes expired records.
+func writeEnded(s Status) error {
 	dir, err := endedDir()
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func keepEnded(s Status) error {
 	if err := private.MkdirAll(dir); err != nil {
 		return err
 	}
-	sweepEnded(dir, time.Now())
+	removeExpired(dir, time.Now())
 	f, err := os.CreateTemp(dir, ".new-") // mode 0600
 	if err != nil {
 		return err
@@ -109,9 +109,9 @@ func keepEnded(s Status) error {
 	return err
 }
 
-// sweepEnded removes the expired records in a folder and returns the names of the remaining jobs,
+// removeExpired removes the expired records in a folder and returns the names of the remaining jobs,
 // in order.
-func sweepEnded(dir string, now time.Time) (jobs []string) {
+func removeExpired(dir string, now time.Time) (jobs []string) {
 	files, _ := os.ReadDir(dir) // no folder: no job has ended yet
 	for _, f := range files {
 		info, err := f.Info()
@@ -156,8 +156,8 @@ func decodeEnded(text []byte) (Status, error) {
 	return s, nil
 }
 
-// wordOutcome describes the exit status of a launcher.
-func wordOutcome(status int, signal syscall.Signal) string {
+// formatOutcome describes the exit status of a launcher.
+func formatOutcome(status int, signal syscall.Signal) string {
 	switch {
 	case signal != 0:
 		return fmt.Sprintf("interrupted by signal %d (%v)", signal, signal)
@@ -169,23 +169,23 @@ func wordOutcome(status int, signal syscall.Signal) string {
 	return "failed"
 }
 
-// keep records how the job ended, on this host and on the hosts of its peers. reason is one line,
+// recordEnd records how the job ended, on this host and on the hosts of its peers. reason is one line,
 // or "".
-func (r *runner) keep(status int, done *event.Done, reason string) {
-	if !r.out.member { // no peer was ever a member
+func (r *runner) recordEnd(status int, done *event.Done, reason string) {
+	if !r.outcome.member { // no peer was ever a member
 		return
 	}
 	s := Status{Job: r.o.Job, Step: r.progress.step, Of: r.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
-		Status: status, Outcome: wordOutcome(status, r.out.signal), Reason: reason}}
+		Status: status, Outcome: formatOutcome(status, r.outcome.signal), Reason: reason}}
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
-	_ = keepEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
-	r.hosts.tell(frame{Ended: &s})
+	_ = writeEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
+	r.hosts.broadcast(frame{Ended: &s})
 }
 
-// tell sends a frame to all hosts. It accepts a nil list.
-func (l *hostList) tell(f frame) {
+// broadcast sends a frame to all hosts. It accepts a nil list.
+func (l *hostList) broadcast(f frame) {
 	if l == nil {
 		return
 	}

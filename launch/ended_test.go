@@ -38,7 +38,7 @@ func TestKeepEnded(t *testing.T) {
 		t.Errorf("before any job: %v", err)
 	}
 	for _, s := range []Status{endedAs("mnist", "failed"), endedAs("mnist", "finished"), endedAs("mnist-2", "failed")} {
-		if err := keepEnded(s); err != nil {
+		if err := writeEnded(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestKeepEnded(t *testing.T) {
 // while it wrote.
 func TestSweepEnded(t *testing.T) {
 	dir := ownEnds(t)
-	if err := errors.Join(keepEnded(endedAs("old", "x")), keepEnded(endedAs("new", "x"))); err != nil {
+	if err := errors.Join(writeEnded(endedAs("old", "x")), writeEnded(endedAs("new", "x"))); err != nil {
 		t.Fatal(err)
 	}
 	long := time.Now().Add(-endedLife - time.Minute)
@@ -76,7 +76,7 @@ func TestSweepEnded(t *testing.T) {
 	if err := errors.Join(os.WriteFile(half, nil, 0o600), os.Chtimes(half, long, long), os.Chtimes(file, long, long)); err != nil {
 		t.Fatal(err)
 	}
-	if jobs := sweepEnded(dir, time.Now()); !slices.Equal(jobs, []string{"new"}) {
+	if jobs := removeExpired(dir, time.Now()); !slices.Equal(jobs, []string{"new"}) {
 		t.Errorf("jobs %v", jobs)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
@@ -88,7 +88,7 @@ func TestSweepEnded(t *testing.T) {
 func TestKeepEndedNames(t *testing.T) {
 	ownEnds(t)
 	for _, name := range []string{"", "../x", "a/b", ".x", strings.Repeat("x", maxJobName+1)} {
-		if keepEnded(endedAs(name, "x")) == nil {
+		if writeEnded(endedAs(name, "x")) == nil {
 			t.Errorf("%q is kept", name)
 		}
 	}
@@ -132,7 +132,7 @@ func TestWordOutcome(t *testing.T) {
 		"gave up, as too few peers were left":   {StatusQuorum, 0},
 		"interrupted by signal 15 (terminated)": {143, syscall.SIGTERM},
 	} {
-		if got := wordOutcome(c.status, c.signal); got != want {
+		if got := formatOutcome(c.status, c.signal); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -91,14 +91,14 @@ type hostAddrs struct {
 // probeResult has the hosts that an agent cannot connect to, with the cause, and the quality of
 // the connections to the other hosts. Keys are names of hosts.
 type probeResult struct {
-	Failed map[string]string `json:"failed"`
-	Ways   map[string]way    `json:"ways,omitempty"`
+	Failed map[string]string      `json:"failed"`
+	Links  map[string]linkQuality `json:"ways,omitempty"`
 }
 
-// way describes the connection from one host to another.
-type way struct {
-	MTU  int           `json:"mtu,omitempty"` // largest packet in bytes, as the kernel knows it; 0 if unknown
-	Trip time.Duration `json:"trip"`          // time to connect: one round trip
+// linkQuality describes the connection from one host to another.
+type linkQuality struct {
+	MTU int           `json:"mtu,omitempty"` // largest packet in bytes, as the kernel knows it; 0 if unknown
+	RTT time.Duration `json:"trip"`          // time to connect: one round trip
 }
 
 // findings are the checks of Doctor on a host, and the time by the clock of that host.

@@ -34,7 +34,7 @@ func frames() []frame {
 		{Need: true},
 		{Prepared: &preparation{Addrs: []string{"192.0.2.1:1/w"}}},
 		{Refused: "why"},
-		{Probed: &probeResult{map[string]string{"b": "refused"}, map[string]way{"c": {MTU: 1500, Trip: time.Millisecond}}}},
+		{Probed: &probeResult{map[string]string{"b": "refused"}, map[string]linkQuality{"c": {MTU: 1500, RTT: time.Millisecond}}}},
 		{Index: 3, Output: &outputPart{To: toStderr, Data: []byte("x\n")}},
 		{Index: 3, Output: &outputPart{End: true}},
 		{Index: 3, Mistake: "why"},

@@ -34,7 +34,7 @@ import (
 type Program struct {
 	name  string
 	nodes []*node
-	wrong []error // mistakes in declarations, in their order
+	errs  []error // mistakes in declarations, in their order
 
 	mu    sync.Mutex
 	calls *callers // nil until the program runs
@@ -93,7 +93,7 @@ func (p *Program) Task(name string, f func(ctx context.Context) error, options .
 func (p *Program) add(n *node, empty bool, options []NodeOption) {
 	n.apply(options)
 	if empty {
-		p.wrong = append(p.wrong, fmt.Errorf("node %s has no function", n.info.Name))
+		p.errs = append(p.errs, fmt.Errorf("node %s has no function", n.info.Name))
 	}
 	p.nodes = append(p.nodes, n)
 }
@@ -114,8 +114,8 @@ func (p *Program) info() (programInfo, error) {
 		d.Nodes = append(d.Nodes, n.info)
 	}
 	err := d.check()
-	if len(p.wrong) > 0 {
-		err = p.wrong[0]
+	if len(p.errs) > 0 {
+		err = p.errs[0]
 	}
 	if err != nil {
 		return d, fmt.Errorf("launch: %w %q: %w", ErrProgram, p.name, err)

@@ -89,7 +89,7 @@ func (n nodeInfo) check() error {
 		return err
 	}
 	long := func(m string) bool { return len(m) > maxMethod }
-	if twice := n.twice(); twice != "" {
+	if twice := n.duplicateMethod(); twice != "" {
 		return fmt.Errorf("two methods are named %q: give each a name of its own", twice)
 	}
 	switch {
@@ -109,8 +109,8 @@ func (n nodeInfo) check() error {
 	return nil
 }
 
-// twice returns a name that two methods of the node share, "" if there is none.
-func (n nodeInfo) twice() string {
+// duplicateMethod returns a name that two methods of the node share, "" if there is none.
+func (n nodeInfo) duplicateMethod() string {
 	seen := make(map[string]bool)
 	for _, m := range n.Methods {
 		name, _, _ := strings.Cut(m, "(")

@@ -44,7 +44,7 @@ func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
 		return Result{}, err
 	}
 	if t.options == nil {
-		return p.runHere(ctx, info)
+		return p.runInProcess(ctx, info)
 	}
 	env, launched, err := parseEnvironment(os.LookupEnv)
 	switch {
@@ -110,7 +110,7 @@ func (p *Program) runPeer(ctx context.Context, info programInfo) error {
 	d := newDirectory()
 	g, err := initAs(ctx, func(ctx context.Context, a *agent) error {
 		a.describe(info, d.learn)
-		return d.wait(ctx, a.gone)
+		return d.wait(ctx, a.launcherGone)
 	})
 	if err != nil {
 		return err
@@ -137,12 +137,12 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 		return err
 	}
 	defer a.Close()
-	lost := context.AfterFunc(a.gone, stop)
+	lost := context.AfterFunc(a.launcherGone, stop)
 	defer lost()
 	// The directory comes in answer to the description, so wait for it before the first call.
 	d := newDirectory()
 	a.describe(info, d.learn)
-	if err := d.wait(ctx, a.gone); err != nil {
+	if err := d.wait(ctx, a.launcherGone); err != nil {
 		return err
 	}
 	calls := newCallers(info.digest(), d.dial)

@@ -74,10 +74,10 @@ func (r *runner) beginProgram(info programInfo) {
 	}
 	r.restarts.left += info.peers().Restarts
 	r.o.Restart += info.peers().Restarts
-	if group, h := info.peers().Group, r.hosts.place(0, r.children); group != "" {
+	if group, h := info.peers().Group, r.hosts.hostFor(0, r.children); group != "" {
 		g.hosts[group] = h
 	}
-	r.advance(time.Now())
+	r.runDueActions(time.Now())
 }
 
 // process returns the running child with an index, or nil.
@@ -110,23 +110,23 @@ func (r *runner) processes() iter.Seq[*child] {
 	}
 }
 
-// advance carries out the actions for the nodes of a program that are due at now.
-func (r *runner) advance(now time.Time) {
+// runDueActions carries out the actions for the nodes of a program that are due at now.
+func (r *runner) runDueActions(now time.Time) {
 	if r.graph == nil {
 		return
 	}
-	s := situation{peers: r.peersGoOn(), stop: r.out.signal != 0}
+	s := situation{peers: r.peersActive(), stop: r.outcome.signal != 0}
 	if !s.peers && !s.stop { // without a result it is unknown when the tasks should end
-		done, err := agreeDone(r.out.dones)
-		s.stop = done == nil || r.out.status(done, err) != 0
+		done, err := agreeDone(r.outcome.dones)
+		s.stop = done == nil || r.outcome.status(done, err) != 0
 	}
-	for _, a := range r.graph.plan.advance(now, s) {
-		r.act(a, now)
+	for _, a := range r.graph.plan.dueActions(now, s) {
+		r.perform(a, now)
 	}
 }
 
-// act carries out one action for a node.
-func (r *runner) act(a nodeAction, now time.Time) {
+// perform carries out one action for a node.
+func (r *runner) perform(a nodeAction, now time.Time) {
 	n := &r.graph.nodes[a.node]
 	name := n.entry.Name
 	switch a.what {
@@ -137,7 +137,7 @@ func (r *runner) act(a nodeAction, now time.Time) {
 	case actStop:
 		n.child.ask(syscall.SIGTERM)
 	case actKill:
-		r.say("%s still runs %v after it was asked to end; killing it", name, r.o.Grace)
+		r.printf("%s still runs %v after it was asked to end; killing it", name, r.o.Grace)
 		n.child.signal(syscall.SIGKILL)
 	case actEnd:
 		n.entry.Ended = r.graph.plan.nodes[a.node].ended
@@ -153,7 +153,7 @@ func (r *runner) startNode(i int) error {
 	env.node = info.Name
 	h := g.hosts[info.Group]
 	if h == nil || h.lostNow() {
-		h = r.hosts.place(env.index, r.children)
+		h = r.hosts.hostFor(env.index, r.children)
 		if info.Group != "" {
 			g.hosts[info.Group] = h
 		}
@@ -177,7 +177,7 @@ func (r *runner) nodeNotice(n notice) {
 		failed := e.failed() || r.graph.plan.nodes[i].info.Kind == kindService
 		r.nodeEnded(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
 	case n.err != nil:
-		r.say("%s: %v", name, n.err)
+		r.printf("%s: %v", name, n.err)
 	case n.msg == nil: // nodes are not suspected of being dead
 	case n.msg.Program != nil:
 		r.program(n.from, *n.msg.Program)
@@ -193,12 +193,12 @@ func (r *runner) nodeEnded(i int, how string, failed bool, now time.Time) {
 	g := r.graph
 	r.removeSocket(g.nodes[i].entry)
 	line := g.plan.exited(i, how, failed, now)
-	if line != "" && r.out.signal == 0 {
-		r.say("%s", line)
+	if line != "" && r.outcome.signal == 0 {
+		r.printf("%s", line)
 	}
 	g.nodes[i] = nodeRun{entry: serviceEntry{Name: g.nodes[i].entry.Name, Ended: g.plan.nodes[i].ended}}
 	r.tellService(i)
-	r.advance(now)
+	r.runDueActions(now)
 }
 
 // removeSocket removes the socket file of a service on this host, which remains if the service was

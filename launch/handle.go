@@ -52,7 +52,7 @@ func Serve[Req, Resp any](p *Program, name string, f func(ctx context.Context, r
 		}
 	}
 	if err != nil {
-		p.wrong = append(p.wrong, fmt.Errorf("service %s: %w", name, err))
+		p.errs = append(p.errs, fmt.Errorf("service %s: %w", name, err))
 	}
 	h.method = p.serve(name, fmt.Sprintf("(%v) %v", types[0], types[1]), method(h.codec, f), f == nil, options)
 	return h
@@ -68,7 +68,7 @@ func (p *Program) serve(name, types string, m rpc.Method, empty bool, options []
 		p.nodes = append(p.nodes, n) // check reports a second node with this name
 	}
 	if empty {
-		p.wrong = append(p.wrong, fmt.Errorf("service %s has no function", name))
+		p.errs = append(p.errs, fmt.Errorf("service %s has no function", name))
 	}
 	n.apply(options)
 	n.info.Methods = append(n.info.Methods, name+types)

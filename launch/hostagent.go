@@ -48,7 +48,7 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 	a := newHostAgent(in, out)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go a.passOn(ctx, signals)
+	go a.forwardSignals(ctx, signals)
 	_, err := io.WriteString(out, agentReady+"\n")
 	if err == nil {
 		name, _ := os.Hostname() // the host name appears in messages only
@@ -171,7 +171,7 @@ func (a *hostAgent) handle(f frame) error {
 		checks := Doctor(ctx)
 		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
 	case f.Ended != nil:
-		_ = keepEnded(*f.Ended) // errors are ignored, as in runner.keep
+		_ = writeEnded(*f.Ended) // errors are ignored, as in runner.keep
 		return nil
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
@@ -186,7 +186,7 @@ func (a *hostAgent) handle(f frame) error {
 	case p == nil: // the peer has ended
 	case f.Ask != nil:
 		at := socketName{a.order.Job, f.Index, p.pid()}
-		a.work.Go(func() { a.consult(f.Index, at, *f.Ask) })
+		a.work.Go(func() { a.askPeer(f.Index, at, *f.Ask) })
 	case f.Message != nil:
 		p.send(*f.Message)
 	case f.Suspect:
@@ -201,8 +201,8 @@ func (a *hostAgent) handle(f frame) error {
 	return nil
 }
 
-// consult sends a request to the control socket of a peer, and the answer to the launcher.
-func (a *hostAgent) consult(index int, at socketName, o askOrder) {
+// askPeer sends a request to the control socket of a peer, and the answer to the launcher.
+func (a *hostAgent) askPeer(index int, at socketName, o askOrder) {
 	var what request
 	err := json.Unmarshal(o.Line, &what)
 	var r reply
@@ -250,7 +250,7 @@ func (a *hostAgent) prepare() error {
 		a.path = self
 		return err
 	case a.order.Copy:
-		return a.fetch()
+		return a.requestProgram()
 	}
 	path, err := findProgram(a.order.Program)
 	if err != nil {
@@ -270,8 +270,8 @@ func (a *hostAgent) prepare() error {
 	return nil
 }
 
-// fetch asks the launcher for the program, unless the cache has a copy.
-func (a *hostAgent) fetch() error {
+// requestProgram asks the launcher for the program, unless the cache has a copy.
+func (a *hostAgent) requestProgram() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return fmt.Errorf("no folder for copies of programs: %w", err)
@@ -292,7 +292,7 @@ func (a *hostAgent) fetch() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
-	sweep(all, dir)
+	removeOldCopies(all, dir)
 	if err := a.out.write(frame{Need: true}); err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (a *hostAgent) fetch() error {
 		return fmt.Errorf("copy the program: %w", err)
 	}
 	defer os.Remove(f.Name()) // fails if the file was renamed
-	err = a.receive(f)
+	err = a.readProgram(f)
 	if err = cmp.Or(err, f.Chmod(0o700), f.Close()); err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
@@ -312,8 +312,8 @@ func (a *hostAgent) fetch() error {
 	return os.Rename(f.Name(), a.path)
 }
 
-// receive writes the program to f. After a write error it still reads the rest of the file.
-func (a *hostAgent) receive(f *os.File) error {
+// readProgram writes the program to f. After a write error it still reads the rest of the file.
+func (a *hostAgent) readProgram(f *os.File) error {
 	var failed error
 	for {
 		p, err := a.next()
@@ -334,8 +334,8 @@ func (a *hostAgent) receive(f *os.File) error {
 // copyLife is how long an unused copy of a program is kept.
 const copyLife = 30 * 24 * time.Hour
 
-// sweep removes copies of programs that were not used for copyLife.
-func sweep(all, keep string) {
+// removeOldCopies removes copies of programs that were not used for copyLife.
+func removeOldCopies(all, keep string) {
 	dirs, _ := filepath.Glob(filepath.Join(all, "*")) // no error: the pattern is valid
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && dir != keep && time.Since(info.ModTime()) > copyLife {
@@ -402,14 +402,14 @@ func (r *relay) outputEnd(t target) {
 func (r *relay) message(m message, pid int) {
 	if m.Hello != nil {
 		r.a.mu.Lock()
-		r.p.met(pid)
+		r.p.setPID(pid)
 		r.a.mu.Unlock()
 	}
 	_ = r.a.out.write(frame{Index: r.index, Message: &m, PID: pid})
 }
 
-// mistake implements receiver.
-func (r *relay) mistake(err error) {
+// protocolError implements receiver.
+func (r *relay) protocolError(err error) {
 	_ = r.a.out.write(frame{Index: r.index, Mistake: err.Error()})
 }
 
@@ -428,23 +428,23 @@ func (r *relay) ended(e Exit) {
 	_ = r.a.out.write(frame{Index: r.index, Exit: e.report()})
 }
 
-// passOn passes signals to this process on to the peers.
-func (a *hostAgent) passOn(ctx context.Context, signals <-chan os.Signal) {
+// forwardSignals passes signals to this process on to the peers.
+func (a *hostAgent) forwardSignals(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				a.note(sig) // before ask: a peer may have got the signal as well, and end at once
+				a.recordSignal(sig) // before ask: a peer may have got the signal as well, and end at once
 				a.each(func(p *local) { p.ask(sig) })
 			}
 		}
 	}
 }
 
-// note records a signal that asks all peers to leave.
-func (a *hostAgent) note(sig syscall.Signal) {
+// recordSignal records a signal that asks all peers to leave.
+func (a *hostAgent) recordSignal(sig syscall.Signal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {

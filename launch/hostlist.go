@@ -12,10 +12,10 @@ import (
 // hostList holds the hosts of a job and the assignment of peers to them. A nil list means that
 // peers run on this host.
 type hostList struct {
-	hosts []*remoteHost // connected hosts and hosts whose connection was lost
-	seats []*remoteHost // by index of the peer; nil for a peer without a fixed host
-	next  time.Time     // time of the next heartbeat
-	added *additions
+	hosts       []*remoteHost // connected hosts and hosts whose connection was lost
+	assignments []*remoteHost // by index of the peer; nil for a peer without a fixed host
+	next        time.Time     // time of the next heartbeat
+	connects    *hostConnects
 }
 
 // connect connects to all hosts at the same time. It reports hosts that fail; the job runs on the
@@ -37,7 +37,7 @@ func (r *runner) connect(ctx context.Context) error {
 		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
 	}
 	work.Wait()
-	r.hosts = &hostList{added: newAdditions(p, r.orphans)}
+	r.hosts = &hostList{connects: newHostConnects(p, r.orphans)}
 	var failed []error
 	for i, h := range all {
 		if errs[i] != nil {
@@ -47,13 +47,13 @@ func (r *runner) connect(ctx context.Context) error {
 		r.hosts.hosts = append(r.hosts.hosts, h)
 	}
 	// Of these, leave out hosts that cannot reach each other.
-	failed = append(failed, r.hosts.part(!wide(r.o.Listen), r.o.Relay == "members")...)
+	failed = append(failed, r.hosts.dropUnreachable(!wide(r.o.Listen), r.o.Relay == "members")...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	// Assign peers to slots: the job needs room for its minimum.
-	r.hosts.seat(r.o.Peers)
-	room := len(r.hosts.seats)
+	r.hosts.assign(r.o.Peers)
+	room := len(r.hosts.assignments)
 	if room < max(1, r.o.MinPeers) {
 		if len(r.hosts.hosts) > 0 {
 			failed = append(failed, fmt.Errorf("the hosts that work have room for %s, the job wants at least %d (--min-peers)", plural(room, "peer", "peers"), r.o.MinPeers))
@@ -61,11 +61,11 @@ func (r *runner) connect(ctx context.Context) error {
 		return fmt.Errorf("launch: %s", joinErrors(failed))
 	}
 	for _, err := range failed {
-		r.say("%v; the job runs on the other hosts", err)
+		r.printf("%v; the job runs on the other hosts", err)
 	}
 	// From here the number of peers is fixed, and frames of the agents are passed on.
 	r.o.Peers = room
-	r.meet = newMeeting(room, r.meet.order, false)
+	r.rendezvous = newRendezvous(room, r.rendezvous.order, false)
 	for _, h := range r.hosts.hosts {
 		h.run(r.console.say)
 	}
@@ -84,10 +84,10 @@ func joinErrors(errs []error) string {
 	return strings.Join(words, "; ")
 }
 
-// part leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
+// dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
 // at least one direction, or with relays through a third host. It returns the causes. With others
 // set, peers listen elsewhere than the probes, and it does nothing.
-func (l *hostList) part(others, relays bool) (failed []error) {
+func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (l *hostList) part(others, relays bool) (failed []error) {
 	}
 	// Greedy: leave out the host with the most broken pairs until none is left.
 	for {
-		worst, with := l.worst(results, out, relays)
+		worst, with := l.mostCut(results, out, relays)
 		if len(with) == 0 {
 			break
 		}
@@ -147,9 +147,9 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	return results, errs
 }
 
-// worst returns the host that cannot connect to the most other hosts, and these hosts. Of equals
+// mostCut returns the host that cannot connect to the most other hosts, and these hosts. Of equals
 // it returns the last one.
-func (l *hostList) worst(results []probeResult, out map[int]bool, relays bool) (worst int, with []int) {
+func (l *hostList) mostCut(results []probeResult, out map[int]bool, relays bool) (mostCut int, with []int) {
 	connects := func(i, k int) bool {
 		_, there := results[i].Failed[l.hosts[k].Name]
 		_, back := results[k].Failed[l.hosts[i].Name]
@@ -167,10 +167,10 @@ func (l *hostList) worst(results []probeResult, out map[int]bool, relays bool) (
 			}
 		}
 		if len(cut) > 0 && len(cut) >= len(with) {
-			worst, with = i, cut
+			mostCut, with = i, cut
 		}
 	}
-	return worst, with
+	return mostCut, with
 }
 
 // anyOf reports whether ok holds for a number in [0, n).
@@ -183,28 +183,28 @@ func anyOf(n int, ok func(int) bool) bool {
 	return false
 }
 
-// seat assigns peers to the slots of the hosts, in order, at most most peers in all; 0 means no
+// assign assigns peers to the slots of the hosts, in order, at most most peers in all; 0 means no
 // bound.
-func (l *hostList) seat(most int) {
+func (l *hostList) assign(most int) {
 	for _, h := range l.hosts {
 		if h.Slots == 0 {
 			h.Slots = max(1, h.info.Cores)
 		}
 		for range h.Slots {
-			if most == 0 || len(l.seats) < most {
-				l.seats = append(l.seats, h)
+			if most == 0 || len(l.assignments) < most {
+				l.assignments = append(l.assignments, h)
 			}
 		}
 	}
 }
 
-// place returns the host for a peer: its assigned host or, if there is none or it was lost, the
+// hostFor returns the host for a peer: its assigned host or, if there is none or it was lost, the
 // host with the fewest peers per slot.
-func (l *hostList) place(index int, running map[int]*child) *remoteHost {
+func (l *hostList) hostFor(index int, running map[int]*child) *remoteHost {
 	if l == nil {
 		return nil
 	}
-	if h := l.seatOf(index); h != nil && !h.lostNow() {
+	if h := l.assignedHost(index); h != nil && !h.lostNow() {
 		return h
 	}
 	// The load of a host, with this peer on it, per slot. A lost host is the last choice.
@@ -231,20 +231,20 @@ func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 	})
 }
 
-// seatOf returns the assigned host of a peer, or nil.
-func (l *hostList) seatOf(index int) *remoteHost {
-	if index >= len(l.seats) {
+// assignedHost returns the assigned host of a peer, or nil.
+func (l *hostList) assignedHost(index int) *remoteHost {
+	if index >= len(l.assignments) {
 		return nil
 	}
-	return l.seats[index]
+	return l.assignments[index]
 }
 
-// take assigns a peer to a host.
-func (l *hostList) take(index int, h *remoteHost) {
-	for len(l.seats) <= index {
-		l.seats = append(l.seats, nil)
+// assignTo assigns a peer to a host.
+func (l *hostList) assignTo(index int, h *remoteHost) {
+	for len(l.assignments) <= index {
+		l.assignments = append(l.assignments, nil)
 	}
-	l.seats[index] = h
+	l.assignments[index] = h
 }
 
 // find returns the connected host with a name, or nil.
@@ -258,21 +258,21 @@ func (l *hostList) find(name string) *remoteHost {
 }
 
 // add begins to connect to a host that a user asked for through the peer with index from.
-func (l *hostList) add(o scaleOrder, from int) error { return l.added.add(o, from) }
+func (l *hostList) add(o scaleOrder, from int) error { return l.connects.add(o, from) }
 
-// arrivals returns the channel of added hosts that have connected or failed; nil for a nil list.
-func (l *hostList) arrivals() <-chan addition {
+// results returns the channel of added hosts that have connected or failed; nil for a nil list.
+func (l *hostList) results() <-chan hostConnect {
 	if l == nil {
 		return nil
 	}
-	return l.added.arrival
+	return l.connects.results
 }
 
-// came adds a host that has connected to the list, in place of a lost host with the same name. It
+// addConnected adds a host that has connected to the list, in place of a lost host with the same name. It
 // reports whether the order still waits for an answer.
-func (l *hostList) came(a addition) (waits bool) {
-	waits = !l.added.pending[a.order.Host].answered
-	delete(l.added.pending, a.order.Host)
+func (l *hostList) addConnected(a hostConnect) (waits bool) {
+	waits = !l.connects.pending[a.order.Host].answered
+	delete(l.connects.pending, a.order.Host)
 	if a.err != nil {
 		return waits
 	}
@@ -286,18 +286,18 @@ func (l *hostList) came(a addition) (waits bool) {
 	return waits
 }
 
-// late returns the orders whose hosts take long to connect.
-func (l *hostList) late(now time.Time) []addition {
+// overdue returns the orders whose hosts take long to connect.
+func (l *hostList) overdue(now time.Time) []hostConnect {
 	if l == nil {
 		return nil
 	}
-	return l.added.late(now)
+	return l.connects.overdue(now)
 }
 
 // share returns the number of peers that a host has when n peers run, at least 1.
 func (l *hostList) share(h *remoteHost, n int) int {
 	here := 0
-	for i, s := range l.seats {
+	for i, s := range l.assignments {
 		if s == h && i < n {
 			here++
 		}
@@ -332,7 +332,7 @@ func (l *hostList) hangUp() {
 	if l == nil {
 		return
 	}
-	l.added.stop()
+	l.connects.stop()
 	var work sync.WaitGroup
 	for _, h := range l.hosts {
 		work.Go(h.hangUp)

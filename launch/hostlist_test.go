@@ -26,16 +26,16 @@ func names(hosts []*remoteHost) []string {
 func TestSeats(t *testing.T) {
 	l := hostsNamed(2, "a", "b")
 	l.hosts[1].Slots = 0 // one for each core
-	l.seat(0)
-	if got := names(l.seats); !slices.Equal(got, []string{"a", "a", "b", "b", "b"}) {
+	l.assign(0)
+	if got := names(l.assignments); !slices.Equal(got, []string{"a", "a", "b", "b", "b"}) {
 		t.Errorf("seats %v", got)
 	}
 	if l.share(l.hosts[0], 5) != 2 || l.share(l.hosts[1], 5) != 3 || l.share(l.hosts[1], 3) != 1 {
 		t.Error("shares")
 	}
 	few := hostsNamed(2, "a", "b")
-	few.seat(3)
-	if got := names(few.seats); !slices.Equal(got, []string{"a", "a", "b"}) {
+	few.assign(3)
+	if got := names(few.assignments); !slices.Equal(got, []string{"a", "a", "b"}) {
 		t.Errorf("seats %v", got)
 	}
 }
@@ -45,19 +45,19 @@ func TestSeats(t *testing.T) {
 func TestPlace(t *testing.T) {
 	l := hostsNamed(2, "a", "b")
 	l.hosts[1].Slots = 4
-	l.seat(0)
+	l.assign(0)
 	running := map[int]*child{0: {host: "a"}, 1: {host: "a"}, 2: {host: "b"}}
-	if got := l.place(1, running).Name; got != "a" {
+	if got := l.hostFor(1, running).Name; got != "a" {
 		t.Errorf("peer 1 comes to %s", got)
 	}
-	if got := l.place(9, running).Name; got != "b" {
+	if got := l.hostFor(9, running).Name; got != "b" {
 		t.Errorf("peer 9 comes to %s", got)
 	}
 	l.hosts[1].gone = true
-	if got := l.place(9, running).Name; got != "a" {
+	if got := l.hostFor(9, running).Name; got != "a" {
 		t.Errorf("with host b lost peer 9 comes to %s", got)
 	}
-	if (*hostList)(nil).place(0, nil) != nil {
+	if (*hostList)(nil).hostFor(0, nil) != nil {
 		t.Error("a host where there is none")
 	}
 }
@@ -73,20 +73,20 @@ func TestWorst(t *testing.T) {
 		return out
 	}
 	reasons := failed(map[string]string{"c": "refused"}, map[string]string{"c": "refused"}, map[string]string{"a": "refused", "b": "refused"}, map[string]string{"a": "refused"})
-	worst, with := l.worst(reasons, map[int]bool{}, false)
+	worst, with := l.mostCut(reasons, map[int]bool{}, false)
 	if worst != 2 || !slices.Equal(with, []int{0, 1}) {
 		t.Errorf("worst %d with %v", worst, with)
 	}
-	if _, with := l.worst(reasons, map[int]bool{2: true}, false); len(with) > 0 {
+	if _, with := l.mostCut(reasons, map[int]bool{2: true}, false); len(with) > 0 {
 		t.Errorf("without it still %v", with)
 	}
-	if _, with := l.worst(failed(map[string]string{"b": "refused"}, nil, nil, nil), map[int]bool{}, false); len(with) > 0 {
+	if _, with := l.mostCut(failed(map[string]string{"b": "refused"}, nil, nil, nil), map[int]bool{}, false); len(with) > 0 {
 		t.Errorf("one direction is enough, but %v", with)
 	}
-	if _, with := l.worst(reasons, map[int]bool{}, true); len(with) > 0 {
+	if _, with := l.mostCut(reasons, map[int]bool{}, true); len(with) > 0 {
 		t.Errorf("d relays between c and the others, but %v", with)
 	}
-	if _, with := l.worst(reasons, map[int]bool{3: true}, true); !slices.Equal(with, []int{0, 1}) {
+	if _, with := l.mostCut(reasons, map[int]bool{3: true}, true); !slices.Equal(with, []int{0, 1}) {
 		t.Errorf("nobody relays for c, and with %v", with)
 	}
 }

@@ -18,7 +18,7 @@ type network interface {
 	Identify(ctx context.Context, addr string) (elastic.Member, error)
 	Forget(elastic.ID)
 	Discover(ctx context.Context, found func(elastic.Member)) error
-	MapPorts(ctx context.Context, told func(error))
+	MapPorts(ctx context.Context, report func(error))
 	Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error)
 }
 
@@ -33,20 +33,20 @@ type identity struct {
 	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
 	net             network
-	entered         func(elastic.View) // called with each view before the view is connected
+	onView          func(elastic.View) // called with each view before the view is connected
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // proofs and discovery
 
-	mu         sync.Mutex
-	credential ticket.Credential            // the claims that are shown to members
-	barred     map[elastic.ID]bool          // peers whose connections are dropped or about to be
-	inside     bool                         // all members know this ID
-	shown      map[elastic.ID]chan struct{} // closed when the proof to the member has succeeded or failed
-	provenTo   elastic.ID                   // the last member that received the proof
-	public     bool                         // it is announced on the local network
-	closed     bool
+	mu           sync.Mutex
+	credential   ticket.Credential            // the claims that are shown to members
+	disconnected map[elastic.ID]bool          // peers whose connections are dropped or about to be
+	inside       bool                         // all members know this ID
+	proofs       map[elastic.ID]chan struct{} // closed when the proof to the member has succeeded or failed
+	lastProven   elastic.ID                   // the last member that received the proof
+	public       bool                         // it is announced on the local network
+	closed       bool
 }
 
 // provePeriod is the time limit of a newcomer's proof to one member.
@@ -54,7 +54,7 @@ const provePeriod = 10 * time.Second
 
 // newIdentity returns an identity that owns ep.
 func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
-	i := &identity{Network: ep.Network, ep: ep, net: n, entered: entered, shown: make(map[elastic.ID]chan struct{})}
+	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]chan struct{})}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
@@ -64,8 +64,8 @@ func (i *identity) endpoint() elastic.Endpoint {
 	return elastic.Endpoint{Self: i.ep.Self, Network: i, Keys: i.ep.Keys, Close: i.Close}
 }
 
-// belong records that all members know this identity from the start, and introduces them.
-func (i *identity) belong(members []elastic.Member) error {
+// joinFirstView records that all members know this identity from the start, and introduces them.
+func (i *identity) joinFirstView(members []elastic.Member) error {
 	i.mu.Lock()
 	i.inside = true
 	i.mu.Unlock()
@@ -94,12 +94,12 @@ func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 }
 
 // mapPorts asks the router to forward ports to this identity. told is called with the result.
-func (i *identity) mapPorts(told func(error)) {
-	i.work.Go(func() { i.net.MapPorts(i.ctx, told) })
+func (i *identity) mapPorts(report func(error)) {
+	i.work.Go(func() { i.net.MapPorts(i.ctx, report) })
 }
 
-// equip sets the claims that the identity shows to members from now on.
-func (i *identity) equip(c ticket.Credential) {
+// setCredential sets the claims that the identity shows to members from now on.
+func (i *identity) setCredential(c ticket.Credential) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.credential = c
@@ -109,18 +109,18 @@ func (i *identity) equip(c ticket.Credential) {
 // reaches them.
 const forgetAfter = time.Second
 
-// bar closes the connections of kicked peers after forgetAfter and refuses new ones.
-func (i *identity) bar(ids []elastic.ID) {
+// disconnect closes the connections of kicked peers after forgetAfter and refuses new ones.
+func (i *identity) disconnect(ids []elastic.ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, id := range ids {
-		if i.barred[id] || i.closed {
+		if i.disconnected[id] || i.closed {
 			continue
 		}
-		if i.barred == nil {
-			i.barred = make(map[elastic.ID]bool)
+		if i.disconnected == nil {
+			i.disconnected = make(map[elastic.ID]bool)
 		}
-		i.barred[id] = true
+		i.disconnected[id] = true
 		i.work.Go(func() {
 			timer := time.NewTimer(forgetAfter)
 			defer timer.Stop()
@@ -143,13 +143,13 @@ func (i *identity) Introduce(members []elastic.Member) error {
 			known = append(known, m)
 			continue
 		}
-		if i.shown[m.ID] == nil && !i.closed {
+		if i.proofs[m.ID] == nil && !i.closed {
 			done := make(chan struct{})
-			i.shown[m.ID] = done
+			i.proofs[m.ID] = done
 			credential := i.credential
 			i.work.Go(func() {
 				defer close(done)
-				i.show(m, credential)
+				i.prove(m, credential)
 			})
 		}
 	}
@@ -157,28 +157,28 @@ func (i *identity) Introduce(members []elastic.Member) error {
 	return i.Network.Introduce(known)
 }
 
-// show proves this identity to a member. After a failure the member stays unknown, so that sends
+// prove proves this identity to a member. After a failure the member stays unknown, so that sends
 // to it fail, and the next Introduce tries again.
-func (i *identity) show(m elastic.Member, c ticket.Credential) {
+func (i *identity) prove(m elastic.Member, c ticket.Credential) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
 	err := i.net.Prove(ctx, m, c)
 	i.mu.Lock()
-	by := i.provenTo
+	by := i.lastProven
 	if err == nil {
-		i.provenTo = m.ID
+		i.lastProven = m.ID
 	} else {
-		delete(i.shown, m.ID)
+		delete(i.proofs, m.ID)
 	}
 	i.mu.Unlock()
 	if err != nil && by != "" {
-		i.askFor(by)
+		i.askAddrs(by)
 	}
 }
 
-// askFor asks member by for the current addresses of the others: the address of a host may have
+// askAddrs asks member by for the current addresses of the others: the address of a host may have
 // changed since the view that names it.
-func (i *identity) askFor(by elastic.ID) {
+func (i *identity) askAddrs(by elastic.ID) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
 	_, _ = i.net.Contacts(ctx, by) // without new addresses the next proof fails as this one
@@ -187,7 +187,7 @@ func (i *identity) askFor(by elastic.ID) {
 // wait waits until the proof to the member is over, or ctx ends.
 func (i *identity) wait(ctx context.Context, to elastic.ID) error {
 	i.mu.Lock()
-	done := i.shown[to]
+	done := i.proofs[to]
 	i.mu.Unlock()
 	if done == nil {
 		return nil
@@ -210,10 +210,10 @@ func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 
 // Connect implements elastic.Network. From then on all members know this identity.
 func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	if err := i.belong(v.Members); err != nil {
+	if err := i.joinFirstView(v.Members); err != nil {
 		return nil, err
 	}
-	i.entered(v)
+	i.onView(v)
 	return i.Network.Connect(ctx, v, self)
 }
 

@@ -236,7 +236,7 @@ func TestIntroduceBy(t *testing.T) {
 				i := f.identity(nil)
 				found := func() []elastic.Member { return membersOf(c.found...) }
 				begun := time.Now()
-				in, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
+				in, err := i.findAdmission(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
 				switch {
 				case c.want == "" && (err != nil || c.accept[in.by.ID] != nil || len(i.credential.Signers) != 1):
 					t.Errorf("got %v, %v", in, err)
@@ -259,8 +259,8 @@ func TestBar(t *testing.T) {
 		f := newFakeNet(nil)
 		f.introduced["a"] = true
 		i := f.identity(nil)
-		i.bar([]elastic.ID{"a"})
-		i.bar([]elastic.ID{"a"})
+		i.disconnect([]elastic.ID{"a"})
+		i.disconnect([]elastic.ID{"a"})
 		synctest.Wait()
 		if !f.knows("a") {
 			t.Error("it was not told")
@@ -284,12 +284,12 @@ func TestIdentityDiscovers(t *testing.T) {
 			t.Errorf("contacts %v", got)
 		}
 		for k := range 2 * maxFound {
-			p.find(foundAt(string(rune(k)), k))
+			p.onLANPeer(foundAt(string(rune(k)), k))
 		}
-		if n := len(p.finds()); n != maxFound {
+		if n := len(p.foundPeers()); n != maxFound {
 			t.Errorf("%d are kept, want %d", n, maxFound)
 		}
 		_ = i.Close() // ends the search
-		p.id.discover(p.find, p.undiscovered)
+		p.id.discover(p.onLANPeer, p.undiscovered)
 	})
 }

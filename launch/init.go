@@ -50,10 +50,10 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The death of the launcher cancels the join, with ErrLauncher as the cause.
-	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
+	stop := context.AfterFunc(a.launcherGone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env, door: &door{job: env.job}, passes: make(chan pass, 1)}
-	a.watchFound(p.find)
+	p := &peer{a: a, env: env, admission: &admission{job: env.job}, passCh: make(chan pass, 1)}
+	a.watchFound(p.onLANPeer)
 	if err := first(ctx, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
 	}
@@ -99,13 +99,13 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	cfg.Closers = closers
 	// Started is where deaths and orders that arrived early reach the group.
 	cfg.Started = func(g *elastic.Group) { // called before all peers are there
-		p.door.open(g)
+		p.admission.setGroup(g)
 		p.mu.Lock()
 		p.group = g
 		p.mu.Unlock()
 		p.a.watchDead(g.Dead)
-		p.a.watchOrders(func(m message) { p.ordered(g, m) })
-		p.begun()
+		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
+		p.recordFirstView()
 	}
 	// Step 5.
 	g, err := elastic.Join(ctx, cfg)
@@ -113,8 +113,8 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, err // Join has closed the endpoint and the closers on its error
 	}
 	// SIGTERM and the death of the launcher make the group leave.
-	signals.leave(g.Leave)
-	context.AfterFunc(p.a.gone, g.Leave)
+	signals.onTerm(g.Leave)
+	context.AfterFunc(p.a.launcherGone, g.Leave)
 	return g, nil
 }
 
@@ -135,10 +135,10 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err
 	}
-	p.host.UseHostKey(order.HostKey) // not before the peers that may have connected by now are admitted
-	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
+	p.p2pHost.UseHostKey(order.HostKey) // not before the peers that may have connected by now are admitted
+	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.renewIdentity,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.door.entry}
+		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.admission.grantOf}
 	if order.Root != "" {
 		cfg.Grants = []elastic.Grant{{Key: elastic.ID(order.Root)}}
 	}

@@ -16,7 +16,7 @@ const repeatPeriod = time.Second
 func (r *runner) signalled(s os.Signal, now time.Time) {
 	switch s {
 	case syscall.SIGTSTP:
-		r.suspend()
+		r.stopAll()
 	case syscall.SIGCONT:
 		r.resume()
 	default:
@@ -32,13 +32,13 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 		sig = syscall.SIGTERM
 	}
 	switch {
-	case r.out.signal == 0:
-		r.pass(sig, fmt.Sprintf("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers")), now)
+	case r.outcome.signal == 0:
+		r.forwardFirst(sig, fmt.Sprintf("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers")), now)
 	case r.cancelled:
 		r.cancelled, r.interrupted = false, now
-		r.say("%v: the peers are leaving already; once more kills them", sig)
+		r.printf("%v: the peers are leaving already; once more kills them", sig)
 	case now.Sub(r.interrupted) >= repeatPeriod:
-		r.say("second signal (%v): killing the peers", sig)
+		r.printf("second signal (%v): killing the peers", sig)
 		r.killAll()
 	}
 }
@@ -46,24 +46,24 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 // cancel asks the peers to leave, as SIGTERM does, when the context of Run has ended. On a
 // preempted machine SIGTERM follows later, so the first signal after it kills no peer.
 func (r *runner) cancel(cause error, now time.Time) {
-	if r.out.signal != 0 {
+	if r.outcome.signal != 0 {
 		return
 	}
 	r.cancelled = true
-	r.pass(syscall.SIGTERM, fmt.Sprintf("%v: asking %s to leave", cause, plural(len(r.children), "peer", "peers")), now)
+	r.forwardFirst(syscall.SIGTERM, fmt.Sprintf("%v: asking %s to leave", cause, plural(len(r.children), "peer", "peers")), now)
 }
 
-// pass passes the first signal on to the peers and prints line.
-func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
-	r.out.signal, r.interrupted, r.comebacks = sig, now, nil
+// forwardFirst passes the first signal on to the peers and prints line.
+func (r *runner) forwardFirst(sig syscall.Signal, line string, now time.Time) {
+	r.outcome.signal, r.interrupted, r.pendingRestarts = sig, now, nil
 	r.resume()
-	defer r.advance(now)
+	defer r.runDueActions(now)
 	if len(r.children) == 0 {
 		return
 	}
 	r.killing = time.After(r.o.Grace)
 	r.console.say(line)
-	if sig == syscall.SIGPIPE || r.meet.strangers() {
+	if sig == syscall.SIGPIPE || r.rendezvous.hasForeignMembers() {
 		// SIGPIPE: the peers' own output is not broken. Other launchers: their peers go on, and
 		// lose nobody if these peers leave.
 		sig = syscall.SIGTERM
@@ -73,10 +73,10 @@ func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	}
 }
 
-// suspend stops the peers and then this process. A terminal's Ctrl-Z does not reach the peers,
+// stopAll stops the peers and then this process. A terminal's Ctrl-Z does not reach the peers,
 // because each has its own process group. The shell's fg or bg continues this process, and resume
 // continues the peers.
-func (r *runner) suspend() {
+func (r *runner) stopAll() {
 	r.suspended = true
 	for c := range r.processes() {
 		c.signal(syscall.SIGSTOP)

@@ -20,7 +20,7 @@ var errNoMember = errors.New("this peer is no member yet")
 // issue makes a ticket. A ticket for other hosts opens the job first. A ticket for this host alone
 // is made once and then reused.
 func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
-	g := p.door.opened()
+	g := p.admission.currentGroup()
 	if g == nil || g.View().Epoch == 0 || g.View().Rank(g.Self().ID) < 0 {
 		return Ticket{}, errNoMember
 	}
@@ -60,7 +60,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 // grant makes the members agree to admit peers by a ticket.
 func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, uses uint64) error {
 	p.mu.Lock()
-	host := p.host
+	host := p.p2pHost
 	p.mu.Unlock()
 	now := time.Now().Unix()
 	r := ticket.Record{Root: rootOf(g.View()), Key: t.Signer().ID, Job: t.Job, Made: now, Expiry: t.Expiry.Unix(), Uses: uses}
@@ -83,13 +83,13 @@ func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Ticket{Text: t.String(), ID: elastic.ID(t.Signer().ID).Short(), Job: t.Job, Expires: t.Expiry, Note: note,
-		Open: !onlyLoopback(p.host.Addrs())}
+		Open: !onlyLoopback(p.p2pHost.Addrs())}
 }
 
 // ticketAddrs returns the addresses for a ticket of this job.
 func (p *peer) ticketAddrs() []string {
 	p.mu.Lock()
-	k, self, host := p.latest, p.id.ep.Self, p.host
+	k, self, host := p.latest, p.id.ep.Self, p.p2pHost
 	p.mu.Unlock()
 	self.Addrs = host.Addrs()
 	return ticketAddrs(ticketContacts(host.Complete(k.Members), self))
@@ -101,7 +101,7 @@ func (p *peer) refresh(text string) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	g := p.door.opened()
+	g := p.admission.currentGroup()
 	if g == nil || g.View().Epoch == 0 {
 		return Ticket{}, errNoMember
 	}
@@ -116,7 +116,7 @@ func (p *peer) refresh(text string) (Ticket, error) {
 // revoke revokes a ticket, named by its text or ID, or with "" all tickets that members have
 // issued. It returns a description of the effect.
 func (p *peer) revoke(ctx context.Context, name string) (string, error) {
-	g := p.door.opened()
+	g := p.admission.currentGroup()
 	if g == nil {
 		return "", errNoMember
 	}
@@ -153,7 +153,7 @@ func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 // kick puts a peer out for good. The peer is named by its ID or, if the index is unique, by its
 // index. It returns a description of the effect.
 func (p *peer) kick(ctx context.Context, name string) (string, error) {
-	g := p.door.opened()
+	g := p.admission.currentGroup()
 	if g == nil {
 		return "", errNoMember
 	}

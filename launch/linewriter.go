@@ -33,12 +33,12 @@ func (l *lineWriter) Write(b []byte) (n int, err error) {
 		return n, nil
 	}
 	whole := bytes.LastIndexByte(b[:n], '\n') + 1
-	l.torn = n > whole && !takeBack(l.w, int64(n-whole))
+	l.torn = n > whole && !truncateTail(l.w, int64(n-whole))
 	return whole, err
 }
 
-// takeBack truncates a regular file by its last n bytes. It returns false if it cannot.
-func takeBack(w io.Writer, n int64) bool {
+// truncateTail truncates a regular file by its last n bytes. It returns false if it cannot.
+func truncateTail(w io.Writer, n int64) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

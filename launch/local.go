@@ -35,10 +35,10 @@ type local struct {
 	cmd     *exec.Cmd
 	pipe    *pipe
 	senders *senders
-	out     *outbox     // messages to the peer, which may be stopped
-	files   [2]*os.File // read ends of its output, by target
-	orphans *orphanage  // knows the children of this process; may be nil
-	peer    *os.Process // the process that said hello; nil if unknown
+	out     *outbox      // messages to the peer, which may be stopped
+	files   [2]*os.File  // read ends of its output, by target
+	orphans *childReaper // knows the children of this process; may be nil
+	peer    *os.Process  // the process that said hello; nil if unknown
 }
 
 const (
@@ -51,7 +51,7 @@ const (
 
 // startLocal starts cmd, whose descriptors and attributes it sets. After the start it closes the
 // child's ends of pipes and socket in this process; otherwise the streams would never end.
-func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *orphanage) (*local, error) {
+func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*local, error) {
 	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
 	theirs, err := c.open()
 	if err == nil {
@@ -129,8 +129,8 @@ func (c *local) close() {
 // signal implements process.
 func (c *local) signal(sig syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, sig) }
 
-// met implements process.
-func (c *local) met(pid int) {
+// setPID implements process.
+func (c *local) setPID(pid int) {
 	if pid > 0 && pid != c.cmd.Process.Pid {
 		c.peer, _ = os.FindProcess(pid) // nil if it has ended
 	}
@@ -221,7 +221,7 @@ func (c *local) readMessages() {
 			return
 		case err != nil:
 			c.abandon()
-			c.to.mistake(err)
+			c.to.protocolError(err)
 			return
 		}
 		c.to.message(m, c.senders.last)
@@ -230,7 +230,7 @@ func (c *local) readMessages() {
 
 // readOutput passes on one output stream up to its end.
 func readOutput(f *os.File, t target, to receiver) {
-	in := &leftovers{stream: f}
+	in := &drainReader{stream: f}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := in.Read(buf)

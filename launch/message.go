@@ -267,7 +267,7 @@ type pipe struct {
 
 // newPipe returns a pipe on conn.
 func newPipe(conn net.Conn) *pipe {
-	scan := bufio.NewScanner(&leftovers{stream: conn})
+	scan := bufio.NewScanner(&drainReader{stream: conn})
 	scan.Buffer(nil, maxMessage)
 	scan.Split(wholeLine)
 	return &pipe{conn: conn, scan: scan}

@@ -75,11 +75,11 @@ func newNodePlan(p programInfo, now time.Time, grace time.Duration) *nodePlan {
 // active reports whether the node is running or due.
 func (s nodeState) active() bool { return s.running || !s.due.IsZero() }
 
-// goesOn reports whether any node is running or due.
-func (p *nodePlan) goesOn() bool { return slices.ContainsFunc(p.nodes, nodeState.active) }
+// isActive reports whether any node is running or due.
+func (p *nodePlan) isActive() bool { return slices.ContainsFunc(p.nodes, nodeState.active) }
 
-// advance returns the actions that are due at now.
-func (p *nodePlan) advance(now time.Time, s situation) []nodeAction {
+// dueActions returns the actions that are due at now.
+func (p *nodePlan) dueActions(now time.Time, s situation) []nodeAction {
 	var out []nodeAction
 	if s.stop {
 		out = p.stopTasks(now)

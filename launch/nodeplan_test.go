@@ -36,21 +36,21 @@ func wantActions(t *testing.T, got []nodeAction, want ...nodeAction) {
 // At the end of a program first the tasks end, then the services, in reverse order.
 func TestPlanEnds(t *testing.T) {
 	p, now := planOf(t, serviceNode("a"), serviceNode("b"), taskNode("c"))
-	wantActions(t, p.advance(now, situation{peers: true}), nodeAction{0, actStart}, nodeAction{1, actStart}, nodeAction{2, actStart})
-	wantActions(t, p.advance(now, situation{peers: true}))
-	wantActions(t, p.advance(now, situation{})) // a task runs
+	wantActions(t, p.dueActions(now, situation{peers: true}), nodeAction{0, actStart}, nodeAction{1, actStart}, nodeAction{2, actStart})
+	wantActions(t, p.dueActions(now, situation{peers: true}))
+	wantActions(t, p.dueActions(now, situation{})) // a task runs
 	if s := p.exited(2, "exited with status 0", false, now); s != "" {
 		t.Errorf("a task that is done: %q", s)
 	}
-	wantActions(t, p.advance(now, situation{}), nodeAction{1, actStop})
-	wantActions(t, p.advance(now, situation{}))
+	wantActions(t, p.dueActions(now, situation{}), nodeAction{1, actStop})
+	wantActions(t, p.dueActions(now, situation{}))
 	p.exited(1, "exited with status 0", true, now)
-	wantActions(t, p.advance(now, situation{}), nodeAction{0, actStop})
+	wantActions(t, p.dueActions(now, situation{}), nodeAction{0, actStop})
 	now = now.Add(10*time.Second + 1)
-	wantActions(t, p.advance(now, situation{}), nodeAction{0, actKill})
+	wantActions(t, p.dueActions(now, situation{}), nodeAction{0, actKill})
 	p.exited(0, "was killed", true, now)
-	if p.goesOn() || len(p.failures()) > 0 {
-		t.Errorf("goes on: %v; failures: %v", p.goesOn(), p.failures())
+	if p.isActive() || len(p.failures()) > 0 {
+		t.Errorf("goes on: %v; failures: %v", p.isActive(), p.failures())
 	}
 }
 
@@ -58,23 +58,23 @@ func TestPlanRestarts(t *testing.T) {
 	n := serviceNode("a")
 	n.Restarts, n.Backoff = 3, time.Minute/2
 	p, now := planOf(t, n)
-	p.advance(now, situation{peers: true})
+	p.dueActions(now, situation{peers: true})
 	for i, want := range []time.Duration{0, time.Minute / 2, time.Minute} {
 		if s := p.exited(0, "died", true, now); s == "" {
 			t.Error("a death is not told")
 		}
 		if want > 0 {
-			wantActions(t, p.advance(now.Add(want-1), situation{peers: true}))
+			wantActions(t, p.dueActions(now.Add(want-1), situation{peers: true}))
 		}
 		now = now.Add(want)
-		wantActions(t, p.advance(now, situation{peers: true}), nodeAction{0, actStart})
+		wantActions(t, p.dueActions(now, situation{peers: true}), nodeAction{0, actStart})
 		if !p.nodes[0].running {
 			t.Fatalf("restart %d: it does not run", i)
 		}
 	}
 	p.exited(0, "died", true, now)
-	if f := p.failures(); !slices.Equal(f, []string{"a"}) || p.goesOn() || p.nodes[0].ended == "" {
-		t.Errorf("failures %v, goes on %v, ended %q", f, p.goesOn(), p.nodes[0].ended)
+	if f := p.failures(); !slices.Equal(f, []string{"a"}) || p.isActive() || p.nodes[0].ended == "" {
+		t.Errorf("failures %v, goes on %v, ended %q", f, p.isActive(), p.nodes[0].ended)
 	}
 }
 
@@ -84,16 +84,16 @@ func TestPlanStops(t *testing.T) {
 	n := serviceNode("a")
 	n.Restarts, n.Backoff = 9, time.Hour
 	p, now := planOf(t, n, taskNode("b"))
-	p.advance(now, situation{peers: true})
+	p.dueActions(now, situation{peers: true})
 	p.exited(0, "died", true, now)
-	p.advance(now, situation{peers: true})
+	p.dueActions(now, situation{peers: true})
 	p.exited(0, "died", true, now)
-	wantActions(t, p.advance(now, situation{peers: true, stop: true}), nodeAction{1, actStop})
+	wantActions(t, p.dueActions(now, situation{peers: true, stop: true}), nodeAction{1, actStop})
 	p.exited(1, "exited with status 1", true, now)
-	wantActions(t, p.advance(now, situation{peers: true, stop: true}))
-	wantActions(t, p.advance(now, situation{stop: true}), nodeAction{0, actEnd})
-	if p.goesOn() || len(p.failures()) > 0 {
-		t.Errorf("goes on: %v; failures: %v", p.goesOn(), p.failures())
+	wantActions(t, p.dueActions(now, situation{peers: true, stop: true}))
+	wantActions(t, p.dueActions(now, situation{stop: true}), nodeAction{0, actEnd})
+	if p.isActive() || len(p.failures()) > 0 {
+		t.Errorf("goes on: %v; failures: %v", p.isActive(), p.failures())
 	}
 }
 
@@ -120,7 +120,7 @@ func TestPlanProperties(t *testing.T) {
 			r.die(t)
 		}
 		s.peers, s.stop = false, true
-		for i := 0; r.plan.goesOn(); i++ {
+		for i := 0; r.plan.isActive(); i++ {
 			r.step(t, s)
 			r.die(t)
 			if i > 200 {
@@ -139,7 +139,7 @@ type planRun struct {
 
 // step carries out the actions of the plan.
 func (r *planRun) step(t *rapid.T, s situation) {
-	for _, a := range r.plan.advance(r.now, s) {
+	for _, a := range r.plan.dueActions(r.now, s) {
 		n := r.plan.nodes[a.node]
 		users := s.peers || slices.ContainsFunc(r.plan.nodes, func(o nodeState) bool { return o.info.Kind == kindTask && o.active() })
 		switch {

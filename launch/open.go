@@ -46,7 +46,7 @@ func (p *peer) widen() error {
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	p.mu.Lock()
-	host, wide := p.host, p.wide
+	host, wide := p.p2pHost, p.wide
 	p.mu.Unlock()
 	if wide {
 		return nil
@@ -91,7 +91,7 @@ func (p *peer) awaitMapped(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mapPeriod)
 	defer cancel()
 	p.mu.Lock()
-	host := p.host
+	host := p.p2pHost
 	p.mu.Unlock()
 	host.Mapped(ctx)
 }
@@ -102,7 +102,7 @@ func (p *peer) openLater() {
 	id := p.id
 	var fresh []elastic.Member
 	for _, m := range p.latest.Members {
-		if !p.told[m.ID] {
+		if !p.openAsked[m.ID] {
 			fresh = append(fresh, m)
 		}
 	}
@@ -126,7 +126,7 @@ func (p *peer) openMembers(ctx context.Context, members []elastic.Member) (faile
 // members that do not listen there.
 func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bool, failed []string) {
 	p.mu.Lock()
-	host, self := p.host, p.id.ep.Self.ID
+	host, self := p.p2pHost, p.id.ep.Self.ID
 	p.mu.Unlock()
 	var work sync.WaitGroup
 	var mu sync.Mutex
@@ -152,11 +152,11 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 	// Whether they could or not, these members need not be asked again.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told == nil {
-		p.told = make(map[elastic.ID]bool)
+	if p.openAsked == nil {
+		p.openAsked = make(map[elastic.ID]bool)
 	}
 	for _, m := range members {
-		p.told[m.ID] = true
+		p.openAsked[m.ID] = true
 	}
 	return changed, failed
 }

@@ -10,16 +10,16 @@ import "sync"
 //
 //	add --> waiting --> run --> socket
 type outbox struct {
-	gap  func(lost int) []byte // returns the message about dropped messages; nil for no message
-	wake chan struct{}         // capacity 1: a signal that a message waits
+	dropNotice func(lost int) []byte // returns the message about dropped messages; nil for no message
+	wake       chan struct{}         // capacity 1: a signal that a message waits
 
-	mu      sync.Mutex
-	waiting []outgoing
-	bytes   [classes]int  // size of waiting, by class
-	full    [classes]bool // the class drops messages until half of its bytes have been written
-	slow    bool          // the reader has not taken a message in time, and some still wait
-	closed  bool          // no more messages are added
-	broken  bool          // a write failed: the reader has gone
+	mu         sync.Mutex
+	waiting    []outgoing
+	bytes      [classes]int  // size of waiting, by class
+	full       [classes]bool // the class drops messages until half of its bytes have been written
+	readerSlow bool          // the reader has not taken a message in time, and some still wait
+	closed     bool          // no more messages are added
+	broken     bool          // a write failed: the reader has gone
 }
 
 // outgoing is a queued message.
@@ -47,8 +47,8 @@ func (c class) bound() int {
 }
 
 // newOutbox returns an empty outbox. gap makes the message about dropped messages; it may be nil.
-func newOutbox(gap func(lost int) []byte) *outbox {
-	return &outbox{gap: gap, wake: make(chan struct{}, 1)}
+func newOutbox(dropNotice func(lost int) []byte) *outbox {
+	return &outbox{dropNotice: dropNotice, wake: make(chan struct{}, 1)}
 }
 
 // add queues a line and returns a channel that is closed when the socket has it. The channel is
@@ -60,25 +60,25 @@ func (o *outbox) add(line []byte, c class) <-chan struct{} {
 		return nil
 	}
 	if o.drops(c, len(line)) {
-		o.noteLost(c)
+		o.countDropped(c)
 		return nil
 	}
 	sent := make(chan struct{})
 	o.bytes[c] += len(line)
 	o.waiting = append(o.waiting, outgoing{line: line, class: c, sent: sent})
-	o.sign()
-	if o.slow {
+	o.wakeWriter()
+	if o.readerSlow {
 		return nil
 	}
 	return sent
 }
 
-// late records that the reader has not taken a message in time. Until the queue is empty, add
+// readerLate records that the reader has not taken a message in time. Until the queue is empty, add
 // returns nil, so that nobody waits for the reader.
-func (o *outbox) late() {
+func (o *outbox) readerLate() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.slow = len(o.waiting) > 0
+	o.readerSlow = len(o.waiting) > 0
 }
 
 // drops reports whether a message of n bytes exceeds the bound of its class. mu is held.
@@ -95,20 +95,20 @@ func (o *outbox) drops(c class, n int) bool {
 	return o.full[c]
 }
 
-// noteLost counts a dropped message in the gap at the end of the queue. mu is held.
-func (o *outbox) noteLost(c class) {
-	if c == transient || o.gap == nil {
+// countDropped counts a dropped message in the gap at the end of the queue. mu is held.
+func (o *outbox) countDropped(c class) {
+	if c == transient || o.dropNotice == nil {
 		return
 	}
 	if n := len(o.waiting); n == 0 || o.waiting[n-1].lost == 0 {
 		o.waiting = append(o.waiting, outgoing{class: c, sent: make(chan struct{})})
-		o.sign()
+		o.wakeWriter()
 	}
 	o.waiting[len(o.waiting)-1].lost++
 }
 
-// sign wakes the writer. mu is held.
-func (o *outbox) sign() {
+// wakeWriter wakes the writer. mu is held.
+func (o *outbox) wakeWriter() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -147,7 +147,7 @@ func (o *outbox) first() (m outgoing, ok, end bool) {
 	}
 	m = o.waiting[0]
 	if m.lost > 0 {
-		m.line = o.gap(m.lost)
+		m.line = o.dropNotice(m.lost)
 		o.waiting[0].lost = 0 // later losses count in a new gap
 	}
 	return m, true, false
@@ -162,7 +162,7 @@ func (o *outbox) written(m outgoing) {
 	}
 	o.waiting[0] = outgoing{} // releases the memory of the line
 	o.waiting = o.waiting[1:]
-	o.slow = o.slow && len(o.waiting) > 0
+	o.readerSlow = o.readerSlow && len(o.waiting) > 0
 	close(m.sent)
 }
 
@@ -171,5 +171,5 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	o.sign()
+	o.wakeWriter()
 }

@@ -46,7 +46,7 @@ func TestOutboxLateReader(t *testing.T) {
 	if first == nil || second == nil {
 		t.Fatal("nothing to wait for, though the reader keeps up")
 	}
-	o.late()
+	o.readerLate()
 	if o.add([]byte("3"), history) != nil {
 		t.Error("waits for a reader that is late")
 	}

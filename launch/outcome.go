@@ -33,17 +33,17 @@ type outcome struct {
 	member bool // a group was formed
 }
 
-// completed reports whether at least one process that was not asked to leave ended with status 0,
+// anyFinished reports whether at least one process that was not asked to leave ended with status 0,
 // and all failed ones were killed or lost with their hosts. Then the other peers went on without
 // them.
-func (o outcome) completed() bool {
+func (o outcome) anyFinished() bool {
 	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
-// asked returns the signal to agents on which all remaining peers were asked to leave, or 0 if
+// leaveSignal returns the signal to agents on which all remaining peers were asked to leave, or 0 if
 // some ended without a request.
-func (o outcome) asked() syscall.Signal {
+func (o outcome) leaveSignal() syscall.Signal {
 	by := syscall.Signal(0)
 	for _, e := range o.exits {
 		switch {
@@ -69,10 +69,10 @@ func (o outcome) failures() []Exit {
 	return out
 }
 
-// kept reports whether the result outlived the peers that had it: at least one of them ended with
+// resultSurvived reports whether the result outlived the peers that had it: at least one of them ended with
 // status 0, and none failed by itself, as a peer does that cannot save the result. A killed peer
 // does not count, because the others still have the result.
-func (o outcome) kept() bool {
+func (o outcome) resultSurvived() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
@@ -86,17 +86,17 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 128 + int(o.signal)
 	case disagree != nil:
 		return 1
-	case done != nil && o.kept(): // peers that died on the way cost their share of one step
+	case done != nil && o.resultSurvived(): // peers that died on the way cost their share of one step
 		return 0
 	case done != nil:
 		return 1
 	case o.gaveUp || quorum:
 		return StatusQuorum
-	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.completed():
+	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.anyFinished():
 		return 1 // the job goes on without these peers, which cannot report its result
-	case o.member && o.asked() != 0:
-		return 128 + int(o.asked())
-	case o.member && o.completed():
+	case o.member && o.leaveSignal() != 0:
+		return 128 + int(o.leaveSignal())
+	case o.member && o.anyFinished():
 		return 0 // a user's own loop, which reports no result, has ended with status 0
 	case len(o.failures()) > 0:
 		return 1
@@ -112,20 +112,20 @@ func (o outcome) summary(done *event.Done, status int) string {
 	case len(failures) == 0 || !o.member:
 		return ""
 	case done != nil && status != 0:
-		return fmt.Sprintf("the job fails: its result was there, but then %s", wordExits(after))
+		return fmt.Sprintf("the job fails: its result was there, but then %s", formatExits(after))
 	case done != nil && len(after) == len(failures):
-		return fmt.Sprintf("the job finished, though at its end %s", wordExits(failures))
+		return fmt.Sprintf("the job finished, though at its end %s", formatExits(failures))
 	case status == 0:
-		return fmt.Sprintf("the job finished, though on the way %s", wordExits(failures))
+		return fmt.Sprintf("the job finished, though on the way %s", formatExits(failures))
 	}
-	return fmt.Sprintf("the job did not finish; first %s", wordExits(failures[:1]))
+	return fmt.Sprintf("the job did not finish; first %s", formatExits(failures[:1]))
 }
 
 // shownExits bounds the number of processes in a line.
 const shownExits = 2
 
-// wordExits describes how processes ended, in one line.
-func wordExits(exits []Exit) string {
+// formatExits describes how processes ended, in one line.
+func formatExits(exits []Exit) string {
 	var parts []string
 	for _, e := range exits[:min(shownExits, len(exits))] {
 		parts = append(parts, fmt.Sprintf("peer %d (pid %d) %v", e.Index, e.PID, e))

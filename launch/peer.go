@@ -18,28 +18,28 @@ import (
 // peer is this process as a member of its job: its identity on the network, which may change, and
 // its knowledge of the other members.
 type peer struct {
-	a     *agent
-	env   environment
-	order startOrder       // the launcher's answer to hello
-	first []elastic.Member // the member that has just admitted this peer, and so is alive; nil once it was asked
+	a          *agent
+	env        environment
+	order      startOrder       // the launcher's answer to hello
+	knownAlive []elastic.Member // the member that has just admitted this peer, and so is alive; nil once it was asked
 
-	mu     sync.Mutex
-	host   *p2p.Host      // host of the present identity
-	group  *elastic.Group // nil until the group is joined
-	id     *identity
-	latest known               // the last view that was entered
-	public bool                // the job is announced on the local network
-	told   map[elastic.ID]bool // members that were asked to listen on the network
+	mu        sync.Mutex
+	p2pHost   *p2p.Host      // host of the present identity
+	group     *elastic.Group // nil until the group is joined
+	id        *identity
+	latest    known               // the last view that was entered
+	public    bool                // the job is announced on the local network
+	openAsked map[elastic.ID]bool // members that were asked to listen on the network
 
-	door   *door
-	passes chan pass      // capacity 1: the latest pass for a new identity
-	local  *ticket.Ticket // for joining on this host; guarded by issuing
+	admission *admission
+	passCh    chan pass      // capacity 1: the latest pass for a new identity
+	local     *ticket.Ticket // for joining on this host; guarded by issuing
 
 	issuing sync.Mutex // held while a ticket is made
 
 	opening sync.Mutex // held while this peer is opened to the network
 	wide    bool       // guarded by mu: the peer listens on the network in an open job
-	found   finds      // peers found on the local network
+	found   lanPeers   // peers found on the local network
 }
 
 // open makes a fresh identity, which begins to listen.
@@ -53,7 +53,7 @@ func (p *peer) open(ctx context.Context) error {
 		return err
 	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
-		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, Door: p.door.answer, HostKey: p.order.HostKey})
+		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, Door: p.admission.answer, HostKey: p.order.HostKey})
 	if err != nil {
 		return err
 	}
@@ -62,9 +62,9 @@ func (p *peer) open(ctx context.Context) error {
 		Machine: machineID(p.env.job), Site: p.env.site}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.host, p.id = host, newIdentity(host.Endpoint(self), host, p.entered)
+	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onView)
 	if p.public {
-		p.id.discover(p.find, p.undiscovered)
+		p.id.discover(p.onLANPeer, p.undiscovered)
 	}
 	p.mapPorts(p.id)
 	return nil
@@ -74,12 +74,12 @@ func (p *peer) open(ctx context.Context) error {
 // launcher's order it does nothing.
 func (p *peer) mapPorts(id *identity) {
 	if p.order.PortMap {
-		id.mapPorts(p.mapped)
+		id.mapPorts(p.onPortsMapped)
 	}
 }
 
-// mapped handles the result of the port mapping.
-func (p *peer) mapped(err error) {
+// onPortsMapped handles the result of the port mapping.
+func (p *peer) onPortsMapped(err error) {
 	if err != nil {
 		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch that on there, or let it forward the ports of --listen by hand", inner(err)))}, history)
 		return
@@ -97,7 +97,7 @@ func (p *peer) publish() {
 	p.public = true
 	id := p.id
 	p.mu.Unlock()
-	id.discover(p.find, p.undiscovered)
+	id.discover(p.onLANPeer, p.undiscovered)
 }
 
 // undiscovered reports why the job is not announced on the local network.
@@ -109,15 +109,15 @@ func (p *peer) undiscovered(err error) {
 	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
 }
 
-// find records a peer that was found on the local network.
-func (p *peer) find(m elastic.Member) {
+// onLANPeer records a peer that was found on the local network.
+func (p *peer) onLANPeer(m elastic.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.add(m)
 }
 
-// finds returns the peers that were found on the local network, newest first.
-func (p *peer) finds() []elastic.Member {
+// foundPeers returns the peers that were found on the local network, newest first.
+func (p *peer) foundPeers() []elastic.Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.found.members()
@@ -129,9 +129,9 @@ func (p *peer) admit(ctx context.Context) error {
 	var err error
 	switch {
 	case len(p.order.Peers) > 0:
-		err = p.id.belong(p.order.Peers)
+		err = p.id.joinFirstView(p.order.Peers)
 	case len(p.order.Pass) > 0:
-		p.id.equip(p.byLauncher(p.order.Pass))
+		p.id.setCredential(p.byLauncher(p.order.Pass))
 	default:
 		err = p.useTicket(ctx)
 	}
@@ -162,7 +162,7 @@ func (p *peer) useTicket(ctx context.Context) error {
 	// The ticket is not valid any more, but peers of this launcher are members and can make
 	// another.
 	if p.order.Own && (errors.Is(err, ticket.ErrExpired) || errors.Is(err, ticket.ErrUsedUp)) {
-		err = errors.Join(p.askNeighbour(ctx, &t), err)
+		err = errors.Join(p.localTicketFromPeer(ctx, &t), err)
 		if t.String() != p.order.Ticket {
 			p.order.Ticket = t.String()
 			err = p.showTicket(ctx, t)
@@ -181,8 +181,8 @@ func (p *peer) useTicket(ctx context.Context) error {
 	return err
 }
 
-// askNeighbour gets a ticket from a peer of the job on this host.
-func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
+// localTicketFromPeer gets a ticket from a peer of the job on this host.
+func (p *peer) localTicketFromPeer(ctx context.Context, t *ticket.Ticket) error {
 	j := &Job{name: p.env.job}
 	k, err := j.askTicket(ctx, request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
 	if err != nil {
@@ -197,19 +197,19 @@ func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
 
 // showTicket shows a ticket to members until one admits this peer.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
-	in, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
-	if err != nil && len(p.finds()) == 0 && (p.order.LAN || p.order.DHT) {
+	in, err := p.id.findAdmission(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.foundPeers, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	if err != nil && len(p.foundPeers()) == 0 && (p.order.LAN || p.order.DHT) {
 		err = fmt.Errorf("%w; nobody was found by %s", err, p.searched())
 	}
 	if err != nil {
 		return err
 	}
 	p.order.Contacts = append(append(p.order.Contacts, in.by), in.others...)
-	p.first = []elastic.Member{in.by}
+	p.knownAlive = []elastic.Member{in.by}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.prove(in.by.ID)
-	p.id.knockOn(in.unheard, p.find)
+	p.id.dialMore(in.unheard, p.onLANPeer)
 	return nil
 }
 
@@ -227,15 +227,15 @@ func (p *peer) searched() string {
 // passPeriod is how long a peer waits for the launcher's signature of a new identity.
 const passPeriod = time.Second
 
-// reopen makes a new identity for a peer that was put out of the group. The peer comes back with a
+// renewIdentity makes a new identity for a peer that was put out of the group. The peer comes back with a
 // signature of its previous identity, or in the way in which it first came.
-func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
+func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
 	if err := p.open(ctx); err != nil {
 		return elastic.Endpoint{}, err
 	}
 	self := p.id.ep.Self.ID
-	p.host.Learn(p.known().Members)
+	p.p2pHost.Learn(p.known().Members)
 	c := old.Credential(p.env.job, ticket.Identity{}, string(self))
 	p.a.renew(p.id.ep.Self)
 	if t, err := ticket.Parse(p.order.Ticket); err == nil {
@@ -243,7 +243,7 @@ func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
 	} else if signature := p.newPass(ctx, self); signature != nil {
 		c = c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
 	}
-	p.id.equip(c)
+	p.id.setCredential(c)
 	return p.id.endpoint(), nil
 }
 
@@ -257,13 +257,13 @@ func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
 	defer timer.Stop()
 	for {
 		select {
-		case got := <-p.passes:
+		case got := <-p.passCh:
 			if got.ID == self {
 				return got.Signature
 			}
 		case <-timer.C:
 			return nil
-		case <-p.a.gone.Done():
+		case <-p.a.launcherGone.Done():
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -271,34 +271,34 @@ func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
 	}
 }
 
-// passed stores a pass for newPass. A new pass replaces an unread one.
-func (p *peer) passed(got pass) {
+// onPass stores a pass for newPass. A new pass replaces an unread one.
+func (p *peer) onPass(got pass) {
 	select {
-	case <-p.passes:
+	case <-p.passCh:
 	default:
 	}
 	select {
-	case p.passes <- got:
+	case p.passCh <- got:
 	default:
 	}
 }
 
-// begun records the first view of the launcher's order. A job that waits for more peers than that
+// recordFirstView records the first view of the launcher's order. A job that waits for more peers than that
 // enters no view yet, but the missing peers must be able to find it.
-func (p *peer) begun() {
+func (p *peer) recordFirstView() {
 	if len(p.order.Peers) > 0 {
-		p.entered(elastic.View{Epoch: 1, Members: p.order.Peers})
+		p.onView(elastic.View{Epoch: 1, Members: p.order.Peers})
 	}
 }
 
-// entered records the view that is about to be connected. One peer of each launcher reports it, so
+// onView records the view that is about to be connected. One peer of each launcher reports it, so
 // that later peers find the group.
-func (p *peer) entered(v elastic.View) {
+func (p *peer) onView(v elastic.View) {
 	p.mu.Lock()
-	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.host.Complete(v.Members), ticketsOf(v)
+	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), ticketsOf(v)
 	id := p.id
 	p.mu.Unlock()
-	id.bar(v.Barred)
+	id.disconnect(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
 		p.openLater() // peers that joined while the job was being opened
@@ -309,7 +309,7 @@ func (p *peer) entered(v elastic.View) {
 // member in rank order.
 func (p *peer) report() {
 	p.mu.Lock()
-	k, self, host := p.latest, p.id.ep.Self.ID, p.host
+	k, self, host := p.latest, p.id.ep.Self.ID, p.p2pHost
 	p.mu.Unlock()
 	first := slices.IndexFunc(k.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
 	if first < 0 || k.Members[first].ID != self {
@@ -336,10 +336,10 @@ func (p *peer) known() known {
 // only the member that has just admitted this peer, if there is one, because it takes time to
 // detect that others are dead.
 func (p *peer) contacts() []elastic.Member {
-	if first := p.first; first != nil {
-		p.first = nil
+	if first := p.knownAlive; first != nil {
+		p.knownAlive = nil
 		return first
 	}
-	all := slices.Concat(p.known().Members, p.order.Contacts, p.finds())
+	all := slices.Concat(p.known().Members, p.order.Contacts, p.foundPeers())
 	return slices.DeleteFunc(all, func(m elastic.Member) bool { return p.a.isDead(m.ID) })
 }

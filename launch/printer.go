@@ -24,43 +24,43 @@ import (
 //
 // No lock is held during a write, because the launcher must still handle signals.
 type printer struct {
-	failed func(t target, err error, final bool) // called at the first failure of each stream, and at the final one
-	given  <-chan struct{}                       // closed when senders shall stop waiting
-	turn   chan struct{}                         // capacity 1: held by the sender that waits for room
-	room   chan struct{}                         // capacity 1: a signal that the queue is shorter
-	wake   chan struct{}                         // capacity 1: a signal that there is work
-	ended  chan struct{}                         // closed when run has returned
-	work   sync.WaitGroup
+	failed     func(t target, err error, final bool) // called at the first failure of each stream, and at the final one
+	abandoned  <-chan struct{}                       // closed when senders shall stop waiting
+	sendTurn   chan struct{}                         // capacity 1: held by the sender that waits for room
+	spaceFreed chan struct{}                         // capacity 1: a signal that the queue is shorter
+	wake       chan struct{}                         // capacity 1: a signal that there is work
+	ended      chan struct{}                         // closed when run has returned
+	work       sync.WaitGroup
 
-	mu     sync.Mutex
-	queue  []entry
-	bytes  int       // size of the text in queue
-	begun  time.Time // start of the present write; zero without one
-	notes  int       // entries of queue that were added without waiting for room
-	bar    string    // the requested progress line
-	closed bool
+	mu             sync.Mutex
+	queue          []queuedBlock
+	bytes          int       // size of the text in queue
+	begun          time.Time // start of the present write; zero without one
+	notes          int       // entries of queue that were added without waiting for room
+	wantedProgress string    // the requested progress line
+	closed         bool
 
 	// Only run uses the following fields.
 
-	streams [targets]*lineWriter // nil for streams of other printers
-	states  [targets]state
-	shown   string // the progress line on the screen
+	streams       [targets]*lineWriter // nil for streams of other printers
+	states        [targets]streamState
+	shownProgress string // the progress line on the screen
 }
 
-// entry is a block in the queue, or a gap.
-type entry struct {
+// queuedBlock is a block in the queue, or a gap.
+type queuedBlock struct {
 	block
 	always bool         // it is added even if the queue is full
 	lost   int          // number of lines dropped here; text is empty
 	done   chan<- error // receives the result of the write; may be nil
 }
 
-// state is the state of the writes to a stream.
-type state struct {
-	told   bool // people know that writes fail
-	gone   bool // nobody reads the stream any more
-	lost   int  // lines not written since the failure
-	reason error
+// streamState is the state of the writes to a stream.
+type streamState struct {
+	reported bool // people know that writes fail
+	gone     bool // nobody reads the stream any more
+	lost     int  // lines not written since the failure
+	reason   error
 }
 
 const (
@@ -73,38 +73,38 @@ const (
 )
 
 // newPrinter returns a printer without streams. The caller sets the streams and starts run.
-func newPrinter(failed func(target, error, bool), given <-chan struct{}) *printer {
-	return &printer{failed: failed, given: given, turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
+func newPrinter(failed func(target, error, bool), abandoned <-chan struct{}) *printer {
+	return &printer{failed: failed, abandoned: abandoned, sendTurn: make(chan struct{}, 1), spaceFreed: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// send adds a block when there is room. It drops the block if the printer is stuck or given is
+// send adds a block when there is room. It drops the block if the printer is stuck or abandoned is
 // closed.
 func (p *printer) send(b block) {
 	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-p.given:
+	case p.sendTurn <- struct{}{}:
+		defer func() { <-p.sendTurn }()
+	case <-p.abandoned:
 		p.drop(b)
 		return
 	}
-	for !p.add(entry{block: b}) {
+	for !p.add(queuedBlock{block: b}) {
 		if p.stuck() {
 			p.drop(b)
 			return
 		}
 		timer := time.NewTimer(stuckPeriod)
 		select {
-		case <-p.room:
+		case <-p.spaceFreed:
 		case <-timer.C:
-		case <-p.given:
+		case <-p.abandoned:
 		}
 		timer.Stop()
 	}
 }
 
 // add queues e and reports whether there was room.
-func (p *printer) add(e entry) bool {
+func (p *printer) add(e queuedBlock) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -118,14 +118,14 @@ func (p *printer) add(e entry) bool {
 	}
 	p.bytes += len(e.text)
 	p.queue = append(p.queue, e)
-	sign(p.wake)
+	notify(p.wake)
 	return true
 }
 
 // stuck reports whether the present write has taken so long that nobody should wait for it.
 func (p *printer) stuck() bool {
 	select {
-	case <-p.given:
+	case <-p.abandoned:
 		return true
 	default:
 	}
@@ -150,28 +150,28 @@ func (p *printer) dropLocked(b block) {
 			return
 		}
 	}
-	p.queue = append(p.queue, entry{block: block{to: b.to}, lost: lines})
-	sign(p.wake)
+	p.queue = append(p.queue, queuedBlock{block: block{to: b.to}, lost: lines})
+	notify(p.wake)
 }
 
 // show sets the progress line.
 func (p *printer) show(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.bar = line
-	sign(p.wake)
+	p.wantedProgress = line
+	notify(p.wake)
 }
 
 // close makes run end when the queue is empty.
 func (p *printer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed, p.bar = true, ""
-	sign(p.wake)
+	p.closed, p.wantedProgress = true, ""
+	notify(p.wake)
 }
 
-// sign sends a signal on a channel with capacity 1, unless one is pending.
-func sign(c chan<- struct{}) {
+// notify sends a signal on a channel with capacity 1, unless one is pending.
+func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -185,12 +185,12 @@ func (p *printer) run() {
 		e, bar, ok, end := p.next()
 		switch {
 		case ok:
-			p.print(e)
+			p.printEntry(e)
 		case end:
-			p.draw("")
+			p.drawProgress("")
 			return
-		case bar != p.shown:
-			p.draw(bar)
+		case bar != p.shownProgress:
+			p.drawProgress(bar)
 		default:
 			<-p.wake
 		}
@@ -199,52 +199,52 @@ func (p *printer) run() {
 
 // next removes the first entry from the queue. If the queue is empty, it returns the requested
 // progress line, and whether run has to end.
-func (p *printer) next() (e entry, bar string, ok, end bool) {
+func (p *printer) next() (e queuedBlock, bar string, ok, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {
-		return entry{}, p.bar, false, p.closed
+		return queuedBlock{}, p.wantedProgress, false, p.closed
 	}
 	e = p.queue[0]
-	p.queue[0] = entry{} // releases the memory of the text
+	p.queue[0] = queuedBlock{} // releases the memory of the text
 	p.queue = p.queue[1:]
 	p.bytes -= len(e.text)
 	if e.always {
 		p.notes--
 	}
-	sign(p.room)
+	notify(p.spaceFreed)
 	return e, "", true, false
 }
 
-// print writes an entry.
-func (p *printer) print(e entry) {
+// printEntry writes an entry.
+func (p *printer) printEntry(e queuedBlock) {
 	if p.streams[toStderr] != nil {
-		p.draw("")
+		p.drawProgress("")
 	}
 	var err error
 	if e.lost > 0 {
-		err = p.put(gapLine(e.lost, e.to))
+		err = p.writeBlock(gapLine(e.lost, e.to))
 	} else {
-		err = p.put(e.block)
+		err = p.writeBlock(e.block)
 	}
 	if e.done != nil {
 		e.done <- err
 	}
 }
 
-// draw replaces the progress line on the screen; "" removes it.
-func (p *printer) draw(s string) {
-	if s == p.shown || p.streams[toStderr] == nil {
+// drawProgress replaces the progress line on the screen; "" removes it.
+func (p *printer) drawProgress(s string) {
+	if s == p.shownProgress || p.streams[toStderr] == nil {
 		return
 	}
-	p.shown = s
+	p.shownProgress = s
 	p.time(time.Now())
 	defer p.time(time.Time{})
 	_, _ = p.streams[toStderr].w.Write([]byte("\r\x1b[K" + s)) // an error shows at the next line
 }
 
-// put writes the lines of a block in pieces. Lines that cannot be written are counted.
-func (p *printer) put(b block) error {
+// writeBlock writes the lines of a block in pieces. Lines that cannot be written are counted.
+func (p *printer) writeBlock(b block) error {
 	s := &p.states[b.to]
 	if s.gone {
 		return s.reason
@@ -286,8 +286,8 @@ func (p *printer) time(begun time.Time) {
 func (p *printer) fail(t target, err error) {
 	s := &p.states[t]
 	s.gone, s.reason = errors.Is(err, syscall.EPIPE), err
-	if !s.told || s.gone {
-		s.told = true
+	if !s.reported || s.gone {
+		s.reported = true
 		p.failed(t, err, s.gone)
 	}
 }

@@ -27,8 +27,8 @@ type probe struct {
 const (
 	// probePeriod is the time limit of a connection between two hosts.
 	probePeriod = 2 * time.Second
-	// mostProbed bounds the addresses of a host that are tried.
-	mostProbed = 16
+	// maxProbed bounds the addresses of a host that are tried.
+	maxProbed = 16
 	// probeBytes is the length of the data after the word. It exceeds jumbo frames of 9,000 bytes.
 	probeBytes = 16 << 10
 )
@@ -83,13 +83,13 @@ func hostAddresses() []string {
 			out = append(out, ip.IP.String())
 		}
 	}
-	return append(out, loopback...)[:min(mostProbed, len(out)+len(loopback))]
+	return append(out, loopback...)[:min(maxProbed, len(out)+len(loopback))]
 }
 
 // dial tries to connect to each of the hosts, concurrently.
 func (p *probe) dial(hosts []hostAddrs) probeResult {
 	var mu sync.Mutex
-	r := probeResult{Failed: make(map[string]string), Ways: make(map[string]way)}
+	r := probeResult{Failed: make(map[string]string), Links: make(map[string]linkQuality)}
 	var work sync.WaitGroup
 	for _, h := range hosts {
 		work.Go(func() {
@@ -100,7 +100,7 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 				r.Failed[h.Host] = err.Error()
 				return
 			}
-			r.Ways[h.Host] = w
+			r.Links[h.Host] = w
 		})
 	}
 	work.Wait()
@@ -109,12 +109,12 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 
 // reach tries to connect to the addresses of a host and returns the first success. If all fail, it
 // returns the error of the first address.
-func reach(addrs []string) (way, error) {
+func reach(addrs []string) (linkQuality, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probePeriod)
 	defer cancel()
-	addrs = addrs[:min(mostProbed, len(addrs))]
+	addrs = addrs[:min(maxProbed, len(addrs))]
 	type result struct {
-		way way
+		way linkQuality
 		err error
 		of  int // index of the address
 	}
@@ -135,17 +135,17 @@ func reach(addrs []string) (way, error) {
 			first = r.err
 		}
 	}
-	return way{}, first
+	return linkQuality{}, first
 }
 
 // greetProbe connects to ADDRESS/WORD and checks the word and the data after it.
-func greetProbe(ctx context.Context, addr string) (way, error) {
+func greetProbe(ctx context.Context, addr string) (linkQuality, error) {
 	addr, word, _ := strings.Cut(addr, "/")
 	var d net.Dialer
 	begun := time.Now()
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return way{}, err
+		return linkQuality{}, err
 	}
 	defer conn.Close()
 	// A TCP connection takes one round trip.
@@ -155,19 +155,19 @@ func greetProbe(ctx context.Context, addr string) (way, error) {
 	heard, err := in.ReadString('\n')
 	switch {
 	case err != nil:
-		return way{}, fmt.Errorf("%s: %w", addr, err)
+		return linkQuality{}, fmt.Errorf("%s: %w", addr, err)
 	case strings.TrimSuffix(heard, "\n") != word:
-		return way{}, fmt.Errorf("%s: another host answers", addr)
+		return linkQuality{}, fmt.Errorf("%s: another host answers", addr)
 	}
 	// The data needs packets of full size.
 	data := make([]byte, probeBytes)
 	if _, err := io.ReadFull(in, data); err != nil {
-		return way{}, fmt.Errorf("%s: small packets get through and large ones do not (%w): lower the MTU of the interface, or let ICMP through", addr, err)
+		return linkQuality{}, fmt.Errorf("%s: small packets get through and large ones do not (%w): lower the MTU of the interface, or let ICMP through", addr, err)
 	}
 	if !bytes.Equal(data, probeData()) {
-		return way{}, fmt.Errorf("%s: data arrives changed: look for bad memory or a bad network card", addr)
+		return linkQuality{}, fmt.Errorf("%s: data arrives changed: look for bad memory or a bad network card", addr)
 	}
-	return way{MTU: pathMTU(conn), Trip: trip}, nil
+	return linkQuality{MTU: pathMTU(conn), RTT: trip}, nil
 }
 
 // close ends the probe. It accepts a nil probe, and may be called again.

@@ -30,7 +30,7 @@ func TestProbe(t *testing.T) {
 	})
 	failed := r.Failed
 	for _, host := range []string{"itself", "one way of two"} {
-		if w, ok := r.Ways[host]; !ok || w.Trip <= 0 || w.MTU < 0 {
+		if w, ok := r.Links[host]; !ok || w.RTT <= 0 || w.MTU < 0 {
 			t.Errorf("%s: %+v", host, w)
 		}
 	}
@@ -43,7 +43,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("failed: %v", failed)
 	}
 	p.close()
-	if r := p.dial([]hostAddrs{{"ended", p.addrs}}); len(r.Failed) != 1 || len(r.Ways) != 0 {
+	if r := p.dial([]hostAddrs{{"ended", p.addrs}}); len(r.Failed) != 1 || len(r.Links) != 0 {
 		t.Error("a probe that was closed answers")
 	}
 }

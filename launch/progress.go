@@ -11,9 +11,9 @@ import (
 const (
 	progressWindow  = 10 * time.Second       // the speed is measured over this time
 	progressSpacing = 200 * time.Millisecond // least time between two marks
-	// mostLeft is the longest remaining time that is shown. A longer one means a job without a
+	// maxLeft is the longest remaining time that is shown. A longer one means a job without a
 	// real end, or a job that has hardly begun.
-	mostLeft = 1000 * time.Hour
+	maxLeft = 1000 * time.Hour
 )
 
 // progress follows the steps of a job and makes its progress line. It does no I/O, reads no clock,
@@ -108,7 +108,7 @@ func (p *progress) line(now time.Time) string {
 		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
 	}
 	// Computed in seconds as a float: the number of steps may be too large for a Duration.
-	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= mostLeft.Seconds() {
+	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= maxLeft.Seconds() {
 		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))
 	}
 	return s

@@ -29,10 +29,10 @@ type remoteHost struct {
 	cmd     *exec.Cmd
 	starter starter
 	timeout time.Duration // for the connection, without the time to copy a program
-	orphans *orphanage
+	orphans *childReaper
 	stdin   io.WriteCloser
 	in      *frameReader
-	stderr  *lastWords
+	stderr  *tailBuffer
 	out     *outbox
 	work    sync.WaitGroup // owns the writer and run
 	info    hostInfo
@@ -65,7 +65,7 @@ func (h *remoteHost) send(f frame) {
 }
 
 // newRemoteHost returns a host without a connection. orphans may be nil.
-func newRemoteHost(h Host, orphans *orphanage) *remoteHost {
+func newRemoteHost(h Host, orphans *childReaper) *remoteHost {
 	return &remoteHost{Host: h, orphans: orphans, peers: make(map[int]*remote), ended: make(chan struct{})}
 }
 
@@ -86,7 +86,7 @@ func (h *remoteHost) run(say func(string)) {
 		for err == nil {
 			var f frame
 			if f, err = h.in.next(); err == nil {
-				h.hear(f)
+				h.handle(f)
 			}
 		}
 		h.lost(say, err)
@@ -94,8 +94,8 @@ func (h *remoteHost) run(say func(string)) {
 	})
 }
 
-// hear handles one frame.
-func (h *remoteHost) hear(f frame) {
+// handle handles one frame.
+func (h *remoteHost) handle(f frame) {
 	h.mu.Lock()
 	p := h.peers[f.Index]
 	if p != nil && f.PID > 0 {
@@ -117,7 +117,7 @@ func (h *remoteHost) hear(f frame) {
 	case f.Output != nil:
 		p.endOutput(f.Output.To)
 	case f.Mistake != "":
-		p.to.mistake(errors.New(clipNote(f.Mistake)))
+		p.to.protocolError(errors.New(clipNote(f.Mistake)))
 	case f.Answer != nil:
 		p.answered(*f.Answer)
 	case f.Stopped:
@@ -125,11 +125,11 @@ func (h *remoteHost) hear(f frame) {
 	case f.Exit != nil:
 		p.exit(f.Exit.exit(p.index))
 	case f.Refused != "":
-		p.to.mistake(errors.New(clipNote(f.Refused)))
-		p.giveUp(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
+		p.to.protocolError(errors.New(clipNote(f.Refused)))
+		p.abort(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
 	}
 	// The last frame of a peer, whichever it is, ends watch.
-	if p.over() {
+	if p.isDone() {
 		h.mu.Lock()
 		delete(h.peers, p.index)
 		h.mu.Unlock()
@@ -159,7 +159,7 @@ func (h *remoteHost) lost(say func(string), why error) {
 		say(fmt.Sprintf("host %s: the connection to it was lost (%s); without it the peers there leave: %s", h.Name, clipNote(why.Error()), listPeers(indicesOf(left))))
 	}
 	for _, p := range left {
-		p.giveUp(Exit{Index: p.index, PID: p.pid(), Code: -1, Lost: true, at: time.Now()})
+		p.abort(Exit{Index: p.index, PID: p.pid(), Code: -1, Lost: true, at: time.Now()})
 		close(p.done)
 	}
 }
@@ -229,7 +229,7 @@ func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 	h.mu.Unlock()
 	if gone {
 		go func() { // in a goroutine, because its notices wait for the launcher's loop
-			p.giveUp(Exit{Index: index, Code: -1, Lost: true, at: time.Now()})
+			p.abort(Exit{Index: index, Code: -1, Lost: true, at: time.Now()})
 			close(p.done)
 		}()
 		return p
@@ -274,14 +274,14 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	case what.Request == "stop":
 		return reply{Stopping: true}
 	}
-	came := make(chan reply, 1)
+	answer := make(chan reply, 1)
 	p.asking.Lock()
 	p.seq++
 	seq := p.seq
 	if p.asked == nil {
 		p.asked = make(map[int]chan reply)
 	}
-	p.asked[seq] = came
+	p.asked[seq] = answer
 	p.asking.Unlock()
 	// After a timeout a late answer finds no entry and is dropped.
 	defer func() {
@@ -291,7 +291,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	}()
 	p.h.send(frame{Index: p.index, Ask: &askOrder{seq, line}})
 	select {
-	case r := <-came:
+	case r := <-answer:
 		return r
 	case <-ctx.Done():
 		return reply{Error: fmt.Sprintf("host %s does not answer", p.h.Name)}
@@ -305,14 +305,14 @@ func (p *remote) end() { p.ask(syscall.SIGTERM) }
 func (p *remote) answered(a askAnswer) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
-	if came := p.asked[a.Seq]; came != nil {
-		came <- a.Reply
+	if answer := p.asked[a.Seq]; answer != nil {
+		answer <- a.Reply
 		delete(p.asked, a.Seq)
 	}
 }
 
-// over reports whether nothing more comes from the process.
-func (p *remote) over() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
+// isDone reports whether nothing more comes from the process.
+func (p *remote) isDone() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
 
 // exit handles the end of the process.
 func (p *remote) exit(e Exit) {
@@ -331,8 +331,8 @@ func (p *remote) endOutput(t target) {
 	}
 }
 
-// giveUp ends everything that has not ended: the process, with e, and its output.
-func (p *remote) giveUp(e Exit) {
+// abort ends everything that has not ended: the process, with e, and its output.
+func (p *remote) abort(e Exit) {
 	if !p.exited {
 		p.exit(e)
 	}
@@ -356,8 +356,8 @@ func (p *remote) ask(sig syscall.Signal) {
 	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig, Ask: true}})
 }
 
-// met implements process. It does nothing: the agent keeps the process ID.
-func (p *remote) met(int) {}
+// setPID implements process. It does nothing: the agent keeps the process ID.
+func (p *remote) setPID(int) {}
 
 // pid implements process.
 func (p *remote) pid() int {

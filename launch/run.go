@@ -65,16 +65,16 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.warnOfPlaintext()
 	for i := range r.o.Peers {
 		if err := r.spawn(i, r.o.Peers, nil); err != nil {
-			r.out.signal = syscall.SIGKILL // the deaths that follow are not reported
+			r.outcome.signal = syscall.SIGKILL // the deaths that follow are not reported
 			r.killAll()
 			r.loop(ctx)
 			_ = r.closeConsole(ctx, "")
 			return Result{}, startError(o.Program, err)
 		}
 	}
-	r.discover(ctx, sought)
+	r.startDiscovery(ctx, sought)
 	r.loop(ctx)
-	r.undiscover()
+	r.stopDiscovery()
 	return r.finish(ctx), nil
 }
 
@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func (r *runner) warnOfPlaintext() {
 	clear := r.o.Transport == "" || r.o.Transport == "auto" || r.o.Transport == "direct"
 	if r.o.Encrypt == "never" && clear && !r.o.Plain {
-		r.say("--encrypt never: whoever is on the network between two hosts can read gradients and change them unnoticed; " +
+		r.printf("--encrypt never: whoever is on the network between two hosts can read gradients and change them unnoticed; " +
 			"keep it to a network that you trust, or leave it out")
 	}
 }
@@ -107,7 +107,7 @@ func (o *Options) order() startOrder {
 // in their channel meanwhile.
 func (r *runner) spawn(index, n int, first []byte) error {
 	env := r.environment(index, max(n, index+1))
-	c, err := r.startChild(env, n, r.hosts.place(index, r.children), strconv.Itoa(index), first)
+	c, err := r.startChild(env, n, r.hosts.hostFor(index, r.children), strconv.Itoa(index), first)
 	if err != nil {
 		return err
 	}
@@ -175,15 +175,15 @@ func (r *runner) prefix(name string, h *remoteHost) string {
 // listen returns the Listen value of a peer that is started now: all interfaces if the job has
 // been opened, otherwise the option.
 func (r *runner) listen() string {
-	if r.o.Listen == listenAuto && r.meet.latest.Open {
+	if r.o.Listen == listenAuto && r.rendezvous.latest.Open {
 		return listenAll
 	}
 	return r.o.Listen
 }
 
 // shortID returns the short form of a peer's present ID, as in logs, "" before its hello.
-func (m *meeting) shortID(i int) string {
-	g := m.guests[i]
+func (r *rendezvous) shortID(i int) string {
+	g := r.peers[i]
 	if len(g.ids) == 0 {
 		return ""
 	}

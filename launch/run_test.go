@@ -287,8 +287,8 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	r.cancel(errors.New("once more"), now)
 	r.interrupt(syscall.SIGTERM, now.Add(time.Minute))
 	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod/2)) // counts as a repetition
-	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM}) || r.out.signal != syscall.SIGTERM {
-		t.Errorf("the peer got %v, and the job's signal is %v", p.got, r.out.signal)
+	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM}) || r.outcome.signal != syscall.SIGTERM {
+		t.Errorf("the peer got %v, and the job's signal is %v", p.got, r.outcome.signal)
 	}
 	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod))
 	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {

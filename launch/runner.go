@@ -29,38 +29,38 @@ type runner struct {
 	work     sync.WaitGroup // the goroutines that watch the children
 
 	// State from the peers' reports, kept by parts without I/O.
-	meet     *meeting
-	changes  *changes
-	restarts *restarts
-	progress progress
-	shown    int64     // step of the last plain progress line
-	showAt   time.Time // time of the next one
-	stalls   stalls
-	lobby    lobby
-	out      outcome
+	rendezvous *rendezvous
+	membership *membershipLog
+	restarts   *restarts
+	progress   progress
+	shown      int64     // step of the last plain progress line
+	showAt     time.Time // time of the next one
+	stalls     stalls
+	joinQueue  joinQueue
+	outcome    outcome
 
-	discoveries discoveries
+	discovery discoveryState
 
 	graph *graphRun // nil unless the peers belong to a Program
 
-	comebacks   []comeback
-	interrupted time.Time        // time of the first signal
-	cancelled   bool             // the context has ended in its place, and no signal has come since
-	killing     <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
-	suspended   bool             // the peers were stopped together with this process
-	logged      map[int]bool     // logs that have been opened, by index of the peer
-	orphans     *orphanage       // nil if this process gets no orphans
+	pendingRestarts []pendingRestart
+	interrupted     time.Time        // time of the first signal
+	cancelled       bool             // the context has ended in its place, and no signal has come since
+	killing         <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
+	suspended       bool             // the peers were stopped together with this process
+	logged          map[int]bool     // logs that have been opened, by index of the peer
+	orphans         *childReaper     // nil if this process gets no orphans
 
-	noted     map[string]bool // notes of peers that have been printed
-	sitesTold bool            // people were told that sites are ignored
+	printedNotes  map[string]bool // notes of peers that have been printed
+	sitesReported bool            // people were told that sites are ignored
 
-	untold []Exit    // failures of processes that are not members, for tell to report
-	tellAt time.Time // time of the report
-	told   bool      // a failure has been reported
+	pendingExits    []Exit    // failures of processes that are not members, for reportExits
+	reportAt        time.Time // time of the report
+	failureReported bool      // a failure has been reported
 }
 
-// comeback is a scheduled restart of a peer.
-type comeback struct {
+// pendingRestart is a scheduled restart of a peer.
+type pendingRestart struct {
 	index int
 	died  time.Time
 	at    time.Time
@@ -80,10 +80,10 @@ const (
 // program.
 func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: o, path: path, begun: time.Now(), notices: make(chan notice), children: make(map[int]*child),
-		logged: make(map[int]bool), meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
-	r.changes = newChanges(o.MinPeers, r.who, func(id string) bool { return r.meet.index(id) >= 0 })
+		logged: make(map[int]bool), rendezvous: newRendezvous(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
+	r.membership = newMembershipLog(o.MinPeers, r.describe, func(id string) bool { return r.rendezvous.index(id) >= 0 })
 	if len(o.Hosts) == 0 {
-		r.changes.load = hostOverload
+		r.membership.load = hostOverload
 	}
 	r.console = newConsole(o.Stdout, o.Stderr, o.Events, o.Live)
 	return r
@@ -94,25 +94,25 @@ func (r *runner) loop(ctx context.Context) {
 	tick := time.NewTicker(tickPeriod)
 	defer tick.Stop()
 	end := ctx.Done()
-	for r.goesOn() {
+	for r.isActive() {
 		select {
 		case n := <-r.notices:
 			r.notice(n)
-		case a := <-r.hosts.arrivals():
-			r.arrived(a)
-		case found := <-r.discoveries.found:
-			r.discovered(found)
+		case a := <-r.hosts.results():
+			r.hostConnected(a)
+		case found := <-r.discovery.found:
+			r.onDiscovered(found)
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
 		case <-end:
 			end = nil
 			r.cancel(context.Cause(ctx), time.Now())
 		case <-r.console.broken: // nobody reads the output: end as a pipeline does
-			if r.out.signal == 0 { // a closed terminal sends SIGHUP as well
+			if r.outcome.signal == 0 { // a closed terminal sends SIGHUP as well
 				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
 		case <-r.killing:
-			r.say("peers still run %v after the signal; killing them", r.o.Grace)
+			r.printf("peers still run %v after the signal; killing them", r.o.Grace)
 			r.killAll()
 		case now := <-tick.C:
 			r.tick(now)
@@ -120,34 +120,34 @@ func (r *runner) loop(ctx context.Context) {
 	}
 	r.work.Wait()
 	_, _ = listControls() // removes the sockets of killed peers
-	r.tell()
-	r.tellAll(r.changes.end())
+	r.reportExits()
+	r.printShared(r.membership.finish())
 }
 
-// goesOn reports whether a process is running or will be started.
-func (r *runner) goesOn() bool { return r.peersGoOn() || r.graph != nil && r.graph.plan.goesOn() }
+// isActive reports whether a process is running or will be started.
+func (r *runner) isActive() bool { return r.peersActive() || r.graph != nil && r.graph.plan.isActive() }
 
-// peersGoOn reports whether a peer is running or will be restarted.
-func (r *runner) peersGoOn() bool {
-	return len(r.children) > 0 || len(r.comebacks) > 0 && r.meet.strangers() && !r.changes.done
+// peersActive reports whether a peer is running or will be restarted.
+func (r *runner) peersActive() bool {
+	return len(r.children) > 0 || len(r.pendingRestarts) > 0 && r.rendezvous.hasForeignMembers() && !r.membership.done
 }
 
 // tick does everything that is due at now.
 func (r *runner) tick(now time.Time) {
-	if len(r.untold) > 0 && !now.Before(r.tellAt) {
-		r.tell()
+	if len(r.pendingExits) > 0 && !now.Before(r.reportAt) {
+		r.reportExits()
 	}
 	r.hosts.beat(now)
-	r.answerLate(now)
-	r.tellAll(r.changes.due(now))
-	if r.out.signal == 0 {
-		r.sayAll(r.lobby.due(now))
+	r.answerOverdue(now)
+	r.printShared(r.membership.due(now))
+	if r.outcome.signal == 0 {
+		r.printLines(r.joinQueue.due(now))
 	}
-	r.comeBack(now)
-	r.advance(now)
+	r.runDueRestarts(now)
+	r.runDueActions(now)
 	for _, c := range r.children {
 		if !c.asked.IsZero() && now.Sub(c.asked) > r.o.Grace {
-			r.say("peer %d still runs %v after it was asked to leave; killing it", c.index, r.o.Grace)
+			r.printf("peer %d still runs %v after it was asked to leave; killing it", c.index, r.o.Grace)
 			c.asked = now
 			c.signal(syscall.SIGKILL)
 		}
@@ -158,42 +158,42 @@ func (r *runner) tick(now time.Time) {
 // killAll kills all process groups and stops waiting for output.
 func (r *runner) killAll() {
 	r.killing = nil
-	r.console.giveUp()
+	r.console.abandon()
 	for c := range r.processes() {
 		c.signal(syscall.SIGKILL)
 	}
 	r.hosts.cutOff()
 }
 
-// tell reports the failed processes that are not members, the likely cause of the others first,
+// reportExits reports the failed processes that are not members, the likely cause of the others first,
 // and the consequences.
-func (r *runner) tell() {
-	slices.SortFunc(r.untold, compareCause)
-	if len(r.untold) > shownAlone {
-		r.say("%s", wordExits(r.untold))
-		r.untold, r.told = nil, true
+func (r *runner) reportExits() {
+	slices.SortFunc(r.pendingExits, compareCause)
+	if len(r.pendingExits) > shownAlone {
+		r.printf("%s", formatExits(r.pendingExits))
+		r.pendingExits, r.failureReported = nil, true
 	}
-	for _, e := range r.untold {
+	for _, e := range r.pendingExits {
 		next := ""
-		if !r.told && !r.meet.started && len(r.meet.guests) > 1 {
+		if !r.failureReported && !r.rendezvous.started && len(r.rendezvous.peers) > 1 {
 			next = "; the others run on"
 		}
-		r.told = true
-		r.say("peer %d (pid %d) %v%s", e.Index, e.PID, e, next)
+		r.failureReported = true
+		r.printf("peer %d (pid %d) %v%s", e.Index, e.PID, e, next)
 	}
-	r.untold = nil
+	r.pendingExits = nil
 }
 
-// who describes members for people, given their short IDs in a list.
-func (r *runner) who(ids string) string {
+// describe describes members for people, given their short IDs in a list.
+func (r *runner) describe(ids string) string {
 	parts, more := splitIDs(ids), ""
 	if n := len(parts) - shownPeers; n > 1 {
 		parts, more = parts[:shownPeers], fmt.Sprintf(" and %d more", n)
 	}
 	for i, id := range parts {
-		if index := r.meet.index(id); index >= 0 {
+		if index := r.rendezvous.index(id); index >= 0 {
 			parts[i] = fmt.Sprintf("peer %d (%s)", index, id)
-		} else if host := r.meet.host(id); host != "" {
+		} else if host := r.rendezvous.host(id); host != "" {
 			parts[i] = id + "@" + host
 		}
 	}
@@ -217,7 +217,7 @@ func (r *runner) showProgress(now time.Time) {
 		r.showAt = now.Add(plainPeriod)
 	}
 	s := r.progress.line(now)
-	if !r.tells() {
+	if !r.isReporter() {
 		s = ""
 	}
 	if !r.o.Live && (s == "" || r.progress.step == r.shown) {
@@ -227,21 +227,21 @@ func (r *runner) showProgress(now time.Time) {
 	r.console.progress(s)
 }
 
-// tells reports whether this launcher reports the progress of the job.
-func (r *runner) tells() bool { return !r.o.Shared || r.meet.leads() }
+// isReporter reports whether this launcher reports the progress of the job.
+func (r *runner) isReporter() bool { return !r.o.Shared || r.rendezvous.leads() }
 
-// say prints a line of the launcher.
-func (r *runner) say(format string, args ...any) { r.console.say(fmt.Sprintf(format, args...)) }
+// printf prints a line of the launcher.
+func (r *runner) printf(format string, args ...any) { r.console.say(fmt.Sprintf(format, args...)) }
 
-// tellAll prints lines about the whole job, unless another launcher does.
-func (r *runner) tellAll(lines []string) {
-	if r.tells() {
-		r.sayAll(lines)
+// printShared prints lines about the whole job, unless another launcher does.
+func (r *runner) printShared(lines []string) {
+	if r.isReporter() {
+		r.printLines(lines)
 	}
 }
 
-// sayAll prints lines of the launcher.
-func (r *runner) sayAll(lines []string) {
+// printLines prints lines of the launcher.
+func (r *runner) printLines(lines []string) {
 	for _, s := range lines {
 		r.console.say(s)
 	}
@@ -252,47 +252,47 @@ func (r *runner) running() []int { return slices.Sorted(maps.Keys(r.children)) }
 
 // finish determines the result and prints the job's last line.
 func (r *runner) finish(ctx context.Context) Result {
-	slices.SortFunc(r.out.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
-	r.out.member = r.meet.started
-	done, err := agreeDone(r.out.dones)
+	slices.SortFunc(r.outcome.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
+	r.outcome.member = r.rendezvous.started
+	done, err := agreeDone(r.outcome.dones)
 	last := ""
 	// Disagreement about the result is an error of the job; otherwise the result is its last line.
 	switch {
 	case err != nil:
-		r.say("%v", err)
-	case done != nil && r.tells():
+		r.printf("%v", err)
+	case done != nil && r.isReporter():
 		last = printable.Line(done.Line())
 	}
-	status := r.out.status(done, err)
-	reason := r.out.summary(done, status)
+	status := r.outcome.status(done, err)
+	reason := r.outcome.summary(done, status)
 	// After an interruption there is nothing to explain.
 	switch {
 	case err != nil:
 		reason = err.Error()
-	case r.out.signal != 0:
+	case r.outcome.signal != 0:
 		reason = ""
 	case reason != "":
-		r.say("%s", reason)
+		r.printf("%s", reason)
 	}
 	if failed := r.failedNodes(); failed != "" && status == 0 {
 		status, reason = 1, failed
-		r.say("%s", failed)
+		r.printf("%s", failed)
 	}
 	// Record the end before the console is closed, which may take long.
-	r.keep(status, done, reason)
+	r.recordEnd(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
 		status = 1
 	}
-	if r.out.signal != 0 { // a signal may have come while the console was stuck
-		status = r.out.status(done, err)
+	if r.outcome.signal != 0 { // a signal may have come while the console was stuck
+		status = r.outcome.status(done, err)
 	}
-	return Result{Job: r.o.Job, Exits: r.out.exits, Done: done, Status: status}
+	return Result{Job: r.o.Job, Exits: r.outcome.exits, Done: done, Status: status}
 }
 
 // closeConsole ends the console. Like any program it waits for a stopped terminal or a slow reader
 // until a signal or the end of ctx; after an interruption it waits for consolePatience only.
 func (r *runner) closeConsole(ctx context.Context, last string) error {
-	if r.out.signal != 0 {
+	if r.outcome.signal != 0 {
 		limited, cancel := context.WithTimeout(context.Background(), consolePatience)
 		defer cancel()
 		return r.console.close(limited, last)
@@ -307,7 +307,7 @@ func (r *runner) closeConsole(ctx context.Context, last string) error {
 			return err
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
-			if r.out.signal != 0 {
+			if r.outcome.signal != 0 {
 				cancel()
 			}
 		}

@@ -45,10 +45,10 @@ func TestExitString(t *testing.T) {
 }
 
 func TestWho(t *testing.T) {
-	r := &runner{meet: newMeeting(2, startOrder{}, false)}
-	r.meet.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
-	r.meet.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
-	if got := r.who("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh),stranger@far,nobody" {
+	r := &runner{rendezvous: newRendezvous(2, startOrder{}, false)}
+	r.rendezvous.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
+	r.rendezvous.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
+	if got := r.describe("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh),stranger@far,nobody" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -39,25 +39,25 @@ func (r *runner) answerScale(to, seq int, text string, err error) {
 	if err != nil {
 		result.Error = err.Error()
 	}
-	r.deliver([]letter{{to, message{Scaled: &result}}})
+	r.deliver([]peerMessage{{to, message{Scaled: &result}}})
 }
 
 // scalable returns an error that explains why the number of peers cannot be changed now, or nil.
 func (r *runner) scalable() error {
 	switch {
-	case r.out.signal != 0:
+	case r.outcome.signal != 0:
 		return fmt.Errorf("elrun was interrupted: the job is ending")
-	case r.changes.done:
+	case r.membership.done:
 		return fmt.Errorf("the job has finished")
-	case !r.meet.started:
+	case !r.rendezvous.started:
 		return fmt.Errorf("not all peers have joined yet")
 	}
 	return nil
 }
 
-// arrived handles the result of the connection to an added host.
-func (r *runner) arrived(a addition) {
-	waits := r.hosts.came(a)
+// hostConnected handles the result of the connection to an added host.
+func (r *runner) hostConnected(a hostConnect) {
+	waits := r.hosts.addConnected(a)
 	text, err := "", a.err
 	if err == nil {
 		a.host.run(r.console.say)
@@ -67,16 +67,16 @@ func (r *runner) arrived(a addition) {
 		text, err = r.rescaleHost(a.host, a.order.Peers)
 	}
 	if err != nil {
-		r.say("scale: %v", err)
+		r.printf("scale: %v", err)
 	}
 	if waits {
 		r.answerScale(a.from, a.order.Seq, text, err)
 	}
 }
 
-// answerLate answers orders whose hosts take long to connect.
-func (r *runner) answerLate(now time.Time) {
-	for _, a := range r.hosts.late(now) {
+// answerOverdue answers orders whose hosts take long to connect.
+func (r *runner) answerOverdue(now time.Time) {
+	for _, a := range r.hosts.overdue(now) {
 		r.answerScale(a.from, a.order.Seq, fmt.Sprintf("host %s is still being connected; the elrun that runs the job will say how that ends", a.order.Host), nil)
 	}
 }
@@ -92,7 +92,7 @@ func (r *runner) rescale(n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.comebacks = nil // pending restarts are dropped: the plan counts them as new peers
+	r.pendingRestarts = nil // pending restarts are dropped: the plan counts them as new peers
 	return r.follow(plan, n, plural(before, "local peer becomes", "local peers become"), n)
 }
 
@@ -123,9 +123,9 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	// The slots follow the request, so that later placements do, too. Pending restarts on this
 	// host are part of the new number.
 	h.Slots = max(1, n)
-	r.comebacks = slices.DeleteFunc(r.comebacks, func(b comeback) bool { return r.hosts.seatOf(b.index) == h })
+	r.pendingRestarts = slices.DeleteFunc(r.pendingRestarts, func(b pendingRestart) bool { return r.hosts.assignedHost(b.index) == h })
 	for _, i := range plan.start {
-		r.hosts.take(i, h)
+		r.hosts.assignTo(i, h)
 	}
 	return r.follow(plan, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"), n)
 }
@@ -144,7 +144,7 @@ func (r *runner) follow(plan scalePlan, all int, begin string, n int) (string, e
 	}
 	r.o.Peers = all
 	text := fmt.Sprintf("%s %d: %v", begin, n, plan)
-	r.say("scale: %s", text)
+	r.printf("scale: %s", text)
 	return text, nil
 }
 
@@ -162,8 +162,8 @@ func (r *runner) leaving() []int {
 // waiting returns the indices of the running peers that are in no view yet.
 func (r *runner) waiting() []int {
 	return slices.DeleteFunc(r.running(), func(i int) bool {
-		_, waits := r.lobby.waiting[i]
-		return !waits && r.meet.shortID(i) != ""
+		_, waits := r.joinQueue.waiting[i]
+		return !waits && r.rendezvous.shortID(i) != ""
 	})
 }
 
@@ -187,7 +187,7 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 	}
 	slices.Sort(stay)
 	slices.SortStableFunc(stay, func(a, b int) int {
-		return cmp.Compare(rank(waiting, a), rank(waiting, b))
+		return cmp.Compare(leaveOrder(waiting, a), leaveOrder(waiting, b))
 	})
 	// The lowest free indices start.
 	var p scalePlan
@@ -205,8 +205,8 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 	return p, nil
 }
 
-// rank returns 1 for peers that wait to join, which leave first, and 0 for the others.
-func rank(waiting []int, index int) int {
+// leaveOrder returns 1 for peers that wait to join, which leave first, and 0 for the others.
+func leaveOrder(waiting []int, index int) int {
 	if slices.Contains(waiting, index) {
 		return 1
 	}

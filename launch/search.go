@@ -31,16 +31,16 @@ type search struct {
 	credential ticket.Credential
 	addrs      []string
 	found      func() []elastic.Member
-	patience   time.Duration // longest time without progress
+	timeout    time.Duration // longest time without progress
 
-	tries   []try // by index in addrs
-	named   []elastic.Member
-	asked   map[elastic.ID]bool  // members at the ticket's addresses that were asked
-	tried   map[elastic.ID]bool  // found peers that were asked; their addresses may be false
-	again   []elastic.ID         // peers to ask again at the next round
-	hints   []context.CancelFunc // cancel the attempts with found peers, oldest first
-	replies chan searchReply
-	work    sync.WaitGroup
+	attempts     []attempt // by index in addrs
+	named        []elastic.Member
+	asked        map[elastic.ID]bool  // members at the ticket's addresses that were asked
+	askedFound   map[elastic.ID]bool  // found peers that were asked; their addresses may be false
+	retry        []elastic.ID         // peers to ask again at the next round
+	foundCancels []context.CancelFunc // cancel the attempts with found peers, oldest first
+	replies      chan searchReply
+	work         sync.WaitGroup
 
 	begun, progress time.Time
 	refusal         error // a refusal by a member at an address of the ticket
@@ -48,8 +48,8 @@ type search struct {
 	last            error
 }
 
-// try is the state of the attempt at an address.
-type try struct {
+// attempt is the state of the attempt at an address.
+type attempt struct {
 	id  elastic.ID // the ID that listens there; "" if unknown
 	err error      // why the ID is unknown, or why the member refused
 }
@@ -65,8 +65,8 @@ type searchReply struct {
 const (
 	// contactPeriod is the interval at which new members are asked.
 	contactPeriod = 100 * time.Millisecond
-	// knockPeriod is the pause between two attempts at an address.
-	knockPeriod = 500 * time.Millisecond
+	// redialPeriod is the pause between two attempts at an address.
+	redialPeriod = 500 * time.Millisecond
 	// newsPeriod is the longest time until all members know a ticket, and so the time for which a
 	// refusal waits for a better answer of another member.
 	newsPeriod = 2 * time.Second
@@ -75,34 +75,34 @@ const (
 	vacantAfter = 10 * time.Second
 )
 
-// introduction is the result of a successful search.
-type introduction struct {
+// admissionResult is the result of a successful search.
+type admissionResult struct {
 	by      elastic.Member   // the member that has admitted this peer
 	others  []elastic.Member // further likely members, in case that member dies
 	unheard []string         // addresses without an answer so far
 }
 
-// introduceBy gets this identity admitted by a member that listens at addrs or is found meanwhile.
+// findAdmission gets this identity admitted by a member that listens at addrs or is found meanwhile.
 // The error is in words for the user; searchError has more lines.
-func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (introduction, error) {
+func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (admissionResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	now := time.Now()
-	s := &search{i: i, credential: c, addrs: addrs, found: found, patience: patience, tries: make([]try, len(addrs)),
-		asked: make(map[elastic.ID]bool), tried: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
+	s := &search{i: i, credential: c, addrs: addrs, found: found, timeout: patience, attempts: make([]attempt, len(addrs)),
+		asked: make(map[elastic.ID]bool), askedFound: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
 	defer s.work.Wait()
 	defer cancel()
 	// One goroutine for each address asks who listens there; run collects the answers.
 	for n := range addrs {
-		s.work.Go(func() { s.knock(ctx, n) })
+		s.work.Go(func() { s.dialAddr(ctx, n) })
 	}
 	by, err := s.run(ctx)
 	if err != nil {
-		return introduction{}, err
+		return admissionResult{}, err
 	}
 	// The credential has been accepted: show it to the other members as well.
-	i.equip(c)
-	in := introduction{by: by, others: s.named}
-	for n, t := range s.tries {
+	i.setCredential(c)
+	in := admissionResult{by: by, others: s.named}
+	for n, t := range s.attempts {
 		if t.id == "" {
 			in.unheard = append(in.unheard, addrs[n])
 		}
@@ -116,13 +116,13 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 	return in, nil
 }
 
-// knockOn tries each address until a member answers, or for at most vacantAfter.
-func (i *identity) knockOn(addrs []string, found func(elastic.Member)) {
+// dialMore tries each address until a member answers, or for at most vacantAfter.
+func (i *identity) dialMore(addrs []string, found func(elastic.Member)) {
 	for _, addr := range addrs {
 		i.work.Go(func() {
 			ctx, cancel := context.WithTimeout(i.ctx, vacantAfter)
 			defer cancel()
-			again := time.NewTicker(knockPeriod)
+			again := time.NewTicker(redialPeriod)
 			defer again.Stop()
 			for {
 				if m, err := i.net.Identify(ctx, addr); err == nil {
@@ -151,18 +151,18 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 		select {
 		case r := <-s.replies:
 			if r.addr >= 0 {
-				s.knocked(r)
-			} else if done, err := s.proved(r); done || err != nil {
+				s.onDialed(r)
+			} else if done, err := s.onProved(r); done || err != nil {
 				return r.member, err
 			}
 		case now := <-again.C:
 			// These did not know the ticket: forget that they were asked, so that ask asks them
 			// again.
-			for _, id := range s.again {
+			for _, id := range s.retry {
 				delete(s.asked, id)
 			}
-			s.again = nil
-			if err := s.hopeless(now); err != nil {
+			s.retry = nil
+			if err := s.giveUpReason(now); err != nil {
 				return elastic.Member{}, err
 			}
 		case <-ctx.Done():
@@ -171,14 +171,14 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 	}
 }
 
-// knock tries an address until a member answers.
-func (s *search) knock(ctx context.Context, n int) {
+// dialAddr tries an address until a member answers.
+func (s *search) dialAddr(ctx context.Context, n int) {
 	for {
 		m, err := s.i.net.Identify(ctx, s.addrs[n])
 		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil {
 			return
 		}
-		timer := time.NewTimer(knockPeriod)
+		timer := time.NewTimer(redialPeriod)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -198,9 +198,9 @@ func (s *search) reply(ctx context.Context, r searchReply) bool {
 	}
 }
 
-// knocked records the result of an attempt at an address.
-func (s *search) knocked(r searchReply) {
-	t := &s.tries[r.addr]
+// onDialed records the result of an attempt at an address.
+func (s *search) onDialed(r searchReply) {
+	t := &s.attempts[r.addr]
 	t.id, t.err = r.member.ID, r.err
 	if r.err != nil {
 		s.last = r.err
@@ -219,7 +219,7 @@ func (s *search) knocked(r searchReply) {
 // ask shows the credential to the members that have not been asked, concurrently. If there are too
 // many attempts with found peers, it cancels the oldest, because anybody can announce more.
 func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) {
-	asked := s.tried
+	asked := s.askedFound
 	if named {
 		asked = s.asked
 	}
@@ -232,10 +232,10 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 		// Attempts with found peers are bounded, attempts with members at the ticket's addresses
 		// are not.
 		if !named {
-			s.hints = append(s.hints, cancel)
-			if len(s.hints) > maxFound {
-				s.hints[0]()
-				s.hints = s.hints[1:]
+			s.foundCancels = append(s.foundCancels, cancel)
+			if len(s.foundCancels) > maxFound {
+				s.foundCancels[0]()
+				s.foundCancels = s.foundCancels[1:]
 			}
 		}
 		s.work.Go(func() {
@@ -246,14 +246,14 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 	}
 }
 
-// proved handles the result of showing the credential. An error ends the search.
-func (s *search) proved(r searchReply) (done bool, err error) {
+// onProved handles the result of showing the credential. An error ends the search.
+func (s *search) onProved(r searchReply) (done bool, err error) {
 	if r.err == nil {
 		return true, nil
 	}
-	for n := range s.tries {
-		if s.tries[n].id == r.member.ID {
-			s.tries[n].err = r.err
+	for n := range s.attempts {
+		if s.attempts[n].id == r.member.ID {
+			s.attempts[n].err = r.err
 		}
 	}
 	s.last = r.err
@@ -264,22 +264,22 @@ func (s *search) proved(r searchReply) (done bool, err error) {
 	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown}, proven):
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
-		s.again = append(s.again, r.member.ID) // it may not know the ticket yet
+		s.retry = append(s.retry, r.member.ID) // it may not know the ticket yet
 	case s.refusal == nil:
 		s.refusal, s.refused = r.err, time.Now()
 	}
 	return false, nil
 }
 
-// hopeless returns the reason why the search is over, or nil.
-func (s *search) hopeless(now time.Time) error {
+// giveUpReason returns the reason why the search is over, or nil.
+func (s *search) giveUpReason(now time.Time) error {
 	switch {
 	case s.refusal != nil && now.Sub(s.refused) > newsPeriod:
 		return s.refusal
 	case now.Sub(s.begun) > vacantAfter && s.vacant():
 		return s.failed(fmt.Errorf("%w: nobody listens at any of its addresses", ticket.ErrEnded))
-	case now.Sub(s.progress) > s.patience:
-		return s.failed(fmt.Errorf("no member has let this peer in for %v", s.patience))
+	case now.Sub(s.progress) > s.timeout:
+		return s.failed(fmt.Errorf("no member has let this peer in for %v", s.timeout))
 	}
 	return nil
 }
@@ -289,14 +289,14 @@ func (s *search) vacant() bool {
 	if len(s.found()) > 0 {
 		return false
 	}
-	return !slices.ContainsFunc(s.tries, func(t try) bool { return !errors.Is(t.err, syscall.ECONNREFUSED) })
+	return !slices.ContainsFunc(s.attempts, func(t attempt) bool { return !errors.Is(t.err, syscall.ECONNREFUSED) })
 }
 
 // failed returns the error of a search that found no admission.
 func (s *search) failed(cause error) error {
 	e := &searchError{cause: cause, last: s.last}
-	for n, t := range s.tries {
-		e.lines = append(e.lines, addrText(s.addrs[n])+": "+wordTry(t.err))
+	for n, t := range s.attempts {
+		e.lines = append(e.lines, addrText(s.addrs[n])+": "+formatAttemptError(t.err))
 	}
 	return e
 }
@@ -336,8 +336,8 @@ func addrText(addr string) string {
 	return addr
 }
 
-// wordTry describes the failure of an attempt and the remedy.
-func wordTry(err error) string {
+// formatAttemptError describes the failure of an attempt and the remedy.
+func formatAttemptError(err error) string {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case err == nil:

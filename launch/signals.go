@@ -26,8 +26,8 @@ type signals struct {
 // newSignals returns a signals that does nothing before leave.
 func newSignals() *signals { return &signals{ch: make(chan os.Signal, 1), end: make(chan struct{})} }
 
-// leave calls f at the first SIGTERM. f must not block for long.
-func (s *signals) leave(f func()) {
+// onTerm calls f at the first SIGTERM. f must not block for long.
+func (s *signals) onTerm(f func()) {
 	signal.Notify(s.ch, syscall.SIGTERM)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // for the life of the process
 	s.work.Go(func() {

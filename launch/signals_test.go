@@ -13,7 +13,7 @@ func TestSignalsLeave(t *testing.T) {
 	defer stop()
 	s := newSignals()
 	asked := make(chan struct{})
-	s.leave(func() { close(asked) })
+	s.onTerm(func() { close(asked) })
 	terminate()
 	<-asked
 	<-ctx.Done()
@@ -24,7 +24,7 @@ func TestSignalsLeave(t *testing.T) {
 
 func TestSignalsUnused(t *testing.T) {
 	s := newSignals()
-	s.leave(func() { t.Error("asked to leave without a signal") })
+	s.onTerm(func() { t.Error("asked to leave without a signal") })
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

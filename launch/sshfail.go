@@ -47,7 +47,7 @@ func sshFailures() []sshFailure {
 
 // sshError describes why no agent could be started on a host. ended is the error of ssh, stderr
 // its output, and waited the time limit if it was exceeded.
-func sshError(host string, stderr *lastWords, ended error, waited time.Duration) error {
+func sshError(host string, stderr *tailBuffer, ended error, waited time.Duration) error {
 	text := stderr.String()
 	for _, f := range sshFailures() {
 		if strings.Contains(text, f.sign) {

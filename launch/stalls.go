@@ -17,8 +17,8 @@ type stalls struct {
 
 // culprit is a member that others wait for.
 type culprit struct {
-	told  time.Time // time of the last line
-	heard time.Time // time of the last report
+	lastLine   time.Time // time of the last line
+	lastReport time.Time // time of the last report
 }
 
 // stallPause is the least time between two lines about the same culprit.
@@ -26,7 +26,7 @@ const stallPause = time.Minute
 
 // line describes e, a stall that peer index reports, or returns "" if there is nothing new. It
 // names only the culprits that are new to people. who describes members, given their short IDs.
-func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) string) string {
+func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
 	var fresh []string
 	for _, id := range splitIDs(e.Culprit) {
@@ -37,7 +37,7 @@ func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) 
 	if len(fresh) == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("peer %d has waited %.1f s for %s in %s", index, e.SinceMS/1000, who(join(fresh)), cmp.Or(e.What, e.Phase))
+	line := fmt.Sprintf("peer %d has waited %.1f s for %s in %s", index, e.SinceMS/1000, describe(join(fresh)), cmp.Or(e.What, e.Phase))
 	if e.What != "" && e.Phase != "" {
 		line += " (" + e.Phase + ")"
 	}
@@ -48,18 +48,18 @@ func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) 
 // people should know: for the first report, and for a new stall at least stallPause after the last
 // line.
 func (s *stalls) fresh(id string, begun, now time.Time) bool {
-	if s.culprits == nil || len(s.culprits) > maxSaid {
+	if s.culprits == nil || len(s.culprits) > maxReported {
 		s.culprits = make(map[string]*culprit)
 	}
 	c := s.culprits[id]
 	if c == nil {
-		s.culprits[id] = &culprit{told: now, heard: now}
+		s.culprits[id] = &culprit{lastLine: now, lastReport: now}
 		return true
 	}
-	news := begun.After(c.heard) && now.Sub(c.told) >= stallPause
-	c.heard = now
+	news := begun.After(c.lastReport) && now.Sub(c.lastLine) >= stallPause
+	c.lastReport = now
 	if news {
-		c.told = now
+		c.lastLine = now
 	}
 	return news
 }

@@ -86,10 +86,10 @@ func TestStallsBounded(t *testing.T) {
 
 func TestStallsForget(t *testing.T) {
 	var s stalls
-	for i := range 3 * maxSaid {
+	for i := range 3 * maxReported {
 		s.line(0, event.Stall{Culprit: fmt.Sprint("m", i)}, time.Unix(0, 0), bracketed)
 	}
-	if len(s.culprits) > maxSaid+1 {
+	if len(s.culprits) > maxReported+1 {
 		t.Errorf("%d culprits are kept", len(s.culprits))
 	}
 }

@@ -54,7 +54,7 @@ func (s starter) missing() string {
 }
 
 // failure describes why no agent could be started on a host, as sshError does.
-func (s starter) failure(host string, stderr *lastWords, ended error, waited time.Duration) error {
+func (s starter) failure(host string, stderr *tailBuffer, ended error, waited time.Duration) error {
 	if !s.srun {
 		return sshError(host, stderr, ended, waited)
 	}

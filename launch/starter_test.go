@@ -39,7 +39,7 @@ func TestStarterCommand(t *testing.T) {
 // Each failure of srun names the host, the output of srun and the remedy.
 func TestStarterFailure(t *testing.T) {
 	s := starter{srun: true}
-	words := &lastWords{}
+	words := &tailBuffer{}
 	for want, waited := range map[string]time.Duration{"host a: srun says nothing (exit status 1); does srun": 0, "within 10s": 10 * time.Second} {
 		if err := s.failure("a", words, errors.New("exit status 1"), waited); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -59,14 +59,14 @@ func TestStarterFailure(t *testing.T) {
 
 // Of several launchers the one whose peer has rank 0 reports the progress.
 func TestLeads(t *testing.T) {
-	former, joiner := met(t, 1), newMeeting(1, startOrder{Launcher: "other"}, true)
+	former, joiner := met(t, 1), newRendezvous(1, startOrder{Launcher: "other"}, true)
 	ours, theirs := elastic.Member{ID: peerID(0), Launcher: "launcher"}, elastic.Member{ID: peerID(1), Launcher: "other"}
 	if !former.leads() || joiner.leads() {
 		t.Error("before a view of both")
 	}
 	for i, members := range [][]elastic.Member{{ours, theirs}, {theirs, ours}, {theirs}} {
-		for _, m := range []*meeting{former, joiner} {
-			m.learn(known{Epoch: uint64(i) + 2, Members: members})
+		for _, r := range []*rendezvous{former, joiner} {
+			r.learn(known{Epoch: uint64(i) + 2, Members: members})
 		}
 		if former.leads() != (i == 0) || joiner.leads() != (i > 0) {
 			t.Errorf("view %d", i)

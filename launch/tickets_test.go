@@ -81,7 +81,7 @@ func TestFindByName(t *testing.T) {
 }
 
 func TestIssueBeforeJoining(t *testing.T) {
-	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil), door: &door{}}
+	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil), admission: &admission{}}
 	if k, err := p.issue(t.Context(), request{Local: true}); err == nil {
 		t.Errorf("got %+v", k)
 	}

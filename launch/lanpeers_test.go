@@ -17,42 +17,42 @@ func foundAt(id string, host int) elastic.Member {
 
 // False finds with one address take a few places, and with many addresses they evict the oldest. A
 // later member is kept nevertheless, and a find that has proved itself stays.
-func TestJunkFinds(t *testing.T) {
-	var f finds
-	f.add(foundAt("proved", 1))
-	f.prove("proved")
+func TestJunkLANPeers(t *testing.T) {
+	var l lanPeers
+	l.add(foundAt("proved", 1))
+	l.prove("proved")
 	for i := range 10 * maxFound {
-		f.add(foundAt(fmt.Sprint("one address ", i), 1))
+		l.add(foundAt(fmt.Sprint("one address ", i), 1))
 	}
-	if n := len(f.members()); n != 1+maxFoundPerAddr {
+	if n := len(l.members()); n != 1+maxFoundPerAddr {
 		t.Errorf("one address takes %d places", n)
 	}
 	for i := range 10 * maxFound {
-		f.add(foundAt(fmt.Sprint("many addresses ", i), 2+i%250))
+		l.add(foundAt(fmt.Sprint("many addresses ", i), 2+i%250))
 	}
-	f.add(foundAt("member", 1))
-	got := f.members()
+	l.add(foundAt("member", 1))
+	got := l.members()
 	kept := slices.ContainsFunc(got, func(m elastic.Member) bool { return m.ID == "proved" })
 	if len(got) != maxFound || got[0].ID != "member" || !kept {
 		t.Errorf("%d finds, the newest %v, proved kept: %v", len(got), got[0].ID, kept)
 	}
 }
 
-func TestFindsBounded(t *testing.T) {
+func TestLANPeersBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f finds
+		var l lanPeers
 		for range rapid.IntRange(0, 300).Draw(t, "n") {
 			m := foundAt(fmt.Sprint(rapid.IntRange(0, 200).Draw(t, "id")), rapid.IntRange(0, 100).Draw(t, "host"))
-			f.add(m)
+			l.add(m)
 			if rapid.Bool().Draw(t, "prove") {
-				f.prove(m.ID)
+				l.prove(m.ID)
 			}
 			all := map[elastic.ID]bool{}
-			for _, o := range f.all {
+			for _, o := range l.all {
 				all[o.ID] = true
 			}
-			if len(all) != len(f.all) || len(f.all) > maxFound {
-				t.Fatalf("%d finds of %d IDs", len(f.all), len(all))
+			if len(all) != len(l.all) || len(l.all) > maxFound {
+				t.Fatalf("%d finds of %d IDs", len(l.all), len(all))
 			}
 		}
 	})

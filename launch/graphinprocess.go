@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// here runs a program whose nodes are goroutines of this process.
-type here struct {
+// inProcess runs a program whose nodes are goroutines of this process.
+type inProcess struct {
 	p       *Program
 	info    programInfo
 	servers map[string]*rpc.Server
@@ -25,11 +25,11 @@ type here struct {
 	dones []doneReport
 }
 
-// runHere runs the program in this process until all nodes have ended.
-func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error) {
+// runInProcess runs the program in this process until all nodes have ended.
+func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := &here{p: p, info: info, servers: make(map[string]*rpc.Server)}
+	h := &inProcess{p: p, info: info, servers: make(map[string]*rpc.Server)}
 	for _, n := range p.nodes {
 		if n.info.Kind == kindService {
 			h.servers[n.info.Name] = rpc.NewServer(greeting(info.digest(), n.info.Name), n.methods)
@@ -48,7 +48,7 @@ func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error)
 }
 
 // dial connects to a service through a pipe in memory.
-func (h *here) dial(_ context.Context, service string) (net.Conn, error) {
+func (h *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
 	s := h.servers[service]
 	if s == nil {
 		return nil, fmt.Errorf("%w: the program has no such service", errGone)
@@ -60,12 +60,12 @@ func (h *here) dial(_ context.Context, service string) (net.Conn, error) {
 
 // run runs peers and tasks, and returns when all have ended. If the peers end without a result, it
 // cancels the tasks.
-func (h *here) run(ctx context.Context, stop context.CancelFunc) error {
+func (h *inProcess) run(ctx context.Context, stop context.CancelFunc) error {
 	var peers, tasks sync.WaitGroup
 	errs := make([]error, 1+len(h.p.nodes))
 	for i, n := range h.p.nodes {
 		if n.info.Kind == kindTask {
-			tasks.Go(func() { errs[1+i] = n.again(ctx) })
+			tasks.Go(func() { errs[1+i] = n.runTask(ctx) })
 		}
 	}
 	peers.Go(func() {
@@ -79,9 +79,9 @@ func (h *here) run(ctx context.Context, stop context.CancelFunc) error {
 	return errors.Join(errs...)
 }
 
-// again calls the function of a task until it succeeds or has no restarts left. It returns the
+// runTask calls the function of a task until it succeeds or has no restarts left. It returns the
 // last error, or nil once ctx has ended.
-func (n *node) again(ctx context.Context) error {
+func (n *node) runTask(ctx context.Context) error {
 	r := newRestarts(n.info.Restarts)
 	if n.info.Backoff > 0 {
 		r.pause = n.info.Backoff
@@ -108,7 +108,7 @@ func (n *node) again(ctx context.Context) error {
 }
 
 // peers runs all peers, over a network in memory.
-func (h *here) peers(ctx context.Context) error {
+func (h *inProcess) peers(ctx context.Context) error {
 	n := h.p.node(h.info.peers().Name)
 	host, _ := os.Hostname() // the host name appears in messages only
 	network := mem.NewNetwork()
@@ -130,9 +130,9 @@ func (h *here) peers(ctx context.Context) error {
 }
 
 // peer runs one peer.
-func (h *here) peer(ctx context.Context, n *node, self elastic.Member, members []elastic.Member, network *mem.Network) error {
+func (h *inProcess) peer(ctx context.Context, n *node, self elastic.Member, members []elastic.Member, network *mem.Network) error {
 	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID)},
-		Peers: members, Sink: hereSink{h, self.Index}})
+		Peers: members, Sink: resultSink{h, self.Index}})
 	if err != nil {
 		return err
 	}
@@ -141,17 +141,17 @@ func (h *here) peer(ctx context.Context, n *node, self elastic.Member, members [
 	return err
 }
 
-// hereSink keeps the results that a peer reports.
-type hereSink struct {
-	h     *here
+// resultSink keeps the results that a peer reports.
+type resultSink struct {
+	run   *inProcess
 	index int
 }
 
 // Emit implements event.Sink.
-func (s hereSink) Emit(e event.Event) {
+func (s resultSink) Emit(e event.Event) {
 	if d, ok := e.Body.(event.Done); ok {
-		s.h.mu.Lock()
-		defer s.h.mu.Unlock()
-		s.h.dones = append(s.h.dones, doneReport{s.index, d})
+		s.run.mu.Lock()
+		defer s.run.mu.Unlock()
+		s.run.dones = append(s.run.dones, doneReport{s.index, d})
 	}
 }

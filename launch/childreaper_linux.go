@@ -14,11 +14,11 @@ import (
 
 // adoptOrphans waits for the orphans of this process, if it is the first process of its container,
 // until stop is called.
-func adoptOrphans() (o *orphanage, stop func()) {
+func adoptOrphans() (o *childReaper, stop func()) {
 	if os.Getpid() != 1 {
 		return nil, func() {}
 	}
-	o = &orphanage{own: make(map[int]bool)}
+	o = &childReaper{own: make(map[int]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan os.Signal, 1)
 	// The kernel merges pending SIGCHLD signals; reap handles all zombies at once.
@@ -43,7 +43,7 @@ func adoptOrphans() (o *orphanage, stop func()) {
 }
 
 // reap waits for the orphans that have ended.
-func (o *orphanage) reap() {
+func (o *childReaper) reap() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, pid := range zombies(os.Getpid()) {

@@ -3,4 +3,4 @@
 package launch
 
 // adoptOrphans does nothing: only containers on Linux need it.
-func adoptOrphans() (o *orphanage, stop func()) { return nil, func() {} }
+func adoptOrphans() (o *childReaper, stop func()) { return nil, func() {} }

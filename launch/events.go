@@ -16,14 +16,14 @@ func (r *runner) notice(n notice) {
 		r.nodeNotice(n)
 	case n.exit != nil:
 		r.exited(*n.exit)
-		r.advance(time.Now())
+		r.runDueActions(time.Now())
 	case n.err != nil:
-		r.say("peer %d: %v", n.from, n.err)
+		r.printf("peer %d: %v", n.from, n.err)
 	case n.halted:
 		r.halted(n.from, n.pid)
 	default:
 		if n.msg.Hello != nil {
-			r.children[n.from].met(n.pid)
+			r.children[n.from].setPID(n.pid)
 		}
 		r.message(n.from, *n.msg)
 	}
@@ -34,7 +34,7 @@ func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
 		// A second hello means a further program of the same command.
-		r.deliver(r.meet.again(from))
+		r.deliver(r.rendezvous.replaceProgram(from))
 		r.hello(from, *m.Hello)
 	case m.Renew != nil:
 		r.hello(from, *m.Renew)
@@ -47,10 +47,10 @@ func (r *runner) message(from int, m message) {
 	case m.Scale != nil:
 		r.scale(from, *m.Scale)
 	case m.Known != nil:
-		r.meet.learn(*m.Known)
-		if text := wordSites(m.Known.Members); text != "" && !r.sitesTold {
-			r.sitesTold = true
-			r.say("%s", text)
+		r.rendezvous.learn(*m.Known)
+		if text := formatSites(m.Known.Members); text != "" && !r.sitesReported {
+			r.sitesReported = true
+			r.printf("%s", text)
 		}
 		r.announce()
 	case m.Program != nil:
@@ -60,26 +60,26 @@ func (r *runner) message(from int, m message) {
 
 // hello handles the hello or the renew of a peer, which is now self.
 func (r *runner) hello(from int, self elastic.Member) {
-	if r.meet.started {
-		r.lobby.enter(from, self.ID.Short(), time.Now())
+	if r.rendezvous.started {
+		r.joinQueue.add(from, self.ID.Short(), time.Now())
 	}
-	letters := r.meet.hello(from, self)
-	if aborts(letters) {
-		r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
+	messages := r.rendezvous.hello(from, self)
+	if aborts(messages) {
+		r.printf("the peers that wait to join are told to end: %s", messages[0].msg.Abort)
 	}
-	r.deliver(letters)
-	if found := r.discoveries.latest; found != nil && r.children[from] != nil {
+	r.deliver(messages)
+	if found := r.discovery.latest; found != nil && r.children[from] != nil {
 		r.children[from].send(message{Found: found})
 	}
-	r.beginAnew()
+	r.reformGroup()
 }
 
-// aborts reports whether the letters say that no group will be formed.
-func aborts(letters []letter) bool { return len(letters) > 0 && letters[0].msg.Abort != "" }
+// aborts reports whether the messages say that no group will be formed.
+func aborts(messages []peerMessage) bool { return len(messages) > 0 && messages[0].msg.Abort != "" }
 
-// deliver sends letters to the peers that are running.
-func (r *runner) deliver(letters []letter) {
-	for _, l := range letters {
+// deliver sends messages to the peers that are running.
+func (r *runner) deliver(messages []peerMessage) {
+	for _, l := range messages {
 		if c := r.children[l.to]; c != nil {
 			c.send(l.msg)
 		}
@@ -91,33 +91,33 @@ func (r *runner) deliver(letters []letter) {
 func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group ID may be reused
-	r.lobby.leave(e.Index)
+	r.joinQueue.remove(e.Index)
 	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero() || e.by != 0, c.kicked, c.result, c.pid()
-	r.out.exits = append(r.out.exits, e)
+	r.outcome.exits = append(r.outcome.exits, e)
 	if !e.failed() && !e.Asked {
-		r.meet.complete(e.Index)
+		r.rendezvous.complete(e.Index)
 	}
 	// Tell the other peers before people: they wait for the certain death.
-	letters := r.meet.exit(e.Index, e.String(), !e.Lost)
-	r.deliver(letters)
-	defer r.beginAnew()
+	messages := r.rendezvous.recordExit(e.Index, e.String(), !e.Lost)
+	r.deliver(messages)
+	defer r.reformGroup()
 	now := time.Now()
 	// An expected end needs no line, a member's loss waits for the next view, and other failures
 	// wait for their likely cause.
 	switch {
-	case r.out.signal != 0 || e.Asked && r.meet.started:
-	case aborts(letters):
-		r.say("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
+	case r.outcome.signal != 0 || e.Asked && r.rendezvous.started:
+	case aborts(messages):
+		r.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
 	case !e.failed():
-	case r.meet.joined(e.Index):
-		r.sayAll(r.changes.ended(r.meet.shortID(e.Index), fmt.Sprintf("%v, pid %d", e, e.PID), now))
+	case r.rendezvous.joined(e.Index):
+		r.printLines(r.membership.ended(r.rendezvous.shortID(e.Index), fmt.Sprintf("%v, pid %d", e, e.PID), now))
 		r.restart(e, now.Sub(c.begun), now)
 	default:
-		if len(r.untold) == 0 {
-			r.tellAt = now.Add(causePeriod)
+		if len(r.pendingExits) == 0 {
+			r.reportAt = now.Add(causePeriod)
 		}
-		r.untold = append(r.untold, e)
-		if r.meet.started {
+		r.pendingExits = append(r.pendingExits, e)
+		if r.rendezvous.started {
 			r.restart(e, now.Sub(c.begun), now)
 		}
 	}
@@ -126,52 +126,52 @@ func (r *runner) exited(e Exit) {
 // restart schedules the restart of a crashed peer, if the options allow it. life is the time from
 // start to end of the process.
 func (r *runner) restart(e Exit, life time.Duration, now time.Time) {
-	if r.o.Restart == 0 || r.changes.done || e.Code == StatusQuorum {
+	if r.o.Restart == 0 || r.membership.done || e.Code == StatusQuorum {
 		return
 	}
-	if len(r.children) == 0 && !r.meet.strangers() {
-		r.say("peer %d is not started again: there is no peer left that it could join", e.Index)
+	if len(r.children) == 0 && !r.rendezvous.hasForeignMembers() {
+		r.printf("peer %d is not started again: there is no peer left that it could join", e.Index)
 		return
 	}
 	pause, again := r.restarts.decide(e.Index, life)
 	switch {
 	case !again:
-		r.say("peer %d is not started again: all %d restarts are used up", e.Index, r.o.Restart)
+		r.printf("peer %d is not started again: all %d restarts are used up", e.Index, r.o.Restart)
 		return
 	case pause > 0:
-		r.say("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), pause)
+		r.printf("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), pause)
 	}
-	r.comebacks = append(r.comebacks, comeback{e.Index, e.at, now.Add(pause)})
-	r.comeBack(now)
+	r.pendingRestarts = append(r.pendingRestarts, pendingRestart{e.Index, e.at, now.Add(pause)})
+	r.runDueRestarts(now)
 }
 
-// comeBack starts the peers whose restart is due.
-func (r *runner) comeBack(now time.Time) {
-	var later []comeback
-	for _, b := range r.comebacks {
+// runDueRestarts starts the peers whose restart is due.
+func (r *runner) runDueRestarts(now time.Time) {
+	var later []pendingRestart
+	for _, b := range r.pendingRestarts {
 		switch {
 		case now.Before(b.at):
 			later = append(later, b)
 		case r.children[b.index] == nil: // unless scale has started one already
-			r.startAgain(b, now)
+			r.restartNow(b, now)
 		}
 	}
-	r.comebacks = later
+	r.pendingRestarts = later
 }
 
-// startAgain restarts the process of a peer.
-func (r *runner) startAgain(b comeback, now time.Time) {
+// restartNow restarts the process of a peer.
+func (r *runner) restartNow(b pendingRestart, now time.Time) {
 	ms := float64(now.Sub(b.died)) / float64(time.Millisecond)
-	line, err := json.Marshal(event.Event{Time: now, Peer: elastic.ID(r.meet.order.Launcher).Short(), Index: b.index,
+	line, err := json.Marshal(event.Event{Time: now, Peer: elastic.ID(r.rendezvous.order.Launcher).Short(), Index: b.index,
 		Body: event.Restart{MS: ms}})
 	if err == nil {
 		err = r.startLate(b.index, r.o.Peers, line)
 	}
 	if err != nil {
-		r.say("peer %d cannot be started again: %v", b.index, err)
+		r.printf("peer %d cannot be started again: %v", b.index, err)
 		return
 	}
-	r.say("peer %d is started again, as a new member (restart %d of %d)", b.index, r.o.Restart-r.restarts.left, r.o.Restart)
+	r.printf("peer %d is started again, as a new member (restart %d of %d)", b.index, r.o.Restart-r.restarts.left, r.o.Restart)
 }
 
 // startLate starts peer index, one of n, in a running group.
@@ -179,7 +179,7 @@ func (r *runner) startLate(index, n int, first []byte) error {
 	if err := r.spawn(index, n, first); err != nil {
 		return err
 	}
-	r.meet.expect(index)
+	r.rendezvous.expect(index)
 	return nil
 }
 
@@ -187,9 +187,9 @@ func (r *runner) startLate(index, n int, first []byte) error {
 // that is stopped. This makes the loss certain, so that the other members need not vote about it,
 // and nobody waits for the process at the end.
 func (r *runner) suspect(id string) {
-	i := r.meet.index(id)
+	i := r.rendezvous.index(id)
 	c := r.children[i]
-	if c == nil || r.suspended || r.meet.shortID(i) != id {
+	if c == nil || r.suspended || r.rendezvous.shortID(i) != id {
 		return
 	}
 	if pid, halted := c.suspect(); halted {
@@ -199,28 +199,28 @@ func (r *runner) suspect(id string) {
 
 // halted reports that a stopped child is being killed.
 func (r *runner) halted(i, pid int) {
-	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(r.meet.shortID(i)), pid)
+	r.printf("%s is stopped and holds up the others: killing it (pid %d)", r.describe(r.rendezvous.shortID(i)), pid)
 }
 
 // event passes an event to the parts that need it.
 func (r *runner) event(from int, line json.RawMessage) {
 	var e event.Event
 	if err := json.Unmarshal(line, &e); err != nil {
-		r.say("peer %d: %v", from, err)
+		r.printf("peer %d: %v", from, err)
 		return
 	}
 	now := time.Now()
 	// All parts see every event; the switch below has the reactions of the launcher itself.
-	r.tellAll(r.changes.event(e, now))
+	r.printShared(r.membership.event(e, now))
 	r.progress.observe(e, now)
-	r.lobby.event(e.Body)
+	r.joinQueue.event(e.Body)
 	switch b := e.Body.(type) {
 	case event.Stall:
-		if s := r.stalls.line(from, b, now, r.who); s != "" {
-			r.say("%s", s)
+		if s := r.stalls.line(from, b, now, r.describe); s != "" {
+			r.printf("%s", s)
 		}
 	case event.View:
-		r.meet.viewed(b.Members)
+		r.rendezvous.recordView(b.Members)
 	case event.Lost:
 		r.suspect(b.Who)
 	case event.Leave:
@@ -228,36 +228,36 @@ func (r *runner) event(from int, line json.RawMessage) {
 			r.kicked(b.Who, now)
 		}
 	case event.Done:
-		r.meet.complete(from)
-		r.out.dones = append(r.out.dones, doneReport{from, b})
+		r.rendezvous.complete(from)
+		r.outcome.dones = append(r.outcome.dones, doneReport{from, b})
 		if c := r.children[from]; c != nil {
 			c.result = true
 		}
 	case event.Dropped:
-		r.say("peer %d: %s of its log dropped, which elrun did not take in time", from, countLines(b.Events))
+		r.printf("peer %d: %s of its log dropped, which elrun did not take in time", from, countLines(b.Events))
 	case event.Quorum:
-		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
+		r.outcome.gaveUp = r.outcome.gaveUp || b.State == "gave-up"
 	}
 }
 
 // kicked records that a member, named by its short ID, was put out on request. A child of this
 // launcher then has to end and is not restarted.
 func (r *runner) kicked(id string, now time.Time) {
-	i := r.meet.index(id)
+	i := r.rendezvous.index(id)
 	c := r.children[i]
-	if c == nil || c.kicked || r.meet.shortID(i) != id {
+	if c == nil || c.kicked || r.rendezvous.shortID(i) != id {
 		return
 	}
 	c.kicked = true
 	if c.asked.IsZero() {
 		c.asked = now // it ends by itself or is killed
 	}
-	r.say("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
+	r.printf("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
 }
 
-// wordSites reports that sites are ignored because only some members have one; "" if all or none
+// formatSites reports that sites are ignored because only some members have one; "" if all or none
 // have one.
-func wordSites(members []elastic.Member) string {
+func formatSites(members []elastic.Member) string {
 	without := 0
 	for _, m := range members {
 		if m.Site == "" {
@@ -272,15 +272,15 @@ func wordSites(members []elastic.Member) string {
 
 // note prints a note of a peer, once for all peers.
 func (r *runner) note(from int, text string) {
-	if r.noted == nil {
-		r.noted = make(map[string]bool)
+	if r.printedNotes == nil {
+		r.printedNotes = make(map[string]bool)
 	}
-	if r.noted[text] || len(r.noted) >= maxTold {
+	if r.printedNotes[text] || len(r.printedNotes) >= maxPrintedNotes {
 		return
 	}
-	r.noted[text] = true
-	r.say("peer %d: %s", from, text)
+	r.printedNotes[text] = true
+	r.printf("peer %d: %s", from, text)
 }
 
-// maxTold bounds the number of different notes that a launcher prints.
-const maxTold = 100
+// maxPrintedNotes bounds the number of different notes that a launcher prints.
+const maxPrintedNotes = 100

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// orphanage distinguishes the children of this process from orphans that the kernel has reparented
+// childReaper distinguishes the children of this process from orphans that the kernel has reparented
 // to it, as it does for the first process of a container. Only this process can wait for orphans,
-// which would otherwise stay as zombies. A nil orphanage does nothing. It is safe for concurrent
+// which would otherwise stay as zombies. A nil childReaper does nothing. It is safe for concurrent
 // use.
-type orphanage struct {
+type childReaper struct {
 	mu  sync.Mutex
 	own map[int]bool // children that have not been waited for
 }
 
 // start starts a command as a child. With mu held, reap cannot take the new process for an orphan.
-func (o *orphanage) start(cmd *exec.Cmd) error {
+func (o *childReaper) start(cmd *exec.Cmd) error {
 	if o == nil {
 		return cmd.Start()
 	}
@@ -29,7 +29,7 @@ func (o *orphanage) start(cmd *exec.Cmd) error {
 }
 
 // ended records that a child has been waited for.
-func (o *orphanage) ended(pid int) {
+func (o *childReaper) ended(pid int) {
 	if o == nil {
 		return
 	}

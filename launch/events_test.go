@@ -27,11 +27,11 @@ func TestWordSites(t *testing.T) {
 		for _, s := range sites {
 			members = append(members, elastic.Member{Site: s})
 		}
-		if got := wordSites(members); got != want {
+		if got := formatSites(members); got != want {
 			t.Errorf("%q: %q, want %q", sites, got, want)
 		}
 	}
-	if got := wordSites([]elastic.Member{{Site: "a"}, {Site: "b"}}); got != "" {
+	if got := formatSites([]elastic.Member{{Site: "a"}, {Site: "b"}}); got != "" {
 		t.Errorf("all name theirs: %q", got)
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// lobby tracks the local peers that wait to join a running group, so that people are told about
+// joinQueue tracks the local peers that wait to join a running group, so that people are told about
 // long waits. It does no I/O, reads no clock, and is not safe for concurrent use.
 //
 //	hello to a running group --enter--> waits --a view with the peer, or end of its process--> gone
-type lobby struct {
-	waiting map[int]waiter // by local index
-	tellAt  time.Time      // time of the next line, while a peer waits
-	pause   time.Duration  // pause before the line after the next
+type joinQueue struct {
+	waiting    map[int]waiter // by local index
+	nextReport time.Time      // time of the next line, while a peer waits
+	pause      time.Duration  // pause before the line after the next
 }
 
 // waiter is a waiting peer.
@@ -27,36 +27,36 @@ type waiter struct {
 }
 
 const (
-	// lobbyPause is the wait of a peer before the first line. The pause before each further line
-	// doubles, up to lobbyMost.
-	lobbyPause = 10 * time.Second
-	lobbyMost  = time.Minute
+	// joinReportPause is the wait of a peer before the first line. The pause before each further line
+	// doubles, up to maxJoinReportPause.
+	joinReportPause    = 10 * time.Second
+	maxJoinReportPause = time.Minute
 )
 
-// enter records that a peer begins to wait, under a new ID.
-func (l *lobby) enter(index int, id string, now time.Time) {
-	if l.waiting == nil {
-		l.waiting = make(map[int]waiter)
+// add records that a peer begins to wait, under a new ID.
+func (q *joinQueue) add(index int, id string, now time.Time) {
+	if q.waiting == nil {
+		q.waiting = make(map[int]waiter)
 	}
-	if len(l.waiting) == 0 {
-		l.tellAt, l.pause = now.Add(lobbyPause), lobbyPause
+	if len(q.waiting) == 0 {
+		q.nextReport, q.pause = now.Add(joinReportPause), joinReportPause
 	}
-	l.waiting[index] = waiter{id: id, since: now}
+	q.waiting[index] = waiter{id: id, since: now}
 }
 
-// leave records that a peer does not wait any more.
-func (l *lobby) leave(index int) { delete(l.waiting, index) }
+// remove records that a peer does not wait any more.
+func (q *joinQueue) remove(index int) { delete(q.waiting, index) }
 
 // event updates the waiting peers from an event of any peer.
-func (l *lobby) event(body event.Body) {
+func (q *joinQueue) event(body event.Body) {
 	switch b := body.(type) {
 	case event.View:
-		maps.DeleteFunc(l.waiting, func(_ int, w waiter) bool { return slices.Contains(b.Members, w.id) })
+		maps.DeleteFunc(q.waiting, func(_ int, w waiter) bool { return slices.Contains(b.Members, w.id) })
 	case event.Parked:
-		for i, w := range l.waiting {
+		for i, w := range q.waiting {
 			if w.id == b.Who {
 				w.reason = b.Reason
-				l.waiting[i] = w
+				q.waiting[i] = w
 			}
 		}
 	}
@@ -64,20 +64,20 @@ func (l *lobby) event(body event.Body) {
 
 // due returns the line that is due at now, or nil: the waiting peers, the time and the reason. If
 // reasons differ, it gives the reason of the peer that has waited longest.
-func (l *lobby) due(now time.Time) []string {
-	if len(l.waiting) == 0 || now.Before(l.tellAt) {
+func (q *joinQueue) due(now time.Time) []string {
+	if len(q.waiting) == 0 || now.Before(q.nextReport) {
 		return nil
 	}
-	l.pause = min(2*l.pause, lobbyMost)
-	l.tellAt = now.Add(l.pause)
-	indices := slices.Sorted(maps.Keys(l.waiting))
+	q.pause = min(2*q.pause, maxJoinReportPause)
+	q.nextReport = now.Add(q.pause)
+	indices := slices.Sorted(maps.Keys(q.waiting))
 	since, reason := now, "no member has let it in yet"
 	if len(indices) > 1 {
 		reason = "no member has let them in yet"
 	}
 	given := now // start of the wait of the peer whose reason is given
 	for _, i := range indices {
-		w := l.waiting[i]
+		w := q.waiting[i]
 		if w.since.Before(since) {
 			since = w.since
 		}

@@ -10,73 +10,73 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// door admits newcomers to the job, for all identities of this process. A newcomer shows its
+// admission admits newcomers to the job, for all identities of this process. A newcomer shows its
 // claims when it connects (transport/p2p). They are checked again when it asks to join, because a
-// ticket may have been used up or revoked since. The view holds the valid grants. A door is safe
+// ticket may have been used up or revoked since. The view holds the valid grants. An admission is safe
 // for concurrent use.
-type door struct {
+type admission struct {
 	job string
 
-	mu    sync.Mutex
-	group *elastic.Group                // nil before the group is started
-	shown map[elastic.ID]ticket.Request // claims of newcomers that passed the first check
+	mu     sync.Mutex
+	group  *elastic.Group                // nil before the group is started
+	claims map[elastic.ID]ticket.Request // claims of newcomers that passed the first check
 }
 
-// maxShown bounds the newcomers whose claims are remembered.
-const maxShown = 4096
+// maxClaims bounds the newcomers whose claims are remembered.
+const maxClaims = 4096
 
-// open makes the view of a group decide about newcomers.
-func (d *door) open(g *elastic.Group) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.group = g
+// setGroup makes the view of a group decide about newcomers.
+func (ad *admission) setGroup(g *elastic.Group) {
+	ad.mu.Lock()
+	defer ad.mu.Unlock()
+	ad.group = g
 }
 
-// opened returns the group, or nil before open.
-func (d *door) opened() *elastic.Group {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.group
+// currentGroup returns the group, or nil before open.
+func (ad *admission) currentGroup() *elastic.Group {
+	ad.mu.Lock()
+	defer ad.mu.Unlock()
+	return ad.group
 }
 
 // answer checks the claims of a newcomer that connects. It implements p2p.Door.
-func (d *door) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
-	a, _ := d.judge(newcomer, r)
+func (ad *admission) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
+	a, _ := ad.judge(newcomer, r)
 	if a.Verdict == ticket.In {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if len(d.shown) >= maxShown || d.shown == nil {
-			d.shown = make(map[elastic.ID]ticket.Request)
+		ad.mu.Lock()
+		defer ad.mu.Unlock()
+		if len(ad.claims) >= maxClaims || ad.claims == nil {
+			ad.claims = make(map[elastic.ID]ticket.Request)
 		}
-		d.shown[newcomer] = r
+		ad.claims[newcomer] = r
 	}
 	return a
 }
 
-// entry returns the grant by which a newcomer joins, when it asks to join. It implements
+// grantOf returns the grant by which a newcomer joins, when it asks to join. It implements
 // elastic.Config.Entry.
-func (d *door) entry(newcomer elastic.ID) (elastic.Entry, error) {
-	d.mu.Lock()
-	r, ok := d.shown[newcomer]
-	d.mu.Unlock()
+func (ad *admission) grantOf(newcomer elastic.ID) (elastic.Entry, error) {
+	ad.mu.Lock()
+	r, ok := ad.claims[newcomer]
+	ad.mu.Unlock()
 	if !ok {
-		return elastic.Entry{}, errNotShown
+		return elastic.Entry{}, errNoClaim
 	}
-	a, e := d.judge(newcomer, r)
+	a, e := ad.judge(newcomer, r)
 	if a.Verdict == ticket.NotYet || a.Verdict == ticket.Unknown { // a grant that this member does not know yet
-		return elastic.Entry{}, errNotShown
+		return elastic.Entry{}, errNoClaim
 	}
 	a.Clock = time.Now().Unix()
 	return e, a.Err(time.Now())
 }
 
-// errNotShown reports that a newcomer has not shown a claim here, or that this member cannot check
+// errNoClaim reports that a newcomer has not shown a claim here, or that this member cannot check
 // the claim yet.
-var errNotShown = fmt.Errorf("it does not know by what right this peer comes: %w", elastic.ErrNotYet)
+var errNoClaim = fmt.Errorf("it does not know by what right this peer comes: %w", elastic.ErrNotYet)
 
 // judge checks the claims of a newcomer against the current view and returns the best answer.
-func (d *door) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elastic.Entry) {
-	g := d.opened()
+func (ad *admission) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elastic.Entry) {
+	g := ad.currentGroup()
 	v := elastic.View{}
 	if g != nil {
 		v = g.View()
@@ -84,16 +84,16 @@ func (d *door) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elas
 	switch {
 	case v.Epoch == 0:
 		return ticket.Answer{Verdict: ticket.NotYet}, elastic.Entry{}
-	case r.Name != ticket.NameOf(d.job):
+	case r.Name != ticket.NameOf(ad.job):
 		return ticket.Answer{Verdict: ticket.OtherJob}, elastic.Entry{}
-	case r.Identity != (ticket.Identity{}) && r.Identity != ticket.IdentityOf(d.job, rootOf(v)):
+	case r.Identity != (ticket.Identity{}) && r.Identity != ticket.IdentityOf(ad.job, rootOf(v)):
 		return ticket.Answer{Verdict: ticket.Ended}, elastic.Entry{}
 	case slices.Contains(v.Barred, newcomer):
 		return ticket.Answer{Verdict: ticket.Kicked}, elastic.Entry{}
 	}
 	best := ticket.Answer{Verdict: ticket.Unknown}
 	for i, c := range r.Claims {
-		a, e := d.claim(g, v, newcomer, c)
+		a, e := ad.claim(g, v, newcomer, c)
 		a.Claim = i
 		switch {
 		case a.Verdict == ticket.In:
@@ -106,14 +106,14 @@ func (d *door) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elas
 }
 
 // claim checks one claim of a newcomer against the grants of a view.
-func (d *door) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ticket.Claim) (ticket.Answer, elastic.Entry) {
+func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ticket.Claim) (ticket.Answer, elastic.Entry) {
 	names := func(id elastic.ID) bool { return c.Names(string(id)) }
 	if i := slices.IndexFunc(v.Grants, func(g elastic.Grant) bool { return names(g.Key) }); i >= 0 {
 		grant := v.Grants[i]
 		if !c.Proves(string(grant.Key), string(newcomer)) {
 			return ticket.Answer{Verdict: ticket.Unknown}, elastic.Entry{}
 		}
-		return d.grant(v, grant), elastic.Entry{By: grant.Key}
+		return ad.grant(v, grant), elastic.Entry{By: grant.Key}
 	}
 	if slices.ContainsFunc(v.Barred, names) {
 		return ticket.Answer{Verdict: ticket.Kicked}, elastic.Entry{}
@@ -126,7 +126,7 @@ func (d *door) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ti
 }
 
 // grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid.
-func (d *door) grant(v elastic.View, g elastic.Grant) ticket.Answer {
+func (ad *admission) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 	a := ticket.Answer{Verdict: ticket.In, Signer: string(g.Key)}
 	switch {
 	case g.Revoked:
@@ -136,7 +136,7 @@ func (d *door) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 		return a // the grant of the launcher that began the job
 	}
 	r, issuer, err := ticket.Open([]byte(g.Record))
-	if err != nil || issuer != string(g.Issuer) || r.Key != string(g.Key) || r.Job != d.job || r.Root != rootOf(v) || r.Uses != g.Uses {
+	if err != nil || issuer != string(g.Issuer) || r.Key != string(g.Key) || r.Job != ad.job || r.Root != rootOf(v) || r.Uses != g.Uses {
 		return ticket.Answer{Verdict: ticket.Unknown}
 	}
 	a.Verdict, a.Expiry = r.Check(g.Used, time.Now()), r.Expiry

@@ -14,14 +14,14 @@ import (
 
 // script feeds events into a changes, one second apart by default, and collects its lines.
 type script struct {
-	c     *changes
+	c     *membershipLog
 	now   time.Time
 	lines []string
 }
 
 func newScript() *script {
 	s := &script{now: time.Unix(1000, 0)}
-	s.c = newChanges(1, func(id string) string { return "<" + id + ">" }, func(id string) bool { return id >= "m" })
+	s.c = newMembershipLog(1, func(id string) string { return "<" + id + ">" }, func(id string) bool { return id >= "m" })
 	return s
 }
 
@@ -52,7 +52,7 @@ func (s *script) expect(t *testing.T, want ...string) {
 	s.lines = nil
 }
 
-func TestChangesStart(t *testing.T) {
+func TestMembershipLogStart(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
 	s.view(2, "vote", "abc")
@@ -61,18 +61,18 @@ func TestChangesStart(t *testing.T) {
 	s.expect(t)
 }
 
-func TestChangesDeath(t *testing.T) {
+func TestMembershipLogDeath(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abcd")
 	s.lines = append(s.lines, s.c.ended("b", "was killed", s.now)...)
 	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 9})
 	s.view(2, "lost", "acd")
 	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 3.14})
-	s.pass(gatherPeriod)
+	s.pass(collectPeriod)
 	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // from before the loss
 	s.expect(t)
 	s.tell(2, 2, 7, event.Step{Recomputed: 2})
-	s.pass(gatherPeriod)
+	s.pass(collectPeriod)
 	s.expect(t, "epoch 2: <b> is lost: it was killed, noticed after 3.1 ms, recomputed 4; 3 peers go on")
 	s.tell(3, 2, 8, event.Step{})
 	s.pass(time.Hour)
@@ -80,7 +80,7 @@ func TestChangesDeath(t *testing.T) {
 }
 
 // The line about a child waits for the report of how it ended, which may come late.
-func TestChangesDeathOfChild(t *testing.T) {
+func TestMembershipLogDeathOfChild(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "amz")
 	s.view(2, "lost", "a")
@@ -90,11 +90,11 @@ func TestChangesDeathOfChild(t *testing.T) {
 	s.expect(t) // z has not ended
 	s.tell(1, 2, 0, event.Done{})
 	s.lines = append(s.lines, s.c.ended("z", "was killed", s.now)...)
-	s.pass(gatherPeriod)
+	s.pass(collectPeriod)
 	s.expect(t, "epoch 2: <m> is lost: it was killed, <z> is lost: it was killed, recomputed 0; 1 peer goes on")
 }
 
-func TestChangesWithoutSteps(t *testing.T) {
+func TestMembershipLogWithoutSteps(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "ab")
 	s.tell(1, 1, 0, event.Lost{Who: "b", Cause: "silent"})
@@ -109,18 +109,18 @@ func TestChangesWithoutSteps(t *testing.T) {
 }
 
 // A death is reported even if no view follows.
-func TestChangesDeathAlone(t *testing.T) {
+func TestMembershipLogDeathAlone(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "ab")
 	s.c.ended("b", "was killed", s.now)
 	s.pass(costPeriod)
 	s.expect(t, "<b> was killed; the others have not gone on yet")
 	s.c.ended("a", "was killed", s.now)
-	s.lines = s.c.end()
+	s.lines = s.c.finish()
 	s.expect(t, "<a> was killed")
 }
 
-func TestChangesComeAndGo(t *testing.T) {
+func TestMembershipLogComeAndGo(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
 	s.tell(1, 1, 0, event.Join{Who: "m", Reason: "admitted"})
@@ -139,9 +139,9 @@ func TestChangesComeAndGo(t *testing.T) {
 }
 
 // A group below its minimum does not go on, even if members join or are lost.
-func TestChangesTooFew(t *testing.T) {
+func TestMembershipLogTooFew(t *testing.T) {
 	s := newScript()
-	s.c.fewest = 3
+	s.c.minPeers = 3
 	s.view(1, "start", "a")
 	for i, members := range []string{"ab", "abc", "bc", "c"} {
 		s.view(uint64(i+2), "x", members)
@@ -154,20 +154,20 @@ func TestChangesTooFew(t *testing.T) {
 }
 
 // Leaves at the end of a program are not reported.
-func TestChangesAtTheEnd(t *testing.T) {
+func TestMembershipLogAtTheEnd(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
 	s.tell(1, 1, 0, event.Leave{Who: "a", Reason: "asked"})
 	s.view(2, "leave", "bc")
-	s.lines = s.c.end()
+	s.lines = s.c.finish()
 	s.expect(t)
 	s.view(3, "lost", "b")
-	s.lines = s.c.end()
+	s.lines = s.c.finish()
 	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
 }
 
 // A launcher whose peers join reports only its own peers at first.
-func TestChangesJoiningLauncher(t *testing.T) {
+func TestMembershipLogJoiningLauncher(t *testing.T) {
 	s := newScript()
 	s.view(5, "join", "abmn")
 	s.pass(costPeriod)
@@ -181,7 +181,7 @@ func TestNotices(t *testing.T) {
 	s.tell(2, 1, 0, event.Resync{Who: "a", Reason: "behind", Bytes: 2048, MS: 5})
 	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
 	s.expect(t)
-	s.pass(gatherPeriod)
+	s.pass(collectPeriod)
 	s.expect(t, "<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
 	s.pass(costPeriod)
 	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID")
@@ -208,7 +208,7 @@ func TestNotices(t *testing.T) {
 
 // In whatever order the peers' reports come, each join and each departure of a member is reported
 // once, and memory stays bounded.
-func TestChangesOnceEach(t *testing.T) {
+func TestMembershipLogOnceEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScript()
 		members, epoch, want := []string{"a"}, uint64(1), 0
@@ -229,7 +229,7 @@ func TestChangesOnceEach(t *testing.T) {
 				s.pass(time.Duration(rapid.IntRange(0, 1200).Draw(t, "ms")) * time.Millisecond)
 			}
 		}
-		s.lines = append(s.lines, s.c.end()...)
+		s.lines = append(s.lines, s.c.finish()...)
 		if got := strings.Count(strings.Join(s.lines, "\n"), "<"); got != want {
 			t.Fatalf("%d changes told, want %d:\n%s", got, want, strings.Join(s.lines, "\n"))
 		}
@@ -257,7 +257,7 @@ func TestCausesAreRanked(t *testing.T) {
 
 // A member that is asked to leave because it holds up the others is described as stalled, in the
 // reports of others and in its own.
-func TestChangesStalled(t *testing.T) {
+func TestMembershipLogStalled(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")
 	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
@@ -268,7 +268,7 @@ func TestChangesStalled(t *testing.T) {
 
 // A peer that was put out and joins again is not reported as lost, because its launcher knows that
 // it runs.
-func TestChangesFormerSelf(t *testing.T) {
+func TestMembershipLogFormerSelf(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abm")
 	s.tell(1, 1, 0, event.Fenced{Who: "m", Reason: "silent"})
@@ -280,9 +280,9 @@ func TestChangesFormerSelf(t *testing.T) {
 }
 
 // Any number of joins and departures makes one line of bounded length.
-func TestChangesOfMany(t *testing.T) {
+func TestMembershipLogOfMany(t *testing.T) {
 	s := newScript()
-	s.c.who = func(id string) string { return "peer 99 (" + id + "zzzzzzz)" }
+	s.c.describe = func(id string) string { return "peer 99 (" + id + "zzzzzzz)" }
 	all := "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	s.view(1, "start", all[:50])
 	for _, id := range all[:20] {
@@ -300,11 +300,11 @@ func TestChangesOfMany(t *testing.T) {
 
 // Events of one kind about several members make one line, and the overload of their host comes
 // first.
-func TestCrowds(t *testing.T) {
+func TestEventGroups(t *testing.T) {
 	s := newScript()
 	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
 	all := strings.Split("mnopqrstuvwxyz", "")
-	s.c.who = func(id string) string { return "peer 10 (aaaaaaa" + id + ")" }
+	s.c.describe = func(id string) string { return "peer 10 (aaaaaaa" + id + ")" }
 	s.view(1, "start", strings.Join(all, ""))
 	for _, id := range all[:5] {
 		s.tell(1, 1, 0, event.Fenced{Who: id, Reason: "silent"})
@@ -333,7 +333,7 @@ func TestCrowds(t *testing.T) {
 }
 
 // On an overloaded host the line about a peer that was put out or ended begins with the overload.
-func TestChangesOverloaded(t *testing.T) {
+func TestMembershipLogOverloaded(t *testing.T) {
 	s := newScript()
 	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
 	s.view(1, "start", "amnz")
@@ -365,9 +365,9 @@ func TestOverload(t *testing.T) {
 func TestLinesAreShort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScript()
-		s.c.fewest = rapid.SampledFrom([]int{1, 64}).Draw(t, "fewest")
+		s.c.minPeers = rapid.SampledFrom([]int{1, 64}).Draw(t, "fewest")
 		s.c.load = func() string { return "host overloaded (threads waited for a core 100 % of 10 s)" }
-		s.c.who = func(id string) string { return "peer 4095 (" + id + ")" }
+		s.c.describe = func(id string) string { return "peer 4095 (" + id + ")" }
 		ids := make([]string, 64)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("z%07d", i)
@@ -396,9 +396,9 @@ func TestLinesAreShort(t *testing.T) {
 		}
 		s.tell(1, 133457, 0, event.View{Members: ids[cut:]})
 		s.pass(time.Hour)
-		s.lines = append(s.lines, s.c.end()...)
+		s.lines = append(s.lines, s.c.finish()...)
 		for _, line := range s.lines {
-			if len(noted+line) > longestLine {
+			if len(linePrefix+line) > maxLineLength {
 				t.Fatalf("%d bytes: %s", len(line), line)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 
 // other returns the line for an event that is no membership change by itself. It returns the line
 // only once if several peers report the event.
-func (c *changes) other(e event.Event, now time.Time) []string {
-	line, pause := c.wordOther(e), time.Duration(0)
+func (l *membershipLog) other(e event.Event, now time.Time) []string {
+	line, pause := l.formatOther(e), time.Duration(0)
 	if line == "" {
 		return nil
 	}
@@ -24,60 +24,60 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 		key = fmt.Sprint(e.Epoch, q.State) // not the counts, which change as members come and go
 		switch q.State {
 		case "waiting":
-			pause, c.waiting = waitingPause, true
+			pause, l.waiting = waitingPause, true
 		case "back":
-			if !c.waiting {
+			if !l.waiting {
 				return nil // people were not told that the peers wait
 			}
-			c.waiting = false
+			l.waiting = false
 		}
 	}
-	if at, ok := c.said[key]; ok && (pause == 0 || now.Sub(at) < pause) {
+	if at, ok := l.reported[key]; ok && (pause == 0 || now.Sub(at) < pause) {
 		return nil
 	}
-	if len(c.said) > maxSaid {
-		clear(c.said)
+	if len(l.reported) > maxReported {
+		clear(l.reported)
 	}
-	c.said[key] = now
-	return c.gather(e, line, now)
+	l.reported[key] = now
+	return l.collect(e, line, now)
 }
 
-// wordOther describes one event, "" if people need not know about it.
-func (c *changes) wordOther(e event.Event) string {
+// formatOther describes one event, "" if people need not know about it.
+func (l *membershipLog) formatOther(e event.Event) string {
 	switch b := e.Body.(type) {
 	case event.Parked:
-		return fmt.Sprintf("%s cannot take part yet: %s; it waits", c.who(b.Who), b.Reason)
+		return fmt.Sprintf("%s cannot take part yet: %s; it waits", l.describe(b.Who), b.Reason)
 	case event.Fenced:
 		return fmt.Sprintf("%s was put out of the group while it still runs%s; its state is void, and it joins again under a new ID",
-			c.who(b.Who), inBrackets(b.Reason))
+			l.describe(b.Who), inBrackets(b.Reason))
 	case event.Resync:
-		if !slices.Contains(c.members, b.Who) || c.newcomers[b.Who] {
+		if !slices.Contains(l.members, b.Who) || l.newcomers[b.Who] {
 			return "" // it is joining or has just joined, when catching up is expected
 		}
 		if b.Began {
 			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",
-				c.who(b.Who), size(b.Bytes), b.MS)
+				l.describe(b.Who), size(b.Bytes), b.MS)
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
-			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
+			l.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
 	case event.Forged:
 		return fmt.Sprintf("%s gave a newcomer a state that most members do not have (%s); it was refused: look at the memory of %s, or put it out",
-			c.who(b.Who), b.Reason, c.who(b.Who))
+			l.describe(b.Who), b.Reason, l.describe(b.Who))
 	case event.Audit:
-		return c.wordAudit(b, e.Step)
+		return l.formatAudit(b, e.Step)
 	case event.Mismatch:
 		return "the job cannot begin: " + b.Reason
 	case event.Quorum:
-		return wordQuorum(b)
+		return formatQuorum(b)
 	}
 	return ""
 }
 
-// wordAudit describes the result of the audit of a step.
-func (c *changes) wordAudit(a event.Audit, step int64) string {
+// formatAudit describes the result of the audit of a step.
+func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {
-		who = append(who, c.who(id))
+		who = append(who, l.describe(id))
 	}
 	names := strings.Join(who, " and ")
 	switch {
@@ -92,8 +92,8 @@ func (c *changes) wordAudit(a event.Audit, step int64) string {
 		step, a.Reason)
 }
 
-// wordQuorum describes the state of a group that is or was below its quorum.
-func wordQuorum(q event.Quorum) string {
+// formatQuorum describes the state of a group that is or was below its quorum.
+func formatQuorum(q event.Quorum) string {
 	count := fmt.Sprintf("%d present, %d needed", q.Present, q.Needed)
 	switch q.State {
 	case "waiting":

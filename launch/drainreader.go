@@ -7,20 +7,20 @@ import (
 	"syscall"
 )
 
-// lastBytes bounds the bytes that are read from a stream after its deadline. It is more than a
+// maxDrained bounds the bytes that are read from a stream after its deadline. It is more than a
 // pipe or a socket buffers by default, and ends the reading of a stream that is filled again and
 // again.
-const lastBytes = 1 << 20
+const maxDrained = 1 << 20
 
-// leftovers reads a stream, and after its deadline the data that is buffered already: a slow
+// drainReader reads a stream, and after its deadline the data that is buffered already: a slow
 // reader must not lose data that was sent in time.
-type leftovers struct {
+type drainReader struct {
 	stream io.Reader
 	read   int // bytes read after the deadline
 }
 
 // Read implements io.Reader. Its final error is os.ErrDeadlineExceeded.
-func (l *leftovers) Read(b []byte) (int, error) {
+func (l *drainReader) Read(b []byte) (int, error) {
 	if l.read == 0 {
 		n, err := l.stream.Read(b)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || n > 0 {
@@ -29,7 +29,7 @@ func (l *leftovers) Read(b []byte) (int, error) {
 	}
 	n, err := readNow(l.stream, b)
 	l.read += n
-	if err == nil && l.read > lastBytes {
+	if err == nil && l.read > maxDrained {
 		err = os.ErrDeadlineExceeded
 	}
 	return n, err

@@ -1,0 +1,110 @@
+package launch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/event"
+)
+
+// eventGroup collects events that report the same about several members, so that they become one line.
+type eventGroup struct {
+	kind, reason string
+	members      []string // short IDs
+	singleLine   string   // the line if there is a single member
+	due          time.Time
+}
+
+// groupOf returns an eventGroup with the single member of e, or nil if events of its kind are not
+// collected. line is the line about e alone.
+func groupOf(e event.Event, line string, now time.Time) *eventGroup {
+	c := &eventGroup{kind: e.Body.Name(), singleLine: line, due: now.Add(collectPeriod)}
+	switch b := e.Body.(type) {
+	case event.Parked:
+		c.reason, c.members = b.Reason, []string{b.Who}
+	case event.Resync:
+		if b.Began {
+			return nil
+		}
+		c.reason, c.members = b.Reason, []string{b.Who}
+	case event.Fenced:
+		c.reason, c.members = b.Reason, []string{b.Who}
+		c.due = now.Add(costPeriod) // the next view may report it first
+	default:
+		return nil
+	}
+	return c
+}
+
+// collect keeps the line about e for a moment if the same may be reported of other members. It
+// returns lines that do not wait.
+func (l *membershipLog) collect(e event.Event, line string, now time.Time) []string {
+	next := groupOf(e, line, now)
+	if next == nil {
+		return []string{line}
+	}
+	for _, old := range l.groups {
+		if old.kind == next.kind && old.reason == next.reason {
+			old.members = append(old.members, next.members...)
+			return nil
+		}
+	}
+	l.groups = append(l.groups, next)
+	return nil
+}
+
+// takeDue returns the lines of the groups that are due at now, or of all groups if now is zero.
+func (l *membershipLog) takeDue(now time.Time) []string {
+	var lines []string
+	var later []*eventGroup
+	for _, w := range l.groups {
+		switch {
+		case !now.IsZero() && now.Before(w.due):
+			later = append(later, w)
+		case len(w.members) > 0:
+			lines = append(lines, l.formatGroup(w))
+		}
+	}
+	l.groups = later
+	return lines
+}
+
+// dropReported removes a member that was put out from the waiting groups, because another line reports it.
+func (l *membershipLog) dropReported(id string) {
+	for _, w := range l.groups {
+		if w.kind == (event.Fenced{}).Name() {
+			w.members = without(w.members, []string{id})
+		}
+	}
+}
+
+// formatGroup returns the line about a group.
+func (l *membershipLog) formatGroup(w *eventGroup) string {
+	n := len(w.members)
+	switch {
+	case n == 1:
+		return w.singleLine
+	case w.kind == (event.Parked{}).Name():
+		return fmt.Sprintf("%d peers cannot take part yet: %s; they wait", n, w.reason)
+	case w.kind == (event.Resync{}).Name():
+		return fmt.Sprintf("%d peers have copied the state of the others%s", n, inBrackets(w.reason))
+	}
+	why := l.overloaded
+	if why == "" {
+		why = w.reason
+	}
+	return fmt.Sprintf("%d peers were put out of the group while they still run%s; they join again under new IDs", n, inBrackets(why))
+}
+
+// checkLoad records the overload of this host when an event that it may have caused arrives.
+func (l *membershipLog) checkLoad() {
+	if l.overloaded == "" && l.load != nil {
+		l.overloaded = l.load()
+	}
+}
+
+// maybeOverload reports whether a member may be gone because its host was too slow: it was silent, and
+// its process did not end.
+func (r *reason) maybeOverload() bool {
+	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable")
+}

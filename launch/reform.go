@@ -1,0 +1,177 @@
+package launch
+
+import (
+	"slices"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// When no process is left that was a member, the newcomers would wait for ever. A launcher that
+// has started all peers of the job knows this for certain. It lets the waiting peers form the
+// first view again, from the state that their programs hold (a checkpoint, if they have loaded
+// one). If the members have finished the job, the waiting peers are told so instead. The exception
+// is a peer that runs a further program: a shell command may run two programs one after the other.
+
+// replaceProgram records that the program of peer i has ended and that a further program of the same
+// command is about to say hello. It returns the messages to send now.
+func (r *rendezvous) replaceProgram(i int) []peerMessage {
+	g := r.peers[i]
+	if !r.started || len(g.ids) == 0 {
+		return nil
+	}
+	g.answered = false // the process that would receive messages has ended
+	messages := r.announceDeath(g)
+	r.peers[i] = &localPeer{further: true}
+	return messages
+}
+
+// recordView records the members of a view, by the short IDs in a peer's report.
+func (r *rendezvous) recordView(members []string) {
+	for _, id := range members {
+		i, ours := r.names[id]
+		if !ours {
+			r.foreign = true
+			continue
+		}
+		if r.shortID(i) == id {
+			r.peers[i].inView = true
+		}
+	}
+}
+
+// complete records that peer i ended with status 0 or reported the result. If it was a member, the
+// job is finished.
+func (r *rendezvous) complete(i int) { r.finished = r.finished || r.peers[i].inView }
+
+// noMemberAlive reports whether it is certain that no member lives. With peers of other launchers it
+// never is.
+func (r *rendezvous) noMemberAlive() bool {
+	return r.started && len(r.order.Secret) > 0 && !r.foreign && !r.hasForeignMembers() &&
+		!slices.ContainsFunc(r.indices(), func(i int) bool { return r.peers[i].inView && !r.peers[i].ended })
+}
+
+// reform decides what happens when no member lives. It returns the messages to send, either that the
+// job is finished or the first view of the peers that form it, and the indices of these peers; the
+// indices are nil if no view can be formed yet.
+func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
+	r.reforming = r.noMemberAlive()
+	if !r.reforming {
+		return nil, nil
+	}
+	order := r.order
+	order.Sole = true
+	missing := false
+	// Collect the peers that can form the view, and release the peers of a finished job.
+	for _, i := range r.indices() {
+		switch g := r.peers[i]; {
+		case g.ended:
+		case r.finished && !g.further:
+			if g.answered && !g.released {
+				g.released = true
+				messages = append(messages, peerMessage{i, message{Finished: true}})
+			}
+		case len(g.ids) == 0:
+			missing = true
+		default:
+			order.Peers, begin = append(order.Peers, g.member), append(begin, i)
+		}
+	}
+	// A peer that runs but has not said hello will: wait for it, so that one view has all.
+	if missing || len(begin) == 0 {
+		return messages, nil
+	}
+	for _, i := range begin {
+		g := r.peers[i]
+		g.answered, g.inView = true, true
+		messages = append(messages, peerMessage{i, message{Start: &order}})
+	}
+	// The group exists again: what was known of the old one no longer applies.
+	r.reforming, r.finished = false, false
+	r.latest = known{Members: order.Peers}
+	return messages, begin
+}
+
+// reformGroup carries out the decision of rendezvous.reform, and prints it.
+func (r *runner) reformGroup() {
+	if r.outcome.signal != 0 {
+		return
+	}
+	messages, begin := r.rendezvous.reform()
+	if len(begin) > 0 {
+		r.printLines(r.membership.reset())
+		r.progress, r.shown = progress{}, 0
+		r.outcome.gaveUp = false
+		if r.rendezvous.peers[begin[0]].further {
+			r.nextProgram()
+		} else {
+			r.printf("no member of the job is left; %s, which waited to join, %s", listPeers(begin),
+				map[bool]string{true: "begins anew", false: "begin anew"}[len(begin) == 1])
+		}
+	}
+	r.deliver(messages)
+}
+
+// nextProgram reports the result of the program that has ended and forgets it: the peers run a
+// further program, whose result becomes the result of the job.
+func (r *runner) nextProgram() {
+	r.printf("the peers have finished and run a further program, together again")
+	for _, c := range r.children {
+		c.result = false
+	}
+	if done, _ := agreeDone(r.outcome.dones); done != nil {
+		r.printf("the result before: %s", done.Line())
+	}
+	r.outcome.dones = nil
+}
+
+// reset forgets the views of a group that has ended, and returns the remaining lines about it.
+func (l *membershipLog) reset() []string {
+	lines := l.finish()
+	l.epoch, l.members, l.newcomers, l.done, l.waiting = 0, nil, nil, false, false
+	clear(l.reported)
+	return lines
+}
+
+// watchOrders registers f for the launcher's orders after its answer to hello: the first view of
+// peers that begin again, or the end of the job. Orders that have arrived before are passed to f
+// first. f must not block.
+func (a *agent) watchOrders(f func(message)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onOrder = f
+	for len(a.answer) > 0 {
+		f(<-a.answer)
+	}
+}
+
+// deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
+// watchOrders.
+func (a *agent) deliverOrder(m message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.onOrder != nil {
+		a.onOrder(m)
+		return
+	}
+	select {
+	case a.answer <- m: // for hello or watchOrders
+	default: // more orders than a correct launcher sends: keep the first ones
+	}
+}
+
+// handleOrder carries out a launcher's order after its answer to hello.
+func (p *peer) handleOrder(g *elastic.Group, m message) {
+	switch {
+	case m.Pass != nil:
+		p.onPass(*m.Pass)
+	case m.Finished:
+		g.Finished()
+	case m.Start != nil && len(m.Start.Peers) > 0:
+		p.mu.Lock()
+		id := p.id
+		p.latest = known{Members: m.Start.Peers}
+		p.mu.Unlock()
+		_ = id.joinFirstView(m.Start.Peers) // an unreadable address is an error of its member alone
+		g.Begin(m.Start.Peers)
+	}
+}

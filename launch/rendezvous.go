@@ -1,0 +1,253 @@
+package launch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// rendezvous collects the hellos of the peers and decides the answers (rendezvous). It does no I/O
+// and is not safe for concurrent use.
+//
+//	waiting --all said hello--> started: all get the first view
+//	   |                           late peers, and all peers of a launcher that joins a
+//	   |                           running job, get contacts; every death is reported to all
+//	   |                           no member lives (reform.go): waiting peers begin again
+//	   +--one ended--> broken: all that have said hello, or say it later, have to give up
+//
+// A program that never says hello is not a peer and needs no answer. If no program says hello, the
+// rendezvous stays in waiting, and the programs run to their ends.
+type rendezvous struct {
+	order   startOrder // the part of the answer that is the same for all
+	peers   map[int]*localPeer
+	started bool
+	broken  string // why the group cannot be formed
+	latest  known  // the latest reported state of the group
+
+	// Fields for reform.go.
+	foreign   bool // a peer of another launcher has been a member
+	finished  bool // a member has ended with status 0
+	reforming bool // no member lives, and some running peers have not said hello
+
+	dead     []elastic.ID                     // IDs of peers that ended after the start
+	signPass func(newcomer elastic.ID) []byte // makes passes; nil if another launcher began the job
+	names    map[string]int                   // local index by short ID, ended processes included
+}
+
+// localPeer is one local process.
+type localPeer struct {
+	ids      []elastic.ID // IDs of its hellos; the last one is the present ID
+	member   elastic.Member
+	answered bool // it has got its answer
+	ended    bool
+
+	inView   bool // it was in a view under its present ID
+	further  bool // its program is not the first in its process
+	released bool // it was told that the job is finished
+}
+
+// peerMessage is a message to one peer.
+type peerMessage struct {
+	to  int
+	msg message
+}
+
+// newRendezvous returns a rendezvous of n peers. With joining, for a launcher that joins a running job, the
+// peers do not wait for each other.
+func newRendezvous(n int, order startOrder, joining bool) *rendezvous {
+	r := &rendezvous{order: order, peers: make(map[int]*localPeer), started: joining, names: make(map[string]int)}
+	r.latest.Members, r.order.Contacts = order.Contacts, nil
+	if len(order.Secret) > 0 {
+		signer := ticket.SignerOf(order.Secret)
+		r.order.Root = signer.ID
+		r.signPass = func(newcomer elastic.ID) []byte {
+			c := signer.Claim(string(newcomer))
+			return c.Signature[:]
+		}
+	}
+	for i := range n {
+		r.peers[i] = &localPeer{}
+	}
+	return r
+}
+
+// expect records that a process is started as peer i, also for a restart.
+func (r *rendezvous) expect(i int) { r.peers[i] = &localPeer{} }
+
+// hello records that peer i wants to join as self, or has the new identity self. It returns the
+// messages to send now.
+func (r *rendezvous) hello(i int, self elastic.Member) []peerMessage {
+	g := r.peers[i]
+	if len(g.ids) > 0 && !(g.answered && r.started) {
+		return []peerMessage{{i, message{Abort: "a second hello from one process"}}}
+	}
+	self.Index, self.Launcher = i, r.order.Launcher
+	g.ids, g.member, g.inView = append(g.ids, self.ID), self, false
+	r.names[self.ID.Short()] = i
+	switch {
+	case r.broken != "":
+		return r.answerAll(message{Abort: r.broken})
+	case r.started && g.answered && r.signPass != nil: // a new ID
+		return []peerMessage{{i, message{Pass: &pass{self.ID, r.signPass(self.ID)}}}}
+	case r.started && g.answered:
+		return nil
+	case r.reforming:
+		return nil // reform will answer
+	case r.started:
+		g.answered = true
+		return r.answerJoin(i)
+	}
+	return r.tryStart()
+}
+
+// tryStart starts the group with the first view if all peers have said hello.
+func (r *rendezvous) tryStart() []peerMessage {
+	order := r.order
+	order.Sole = true
+	for _, i := range r.indices() {
+		g := r.peers[i]
+		if len(g.ids) == 0 {
+			return nil
+		}
+		g.inView = true
+		order.Peers = append(order.Peers, g.member)
+	}
+	r.started = true
+	r.latest = known{Members: order.Peers}
+	return r.answerAll(message{Start: &order})
+}
+
+// answerJoin answers peer i with the way into the running group and the certain deaths.
+func (r *rendezvous) answerJoin(i int) []peerMessage {
+	order := r.order
+	order.Sole = len(r.order.Secret) > 0 && !r.hasForeignMembers()
+	order.Contacts = r.contacts(i)
+	order.Own = r.hasLocalMember()
+	if r.signPass != nil {
+		order.Pass = r.signPass(r.peers[i].member.ID)
+	}
+	out := []peerMessage{{i, message{Start: &order}}}
+	for _, id := range r.dead {
+		out = append(out, peerMessage{i, message{Dead: id}})
+	}
+	return out
+}
+
+// contacts returns the members that are not known to be dead, and the local peers that may have
+// become members since, except for peer i.
+func (r *rendezvous) contacts(i int) []elastic.Member {
+	var out []elastic.Member
+	there := map[elastic.ID]bool{r.peers[i].member.ID: true}
+	add := func(p elastic.Member) {
+		if !there[p.ID] && !slices.Contains(r.dead, p.ID) {
+			there[p.ID] = true
+			out = append(out, p)
+		}
+	}
+	for _, p := range r.latest.Members {
+		add(p)
+	}
+	for _, k := range r.indices() {
+		if g := r.peers[k]; g.answered && !g.ended {
+			add(g.member)
+		}
+	}
+	return out
+}
+
+// learn records the state of the group that a peer has reported, unless it is older.
+func (r *rendezvous) learn(k known) {
+	k.Open = k.Open || r.latest.Open // an open job is never closed again
+	if k.Epoch >= r.latest.Epoch {
+		r.latest = k
+	}
+	r.latest.Open = k.Open
+}
+
+// recordExit records that peer i ended, with how in the form "exited with status 3", and returns the
+// messages to send now. certain is false if only the connection to its host was lost.
+func (r *rendezvous) recordExit(i int, how string, certain bool) []peerMessage {
+	g := r.peers[i]
+	g.ended = true
+	switch {
+	case r.started && certain:
+		return r.announceDeath(g)
+	case r.started:
+		return nil
+	}
+	if r.broken == "" {
+		r.broken = fmt.Sprintf("peer %d %s before all had joined", i, how)
+	}
+	return r.answerAll(message{Abort: r.broken})
+}
+
+// announceDeath reports the deaths of all IDs of g to all peers that have their answer.
+func (r *rendezvous) announceDeath(g *localPeer) []peerMessage {
+	r.dead = append(r.dead, g.ids...)
+	var out []peerMessage
+	for _, i := range r.indices() {
+		if other := r.peers[i]; other.answered && !other.ended {
+			for _, id := range g.ids {
+				out = append(out, peerMessage{i, message{Dead: id}})
+			}
+		}
+	}
+	return out
+}
+
+// answerAll addresses msg to all running peers that have said hello and have no answer yet.
+func (r *rendezvous) answerAll(msg message) []peerMessage {
+	var out []peerMessage
+	for _, i := range r.indices() {
+		if g := r.peers[i]; len(g.ids) > 0 && !g.ended && !g.answered {
+			g.answered = true
+			out = append(out, peerMessage{i, msg})
+		}
+	}
+	return out
+}
+
+// indices returns the local indices in ascending order.
+func (r *rendezvous) indices() []int { return slices.Sorted(maps.Keys(r.peers)) }
+
+// joined reports whether peer i has said hello and the group has started.
+func (r *rendezvous) joined(i int) bool { return r.started && len(r.peers[i].ids) > 0 }
+
+// index returns the local index of the peer that has or had a short ID, or -1.
+func (r *rendezvous) index(short string) int {
+	if i, ok := r.names[short]; ok {
+		return i
+	}
+	return -1
+}
+
+// host returns the host of a member by its short ID, "" if unknown.
+func (r *rendezvous) host(short string) string {
+	for _, p := range r.latest.Members {
+		if p.ID.Short() == short {
+			return p.Host
+		}
+	}
+	return ""
+}
+
+// leads reports whether a peer of this launcher has rank 0, as far as is known.
+func (r *rendezvous) leads() bool {
+	if len(r.latest.Members) == 0 {
+		return len(r.order.Secret) > 0 // otherwise others have formed the group
+	}
+	return r.latest.Members[0].Launcher == r.order.Launcher
+}
+
+// hasLocalMember reports whether a peer of this launcher is a member, as far as is known.
+func (r *rendezvous) hasLocalMember() bool {
+	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher == r.order.Launcher })
+}
+
+// hasForeignMembers reports whether the group has members that this launcher did not start.
+func (r *rendezvous) hasForeignMembers() bool {
+	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher != r.order.Launcher })
+}
