@@ -24,7 +24,7 @@ func delayed(steps int64, exactly bool) trainer.Config {
 	return cfg
 }
 
-// Gradients are computed with parameters to which only the last sum was not applied yet. At the end every sum is applied.
+// Gradients are computed with parameters that contain all sums except the last one. At the end they contain every sum.
 func TestDelayIsThatOfTheTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(7, false))

@@ -88,9 +88,9 @@ func TestTheLastStepIsEnough(t *testing.T) {
 	})
 }
 
-// The others die between two commit records: the last step is committed, but the record in which all declare it committed never
-// completes. The survivor has the result, but does not report the step. If the others were only cut off, they might commit the
-// step with other shares, and the logs would count it twice.
+// The others die between two commit records. The last step is committed. The next record, in which all ranks would declare it
+// committed, is never complete. The survivor has the result, but does not report the step. If the others were only cut off, they
+// might commit the step with other shares, and the logs would count it twice.
 func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	cfg := churning(3, true)
 	want := alone(t, cfg)

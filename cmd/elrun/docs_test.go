@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shownCommands returns the command lines of elrun in a document: those on indented lines of their
-// own, and those within a sentence, which may lack arguments.
+// shownCommands returns the command lines of elrun in a document. whole are on indented lines. parts are in backticks within a
+// sentence, and may lack arguments.
 func shownCommands(text string) (whole, parts []string) {
 	line := regexp.MustCompile(`(?m)^    (?:\$ )?((?:bin/)?elrun [^\n]*)$`)
 	for _, found := range line.FindAllStringSubmatch(text, -1) {
@@ -22,11 +22,11 @@ func shownCommands(text string) (whole, parts []string) {
 	return whole, parts
 }
 
-// output is what a command in a command line prints: the address of a bootstrap node.
+// output is an example of what the commands in $(...) print: the address of a bootstrap node.
 const output = "/ip4/192.0.2.1/tcp/7474/p2p/12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
-// words splits a command line as a shell does, as far as the documents need it: without a comment,
-// an explanation after three spaces, redirections, a prompt's rest and quotes.
+// words splits a command line as a shell does, as far as the documents need it. It drops comments, explanations after three
+// spaces, and redirections, and handles quotes.
 func words(command string) (all []string) {
 	for _, end := range []string{" # ", "   ", " | ", " > ", " >", " <"} {
 		command, _, _ = strings.Cut(command, end)
@@ -38,8 +38,8 @@ func words(command string) (all []string) {
 	return strings.Fields(command)[1:]
 }
 
-// Each command line of elrun in the documents is one that elrun takes: its commands, flags and
-// arguments exist. Other tests run most of them.
+// elrun accepts each of its command lines in the documents: the commands, flags and arguments exist. Other tests run most of
+// them.
 func TestCommandsInDocuments(t *testing.T) {
 	count := 0
 	for name, text := range documents(t) {

@@ -45,8 +45,7 @@ func (l learner) train(ctx context.Context, g *elastic.Group) error {
 	return run.Err()
 }
 
-// tell prints the score if the call has returned, and returns the call if it is still pending,
-// else nil.
+// tell prints the score if the call has returned. Otherwise it returns the call, which is still pending.
 func tell(asked *launch.Future[Score]) *launch.Future[Score] {
 	if asked == nil {
 		return nil

@@ -140,8 +140,8 @@ func (o options) config(samples int) trainer.Config {
 	return c
 }
 
-// settings returns the settings in which all peers must agree: flags, with their effective
-// defaults, and the hash of the data, for which messages show the folder.
+// settings returns the settings in which all peers must agree: the flags with their effective defaults, and the hash of the data.
+// Messages show the folder of the data instead of its hash.
 func (o options) settings(c trainer.Config) []elastic.Setting {
 	rule := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c.Optimizer), "optim."))
 	s := []elastic.Setting{

@@ -97,8 +97,7 @@ func TestChurn(t *testing.T) {
 				var f finals
 				r := rand.New(rand.NewPCG(seed, 0))
 				job := cluster.Start(t, 4, network(seed), f.train)
-				// Two of four die, and one that has joined in between: each time a majority is
-				// left.
+				// Two of the four members die, and also a member that has joined in between. A majority is left each time.
 				next := func() { <-time.After(time.Duration(300_000+r.IntN(150_000)) * time.Microsecond) }
 				victims := r.Perm(4)
 				next()

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// top is the folder of go.mod, from the folder of this package.
+// top is the folder of go.mod, relative to the folder of this package.
 const top = "../.."
 
-// sources returns the files of the project that pick accepts by name, without those that are built,
-// fetched or data of tests.
+// sources returns the files of the project whose names pick accepts. It leaves out files that are built, fetched, or data of
+// tests.
 func sources(t *testing.T, pick func(base string) bool) (names []string) {
 	t.Helper()
 	skipped := []string{".git", "bin", "data", "dist", "testdata"}
@@ -59,7 +59,7 @@ func prose(t *testing.T, name string) (lines []string) {
 	return lines
 }
 
-// anchors returns the names of a document's headings, as GitHub makes them.
+// anchors returns the names of a document's headings in the form that GitHub gives them.
 func anchors(t *testing.T, name string) (all []string) {
 	t.Helper()
 	dropped := regexp.MustCompile(`[^a-z0-9 _-]`)
@@ -107,7 +107,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Comments, scripts and messages that name a document name an existing one.
+// If a comment, a script or a message names a document, the document exists.
 func TestNamedDocuments(t *testing.T) {
 	named := regexp.MustCompile(`\b(?:docs/[\w./-]*\w|[A-Z]{4,}\.md\b)`)
 	for _, name := range sources(t, func(base string) bool {
@@ -128,7 +128,7 @@ func TestNamedDocuments(t *testing.T) {
 	}
 }
 
-// Files and folders that the documents for contributors name exist.
+// If a document for contributors names a file or a folder, it exists.
 func TestNamedFiles(t *testing.T) {
 	named := regexp.MustCompile("`((?:[a-z0-9_]+/)+[a-z0-9_]+(?:\\.go)?)`")
 	for _, name := range documents(t) {
@@ -147,7 +147,7 @@ func TestNamedFiles(t *testing.T) {
 	}
 }
 
-// The Debian package has what the README links to.
+// The Debian package contains the documents to which the README links.
 func TestPackedDocuments(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "scripts/deb/nfpm.yaml"))
 	if err != nil {

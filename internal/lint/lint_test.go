@@ -62,8 +62,8 @@ func TestStaticcheck(t *testing.T) {
 	overModules(t, tool...)
 }
 
-// overModules runs the go command with the arguments and the packages of each module, or those that
-// the flag names.
+// overModules runs the go command with the arguments for all packages of each module. If the flag names packages, it runs the
+// command for these.
 func overModules(t *testing.T, args ...string) {
 	t.Helper()
 	given := flag.Lookup("packages")

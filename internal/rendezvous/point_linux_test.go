@@ -29,7 +29,7 @@ type lab struct {
 	need int
 }
 
-// newLab returns a lab in which a job starts only with need launchers.
+// newLab returns a lab in which a job starts only if need launchers are there.
 func newLab(t *testing.T, need int) *lab {
 	t.Helper()
 	return &lab{dns.Start(t, "127.0.0.1:0"), fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256)), need}

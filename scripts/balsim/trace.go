@@ -28,8 +28,8 @@ type Trace struct {
 // Peers returns the number of peers.
 func (t *Trace) Peers() int { return len(t.Pace[0]) }
 
-// perPeer is the number of microbatches for each peer in the traces below, base the time of an
-// undisturbed peer of speed 1 for a microbatch, in nanoseconds: a step takes about 32 ms.
+// perPeer is the number of microbatches for each peer in the traces below. base is the time in which an undisturbed peer of speed
+// 1 computes a microbatch, in nanoseconds. So a step takes about 32 ms.
 const (
 	perPeer = 32
 	base    = 1_000_000
@@ -79,9 +79,8 @@ func Step(peers, steps, from, to int) *Trace {
 	return t
 }
 
-// Periodic returns a trace in which every fourth peer shares its processor with another job,
-// which takes half of its speed for a third of a period of 24 to 60 steps, different for each
-// peer.
+// Periodic returns a trace in which every fourth peer shares its processor with another job. The job takes half of the peer's
+// speed for a third of each period. A period has 24 to 60 steps, different for each peer.
 func Periodic(peers, steps int) *Trace {
 	t := steady("periodic", "every fourth peer has half its speed for a third of its own period of 24 to 60 steps", peers, steps)
 	for p := 3; p < peers; p += 4 {

@@ -1,13 +1,11 @@
-// Command scale measures and plots the cost of a group by the number of its members, in virtual
-// time:
+// Command scale measures and plots the cost of a group by the number of its members, in virtual time:
 //
 //	go run ./scripts/scale docs            measures and draws
 //	go run ./scripts/scale --log FILE docs draws the figures of an earlier run in FILE
 //
-// It runs TestScale of elastic/member (state machines alone; each second a member joins and
-// another dies), TestGroupOfMany of elastic (members with everything but a data plane; 1 % of
-// them come and go in a minute), and TestManyMembers of testing/simnet (complete members that sum
-// vectors). docs/scale.md explains the figures.
+// It runs three tests. In TestScale of elastic/member, state machines run alone, and each second a member joins and another dies.
+// In TestGroupOfMany of elastic, members have everything except a data plane, and 1 % of them join and die in a minute. In
+// TestManyMembers of testing/simnet, complete members sum vectors. docs/scale.md explains the figures.
 package main
 
 import (

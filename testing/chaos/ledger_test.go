@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// checkLedger accepts logs in which each sample counts once in each pass, whatever peers join and leave, and refuses others.
+// checkLedger accepts a log only if each sample counts exactly once in each pass, whatever peers join and leave.
 func TestLedger(t *testing.T) {
 	const peers, passes = 4, 3
 	rounds, length := pick(4, 50), pick(600, 3000)

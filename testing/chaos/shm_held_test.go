@@ -64,8 +64,8 @@ func held(pid int) []string {
 	return out
 }
 
-// checkGone waits until neither the kernel nor any process has one of the things, which may take a moment after the end of the
-// processes. It checks that the job has left nothing else.
+// checkGone waits until none of the things exists, neither in the kernel nor in a process, which may take a moment after the end
+// of the processes. It checks that the job has left nothing else.
 func (k things) checkGone(t *testing.T, j *job) {
 	t.Helper()
 	var left []string

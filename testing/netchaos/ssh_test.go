@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// serveSSH starts an sshd on each host except the first. It returns the ssh command for the first host, in which the others go by
-// their host names.
+// serveSSH starts an sshd on each host except the first. It returns the ssh command with which the first host reaches the others
+// by their host names.
 func (l *lab) serveSSH(t *testing.T) (ssh string) {
 	t.Helper()
 	const sshd = "/usr/sbin/sshd"

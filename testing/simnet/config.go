@@ -43,8 +43,8 @@ type Link struct {
 	// Bandwidth is in bytes per second; 0 means no limit. Streams that send at the same time share it equally.
 	Bandwidth int
 	// Loss, Duplicate and Reorder are probabilities for each control message: to be lost, to arrive twice, or to be delayed so
-	// that later messages can overtake it. The additional delay is up to Delay+Lag, or 10 ms if that is less. The other planes
-	// are streams, so these faults do not apply to them.
+	// that later messages can overtake it. The additional delay is at most Delay+Lag, or 10 ms if Delay+Lag is smaller. The other
+	// planes are streams, so these faults do not apply to them.
 	Loss, Duplicate, Reorder float64
 }
 

@@ -5,8 +5,7 @@ import "time"
 // reorderTime is the least maximum of the additional delay of a control message that may be overtaken.
 const reorderTime = 10 * time.Millisecond
 
-// fate is what happens to a control message on its way, according to Link. It applies to nothing else, neither to other writes on
-// Control nor to other streams.
+// fate is what Link does to a control message on its way. Other frames on Control, and frames of other streams, have no fate.
 type fate struct {
 	twice bool
 	loose bool          // later messages may overtake it

@@ -68,9 +68,9 @@ func (p *pipe) limitLocked() int {
 // the link.
 const chunkSize = 256 << 10
 
-// roomLocked returns how many of want bytes the pipe accepts now. It accepts no small part, and waits until more bytes were read,
-// because a full window would otherwise move byte by byte. If whole is set, it accepts all bytes or none: all if they fit or the
-// pipe is empty.
+// roomLocked returns how many of want bytes the pipe accepts now. It returns 0 instead of a small number, until more bytes were
+// read, because a full window would otherwise move byte by byte. If whole is set, it returns want or 0: want if all bytes fit or
+// the pipe is empty.
 func (p *pipe) roomLocked(want int, whole bool) int {
 	limit := p.limitLocked()
 	free := limit - p.used

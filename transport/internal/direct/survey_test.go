@@ -38,7 +38,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// Fastest returns the first of the targets than which no other is clearly faster.
+// Fastest returns a target such that no other one is clearly faster. Of several such targets, it returns the first.
 func TestFastest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Surveyed
