@@ -8,7 +8,7 @@ import (
 )
 
 // A medianFilter ignores outliers, and follows lasting changes.
-func TestMeter(t *testing.T) {
+func TestMedianFilter(t *testing.T) {
 	tests := []struct {
 		name   string
 		values []int64
@@ -109,7 +109,7 @@ func TestSmootherFollowsADrift(t *testing.T) {
 }
 
 // After two periods the periodic forecaster and narx predict every jump. The EWMA predicts none.
-func TestSeasonExpectsJumps(t *testing.T) {
+func TestPeriodicForecastExpectsJumps(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		ahead  forecaster
@@ -136,7 +136,7 @@ func TestSeasonExpectsJumps(t *testing.T) {
 }
 
 // Random jumps have no period, so the periodic forecaster finds none.
-func TestSeasonOfChance(t *testing.T) {
+func TestRandomJumpsHaveNoPeriod(t *testing.T) {
 	var h history
 	seed := uint64(1)
 	for step := range 400 {

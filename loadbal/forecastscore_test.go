@@ -20,7 +20,7 @@ func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 }
 
 // The forecast is used unless it was worse than the means. After a jump it is used unless it was clearly worse.
-func TestTrustFollowsWhoWasRight(t *testing.T) {
+func TestScoreFollowsTheBetterForecast(t *testing.T) {
 	even, uneven, paces := []int{16, 16}, []int{24, 8}, []int64{1000, 1000}
 	tests := []struct {
 		name          string
@@ -42,7 +42,7 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 }
 
 // A few good steps are enough for a forecast to be used again, however long it was worse.
-func TestTrustComesBack(t *testing.T) {
+func TestScoreRecovers(t *testing.T) {
 	even, uneven := []int{16, 16}, []int{30, 2}
 	tr := judged(1000, uneven, even, []int64{1000, 1000})
 	for step := 1; !tr.followForecast(false); step++ {
@@ -55,7 +55,7 @@ func TestTrustComesBack(t *testing.T) {
 }
 
 // The first values have equal weight in the mean. The error of an outlier is limited to the mean.
-func TestTrustMeans(t *testing.T) {
+func TestScoreMeans(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	for _, paces := range [][]int64{{1000, 0}, {2000, 5000}, {3000, 0}} {
 		tr.observe(paces, make([]fixedPart, 2))
@@ -89,7 +89,7 @@ func TestCalmedDoesNotSplitHairs(t *testing.T) {
 }
 
 // shrinkToward moves a pace towards the middle by a limited ratio, and never beyond the middle.
-func TestToward(t *testing.T) {
+func TestShrinkToward(t *testing.T) {
 	for _, tt := range []struct{ pace, middle, by, want int64 }{
 		{1000, 1000, 0, 1000},
 		{1050, 1000, unit / 10, 1000},

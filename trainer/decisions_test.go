@@ -19,7 +19,7 @@ func drawView(t *rapid.T, step int64) pointReport {
 }
 
 // A report about a decision point survives encoding and decoding.
-func TestViewsOnTheWire(t *testing.T) {
+func TestPointReportsOnTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t, 7)
 		w := v.words()

@@ -8,7 +8,7 @@ import (
 )
 
 // A rounded cost differs from the cost by at most a fifteenth. A higher cost never has a lower rounded cost.
-func TestPaceOf(t *testing.T) {
+func TestLinkCostOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")
 		p := linkCostOf(cost)
@@ -22,7 +22,7 @@ func TestPaceOf(t *testing.T) {
 }
 
 // Every linkCost except the first and the unused last ones survives decoding and encoding.
-func TestPaces(t *testing.T) {
+func TestLinkCosts(t *testing.T) {
 	for p := linkCost(1); p <= maxLinkCost; p++ {
 		if got := linkCostOf(p.micros()); got != p {
 			t.Errorf("rounded cost %d means %d, which is rounded to %d", p, p.micros(), got)
@@ -42,7 +42,7 @@ func TestPaces(t *testing.T) {
 }
 
 // Up to four link updates survive packing and unpacking.
-func TestNews(t *testing.T) {
+func TestLinkUpdates(t *testing.T) {
 	type item struct {
 		From int
 		Pace linkCost

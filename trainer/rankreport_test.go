@@ -23,7 +23,7 @@ func anyReport() *rapid.Generator[rankReport] {
 }
 
 // The sum of the ranks' vectors is the commit record, from which every rank's report can be read bit for bit.
-func TestTailsSurviveTheirSum(t *testing.T) {
+func TestRankReportsSurviveTheirSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		reports := rapid.SliceOfN(anyReport(), 1, 9).Draw(t, "reports")
 		total := make([]int64, len(reports)*reportWords)

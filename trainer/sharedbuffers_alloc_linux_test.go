@@ -15,7 +15,7 @@ import (
 
 // If a reduction into gradients fails, the next session moves them into shared memory again, with their contents. Vectors that
 // are in shared memory stay where they are.
-func TestHouseAfterFailure(t *testing.T) {
+func TestSharedBuffersAfterFailure(t *testing.T) {
 	ts, err := mem.NewShared(2)
 	if err != nil {
 		t.Fatal(err)

@@ -225,7 +225,7 @@ func (l *log) reduced() bool {
 
 // The operands of reductions are in the shared memory of the session and in no other, and keep their contents when they move. All
 // shared memory is freed at the end. In exact mode shared memory does not change the weights.
-func TestHousing(t *testing.T) {
+func TestSharedBuffers(t *testing.T) {
 	weights := unhoused(t)
 	for mode, grads := range map[string]bool{"plain": true, "exact": false, "int8": false} {
 		for _, brief := range []bool{false, true} {
@@ -302,7 +302,7 @@ func unhoused(t *testing.T) (sha string) {
 
 // A session without shared memory ends when a member fails. The next session has shared memory, and the others' computed
 // microbatches move into it. No microbatch is computed again.
-func TestHousingOfAnOpenStep(t *testing.T) {
+func TestSharedBuffersOfAnOpenStep(t *testing.T) {
 	weights := unhoused(t)
 	l := newLodging(t, false)
 	l.since = 2
@@ -328,7 +328,7 @@ func TestHousingOfAnOpenStep(t *testing.T) {
 }
 
 // A member whose shared memory is full logs that once, and computes in private memory.
-func TestHousingWithoutRoom(t *testing.T) {
+func TestSharedBuffersWithoutRoom(t *testing.T) {
 	l := newLodging(t, false)
 	l.full = "peer-of-rank-1"
 	a := newArena(3, housed("plain"))

@@ -20,7 +20,7 @@ func (g *tenancy) crowd(cores int) {
 
 // A rank that gets no processor time does not delay the others. Another rank on its core reduces its chunk, once. When the rank
 // runs again, it finds the result.
-func TestHelp(t *testing.T) {
+func TestSteal(t *testing.T) {
 	const n, length = 3, 9 * pageSize / 8
 	g := newTenancy(t, n, 2*8*length)
 	defer g.close(t)

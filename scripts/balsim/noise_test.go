@@ -90,7 +90,7 @@ func TestFixedCostsSettle(t *testing.T) {
 
 // One step in twenty is an outlier: it takes five times as long, and says nothing about the next step. Equal peers are hardly
 // slower than with equal shares, and no peer's share becomes tiny.
-func TestOutliersAreLived(t *testing.T) {
+func TestOutliersAreTolerated(t *testing.T) {
 	for _, noise := range []int64{5, 20, 100} {
 		for seed := range 5 {
 			trace := outliers(balsim.Homogeneous(4, 400), seed)

@@ -11,7 +11,7 @@ import (
 
 // Microbatches that are computed in one call have the same gradients and losses, bit for bit, as microbatches computed alone.
 // This also holds with deferred gradients, and whatever was computed before.
-func TestAbreast(t *testing.T) {
+func TestSeveralMicrobatches(t *testing.T) {
 	late := []network{
 		{"late rows", nn.Shape{C: 40, H: 1, W: 1}, []nn.Layer{nn.Dense(400), nn.ReLU(), nn.Dense(300), nn.ReLU(), nn.Dense(200), nn.ReLU(), nn.Dense(3)}, nil},
 		{"late conv", nn.Shape{C: 1, H: 16, W: 16}, []nn.Layer{nn.Conv(4, 5), nn.Pool(), nn.ReLU(), nn.Conv(6, 3), nn.ReLU(), nn.Dense(3)}, nil},
@@ -71,7 +71,7 @@ func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
 }
 
 // An invalid call of several microbatches is an error, and the next call is not affected by it.
-func TestAbreastWithErrors(t *testing.T) {
+func TestSeveralMicrobatchesWithErrors(t *testing.T) {
 	c := networks()[1]
 	n, grad := newNetwork(t, c, randomTable(6, c.in, 2))
 	for name, micros := range map[string][][]int{"no samples": {{1}, nil}, "no such sample": {{1}, {6}}} {
