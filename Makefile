@@ -24,7 +24,7 @@ NESTED   = -C scripts/figures ./...
 #
 # Left out of "make race": tests that look at files or compare results, and those that
 # start processes for long; they run no code concurrently that others do not run.
-RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/scripts/
+RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/howto$$|/scripts/
 
 # Left out of "make check": tests that start processes, and take minutes.
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
