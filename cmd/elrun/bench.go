@@ -90,7 +90,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	hosts, srun, err := c.place(t, &c.sshFlags, &c.Peers)
+	hosts, srun, err := c.chooseHosts(t, &c.sshFlags, &c.Peers)
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
@@ -134,7 +134,7 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer g.Close()
-	s, err := c.meet(ctx, g)
+	s, err := c.awaitSession(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	return g.Close()
 }
 
-// meet returns the session in which to measure. While peers join, views follow one another, and
-// not every member enters each of them. A barrier that succeeds proves that all are in the same
-// session.
-func (c *benchPeerCommand) meet(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
+// awaitSession returns the session in which to measure. While peers join, views follow one
+// another, and not every member enters each of them. A barrier that succeeds proves that all are
+// in the same session.
+func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
 	s, err := g.Next(ctx, 0)
 	for c.Group > 0 && err == nil {
 		if len(s.View.Members) >= c.Group && collective.Barrier(ctx, s.Comm) == nil {

@@ -30,10 +30,10 @@ const (
 	// discoverGrace is the time that peers have to leave. It is shorter than the engine's grace
 	// period.
 	discoverGrace = 50 * time.Second
-	// passTicket is the validity of a ticket that a launcher gives to others. It gives the same
-	// ticket again for passAgain, because the number of a job's tickets is limited.
-	passTicket = 10 * time.Minute
-	passAgain  = 5 * time.Minute
+	// cachedTicketValid is the validity of a ticket that a launcher gives to others. It gives the
+	// same ticket again for ticketReuse, because the number of a job's tickets is limited.
+	cachedTicketValid = 10 * time.Minute
+	ticketReuse       = 5 * time.Minute
 	// finishPeriod is how long a launcher stays after the end of its job, to inform others of the
 	// end.
 	finishPeriod = 30 * time.Second
@@ -61,10 +61,10 @@ func (f *discoverFlags) Validate() error {
 
 // discovered finds the job by its rendezvous, then joins it, or starts it if there is none:
 //
-//  1. listen at the rendezvous port and look for the other launchers (seek),
-//  2. from now on answer them with tickets (pass),
+//  1. listen at the rendezvous port and look for the other launchers (findJob),
+//  2. from now on answer them with tickets (ticketCache),
 //  3. run the peers of this launcher,
-//  4. inform the others of the end (settle).
+//  4. inform the others of the end (finishRendezvous).
 //
 // The deferred calls run in reverse order: readiness ends before its goroutine is waited for, and
 // the port is closed last.
@@ -78,11 +78,11 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		return err
 	}
 	defer p.Close()
-	found, err := c.seek(ctx, t, p)
+	found, err := c.findJob(ctx, t, p)
 	if err != nil || found.Finished {
 		return err
 	}
-	pass := &pass{job: c.Name}
+	pass := &ticketCache{job: c.Name}
 	p.Serve(pass.ticket)
 	showing, hide := context.WithCancel(ctx)
 	var work sync.WaitGroup
@@ -101,7 +101,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		}
 	})
 	hide()
-	return c.settle(ctx, t, p, err)
+	return c.finishRendezvous(ctx, t, p, err)
 }
 
 // rendezvous returns the configuration of the rendezvous.
@@ -124,8 +124,8 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 		}}, nil
 }
 
-// seek looks for the job until it is found, a signal comes or --discover-timeout has passed.
-func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point) (rendezvous.Found, error) {
+// findJob looks for the job until it is found, a signal comes or --discover-timeout has passed.
+func (c *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Point) (rendezvous.Found, error) {
 	seeking, release := t.interruptible(ctx)
 	defer release()
 	seeking, cancel := context.WithTimeoutCause(seeking, c.DiscoverTimeout, errDiscover)
@@ -143,8 +143,8 @@ func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point)
 	return found, err
 }
 
-// pass caches the ticket that this launcher gives to others. It is safe for concurrent use.
-type pass struct {
+// ticketCache caches the ticket that this launcher gives to others. It is safe for concurrent use.
+type ticketCache struct {
 	job string // name of the job
 
 	mu   sync.Mutex
@@ -153,10 +153,10 @@ type pass struct {
 }
 
 // ticket returns a ticket for another launcher, or an error while no peer here is a member yet.
-func (p *pass) ticket(ctx context.Context) (string, error) {
+func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.text != "" && time.Since(p.made) < passAgain {
+	if p.text != "" && time.Since(p.made) < ticketReuse {
 		return p.text, nil
 	}
 	job, err := launch.Find(ctx, p.job)
@@ -164,17 +164,17 @@ func (p *pass) ticket(ctx context.Context) (string, error) {
 		return "", errors.New("its peers are starting")
 	}
 	made := time.Now()
-	ticket, err := job.Ticket(ctx, passTicket)
+	ticket, err := job.Ticket(ctx, cachedTicketValid)
 	if err == nil {
 		p.text, p.made = ticket.Text, made
 	}
 	return ticket.Text, err
 }
 
-// settle informs other launchers of the job's end. If err says that this launcher could not join
-// any more, it asks them whether the job has finished, which is no failure.
-func (c *runCommand) settle(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
-	if err != nil && hopeless(err) {
+// finishRendezvous informs other launchers of the job's end. If err says that this launcher could
+// not join any more, it asks them whether the job has finished, which is no failure.
+func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
+	if err != nil && isPermanent(err) {
 		return err
 	}
 	ending, release := t.interruptible(ctx)

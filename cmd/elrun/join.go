@@ -69,7 +69,7 @@ func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 		}
 		c.Ticket = text
 	}
-	return forever(ctx, t, func(ctx context.Context) error {
+	return retryJoin(ctx, t, func(ctx context.Context) error {
 		err := c.join(ctx, t)
 		if strings.HasPrefix(c.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
 			report(t.stderr, err)

@@ -14,7 +14,7 @@ const readyPeriod = 500 * time.Millisecond
 
 // showReady accepts connections at --ready-port, as a readiness probe, until ctx ends. It begins
 // when a peer of this launcher is a member.
-func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *pass) {
+func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *ticketCache) {
 	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
 	}
@@ -47,7 +47,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 
 // waitMember waits until a peer of this launcher is a member; false if ctx ends first. Only
 // members can make tickets, so a ticket is the proof.
-func waitMember(ctx context.Context, pass *pass) bool {
+func waitMember(ctx context.Context, pass *ticketCache) bool {
 	tick := time.NewTicker(readyPeriod)
 	defer tick.Stop()
 	for {

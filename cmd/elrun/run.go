@@ -117,7 +117,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	var hosts []launch.Host
 	var srun bool
 	if err == nil && task == nil && c.Discover == "" {
-		hosts, srun, err = c.place(t, &c.sshFlags, &c.Peers)
+		hosts, srun, err = c.chooseHosts(t, &c.sshFlags, &c.Peers)
 	}
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)

@@ -14,8 +14,8 @@ type schedulerFlags struct {
 	Scheduler string `enum:"auto,none" default:"auto" help:"Take hosts and places from the batch system (Slurm, PBS, LSF) in whose job this elrun runs: auto, or none."`
 }
 
-// environment returns the environment of this process, for package scheduler.
-func environment() scheduler.Environment {
+// schedulerEnv returns the environment of this process, for package scheduler.
+func schedulerEnv() scheduler.Environment {
 	return scheduler.Environment{Get: os.Getenv, Read: func(path string) (string, error) {
 		b, err := os.ReadFile(path)
 		return string(b), err
@@ -27,7 +27,7 @@ func (f *schedulerFlags) task() (*scheduler.Task, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
 	}
-	task, ok, err := scheduler.FindTask(environment())
+	task, ok, err := scheduler.FindTask(schedulerEnv())
 	if err != nil || !ok {
 		return nil, schedulerError(err)
 	}
@@ -39,7 +39,7 @@ func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
 	}
-	a, err := scheduler.Find(environment())
+	a, err := scheduler.Find(schedulerEnv())
 	return a, schedulerError(err)
 }
 
@@ -51,10 +51,10 @@ func schedulerError(err error) error {
 	return fmt.Errorf("%w; --scheduler none runs the peers on this host", err)
 }
 
-// place chooses the hosts of the peers: the named ones, or those of the batch job in which this
-// launcher runs, unless the user gives a number of peers. srun reports whether srun reaches the
-// hosts.
-func (f *schedulerFlags) place(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
+// chooseHosts chooses the hosts of the peers: the named ones, or those of the batch job in which
+// this launcher runs, unless the user gives a number of peers. srun reports whether srun reaches
+// the hosts.
+func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
 	}
@@ -90,7 +90,7 @@ func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Ta
 	}
 	meeting := newTicketFile(c.Rendezvous, task)
 	if task.Rank == 0 {
-		return meeting.form(ctx, t, c.jobFlags, func(job string) error {
+		return meeting.startJob(ctx, t, c.jobFlags, func(job string) error {
 			return run(func(o *launch.Options) { o.Job = job })
 		})
 	}

@@ -36,7 +36,7 @@ func TestPlace(t *testing.T) {
 			if c.flags != nil {
 				c.flags(command)
 			}
-			hosts, srun, err := command.place(silent(t), &command.sshFlags, &command.Peers)
+			hosts, srun, err := command.chooseHosts(silent(t), &command.sshFlags, &command.Peers)
 			if got := fmt.Sprint(hosts, srun, command.Peers); got != c.want && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s, error %v, want %s", got, err, c.want)
 			}

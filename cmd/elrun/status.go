@@ -45,7 +45,7 @@ func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 func writeJobs(to io.Writer, jobs []launch.Status) error {
 	return table(to, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR", func(w io.Writer) {
 		for _, j := range jobs {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", j.Job, len(j.Members), known(j.Epoch), known(j.Step), some(j.WaitingFor))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", j.Job, len(j.Members), countText(j.Epoch), countText(j.Step), shortList(j.WaitingFor))
 		}
 	})
 }
@@ -108,13 +108,13 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 // writes. A dash stands for an unknown value; for example a program with its own training loop
 // reports no steps. Lines are truncated for reading; --json has everything.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
-	to = &narrow{to: to}
-	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), wordStep(s), some(s.WaitingFor))
+	to = &lineTruncator{to: to}
+	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))
 	if measured, predicted := s.StepTime(); measured > 0 {
-		lines += "step time " + wordStepTime(measured, predicted) + "\n"
+		lines += "step time " + formatStepTime(measured, predicted) + "\n"
 	}
 	if s.Balanced != nil {
-		lines += "shares " + wordBalanced(*s.Balanced) + "\n"
+		lines += "shares " + formatBalanced(*s.Balanced) + "\n"
 	}
 	if _, err := io.WriteString(to, lines); err != nil {
 		return err
@@ -135,7 +135,7 @@ func writePeers(to io.Writer, members []launch.MemberStatus) error {
 // the result, a line each, if they are known.
 func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
 	e := *s.Ended
-	lines := fmt.Sprintf("job %s  %s with status %d  step %s  after %v, %v ago (%s)\n", s.Job, text(e.Outcome), e.Status, wordStep(s),
+	lines := fmt.Sprintf("job %s  %s with status %d  step %s  after %v, %v ago (%s)\n", s.Job, text(e.Outcome), e.Status, formatStep(s),
 		e.At.Sub(e.Began).Round(time.Second/10), now.Sub(e.At).Round(time.Second), e.At.Local().Format(time.DateTime))
 	for _, line := range []string{e.Reason, e.Result} {
 		if line != "" {
@@ -146,27 +146,27 @@ func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
 	return err
 }
 
-// wordStep returns the last step, with the number of steps if it is known.
-func wordStep(s launch.Status) string {
+// formatStep returns the last step, with the number of steps if it is known.
+func formatStep(s launch.Status) string {
 	if s.Step > 0 && s.Of > 0 {
 		return fmt.Sprintf("%d/%d", s.Step, s.Of)
 	}
-	return known(s.Step)
+	return countText(s.Step)
 }
 
 // writeMember writes the table row of one member.
 func writeMember(w io.Writer, m launch.MemberStatus) {
-	share := known(m.Share)
+	share := countText(m.Share)
 	if m.StepMS > 0 { // it was in a step, so a share of 0 is known
 		share = fmt.Sprint(m.Share)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), text(m.ID), text(m.Host),
-		text(m.State), share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path), wordSeen(m.SeenMS))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", indexText(m.Rank), indexText(m.Index), text(m.ID), text(m.Host),
+		text(m.State), share, measureText(m.Speed, 0), measureText(m.ComputeMS, 1), measureText(m.PredictedMS, 1), measureText(m.CommMS, 1), text(m.Path), formatSeen(m.SeenMS))
 }
 
-// wordSeen returns the time since the last heartbeat of a member, given in milliseconds; a
+// formatSeen returns the time since the last heartbeat of a member, given in milliseconds; a
 // negative one is unknown.
-func wordSeen(ms float64) string {
+func formatSeen(ms float64) string {
 	switch {
 	case ms < 0:
 		return unknown
@@ -176,19 +176,19 @@ func wordSeen(ms float64) string {
 	return fmt.Sprintf("%.1f s", ms/1000)
 }
 
-// wordStepTime returns the time of a step beside its prediction, both in ms; 0 for no prediction.
-func wordStepTime(measured, predicted float64) string {
+// formatStepTime returns the time of a step beside its prediction, both in ms; 0 for no prediction.
+func formatStepTime(measured, predicted float64) string {
 	if predicted <= 0 {
 		return fmt.Sprintf("%.1f ms, not predicted", measured)
 	}
 	return fmt.Sprintf("%.1f ms, predicted %.1f ms (%+.0f %%)", measured, predicted, 100*(measured/predicted-1))
 }
 
-// wordBalanced returns the latest change of the shares and its reason.
-func wordBalanced(b launch.Balanced) string {
-	change := wordShares(b.Shares)
+// formatBalanced returns the latest change of the shares and its reason.
+func formatBalanced(b launch.Balanced) string {
+	change := formatShares(b.Shares)
 	if len(b.Old) > 0 {
-		change = wordShares(b.Old) + " -> " + change
+		change = formatShares(b.Old) + " -> " + change
 	}
 	return fmt.Sprintf("%s since step %d: %s", change, b.Step, printable.Line(b.Reason))
 }
@@ -197,8 +197,8 @@ func wordBalanced(b launch.Balanced) string {
 // them.
 const maxShares = 16
 
-// wordShares lists the shares of the ranks, or their range if there are more than maxShares.
-func wordShares(shares []int) string {
+// formatShares lists the shares of the ranks, or their range if there are more than maxShares.
+func formatShares(shares []int) string {
 	if len(shares) > maxShares {
 		least, most := shares[0], shares[0]
 		for _, n := range shares {
@@ -216,24 +216,24 @@ func wordShares(shares []int) string {
 // unknown stands for a value that is not known.
 const unknown = "-"
 
-// known returns a count as text; 0 means that it is not known.
-func known[T int | int64 | uint64](n T) string {
+// countText returns a count as text; 0 means that it is not known.
+func countText[T int | int64 | uint64](n T) string {
 	if n == 0 {
 		return unknown
 	}
 	return fmt.Sprint(n)
 }
 
-// ordinal returns a rank or an index as text; -1 means that there is none.
-func ordinal(n int) string {
+// indexText returns a rank or an index as text; -1 means that there is none.
+func indexText(n int) string {
 	if n < 0 {
 		return unknown
 	}
 	return fmt.Sprint(n)
 }
 
-// figure returns a measurement as text; 0 means that there is none.
-func figure(v float64, decimals int) string {
+// measureText returns a measurement as text; 0 means that there is none.
+func measureText(v float64, decimals int) string {
 	if v <= 0 {
 		return unknown
 	}

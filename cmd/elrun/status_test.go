@@ -116,7 +116,7 @@ starting  1      -      -     -
 
 func TestWordSeen(t *testing.T) {
 	for want, ms := range map[string]float64{"-": -1, "now": 0, "1.3 s": 1290} {
-		if got := wordSeen(ms); got != want {
+		if got := formatSeen(ms); got != want {
 			t.Errorf("%v: %q, want %q", ms, got, want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestWordStepTime(t *testing.T) {
 		{30, 40, "30.0 ms, predicted 40.0 ms (-25 %)"},
 		{40, 40, "40.0 ms, predicted 40.0 ms (+0 %)"},
 	} {
-		if got := wordStepTime(c.measured, c.predicted); got != c.want {
+		if got := formatStepTime(c.measured, c.predicted); got != c.want {
 			t.Errorf("%v, %v: %q, want %q", c.measured, c.predicted, got, c.want)
 		}
 	}
@@ -152,7 +152,7 @@ func TestWordShares(t *testing.T) {
 		{[]int{3, 0, 12}, "3 0 12"},
 		{many, "5-7 of 17 ranks"},
 	} {
-		if got := wordShares(c.shares); got != c.want {
+		if got := formatShares(c.shares); got != c.want {
 			t.Errorf("%v: %q, want %q", c.shares, got, c.want)
 		}
 	}
@@ -166,7 +166,7 @@ func TestWordStopped(t *testing.T) {
 		{launch.Stopped{Job: "m", Peers: 1, Took: 40 * time.Millisecond}, "stopped job m: 1 peer was asked to end, and was gone 40ms later"},
 		{launch.Stopped{Job: "m", Peers: 4, Took: 5260 * time.Millisecond}, "stopped job m: 4 peers were asked to end, and were gone 5.26s later"},
 	} {
-		if got := wordStopped(c.s); got != c.want {
+		if got := formatStopped(c.s); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
@@ -237,7 +237,7 @@ func TestStatusIsNarrow(t *testing.T) {
 	s.Balanced = &launch.Balanced{Step: 1, Shares: make([]int, 128), Reason: strings.Repeat("é", 300)}
 	for _, write := range []func(io.Writer, []launch.MemberStatus) error{writeHosts, writePaths, writePeers} {
 		for _, line := range strings.Split(shown(t, func(b *strings.Builder) error { return writeStatus(b, s, write) }), "\n") {
-			if len(line) > widest || !utf8.ValidString(line) {
+			if len(line) > maxLine || !utf8.ValidString(line) {
 				t.Errorf("%d bytes: %q", len(line), line)
 			}
 		}

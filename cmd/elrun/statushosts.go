@@ -75,18 +75,18 @@ func writeHost(w io.Writer, h hostStatus) {
 			seen = max(seen, m.SeenMS)
 		}
 	}
-	shares := known(share)
+	shares := countText(share)
 	if steps > 0 {
 		shares = fmt.Sprint(share)
 	}
 	slices.Sort(paths)
-	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(h.name), text(h.site), len(h.members), wordStates(states), shares,
-		figure(speed, 0), figure(compute, 1), figure(comm, 1), list(paths), wordSeen(seen))
+	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(h.name), text(h.site), len(h.members), formatStates(states), shares,
+		measureText(speed, 0), measureText(compute, 1), measureText(comm, 1), list(paths), formatSeen(seen))
 }
 
-// wordStates returns the states with their counts, in the order of first occurrence: "running",
+// formatStates returns the states with their counts, in the order of first occurrence: "running",
 // or "7 running, 1 waiting".
-func wordStates(states []string) string {
+func formatStates(states []string) string {
 	var kinds []string
 	count := make(map[string]int)
 	for _, s := range states {
@@ -104,25 +104,25 @@ func wordStates(states []string) string {
 	return strings.Join(words, ", ")
 }
 
-// widest is the maximum length of a line for people, in bytes.
-const widest = 200
+// maxLine is the maximum length of a line for people, in bytes.
+const maxLine = 200
 
-// narrow is a writer that truncates lines longer than widest.
-type narrow struct {
+// lineTruncator is a writer that truncates lines longer than maxLine.
+type lineTruncator struct {
 	to   io.Writer
 	line []byte
 }
 
 // Write implements io.Writer. It buffers an incomplete line until its end is written.
-func (n *narrow) Write(b []byte) (int, error) {
+func (n *lineTruncator) Write(b []byte) (int, error) {
 	for _, c := range b {
 		if n.line = append(n.line, c); c != '\n' {
 			continue
 		}
 		// Truncate at the beginning of a character, so that the line stays valid UTF-8.
 		line := n.line[:len(n.line)-1]
-		if len(line) > widest {
-			cut := widest - len("...")
+		if len(line) > maxLine {
+			cut := maxLine - len("...")
 			for !utf8.RuneStart(line[cut]) {
 				cut--
 			}
@@ -139,8 +139,8 @@ func (n *narrow) Write(b []byte) (int, error) {
 // shownPeers is the number of peers that a line names.
 const shownPeers = 3
 
-// some returns a list of peers as text, shortened to shownPeers.
-func some(ids []string) string {
+// shortList returns a list of peers as text, shortened to shownPeers.
+func shortList(ids []string) string {
 	if more := len(ids) - shownPeers; more > 1 {
 		return fmt.Sprintf("%s and %d more", list(ids[:shownPeers]), more)
 	}

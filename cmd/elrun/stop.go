@@ -25,13 +25,13 @@ func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(t.stdout, wordStopped(s))
+	_, err = fmt.Fprintln(t.stdout, formatStopped(s))
 	return err
 }
 
-// wordStopped returns the outcome: the job, the number of its peers, and the time until they had
+// formatStopped returns the outcome: the job, the number of its peers, and the time until they had
 // exited.
-func wordStopped(s launch.Stopped) string {
+func formatStopped(s launch.Stopped) string {
 	peers, were := "1 peer", "was"
 	if s.Peers != 1 {
 		peers, were = fmt.Sprintf("%d peers", s.Peers), "were"

@@ -26,13 +26,13 @@ type ticketCommand struct {
 	Follow string        `placeholder:"FILE" help:"Keep a ticket in FILE that names live members, with a new one before it expires, until the job ends."`
 }
 
-// wordRevoke in place of a job's name revokes a ticket.
-const wordRevoke = "revoke"
+// revokeWord in place of a job's name revokes a ticket.
+const revokeWord = "revoke"
 
 // Run prints a ticket, keeps one in a file, or revokes one.
 func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
-	case c.Job == wordRevoke:
+	case c.Job == revokeWord:
 		return c.revoke(ctx, t)
 	case c.First != "":
 		fmt.Fprintf(t.stderr, "elrun: unexpected argument %s\nusage: elrun ticket [JOB] [flags], or elrun ticket revoke [JOB] [TICKET]\n", printable.Line(c.First))

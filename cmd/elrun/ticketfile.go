@@ -38,8 +38,8 @@ const (
 	taskEnded        = "ended "
 	// ticketFilePeriod is the period of polling the file or the job.
 	ticketFilePeriod = 100 * time.Millisecond
-	// ticketFileNews is the time after which a waiting task prints a message.
-	ticketFileNews = 10 * time.Second
+	// ticketFileNotice is the time after which a waiting task prints a message.
+	ticketFileNotice = 10 * time.Second
 	// taskTicket is the validity of the ticket; tasks use it as soon as they read it.
 	taskTicket = time.Hour
 	// ticketFileLife is the least time that the file stays after the end.
@@ -51,9 +51,9 @@ func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
 	return &ticketFile{filepath.Join(dir, ticketFilePrefix+task.Step), task}
 }
 
-// form starts and runs the job that the other tasks join, with a name from the flags or from the
-// step.
-func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func(job string) error) error {
+// startJob starts and runs the job that the other tasks join, with a name from the flags or from
+// the step.
+func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run func(job string) error) error {
 	job := f.Name
 	if job == "" {
 		job = "slurm-" + strings.Map(func(c rune) rune {
@@ -63,7 +63,7 @@ func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func
 			return c
 		}, r.task.Step)
 	}
-	r.sweep(time.Now())
+	r.removeOldFiles(time.Now())
 	// Overwrite a file of an earlier job, and fail early if the folder is not writable.
 	if err := r.write("wait"); err != nil {
 		return fmt.Errorf("rendezvous of the tasks: %w; --rendezvous DIR names a folder that all hosts share", err)
@@ -106,7 +106,7 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 // join waits for the ticket, for at most patience, and calls run with it. It is no failure of
 // this task if the job has ended with success before.
 func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
-	ticket, err := r.await(ctx, t, patience)
+	ticket, err := r.waitTicket(ctx, t, patience)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Durati
 	return err
 }
 
-// await waits for the ticket and returns it. Its error is the outcome of the task if the job has
-// ended.
-func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
+// waitTicket waits for the ticket and returns it. Its error is the outcome of the task if the
+// job has ended.
+func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
 	ctx, release := t.interruptible(ctx)
 	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("task %d has waited %v for task 0 to write %s: %w", r.task.Rank, patience, r.path, errShared))
@@ -135,11 +135,11 @@ func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Durat
 		case err != nil:
 			return "", err
 		case ended:
-			return "", r.late(t, status)
+			return "", r.lateOutcome(t, status)
 		case isTicket(text):
 			return text, nil
 		}
-		if !told && time.Since(begun) > ticketFileNews {
+		if !told && time.Since(begun) > ticketFileNotice {
 			told = true
 			fmt.Fprintf(t.stderr, "elrun: task %d waits for task 0 to write %s: %v\n", r.task.Rank, printable.Line(r.path), errShared)
 		}
@@ -152,8 +152,8 @@ func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Durat
 // errShared is advice for a missing ticket file: it may be on another host.
 var errShared = errors.New("if the hosts do not share this folder, name one by --rendezvous DIR")
 
-// late returns the outcome of a task that starts after the end of the job.
-func (r *ticketFile) late(t *terminal, status string) error {
+// lateOutcome returns the outcome of a task that starts after the end of the job.
+func (r *ticketFile) lateOutcome(t *terminal, status string) error {
 	fmt.Fprintf(t.stderr, "elrun: task %d: the job had ended before these peers were started (task 0: status %s)\n", r.task.Rank, printable.Line(status))
 	if n, err := strconv.Atoi(status); err != nil || n != 0 {
 		return exitStatus(max(n, statusFailed))
@@ -235,8 +235,8 @@ func checkPrivate(f *os.File) error {
 	return nil
 }
 
-// sweep deletes the old files of earlier jobs in the folder.
-func (r *ticketFile) sweep(now time.Time) {
+// removeOldFiles deletes the old files of earlier jobs in the folder.
+func (r *ticketFile) removeOldFiles(now time.Time) {
 	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // errs only for brackets in the folder's name
 	for _, path := range old {
 		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > ticketFileLife {

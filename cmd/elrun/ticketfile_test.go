@@ -52,11 +52,11 @@ func TestTicketFile(t *testing.T) {
 	if text, err := r.read(); err == nil || !strings.Contains(err.Error(), "--rendezvous") {
 		t.Errorf("others may read it: %q, error %v", text, err)
 	}
-	r.sweep(time.Now())
+	r.removeOldFiles(time.Now())
 	if _, err := os.Lstat(r.path); err != nil {
 		t.Errorf("the file of a job that may run was removed: %v", err)
 	}
-	r.sweep(time.Now().Add(2 * ticketFileLife))
+	r.removeOldFiles(time.Now().Add(2 * ticketFileLife))
 	want("")
 	if err := os.Symlink(os.DevNull, r.path); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestTicketFileForm(t *testing.T) {
 	dir := t.TempDir()
 	r := newTicketFile(dir, &scheduler.Task{Step: "lab-1.0.0", Tasks: 2})
 	name := ""
-	err := r.form(t.Context(), silent(t), jobFlags{}, func(job string) error {
+	err := r.startJob(t.Context(), silent(t), jobFlags{}, func(job string) error {
 		name = job
 		return exitStatus(statusUsage)
 	})
@@ -123,7 +123,7 @@ func TestTicketFileForm(t *testing.T) {
 		t.Errorf("error %v, the file says %d %v, job %q", err, status, ok, name)
 	}
 	r = newTicketFile(filepath.Join(dir, "missing"), r.task)
-	if err := r.form(t.Context(), silent(t), jobFlags{}, nil); err == nil || !strings.Contains(err.Error(), "--rendezvous") {
+	if err := r.startJob(t.Context(), silent(t), jobFlags{}, nil); err == nil || !strings.Contains(err.Error(), "--rendezvous") {
 		t.Errorf("error %v without a folder", err)
 	}
 }

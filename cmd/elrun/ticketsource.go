@@ -34,7 +34,7 @@ func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error)
 	switch {
 	case arg == fromInput:
 		name = "standard input"
-		b, err = readLimited(&patient{ctx, stdin})
+		b, err = readLimited(&interruptibleReader{ctx, stdin})
 	case inFile:
 		b, err = readFile(name)
 	default:
@@ -73,15 +73,15 @@ func readLimited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// patient is a reader of a terminal or a pipe whose wait ends with ctx. A blocking read could not
-// be interrupted.
-type patient struct {
+// interruptibleReader is a reader of a terminal or a pipe whose wait ends with ctx. A blocking
+// read could not be interrupted.
+type interruptibleReader struct {
 	ctx  context.Context
 	file *os.File
 }
 
 // Read implements io.Reader. It waits for input, its end, or the end of ctx.
-func (p *patient) Read(b []byte) (int, error) {
+func (p *interruptibleReader) Read(b []byte) (int, error) {
 	for p.ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)

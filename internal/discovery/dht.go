@@ -86,7 +86,7 @@ func (d *DHT) Announce(ctx context.Context, all []string, members []elastic.Memb
 
 // announce writes one record with a number that makes it the newest under its name.
 func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []elastic.Member) error {
-	k, err := keysOf(key)
+	k, err := deriveKeys(key)
 	if err != nil {
 		return err
 	}
@@ -117,14 +117,14 @@ func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint
 	if last == math.MaxUint64 {
 		return 0, ErrHeld
 	}
-	if last <= number && number-last < uint64(freshAge.Milliseconds()) && k.says(before, members) {
+	if last <= number && number-last < uint64(freshAge.Milliseconds()) && k.sameMembers(before, members) {
 		return 0, nil
 	}
 	return max(number, last+1), nil
 }
 
-// says reports whether a record names the same members as a record made of these members.
-func (k keys) says(record []byte, members []elastic.Member) bool {
+// sameMembers reports whether a record names the same members as a record made of these members.
+func (k keys) sameMembers(record []byte, members []elastic.Member) bool {
 	text, err := encodeMembers(members)
 	if err != nil {
 		return false
@@ -140,7 +140,7 @@ func (k keys) says(record []byte, members []elastic.Member) bool {
 // Find returns the members that were announced under a key. They are not authenticated. No result
 // is no error.
 func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err error) {
-	k, err := keysOf(key)
+	k, err := deriveKeys(key)
 	if err != nil {
 		return nil, fmt.Errorf("discovery: %w", err)
 	}

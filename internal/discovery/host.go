@@ -43,16 +43,16 @@ const (
 // on.
 type node struct {
 	host.Host
-	below []io.Closer // parts to close if the host cannot be built, last one first
+	resources []io.Closer // parts to close if the host cannot be built, last one first
 }
 
 // newNode returns a host that does not listen. manager closes connections when there are too many;
 // it may be nil.
 func newNode(key crypto.PrivKey, manager connmgr.ConnManager) (*node, error) {
-	quiet()
+	silenceLogs()
 	n := &node{}
 	if err := n.build(key, manager); err != nil {
-		return nil, errors.Join(err, n.closeBelow())
+		return nil, errors.Join(err, n.closeResources())
 	}
 	return n, nil
 }
@@ -67,8 +67,8 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	if err != nil {
 		return fmt.Errorf("make peerstore: %w", err)
 	}
-	// n.below grows with each part, so that a failure closes the parts made so far.
-	n.below = append(n.below, store)
+	// n.resources grows with each part, so that a failure closes the parts made so far.
+	n.resources = append(n.resources, store)
 	if err := errors.Join(store.AddPrivKey(id, key), store.AddPubKey(id, key.GetPublic())); err != nil {
 		return fmt.Errorf("store identity: %w", err)
 	}
@@ -76,14 +76,14 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	if err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
-	n.below = append(n.below, limits)
+	n.resources = append(n.resources, limits)
 	bus := eventbus.NewBus()
 	net, err := swarm.NewSwarm(id, store, bus, swarm.WithResourceManager(limits), swarm.WithDialTimeout(dialTime),
 		swarm.WithUDPBlackHoleSuccessCounter(nil), swarm.WithIPv6BlackHoleSuccessCounter(nil))
 	if err != nil {
 		return fmt.Errorf("make swarm: %w", err)
 	}
-	n.below = append(n.below, net)
+	n.resources = append(n.resources, net)
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
 	security, err := libp2ptls.New(libp2ptls.ID, key, muxers)
 	if err != nil {
@@ -109,11 +109,11 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	return nil
 }
 
-// closeBelow closes the parts of the host in reverse order.
-func (n *node) closeBelow() error {
+// closeResources closes the parts of the host in reverse order.
+func (n *node) closeResources() error {
 	var errs []error
-	for i := len(n.below) - 1; i >= 0; i-- {
-		errs = append(errs, n.below[i].Close())
+	for i := len(n.resources) - 1; i >= 0; i-- {
+		errs = append(errs, n.resources[i].Close())
 	}
 	return errors.Join(errs...)
 }
@@ -149,9 +149,9 @@ func limits() (network.ResourceManager, error) {
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: maxConnsPerIP}}))
 }
 
-// quiet discards the logs of libraries, unless the user has asked for them by the libraries' own
-// variable GOLOG_LOG_LEVEL.
-func quiet() {
+// silenceLogs discards the logs of libraries, unless the user has asked for them by the libraries'
+// own variable GOLOG_LOG_LEVEL.
+func silenceLogs() {
 	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
 		gologshim.SetDefaultHandler(slog.DiscardHandler)
 		golog.SetupLogging(golog.Config{Level: golog.LevelFatal})

@@ -45,8 +45,8 @@ type keys struct {
 	box  cipher.AEAD
 }
 
-// keysOf derives the keys. A record reveals nothing about the key from which they are derived.
-func keysOf(key string) (keys, error) {
+// deriveKeys derives the keys. A record reveals nothing about the key from which they are derived.
+func deriveKeys(key string) (keys, error) {
 	// Separate keys for each purpose (HKDF, RFC 5869).
 	derive := func(use string, size int) ([]byte, error) {
 		return hkdf.Key(sha256.New, []byte(key), nil, "elrun announcement "+use, size)
@@ -147,14 +147,14 @@ func (validator) Select(name string, values [][]byte) (int, error) {
 	return best, nil
 }
 
-// place is the entry of a member in a box.
-type place struct {
+// entry is the entry of a member in a box.
+type entry struct {
 	ID    string   `json:"i"`
 	Addrs []string `json:"a"`
 }
 
-// fits reports whether a member is within the limits of a box.
-func (p place) fits() bool {
+// valid reports whether a member is within the limits of a box.
+func (p entry) valid() bool {
 	if p.ID == "" || len(p.ID) > maxID || len(p.Addrs) == 0 || len(p.Addrs) > MaxAddrs {
 		return false
 	}
@@ -169,10 +169,10 @@ func (p place) fits() bool {
 // encodeMembers encodes the first members, as many as fit in a box, and pads the text. It leaves
 // out members without addresses.
 func encodeMembers(members []elastic.Member) ([]byte, error) {
-	places, text := []place{}, []byte("[]")
+	places, text := []entry{}, []byte("[]")
 	for _, m := range members {
-		p := place{string(m.ID), m.Addrs[:min(len(m.Addrs), MaxAddrs)]}
-		if !p.fits() {
+		p := entry{string(m.ID), m.Addrs[:min(len(m.Addrs), MaxAddrs)]}
+		if !p.valid() {
 			continue
 		}
 		more, err := json.Marshal(append(places, p))
@@ -191,7 +191,7 @@ func encodeMembers(members []elastic.Member) ([]byte, error) {
 // decodeMembers is the inverse of encodeMembers. The text may come from any holder of the key, so
 // it is not trusted.
 func decodeMembers(text []byte) ([]elastic.Member, error) {
-	var places []place
+	var places []entry
 	if len(text) > boxText {
 		return nil, errRecord
 	}
@@ -200,7 +200,7 @@ func decodeMembers(text []byte) ([]elastic.Member, error) {
 	}
 	var out []elastic.Member
 	for _, p := range places[:min(len(places), MaxMembers)] {
-		if p.fits() {
+		if p.valid() {
 			out = append(out, elastic.Member{ID: elastic.ID(p.ID), Addrs: p.Addrs})
 		}
 	}

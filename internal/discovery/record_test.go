@@ -18,7 +18,7 @@ import (
 
 // of returns the keys that are derived from a job's key.
 func of(t interface{ Fatal(...any) }, key string) keys {
-	k, err := keysOf(key)
+	k, err := deriveKeys(key)
 	if err != nil {
 		t.Fatal(err)
 	}

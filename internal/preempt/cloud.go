@@ -43,11 +43,11 @@ func clouds() map[string]*metadata {
 func cloud(name string, m *metadata) func(context.Context) (string, error) {
 	switch name {
 	case "aws":
-		return (&aws{metadata: m}).look
+		return (&aws{metadata: m}).poll
 	case "gcp":
-		return (&gcp{metadata: m, etag: "NONE"}).look
+		return (&gcp{metadata: m, etag: "NONE"}).poll
 	case "azure":
-		return (&azure{metadata: m}).look
+		return (&azure{metadata: m}).poll
 	}
 	return nil
 }
@@ -117,8 +117,8 @@ const (
 	awsAction = "/latest/meta-data/spot/instance-action"
 )
 
-// look returns the notice, or "" if there is none.
-func (c *aws) look(ctx context.Context) (string, error) {
+// poll returns the notice, or "" if there is none.
+func (c *aws) poll(ctx context.Context) (string, error) {
 	if c.token == "" {
 		a, err := c.ask(ctx, answerPatience, http.MethodPut, awsToken, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
 		if err != nil {
@@ -139,7 +139,7 @@ func (c *aws) look(ctx context.Context) (string, error) {
 	case a.status == http.StatusNotFound:
 		return "", nil
 	case a.status == http.StatusUnauthorized:
-		c.token = "" // it has expired: get a new one at the next look
+		c.token = "" // it has expired: get a new one at the next poll
 	case a.status == http.StatusOK && json.Unmarshal([]byte(a.body), &action) == nil && action.Action != "":
 		return fmt.Sprintf("aws: %s at %s", action.Action, action.Time), nil
 	}
@@ -155,8 +155,8 @@ type gcp struct {
 
 const gcpPreempted = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
 
-// look returns the notice, or "" if there is none. It may take holdSeconds.
-func (c *gcp) look(ctx context.Context) (string, error) {
+// poll returns the notice, or "" if there is none. It may take holdSeconds.
+func (c *gcp) poll(ctx context.Context) (string, error) {
 	path := fmt.Sprintf("%s&timeout_sec=%d&last_etag=%s", gcpPreempted, holdSeconds, url.QueryEscape(c.etag))
 	a, err := c.get(ctx, holdSeconds*time.Second+answerPatience, path, "Metadata-Flavor", "Google")
 	switch {
@@ -183,8 +183,8 @@ const (
 	azureEvents = "/metadata/scheduledevents?api-version=2020-07-01"
 )
 
-// look returns the notice, or "" if there is none.
-func (c *azure) look(ctx context.Context) (string, error) {
+// poll returns the notice, or "" if there is none.
+func (c *azure) poll(ctx context.Context) (string, error) {
 	// The name of the machine does not change, so it is requested once.
 	if c.name == "" {
 		a, err := c.get(ctx, answerPatience, azureName, "Metadata", "true")

@@ -51,7 +51,7 @@ func (c command) run(ctx context.Context) (string, error) {
 	case err == nil:
 		err = errors.New("its status is not known")
 	}
-	if line := said.line(); line != "" {
+	if line := said.lastLine(); line != "" {
 		err = fmt.Errorf("%w: %s", err, line)
 	}
 	return "", fmt.Errorf("%q ended without a notice: %w", string(c), err)
@@ -72,8 +72,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line returns the last line of the text, at most 100 bytes of it.
-func (t *tail) line() string {
+// lastLine returns the last line of the text, at most 100 bytes of it.
+func (t *tail) lastLine() string {
 	b := bytes.TrimSpace(t.text)
 	b = bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])
 	return strings.ToValidUTF8(string(b[:min(100, len(b))]), "")

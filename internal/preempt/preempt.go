@@ -16,15 +16,15 @@ import (
 const (
 	filePeriod  = 500 * time.Millisecond // interval of checks of a file
 	cloudPeriod = 2 * time.Second        // interval of requests to a metadata service
-	retryPeriod = 5 * time.Second        // pause after a failed look
+	retryPeriod = 5 * time.Second        // pause after a failed poll
 )
 
 // Source is a source of the preemption notice. It is not safe for concurrent use.
 type Source struct {
-	// look checks once for the notice, and may wait for it meanwhile. It returns the text of the
+	// poll checks once for the notice, and may wait for it meanwhile. It returns the text of the
 	// notice, or "" if there is none yet.
-	look  func(ctx context.Context) (string, error)
-	pause time.Duration // pause between two looks without an error
+	poll  func(ctx context.Context) (string, error)
+	pause time.Duration // pause between two polls without an error
 }
 
 // Parse returns the source for text:
@@ -49,7 +49,7 @@ func Parse(text string) (*Source, error) {
 	info, err := os.Stat(text)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Source{file(text).look, filePeriod}, nil
+		return &Source{file(text).poll, filePeriod}, nil
 	case err != nil:
 		return nil, err
 	case info.Mode().IsRegular() && info.Mode()&0o111 != 0:
@@ -64,7 +64,7 @@ func Parse(text string) (*Source, error) {
 func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 	told := make(map[string]bool)
 	for {
-		text, err := s.look(ctx)
+		text, err := s.poll(ctx)
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}
@@ -75,7 +75,7 @@ func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 		if err != nil {
 			pause = retryPeriod
 		}
-		if err != nil && !told[err.Error()] && len(told) < maxTold {
+		if err != nil && !told[err.Error()] && len(told) < maxReported {
 			told[err.Error()] = true
 			report(err)
 		}
@@ -89,14 +89,14 @@ func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 	}
 }
 
-// maxTold bounds the number of different errors that are reported.
-const maxTold = 20
+// maxReported bounds the number of different errors that are reported.
+const maxReported = 20
 
 // file is the path of a file whose appearance is the notice.
 type file string
 
-// look returns the path if the file exists, or "".
-func (f file) look(context.Context) (string, error) {
+// poll returns the path if the file exists, or "".
+func (f file) poll(context.Context) (string, error) {
 	_, err := os.Stat(string(f))
 	switch {
 	case err == nil:

@@ -41,7 +41,7 @@ func TestWait(t *testing.T) {
 		answers := []any{"", errors.New("a"), errors.New("b"), errors.New("a"), "", "", "the end"}
 		var at []time.Duration
 		begun := time.Now()
-		s := &Source{pause: time.Second, look: func(context.Context) (string, error) {
+		s := &Source{pause: time.Second, poll: func(context.Context) (string, error) {
 			at = append(at, time.Since(begun))
 			next := answers[0]
 			answers = answers[1:]
@@ -64,7 +64,7 @@ func TestWaitEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		time.AfterFunc(time.Minute, func() { cancel(enough) })
-		s := &Source{pause: time.Second, look: func(context.Context) (string, error) { return "", nil }}
+		s := &Source{pause: time.Second, poll: func(context.Context) (string, error) { return "", nil }}
 		if text, err := s.Wait(ctx, nil); text != "" || !errors.Is(err, enough) {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -74,13 +74,13 @@ func TestWaitEnds(t *testing.T) {
 func TestFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "notice")
 	f := file(name)
-	if text, err := f.look(t.Context()); text != "" || err != nil {
+	if text, err := f.poll(t.Context()); text != "" || err != nil {
 		t.Errorf("%q, %v before it is there", text, err)
 	}
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := f.look(t.Context()); text != name || err != nil {
+	if text, err := f.poll(t.Context()); text != name || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -65,45 +65,45 @@ func (b *ballot) withdraw() {
 	}
 }
 
-// revise ends the grant after a look that began at begun. It does so only if the lease had expired
-// by then and the look shows that the granted candidate has not started the job. A candidate that
-// could not be asked keeps its grant, because it may have started the job.
-func (b *ballot) revise(l look, begun time.Time) {
+// revise ends the grant after a survey that began at begun. It does so only if the lease had
+// expired by then and the survey shows that the granted candidate has not started the job. A
+// candidate that could not be asked keeps its grant, because it may have started the job.
+func (b *ballot) revise(s survey, begun time.Time) {
 	if b.granted == b.self || begun.Before(b.until) {
 		return
 	}
-	used := func(v visited) bool { return v.addr == b.at && v.From == b.granted && v.Stage != seeking }
-	silent := slices.ContainsFunc(l.silent, func(s silence) bool { return s.addr == b.at })
-	if !silent && !slices.ContainsFunc(l.answers, used) {
+	used := func(v addressedAnswer) bool { return v.addr == b.at && v.From == b.granted && v.Stage != seeking }
+	silent := slices.ContainsFunc(s.unreachable, func(s unreachableAddr) bool { return s.addr == b.at })
+	if !silent && !slices.ContainsFunc(s.answers, used) {
 		b.granted = candidate{}
 	}
 }
 
-// look is the result of asking all addresses of the name.
-type look struct {
-	err     error     // error of the DNS lookup
-	answers []visited // answers of other launchers, lowest candidate first
-	silent  []silence
+// survey is the result of asking all addresses of the name.
+type survey struct {
+	err         error             // error of the DNS lookup
+	answers     []addressedAnswer // answers of other launchers, lowest candidate first
+	unreachable []unreachableAddr
 }
 
-// visited is an answer with the address that sent it.
-type visited struct {
+// addressedAnswer is an answer with the address that sent it.
+type addressedAnswer struct {
 	answer
 	addr netip.Addr
 }
 
-// silence is an address that does not answer, so that a launcher may be there.
-type silence struct {
+// unreachableAddr is an address that does not answer, so that a launcher may be there.
+type unreachableAddr struct {
 	addr netip.Addr
 	why  error
 }
 
-// move is the consequence of a look.
-type move int
+// decision is the consequence of a survey.
+type decision int
 
 const (
-	wait move = iota
-	join      // ask the launchers in look.having for a ticket
+	wait decision = iota
+	join          // ask the launchers in survey.withJob for a ticket
 	claim
 	end // the job has finished
 )
@@ -116,32 +116,32 @@ type rules struct {
 
 // decide returns the next move of self after a look, and the reason for it. waited is the time
 // since self began to look.
-func (r rules) decide(self candidate, l look, waited time.Duration) (move, string) {
+func (r rules) decide(self candidate, s survey, waited time.Duration) (decision, string) {
 	// A job that exists, running or finished, takes precedence over every condition for a start.
-	if slices.ContainsFunc(l.answers, func(v visited) bool { return v.Stage == finished }) {
+	if slices.ContainsFunc(s.answers, func(v addressedAnswer) bool { return v.Stage == finished }) {
 		return end, "the job has finished"
 	}
-	if len(l.having()) > 0 {
+	if len(s.withJob()) > 0 {
 		return join, ""
 	}
-	there := len(l.answers) + 1
+	there := len(s.answers) + 1
 	// The order of the cases gives people the most basic obstacle first.
 	switch {
-	case l.err != nil:
-		return wait, fmt.Sprintf("nobody is known yet: %v", l.err)
-	case len(l.silent) > 0:
-		return wait, fmt.Sprintf("%s may have the job, and cannot be asked: %v", l.silent[0].addr, l.silent[0].why)
+	case s.err != nil:
+		return wait, fmt.Sprintf("nobody is known yet: %v", s.err)
+	case len(s.unreachable) > 0:
+		return wait, fmt.Sprintf("%s may have the job, and cannot be asked: %v", s.unreachable[0].addr, s.unreachable[0].why)
 	case there < r.need && waited < r.patience:
 		return wait, fmt.Sprintf("%d of the %d are there that may start the job; in %v those there start it", there, r.need, r.patience)
-	case there > 1 && l.answers[0].From.compare(self) < 0:
-		return wait, fmt.Sprintf("%s is to start the job", l.answers[0].From.Name)
+	case there > 1 && s.answers[0].From.compare(self) < 0:
+		return wait, fmt.Sprintf("%s is to start the job", s.answers[0].From.Name)
 	}
 	return claim, ""
 }
 
-// having returns the answers of launchers that have the job.
-func (l look) having() (out []visited) {
-	for _, v := range l.answers {
+// withJob returns the answers of launchers that have the job.
+func (s survey) withJob() (out []addressedAnswer) {
+	for _, v := range s.answers {
 		if v.Stage == running {
 			out = append(out, v)
 		}

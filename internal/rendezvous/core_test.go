@@ -23,27 +23,27 @@ func TestOrder(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	self := candidate{"m-1", "x"}
-	other := func(name string, s stage) visited {
-		return visited{answer: answer{From: candidate{name, "y"}, Stage: s}}
+	other := func(name string, s stage) addressedAnswer {
+		return addressedAnswer{answer: answer{From: candidate{name, "y"}, Stage: s}}
 	}
-	silent := []silence{{netip.MustParseAddr("192.0.2.1"), errors.New("timed out")}}
+	silent := []unreachableAddr{{netip.MustParseAddr("192.0.2.1"), errors.New("timed out")}}
 	r := rules{need: 2, patience: time.Minute}
 	for name, c := range map[string]struct {
-		look   look
+		look   survey
 		waited time.Duration
-		want   move
+		want   decision
 		why    string
 	}{
-		"alone":                 {look{}, 0, wait, "1 of the 2"},
-		"alone for long":        {look{}, time.Minute, claim, ""},
-		"enough":                {look{answers: []visited{other("m-2", seeking)}}, 0, claim, ""},
-		"not the lowest":        {look{answers: []visited{other("m-0", seeking), other("m-2", seeking)}}, 0, wait, "m-0 is to start"},
-		"one has the job":       {look{answers: []visited{other("m-2", running)}}, 0, join, ""},
-		"no DNS, but a visitor": {look{err: errors.New("down"), answers: []visited{other("m-2", running)}}, 0, join, ""},
-		"no DNS":                {look{err: errors.New("down")}, time.Hour, wait, "nobody is known yet: down"},
-		"one is silent":         {look{answers: []visited{other("m-2", seeking)}, silent: silent}, time.Hour, wait, "192.0.2.1 may have the job"},
-		"silent, but not all":   {look{answers: []visited{other("m-2", running)}, silent: silent}, 0, join, ""},
-		"the end":               {look{answers: []visited{other("m-0", running), other("m-2", finished)}}, 0, end, "finished"},
+		"alone":                 {survey{}, 0, wait, "1 of the 2"},
+		"alone for long":        {survey{}, time.Minute, claim, ""},
+		"enough":                {survey{answers: []addressedAnswer{other("m-2", seeking)}}, 0, claim, ""},
+		"not the lowest":        {survey{answers: []addressedAnswer{other("m-0", seeking), other("m-2", seeking)}}, 0, wait, "m-0 is to start"},
+		"one has the job":       {survey{answers: []addressedAnswer{other("m-2", running)}}, 0, join, ""},
+		"no DNS, but a visitor": {survey{err: errors.New("down"), answers: []addressedAnswer{other("m-2", running)}}, 0, join, ""},
+		"no DNS":                {survey{err: errors.New("down")}, time.Hour, wait, "nobody is known yet: down"},
+		"one is silent":         {survey{answers: []addressedAnswer{other("m-2", seeking)}, unreachable: silent}, time.Hour, wait, "192.0.2.1 may have the job"},
+		"silent, but not all":   {survey{answers: []addressedAnswer{other("m-2", running)}, unreachable: silent}, 0, join, ""},
+		"the end":               {survey{answers: []addressedAnswer{other("m-0", running), other("m-2", finished)}}, 0, end, "finished"},
 	} {
 		got, why := r.decide(self, c.look, c.waited)
 		if got != c.want || !strings.Contains(why, c.why) {
@@ -67,19 +67,19 @@ func TestGrant(t *testing.T) {
 	grant(low, true)
 	grant(low, true)
 	grant(self, false) // low has the grant
-	b.revise(look{}, now)
+	b.revise(survey{}, now)
 	grant(candidate{"m-0", "b"}, false)
 	now = now.Add(2 * lease)
-	b.revise(look{silent: []silence{{addr: at}}}, now)
+	b.revise(survey{unreachable: []unreachableAddr{{addr: at}}}, now)
 	grant(self, false) // low may have started the job
-	b.revise(look{answers: []visited{{answer{From: low, Stage: running}, at}}}, now)
+	b.revise(survey{answers: []addressedAnswer{{answer{From: low, Stage: running}, at}}}, now)
 	grant(self, false) // low has started the job
-	b.revise(look{answers: []visited{{answer{From: low, Stage: seeking}, at}}}, now)
+	b.revise(survey{answers: []addressedAnswer{{answer{From: low, Stage: seeking}, at}}}, now)
 	grant(self, true)
 	grant(low, false)
 	b.withdraw()
 	grant(low, true)
-	b.revise(look{}, now.Add(lease)) // low is gone
+	b.revise(survey{}, now.Add(lease)) // low is gone
 	grant(self, true)
 	b.stage = running
 	grant(self, false)
@@ -97,8 +97,8 @@ type world struct {
 // launcher is a simulated launcher. It performs the steps of Seek one at a time.
 type launcher struct {
 	ballot
-	found   []int // launchers that this look asks
-	answers []visited
+	found   []int // launchers that this survey asks
+	answers []addressedAnswer
 	asked   int // how many launchers in found were asked, first for their stages and then for their grants
 	claims  bool
 	begun   time.Time
@@ -113,7 +113,7 @@ func (w *world) step(l *launcher) {
 	case l.stage != seeking:
 	case l.asked < len(l.found) && !l.claims:
 		o := w.all[l.found[l.asked]]
-		l.answers = append(l.answers, visited{answer{From: o.self, Stage: o.stage}, o.addr})
+		l.answers = append(l.answers, addressedAnswer{answer{From: o.self, Stage: o.stage}, o.addr})
 		l.asked++
 	case l.asked < len(l.found):
 		l.asked++
@@ -133,7 +133,7 @@ func (w *world) step(l *launcher) {
 	}
 }
 
-// look begins a look at the launchers that the DNS shows to l.
+// look begins a survey of the launchers that the DNS shows to l.
 func (w *world) look(l *launcher) {
 	l.found, l.answers, l.asked, l.claims, l.begun = nil, nil, 0, false, w.now
 	for i, o := range w.all {
@@ -143,10 +143,10 @@ func (w *world) look(l *launcher) {
 	}
 }
 
-// decide ends the look of l.
+// decide ends the survey of l.
 func (w *world) decide(l *launcher) {
-	l.revise(look{answers: l.answers}, l.begun)
-	do, _ := w.rules.decide(l.self, look{answers: l.answers}, 0)
+	l.revise(survey{answers: l.answers}, l.begun)
+	do, _ := w.rules.decide(l.self, survey{answers: l.answers}, 0)
 	switch {
 	case do == join:
 		l.stage = running

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// leastKey is the least number of characters of a key: 128 bits in hexadecimal.
-const leastKey = 32
+// minKey is the least number of characters of a key: 128 bits in hexadecimal.
+const minKey = 32
 
 // errForeign reports that the other side has another key, and so belongs to another job.
 var errForeign = errors.New("it has another key, or is no elrun")
@@ -24,8 +24,8 @@ var errForeign = errors.New("it has another key, or is no elrun")
 // is an error.
 func newTLS(key string) (*tls.Config, error) {
 	key = strings.TrimSpace(key)
-	if len(key) < leastKey {
-		return nil, fmt.Errorf("a key of %d characters: want %d or more", len(key), leastKey)
+	if len(key) < minKey {
+		return nil, fmt.Errorf("a key of %d characters: want %d or more", len(key), minKey)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(key), nil, "elrun rendezvous", ed25519.SeedSize)
 	if err != nil {

@@ -35,10 +35,10 @@ const (
 	// askPeriod is the time limit for an answer, and ticketPeriod for an answer with a ticket.
 	askPeriod    = 2 * time.Second
 	ticketPeriod = 10 * time.Second
-	// maxVisitors bounds the concurrent connections. Further connections wait.
-	maxVisitors = 64
-	// recent is how long a launcher that has asked, but is not in the DNS, counts as present.
-	recent = 10 * time.Second
+	// maxConns bounds the concurrent connections. Further connections wait.
+	maxConns = 64
+	// recentPeriod is how long a launcher that has asked, but is not in the DNS, counts as present.
+	recentPeriod = 10 * time.Second
 )
 
 // Point is a launcher in the rendezvous. It is safe for concurrent use.
@@ -50,11 +50,11 @@ type Point struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 
-	mu      sync.Mutex
-	ballot  ballot
-	ticket  func(context.Context) (string, error)
-	visits  map[netip.Addr]time.Time // time of the latest question, by address
-	visitor chan struct{}            // a semaphore with a slot for each connection
+	mu            sync.Mutex
+	ballot        ballot
+	ticket        func(context.Context) (string, error)
+	lastQuestions map[netip.Addr]time.Time // time of the latest question, by address
+	connSlots     chan struct{}            // a semaphore with a slot for each connection
 }
 
 // Listen starts a Point that answers the questions of others. End it with Close.
@@ -79,8 +79,8 @@ func Listen(ctx context.Context, cfg Config) (*Point, error) {
 		cfg.Say = func(string) {}
 	}
 	// The random ID distinguishes launchers on hosts with the same name.
-	p := &Point{cfg: cfg, tls: secure, listener: tls.NewListener(l, secure), visits: make(map[netip.Addr]time.Time),
-		visitor: make(chan struct{}, maxVisitors), ballot: ballot{self: candidate{cfg.Host, rand.Text()}, stage: seeking}}
+	p := &Point{cfg: cfg, tls: secure, listener: tls.NewListener(l, secure), lastQuestions: make(map[netip.Addr]time.Time),
+		connSlots: make(chan struct{}, maxConns), ballot: ballot{self: candidate{cfg.Host, rand.Text()}, stage: seeking}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.work.Go(p.accept)
 	return p, nil
@@ -102,16 +102,16 @@ func (p *Point) accept() {
 			p.pause(p.ctx, 100*time.Millisecond) // such as too many open files: retry
 			continue
 		}
-		p.visitor <- struct{}{}
+		p.connSlots <- struct{}{}
 		p.work.Go(func() {
-			defer func() { <-p.visitor }()
-			p.visit(conn)
+			defer func() { <-p.connSlots }()
+			p.serveConn(conn)
 		})
 	}
 }
 
-// visit answers one question. A connection without the key fails in the handshake.
-func (p *Point) visit(conn net.Conn) {
+// serveConn answers one question. A connection without the key fails in the handshake.
+func (p *Point) serveConn(conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(p.ctx, func() { conn.Close() })
 	defer stop()
@@ -140,7 +140,7 @@ func (p *Point) answer(ctx context.Context, q question, from netip.Addr) answer 
 	now := time.Now()
 	p.mu.Lock()
 	if q.From != p.self() {
-		p.visits[from] = now
+		p.lastQuestions[from] = now
 	}
 	granted := q.Ask == askClaim && p.ballot.grant(q.From, from, now)
 	a, ticket := answer{From: p.self(), Stage: p.ballot.stage, Granted: granted}, p.ticket
@@ -166,8 +166,8 @@ func (p *Point) Serve(ticket func(ctx context.Context) (string, error)) {
 	p.ticket = ticket
 }
 
-// enter sets the stage of this launcher.
-func (p *Point) enter(s stage) {
+// setStage sets the stage of this launcher.
+func (p *Point) setStage(s stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ballot.stage = s

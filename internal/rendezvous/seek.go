@@ -23,9 +23,9 @@ type Found struct {
 }
 
 const (
-	// firstPause is the first pause between two looks; it doubles up to longestPause.
-	firstPause   = 100 * time.Millisecond
-	longestPause = time.Second
+	// firstPause is the first pause between two surveys; it doubles up to maxPause.
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Second
 )
 
 // Seek looks for the job until the job is found or this launcher has to start it. After that the
@@ -33,17 +33,17 @@ const (
 func (p *Point) Seek(ctx context.Context) (Found, error) {
 	begun, pause, said := time.Now(), firstPause, ""
 	for {
-		l := p.look(ctx)
-		do, why := rules{p.cfg.Need, p.cfg.Patience}.decide(p.self(), l, time.Since(begun))
+		s := p.survey(ctx)
+		do, why := rules{p.cfg.Need, p.cfg.Patience}.decide(p.self(), s, time.Since(begun))
 		var f Found
 		ok := do == end
 		switch do {
 		case end:
 			f.Finished = true
 		case join:
-			f, ok, why = p.join(ctx, l.having())
+			f, ok, why = p.join(ctx, s.withJob())
 		case claim:
-			ok, why = p.claim(ctx, l.answers)
+			ok, why = p.claim(ctx, s.answers)
 		}
 		if ctx.Err() != nil {
 			return Found{}, fmt.Errorf("rendezvous: %w; %s", context.Cause(ctx), why)
@@ -57,13 +57,13 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 			said = why
 		}
 		p.pause(ctx, pause)
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxPause)
 	}
 }
 
 // join asks the launchers that have the job for a ticket, until one gives it. ok is false without
 // a ticket, and why is the reason.
-func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, why string) {
+func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok bool, why string) {
 	for _, v := range having {
 		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
 		switch {
@@ -72,7 +72,7 @@ func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, w
 		case a.Ticket == "":
 			why = fmt.Sprintf("%s has the job and gives no ticket yet: %s", v.From.Name, a.Why)
 		default:
-			p.enter(running)
+			p.setStage(running)
 			return Found{Ticket: a.Ticket, Host: v.From.Name}, true, ""
 		}
 	}
@@ -80,7 +80,7 @@ func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, w
 }
 
 // claim asks this launcher and all others to grant that this launcher starts the job.
-func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why string) {
+func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, why string) {
 	// The own grant first: from here this launcher grants no other claim.
 	begun := time.Now()
 	p.mu.Lock()
@@ -120,15 +120,15 @@ func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why strin
 	return true, ""
 }
 
-// look asks all addresses of the name, and the launchers that have asked recently or have the
+// survey asks all addresses of the name, and the launchers that have asked recently or have the
 // grant.
-func (p *Point) look(ctx context.Context) look {
+func (p *Point) survey(ctx context.Context) survey {
 	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, ticketPeriod)
 	defer cancel()
 	addrs, err := p.cfg.Name.lookup(within)
-	l := look{err: err}
-	addrs = append(addrs, p.visitors(begun)...)
+	s := survey{err: err}
+	addrs = append(addrs, p.recentAddrs(begun)...)
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	var work sync.WaitGroup
 	var mu sync.Mutex
@@ -137,36 +137,36 @@ func (p *Point) look(ctx context.Context) look {
 			a, err := p.ask(ctx, addr, askStage, askPeriod)
 			mu.Lock()
 			defer mu.Unlock()
-			l.add(visited{a, addr}, err, p.self())
+			s.add(addressedAnswer{a, addr}, err, p.self())
 		})
 	}
 	work.Wait()
-	slices.SortFunc(l.answers, func(a, b visited) int { return a.From.compare(b.From) })
-	slices.SortFunc(l.silent, func(a, b silence) int { return a.addr.Compare(b.addr) })
+	slices.SortFunc(s.answers, func(a, b addressedAnswer) int { return a.From.compare(b.From) })
+	slices.SortFunc(s.unreachable, func(a, b unreachableAddr) int { return a.addr.Compare(b.addr) })
 	p.mu.Lock()
-	p.ballot.revise(l, begun)
+	p.ballot.revise(s, begun)
 	p.mu.Unlock()
-	return l
+	return s
 }
 
 // add records the result of asking an address. An address that refuses the connection counts as
 // free, because a launcher that has the job listens.
-func (l *look) add(v visited, err error, self candidate) {
+func (s *survey) add(v addressedAnswer, err error, self candidate) {
 	switch {
 	case err == nil && v.From != self:
-		l.answers = append(l.answers, v)
+		s.answers = append(s.answers, v)
 	case err != nil && !errors.Is(err, syscall.ECONNREFUSED):
-		l.silent = append(l.silent, silence{v.addr, err})
+		s.unreachable = append(s.unreachable, unreachableAddr{v.addr, err})
 	}
 }
 
-// visitors returns the addresses of launchers that have asked recently or have the grant.
-func (p *Point) visitors(now time.Time) (out []netip.Addr) {
+// recentAddrs returns the addresses of launchers that have asked recently or have the grant.
+func (p *Point) recentAddrs(now time.Time) (out []netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for addr, at := range p.visits {
-		if now.Sub(at) > recent {
-			delete(p.visits, addr)
+	for addr, at := range p.lastQuestions {
+		if now.Sub(at) > recentPeriod {
+			delete(p.lastQuestions, addr)
 			continue
 		}
 		out = append(out, addr)
@@ -205,17 +205,17 @@ func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience 
 // Finish reports the end of the job to the others until all of them know it, or ctx ends.
 // Otherwise a launcher that is looking for the job would start it again.
 func (p *Point) Finish(ctx context.Context) {
-	p.enter(finished)
+	p.setStage(finished)
 	for ctx.Err() == nil {
-		l := p.look(ctx)
-		if !slices.ContainsFunc(l.answers, func(v visited) bool { return v.Stage != finished }) {
+		s := p.survey(ctx)
+		if !slices.ContainsFunc(s.answers, func(v addressedAnswer) bool { return v.Stage != finished }) {
 			return
 		}
-		p.pause(ctx, longestPause)
+		p.pause(ctx, maxPause)
 	}
 }
 
 // Finished reports whether another launcher knows that the job has finished.
 func (p *Point) Finished(ctx context.Context) bool {
-	return slices.ContainsFunc(p.look(ctx).answers, func(v visited) bool { return v.Stage == finished })
+	return slices.ContainsFunc(p.survey(ctx).answers, func(v addressedAnswer) bool { return v.Stage == finished })
 }

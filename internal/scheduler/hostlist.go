@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// mostHosts bounds the number of hosts in a list, because a few bytes can name any number of
+	// maxHosts bounds the number of hosts in a list, because a few bytes can name any number of
 	// hosts.
-	mostHosts = 1 << 16
-	// mostName bounds the length of a host's name in bytes, as DNS does.
-	mostName = 255
+	maxHosts = 1 << 16
+	// maxName bounds the length of a host's name in bytes, as DNS does.
+	maxName = 255
 )
 
-// errMany reports a list with more than mostHosts hosts.
-var errMany = fmt.Errorf("more than %d hosts", mostHosts)
+// errMany reports a list with more than maxHosts hosts.
+var errMany = fmt.Errorf("more than %d hosts", maxHosts)
 
 // ExpandHosts returns the host names of a Slurm host list. The numbers of a range in brackets keep
 // the leading zeros of its first number. Several brackets in a name give all combinations; the
@@ -32,7 +32,7 @@ func ExpandHosts(list string) ([]string, error) {
 	var hosts []string
 	for _, item := range items {
 		some, err := expandItem(item)
-		if err == nil && len(hosts)+len(some) > mostHosts {
+		if err == nil && len(hosts)+len(some) > maxHosts {
 			err = errMany
 		}
 		if err != nil {
@@ -72,11 +72,11 @@ func expandItem(item string) ([]string, error) {
 		text, rest, bracket := strings.Cut(item, "[")
 		ends := []string{text}
 		item = ""
-		// The bound for the numbers keeps the product below mostHosts before anything is
+		// The bound for the numbers keeps the product below maxHosts before anything is
 		// allocated.
 		if bracket {
 			ranges, after, _ := strings.Cut(rest, "]")
-			numbers, err := expandRanges(ranges, mostHosts/len(names))
+			numbers, err := expandRanges(ranges, maxHosts/len(names))
 			if err != nil {
 				return nil, err
 			}
@@ -146,7 +146,7 @@ func checkName(name string) error {
 	odd := strings.ContainsFunc(name, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("._-", c)
 	})
-	if name == "" || len(name) > mostName || odd || name[0] == '-' {
+	if name == "" || len(name) > maxName || odd || name[0] == '-' {
 		return fmt.Errorf("%.80q is no name of a host", name)
 	}
 	return nil

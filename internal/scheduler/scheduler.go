@@ -190,11 +190,11 @@ func (a *Allocation) add(name string, slots int) {
 		a.at[name] = i
 		a.Hosts = append(a.Hosts, Host{Name: name})
 	}
-	a.Hosts[i].Slots += min(max(1, slots), mostSlots+1) // bounded, so that sums do not overflow; check refuses the result
+	a.Hosts[i].Slots += min(max(1, slots), maxSlots+1) // bounded, so that sums do not overflow; check refuses the result
 }
 
-// mostSlots bounds the slots of a host.
-const mostSlots = 1 << 12
+// maxSlots bounds the slots of a host.
+const maxSlots = 1 << 12
 
 // check returns the allocation if it is valid. It is for batch systems that run the job's script
 // on the first host.
@@ -203,14 +203,14 @@ func (a *Allocation) check() (*Allocation, error) {
 		if err := checkName(h.Name); err != nil {
 			return nil, fmt.Errorf("%s: %w", a.From, err)
 		}
-		if h.Slots > mostSlots {
-			return nil, fmt.Errorf("%s: %d slots on %s, want at most %d", a.From, h.Slots, h.Name, mostSlots)
+		if h.Slots > maxSlots {
+			return nil, fmt.Errorf("%s: %d slots on %s, want at most %d", a.From, h.Slots, h.Name, maxSlots)
 		}
 	}
 	switch {
 	case len(a.Hosts) == 0:
 		return nil, fmt.Errorf("%s has no hosts", a.From)
-	case len(a.Hosts) > mostHosts:
+	case len(a.Hosts) > maxHosts:
 		return nil, fmt.Errorf("%s: %w", a.From, errMany)
 	}
 	a.Here = len(a.Hosts) == 1

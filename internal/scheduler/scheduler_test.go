@@ -217,7 +217,7 @@ func FuzzExpandHosts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, list string) {
 		hosts, err := ExpandHosts(list)
-		if err == nil && (len(hosts) == 0 || len(hosts) > mostHosts) {
+		if err == nil && (len(hosts) == 0 || len(hosts) > maxHosts) {
 			t.Errorf("%d hosts", len(hosts))
 		}
 		for _, h := range hosts {
@@ -238,7 +238,7 @@ func FuzzFind(f *testing.F) {
 				continue
 			}
 			for _, h := range a.Hosts {
-				if checkName(h.Name) != nil || h.Slots < 1 || h.Slots > mostSlots {
+				if checkName(h.Name) != nil || h.Slots < 1 || h.Slots > maxSlots {
 					t.Errorf("host %+v", h)
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// openLeft opens a temporary file of another writer, dead or alive.
+// openTemporary opens a temporary file of another writer, dead or alive.
 func openLeft(path string) (*os.File, error) { return os.Open(path) }
 
 // lock does nothing: without locks the age of a file decides whether it is abandoned.

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openLeft opens a temporary file of another writer, dead or alive. It follows no symbolic link,
-// and never blocks, as on a pipe.
-func openLeft(path string) (*os.File, error) {
+// openTemporary opens a temporary file of another writer, dead or alive. It follows no symbolic
+// link, and never blocks, as on a pipe.
+func openTemporary(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// lock takes the exclusive lock (flock) on a file, which lasts until f is closed or the process
+// flock takes the exclusive lock (flock) on a file, which lasts until f is closed or the process
 // dies. With wait it blocks while a cleaner has the lock; otherwise the error is EWOULDBLOCK.
 // errors.ErrUnsupported says that the file system has no locks.
-func lock(f *os.File, wait bool) error {
+func flock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
 		how |= unix.LOCK_NB

@@ -23,20 +23,20 @@ func checkText(header []byte) error {
 		return errors.New("is not UTF-8")
 	case !json.Valid(header):
 		return errors.New("is not JSON")
-	case halfCharacter(header):
+	case hasLoneSurrogate(header):
 		return errors.New("has half of a surrogate pair in a string")
 	}
 	return nil
 }
 
-// halfCharacter reports whether a string in valid JSON has an unpaired surrogate, such as \ud800
+// hasLoneSurrogate reports whether a string in valid JSON has an unpaired surrogate, such as \ud800
 // alone.
-func halfCharacter(text []byte) bool {
+func hasLoneSurrogate(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {
 			continue
 		}
-		switch first := escaped(text[i:]); {
+		switch first := escapedUnit(text[i:]); {
 		// Cases: no surrogate, a low one without a high one before it, a high one that needs a
 		// low one.
 		case first < 0xd800 || first > 0xdfff:
@@ -44,7 +44,7 @@ func halfCharacter(text []byte) bool {
 		case first >= 0xdc00:
 			return true
 		default:
-			if second := escaped(text[i+6:]); second < 0xdc00 || second > 0xdfff {
+			if second := escapedUnit(text[i+6:]); second < 0xdc00 || second > 0xdfff {
 				return true
 			}
 			i += 11
@@ -53,9 +53,9 @@ func halfCharacter(text []byte) bool {
 	return false
 }
 
-// escaped returns the code unit of an escape such as \u00e4 at the beginning of text; -1 if there
-// is none.
-func escaped(text []byte) int64 {
+// escapedUnit returns the code unit of an escape such as \u00e4 at the beginning of text; -1 if
+// there is none.
+func escapedUnit(text []byte) int64 {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
 	}

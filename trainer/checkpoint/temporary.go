@@ -54,7 +54,7 @@ func createTemporary(path string) (*os.File, error) {
 			return nil, err
 		}
 		// Between creation and lock a cleaner may have deleted the file; then try another name.
-		if err := lock(f, true); errors.Is(err, errors.ErrUnsupported) || stillThere(f) {
+		if err := flock(f, true); errors.Is(err, errors.ErrUnsupported) || isLinked(f) {
 			return f, nil
 		}
 		if err := f.Close(); err != nil {
@@ -64,9 +64,9 @@ func createTemporary(path string) (*os.File, error) {
 	return nil, fmt.Errorf("make a file beside %s: each one is removed at once", path)
 }
 
-// stillThere reports whether the file still has the name with which it was opened: nobody has
+// isLinked reports whether the file still has the name with which it was opened: nobody has
 // deleted it.
-func stillThere(f *os.File) bool {
+func isLinked(f *os.File) bool {
 	named, err := os.Lstat(f.Name())
 	if err != nil {
 		return false
@@ -75,10 +75,10 @@ func stillThere(f *os.File) bool {
 	return err == nil && os.SameFile(named, info)
 }
 
-// sweep deletes the temporary files that killed writers of path have left, and of other steps'
-// checkpoints if path is a checkpoint. Other files stay. Errors are ignored: the next call tries
-// again, and the file to be written matters more.
-func sweep(path string) {
+// removeAbandonedFiles deletes the temporary files that killed writers of path have left, and of
+// other steps' checkpoints if path is a checkpoint. Other files stay. Errors are ignored: the next
+// call tries again, and the file to be written matters more.
+func removeAbandonedFiles(path string) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return // the write that follows will report it
@@ -91,8 +91,8 @@ func sweep(path string) {
 	}
 }
 
-// sameKind reports whether sweep for file b also covers file a: the same name, or both
-// checkpoints.
+// sameKind reports whether removeAbandonedFiles for file b also covers file a: the same name, or
+// both checkpoints.
 func sameKind(a, b string) bool {
 	_, first := stepOf(a)
 	_, second := stepOf(b)
@@ -101,18 +101,18 @@ func sameKind(a, b string) bool {
 
 // removeAbandoned deletes a temporary file if its writer has died.
 func removeAbandoned(path string) (err error) {
-	f, err := openLeft(path)
+	f, err := openTemporary(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	// A free lock means that the writer is dead, or has not locked yet; then it notices the deletion
 	// and tries another name.
-	err = lock(f, false)
+	err = flock(f, false)
 	if errors.Is(err, errors.ErrUnsupported) && isOld(f) {
 		err = nil
 	}
-	if err != nil || !stillThere(f) {
+	if err != nil || !isLinked(f) {
 		return err
 	}
 	return remove(path)

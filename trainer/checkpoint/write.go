@@ -84,7 +84,7 @@ func checksumAt(header []byte) int {
 // the next call deletes. Only the user may read the new file, whatever the mode of the old one
 // was.
 func replace(path string, write func(io.Writer) error) (err error) {
-	sweep(path)
+	removeAbandonedFiles(path)
 	temporary, err := createTemporary(path)
 	if err != nil {
 		return err

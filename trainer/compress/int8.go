@@ -8,7 +8,7 @@ import (
 // Int8 codes each value as one of 255 equidistant levels between minus and plus the largest
 // magnitude of its block (linear quantization).
 //
-// The code of n elements: for each block the distance of levels as a float32; then n int8.
+// The code of n elements: for each block the step size as a float32; then n int8.
 type Int8 struct{}
 
 // levels is the number of the positive levels: the largest magnitude is levels distances.
@@ -23,16 +23,16 @@ func (Int8) Sparse() bool { return false }
 // Size returns the bytes of the code of n elements: n, and 4 for each block.
 func (Int8) Size(n int) int { return 4*blocks(n) + n }
 
-// Encode implements collective.Coding. Blocks of tiny values, whose distance would be zero or
+// Encode implements collective.Coding. Blocks of tiny values, whose step size would be zero or
 // almost zero, are coded as zeros and stay in v as a whole.
 func (Int8) Encode(code []byte, v []float32) {
 	scales, values := code[:4*blocks(len(v))], code[4*blocks(len(v)):]
 	for ; len(v) > 0; scales = scales[4:] {
 		part := v[:min(block, len(v))]
-		scale, inverse := distance(part)
+		scale, inverse := stepSize(part)
 		binary.LittleEndian.PutUint32(scales, math.Float32bits(scale))
 		for i, x := range part {
-			q := nearest(x * inverse)
+			q := roundInt8(x * inverse)
 			values[i] = byte(q)
 			part[i] = x - float32(float32(q)*scale)
 		}
@@ -55,10 +55,10 @@ func (Int8) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// distance returns the distance of levels in a block, and its inverse. Both are zero if the
-// distance would be too small. If the block is not finite they are NaN and zero, so that all of
+// stepSize returns the step size of a block, and its inverse. Both are zero if the
+// step size would be too small. If the block is not finite they are NaN and zero, so that all of
 // the block is decoded to NaN.
-func distance(v []float32) (scale, inverse float32) {
+func stepSize(v []float32) (scale, inverse float32) {
 	spoiled := float32(0)
 	for _, x := range v {
 		spoiled += x - x
@@ -74,9 +74,9 @@ func distance(v []float32) (scale, inverse float32) {
 	return scale, inverse
 }
 
-// nearest rounds x to the nearest integer, ties to even. x is at most slightly above levels: then
+// roundInt8 rounds x to the nearest integer, ties to even. x is at most slightly above levels: then
 // the sum with magic has no bits for a fraction. The result for NaN is arbitrary.
-func nearest(x float32) int8 {
+func roundInt8(x float32) int8 {
 	const magic = 3 << 22
 	q := int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))
 	return int8(min(max(q, -levels), levels))

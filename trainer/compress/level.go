@@ -58,14 +58,14 @@ func sideOf(x float32, from float64) int {
 }
 
 // encodeLevels codes the kept elements of v into values, and subtracts the coded values from v.
-// counts has the number of kept elements by run, places their positions.
-func encodeLevels(values, counts, places []byte, v []float32) {
+// counts has the number of kept elements by run, positions their positions in the run.
+func encodeLevels(values, counts, positions []byte, v []float32) {
 	levels, bits := values[:levelBytes*chunks(len(v))], values[levelBytes*chunks(len(v)):]
 	clear(bits)
 	k := 0 // index of the next kept element
 	for c := range chunks(len(v)) {
 		var kept [chunk]float32
-		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], places, v[c*chunk:])
+		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], positions, v[c*chunk:])
 		pair, from := levelsOf(kept[:n])
 		for side, level := range pair {
 			binary.LittleEndian.PutUint16(levels[levelBytes*c+2*side:], uint16(dtype.ToBFloat16(level)))
@@ -80,15 +80,15 @@ func encodeLevels(values, counts, places []byte, v []float32) {
 			v[c*chunk+int(at[i])] = x - value
 			k++
 		}
-		places = places[n:]
+		positions = positions[n:]
 	}
 }
 
 // gather copies the kept elements of one chunk, which begins at v[0], to kept. It returns their
 // offsets in the chunk and their number.
-func gather(kept *[chunk]float32, counts, places []byte, v []float32) (at [chunk]uint16, n int) {
+func gather(kept *[chunk]float32, counts, positions []byte, v []float32) (at [chunk]uint16, n int) {
 	for r, count := range counts {
-		for _, place := range places[n : n+int(count)] {
+		for _, place := range positions[n : n+int(count)] {
 			at[n] = uint16(r*run + int(place))
 			kept[n] = v[at[n]]
 			n++
@@ -97,8 +97,8 @@ func gather(kept *[chunk]float32, counts, places []byte, v []float32) (at [chunk
 	return at, n
 }
 
-// addLevels decodes values and adds them to dst. counts and places have passed TopK.check.
-func addLevels(dst []float32, values, counts, places []byte) {
+// addLevels decodes values and adds them to dst. counts and positions have passed TopK.check.
+func addLevels(dst []float32, values, counts, positions []byte) {
 	levels, bits := values[:levelBytes*chunks(len(dst))], values[levelBytes*chunks(len(dst)):]
 	k := 0
 	for r, count := range counts {
@@ -106,7 +106,7 @@ func addLevels(dst []float32, values, counts, places []byte) {
 		low, high := float(pair), float(pair[2:])
 		value := [4]float32{low, -low, high, -high}
 		part := dst[r*run:]
-		for _, at := range places[k : k+int(count)] {
+		for _, at := range positions[k : k+int(count)] {
 			part[at] += value[bits[k/4]>>(k%4*2)&3]
 			k++
 		}

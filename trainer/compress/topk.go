@@ -25,20 +25,20 @@ type TopK struct {
 	twoBit   bool    // values have 2 bits instead of 16
 }
 
-// leastKept is the least number of elements that a code keeps; a shorter vector is kept whole. It
+// minKept is the least number of elements that a code keeps; a shorter vector is kept whole. It
 // covers biases and the last layer, which have few but important elements.
-const leastKept = 256
+const minKept = 256
 
 // run is the number of elements whose positions, and whose count, fit one byte.
 const run = 255
 
-// A training begins with a larger fraction: early in the first earlySteps steps, then half of
-// that, and so on. Elements that are not kept are delayed by about 1/fraction steps if all take
-// turns, and a model changes fastest in its first steps. The extra cost is at most the elements
-// of earlySteps/4 full steps.
+// A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, then
+// half of that, and so on. Elements that are not kept are delayed by about 1/fraction steps if
+// all take turns, and a model changes fastest in its first steps. The extra cost is at most the
+// elements of warmupSteps/4 full steps.
 const (
-	early      = 0.125
-	earlySteps = 32
+	warmupFraction = 0.125
+	warmupSteps    = 32
 )
 
 // At returns the coding for a step, from 1, of a training with the coding c: a TopK with a larger
@@ -49,8 +49,8 @@ func At(c collective.Coding, step int64) collective.Coding {
 	if !ok {
 		return c
 	}
-	fraction := early
-	for ; step > earlySteps && fraction > k.fraction; step -= earlySteps {
+	fraction := warmupFraction
+	for ; step > warmupSteps && fraction > k.fraction; step -= warmupSteps {
 		fraction /= 2
 	}
 	k.fraction = max(fraction, k.fraction)
@@ -90,109 +90,109 @@ func (TopK) Sparse() bool { return true }
 
 // Size returns the bytes of the code of n elements: one for each run and 3 for each kept element.
 // With values of 2 bits a kept element has 1.25 bytes, and each chunk 4.
-func (c TopK) Size(n int) int { return runs(n) + c.keeps(n) + c.valueBytes(n) }
+func (c TopK) Size(n int) int { return runs(n) + c.kept(n) + c.valueBytes(n) }
 
 // valueBytes returns the bytes of the values in the code of n elements.
 func (c TopK) valueBytes(n int) int {
 	if c.twoBit {
-		return levelBytes*chunks(n) + (c.keeps(n)+3)/4
+		return levelBytes*chunks(n) + (c.kept(n)+3)/4
 	}
-	return 2 * c.keeps(n)
+	return 2 * c.kept(n)
 }
 
-// keeps returns how many of n elements are kept.
-func (c TopK) keeps(n int) int {
-	return min(n, max(leastKept, int(math.Ceil(c.fraction*float64(n)))))
+// kept returns how many of n elements are kept.
+func (c TopK) kept(n int) int {
+	return min(n, max(minKept, int(math.Ceil(c.fraction*float64(n)))))
 }
 
 // runs returns the number of runs of n elements.
 func runs(n int) int { return (n + run - 1) / run }
 
-// parts splits a code of n elements into its parts.
-func (c TopK) parts(code []byte, n int) (counts, places, values []byte) {
-	r, k := runs(n), c.keeps(n)
+// split splits a code of n elements into its parts.
+func (c TopK) split(code []byte, n int) (counts, positions, values []byte) {
+	r, k := runs(n), c.kept(n)
 	return code[:r], code[r : r+k], code[r+k : c.Size(n)]
 }
 
 // Encode implements collective.Coding.
 func (c TopK) Encode(code []byte, v []float32) {
-	counts, places, values := c.parts(code, len(v))
-	pick(counts, places, v)
+	counts, positions, values := c.split(code, len(v))
+	selectLargest(counts, positions, v)
 	if c.twoBit {
-		encodeLevels(values, counts, places, v)
+		encodeLevels(values, counts, positions, v)
 		return
 	}
 	for r, count := range counts {
 		part, kept := v[r*run:], int(count)
-		for i, at := range places[:kept] {
+		for i, at := range positions[:kept] {
 			h := dtype.ToBFloat16(part[at])
 			binary.LittleEndian.PutUint16(values[2*i:], uint16(h))
 			part[at] -= h.Float32()
 		}
-		places, values = places[kept:], values[2*kept:]
+		positions, values = positions[kept:], values[2*kept:]
 	}
 }
 
-// pick selects the len(places) largest elements of v. It writes the number of selected elements
-// in each run to counts, and their positions to places.
-func pick(counts, places []byte, v []float32) {
-	least, equal := threshold(v, len(places))
+// selectLargest selects the len(positions) largest elements of v. It writes the number of
+// selected elements in each run to counts, and their positions to positions.
+func selectLargest(counts, positions []byte, v []float32) {
+	lowest, equal := threshold(v, len(positions))
 	for r := range counts {
 		part := v[r*run : min((r+1)*run, len(v))]
 		kept := 0
 		for i, x := range part {
 			m := magnitude(x)
-			if m < least || m == least && equal == 0 {
+			if m < lowest || m == lowest && equal == 0 {
 				continue
 			}
-			if m == least {
+			if m == lowest {
 				equal--
 			}
-			places[kept] = byte(i)
+			positions[kept] = byte(i)
 			kept++
 		}
 		counts[r] = byte(kept)
-		places = places[kept:]
+		positions = positions[kept:]
 	}
 }
 
 // Add implements collective.Coding. It fails, and leaves dst as it is, if the positions in the
 // code are invalid.
 func (c TopK) Add(dst []float32, code []byte) error {
-	counts, places, values := c.parts(code, len(dst))
-	if err := c.check(counts, places, len(dst)); err != nil {
+	counts, positions, values := c.split(code, len(dst))
+	if err := c.check(counts, positions, len(dst)); err != nil {
 		return err
 	}
 	if c.twoBit {
-		addLevels(dst, values, counts, places)
+		addLevels(dst, values, counts, positions)
 		return nil
 	}
 	for r, count := range counts {
 		part, kept := dst[r*run:], int(count)
-		for i, at := range places[:kept] {
+		for i, at := range positions[:kept] {
 			part[at] += dtype.BFloat16(binary.LittleEndian.Uint16(values[2*i:])).Float32()
 		}
-		places, values = places[kept:], values[2*kept:]
+		positions, values = positions[kept:], values[2*kept:]
 	}
 	return nil
 }
 
-// check returns an error unless counts and places are valid for n elements.
-func (c TopK) check(counts, places []byte, n int) error {
+// check returns an error unless counts and positions are valid for n elements.
+func (c TopK) check(counts, positions []byte, n int) error {
 	for r, count := range counts {
 		size, kept := min(run, n-r*run), int(count)
-		if kept > len(places) {
-			return fmt.Errorf("%s: run %d of %d has %d elements, %d are left", c.Name(), r, len(counts), kept, len(places))
+		if kept > len(positions) {
+			return fmt.Errorf("%s: run %d of %d has %d elements, %d are left", c.Name(), r, len(counts), kept, len(positions))
 		}
-		for _, at := range places[:kept] {
+		for _, at := range positions[:kept] {
 			if int(at) >= size {
 				return fmt.Errorf("%s: run %d of %d has the element %d of %d", c.Name(), r, len(counts), at, size)
 			}
 		}
-		places = places[kept:]
+		positions = positions[kept:]
 	}
-	if len(places) > 0 {
-		return fmt.Errorf("%s: %d elements belong to no run", c.Name(), len(places))
+	if len(positions) > 0 {
+		return fmt.Errorf("%s: %d elements belong to no run", c.Name(), len(positions))
 	}
 	return nil
 }
@@ -204,12 +204,12 @@ func magnitude(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 // threshold returns the magnitude of the k-th largest element of v, and how many elements of
 // exactly that magnitude are among the k largest. It is a radix selection of 8 bits at a time
 // from the top: 4 passes over v without extra memory.
-func threshold(v []float32, k int) (least uint32, equal int) {
+func threshold(v []float32, k int) (lowest uint32, equal int) {
 	mask := uint32(0) // bits of least that are known
 	for shift := 24; shift >= 0; shift -= 8 {
 		var count [256]int
 		for _, x := range v {
-			if m := magnitude(x); m&mask == least {
+			if m := magnitude(x); m&mask == lowest {
 				count[m>>shift&255]++
 			}
 		}
@@ -217,8 +217,8 @@ func threshold(v []float32, k int) (least uint32, equal int) {
 		for ; count[digit] < k; digit-- {
 			k -= count[digit]
 		}
-		least |= digit << shift
+		lowest |= digit << shift
 		mask |= 255 << shift
 	}
-	return least, k
+	return lowest, k
 }

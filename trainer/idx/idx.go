@@ -100,8 +100,8 @@ func DecodeLabels(r io.Reader, classes int) ([]byte, error) {
 
 // decode reads a file of kind k into memory, and returns its dimensions and its data.
 func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
-	source := &counted{r: r}
-	r, unpacked, err := plain(source)
+	source := &countingReader{r: r}
+	r, unpacked, err := decompress(source)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,7 +113,7 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	}
 	// checkSides limits the sides, so the product is below 2^60.
 	if dims[0] > MaxItems || dims[0]*size(dims) > MaxPixels {
-		return nil, nil, badf("header claims %s, more than this reader takes into memory", k.describe(dims))
+		return nil, nil, formatErrorf("header claims %s, more than this reader takes into memory", k.describe(dims))
 	}
 	allowed := func(got uint64) bool { return !unpacked || got <= freeBytes || got <= maxRatio*source.n }
 	if body, err = readBody(r, dims[0]*size(dims), allowed); err != nil {
@@ -126,11 +126,11 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 func checkSides(dims []uint64, k kind) error {
 	for _, side := range dims[1:] {
 		if side > MaxSide {
-			return badf("header claims %s, more than this reader takes", k.describe(dims))
+			return formatErrorf("header claims %s, more than this reader takes", k.describe(dims))
 		}
 	}
 	if size(dims) == 0 && dims[0] > 0 {
-		return badf("header claims %s", k.describe(dims))
+		return formatErrorf("header claims %s", k.describe(dims))
 	}
 	return nil
 }
@@ -153,40 +153,40 @@ func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) 
 	defer f.Close()
 	v, err := decode(f)
 	if err != nil {
-		return zero, inFile(path, err)
+		return zero, withPath(path, err)
 	}
 	return v, nil
 }
 
-// inFile adds the path to an error, and advice to a violation of the format.
-func inFile(path string, err error) error {
+// withPath adds the path to an error, and advice to a violation of the format.
+func withPath(path string, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return fmt.Errorf("idx: read %s: %w; put a whole file of this kind in its place", path, err)
 	}
 	return fmt.Errorf("idx: read %s: %w", path, err)
 }
 
-// plain returns r decompressed if it begins with gzip's magic number, else as it is.
-func plain(r io.Reader) (out io.Reader, unpacked bool, err error) {
+// decompress returns r decompressed if it begins with gzip's magic number, else as it is.
+func decompress(r io.Reader) (out io.Reader, unpacked bool, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := buffered.Peek(2); !packed(head) {
 		return buffered, false, nil // the first read returns an error of Peek again
 	}
 	packed, err := gzip.NewReader(buffered)
 	if err != nil {
-		return nil, false, badf("gzip header: %w", err)
+		return nil, false, formatErrorf("gzip header: %w", err)
 	}
 	return packed, true, nil
 }
 
-// counted is a reader that counts the bytes read through it.
-type counted struct {
+// countingReader is a reader that counts the bytes read through it.
+type countingReader struct {
 	r io.Reader
 	n uint64
 }
 
 // Read implements io.Reader.
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += uint64(n)
 	return n, err
@@ -200,10 +200,10 @@ func packed(head []byte) bool { return bytes.Equal(head, []byte{0x1f, 0x8b}) }
 func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	head := make([]byte, k.bytes())
 	if got, err := io.ReadFull(r, head); err != nil {
-		return nil, badf("header of %s has %d bytes, want %d: %w", k.what, got, len(head), err)
+		return nil, formatErrorf("header of %s has %d bytes, want %d: %w", k.what, got, len(head), err)
 	}
 	if m := binary.BigEndian.Uint32(head); m != k.magic {
-		return nil, badf("magic number is %#08x, want %#08x for %s", m, k.magic, k.what)
+		return nil, formatErrorf("magic number is %#08x, want %#08x for %s", m, k.magic, k.what)
 	}
 	dims := make([]uint64, k.dims)
 	for i := range dims {
@@ -225,25 +225,25 @@ func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, err
 		body = body[:len(body)+got]
 		switch {
 		case !allowed(uint64(len(body))):
-			return nil, badf("is packed to less than 1/%d, as no pictures are; unpack it with gzip -dk if it is right", maxRatio)
+			return nil, formatErrorf("is packed to less than 1/%d, as no pictures are; unpack it with gzip -dk if it is right", maxRatio)
 		case errors.Is(err, io.EOF) && uint64(len(body)) < n:
-			return nil, badf("ends after %d of %d bytes", len(body), n)
+			return nil, formatErrorf("ends after %d of %d bytes", len(body), n)
 		case err != nil && !errors.Is(err, io.EOF):
-			return nil, badf("after %d of %d bytes: %w", len(body), n, err)
+			return nil, formatErrorf("after %d of %d bytes: %w", len(body), n, err)
 		}
 	}
 	// One more byte would be too much; for gzip, reading up to the end also verifies the
 	// checksum.
 	switch got, err := io.ReadFull(r, make([]byte, 1)); {
 	case got > 0:
-		return nil, badf("has more than the %d bytes that its header claims", n)
+		return nil, formatErrorf("has more than the %d bytes that its header claims", n)
 	case !errors.Is(err, io.EOF):
-		return nil, badf("after %d of %d bytes: %w", n, n, err)
+		return nil, formatErrorf("after %d of %d bytes: %w", n, n, err)
 	}
 	return body, nil
 }
 
-// badf returns a formatted error that wraps ErrFormat.
-func badf(format string, args ...any) error {
+// formatErrorf returns a formatted error that wraps ErrFormat.
+func formatErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
 }

@@ -44,12 +44,12 @@ func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	if errors.Is(err, errPacked) {
 		r, dims, err := recordsFrom(all, k)
 		if err = errors.Join(err, f.Close()); err != nil {
-			return nil, nil, inFile(path, err)
+			return nil, nil, withPath(path, err)
 		}
 		return r, dims, nil
 	}
 	if err != nil {
-		return nil, nil, errors.Join(inFile(path, err), f.Close())
+		return nil, nil, errors.Join(withPath(path, err), f.Close())
 	}
 	return f.Records(int64(k.bytes()), int(size(dims)), int(dims[0])), ints(dims), nil
 }
@@ -76,11 +76,11 @@ func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	got, want := uint64(f.Size())-uint64(k.bytes()), dims[0]*size(dims)
 	switch {
 	case got < want:
-		return nil, badf("ends after %d of %d bytes", got, want)
+		return nil, formatErrorf("ends after %d of %d bytes", got, want)
 	case got > want:
-		return nil, badf("has more than the %d bytes that its header claims", want)
+		return nil, formatErrorf("has more than the %d bytes that its header claims", want)
 	case want > math.MaxInt:
-		return nil, badf("%d bytes do not fit the addresses of this system", want)
+		return nil, formatErrorf("%d bytes do not fit the addresses of this system", want)
 	}
 	return dims, nil
 }
@@ -120,7 +120,7 @@ func checkClasses(labels io.Reader, classes int) error {
 		n, err := labels.Read(buf)
 		for j, l := range buf[:n] {
 			if int(l) >= classes {
-				return badf("label %d is %d, but there are %d classes", at+j, l, classes)
+				return formatErrorf("label %d is %d, but there are %d classes", at+j, l, classes)
 			}
 		}
 		at += n

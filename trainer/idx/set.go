@@ -55,7 +55,7 @@ func load(dir, name string, classes int, open source) (*Set, error) {
 	}
 	s := &Set{Count: dims[0], Rows: dims[1], Cols: dims[2], images: images, labels: labels}
 	if err = checkClasses(labels.All(), classes); err != nil {
-		err = inFile(labelPath, err)
+		err = withPath(labelPath, err)
 	} else if images.Len() != labels.Len() {
 		err = fmt.Errorf("idx: %s has %d images, %s %d labels: %w", imagePath, images.Len(), labelPath, labels.Len(), ErrFormat)
 	}

@@ -130,7 +130,7 @@ func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer
 	}
 	p := newPath(m, cfg, c)
 	cfg.Settings = append(cfg.Settings[:len(cfg.Settings):len(cfg.Settings)], settings(cfg, c)...)
-	cfg.Steps = p.place.rounds(cfg.Steps)
+	cfg.Steps = p.steps.rounds(cfg.Steps)
 	if !c.BySpeed {
 		cfg.Microbatch *= c.Steps
 	}
@@ -194,27 +194,27 @@ func settings(cfg trainer.Config, c Config) []elastic.Setting {
 	}
 }
 
-// place converts rounds to steps of ordinary training with the same samples.
-type place struct {
+// stepMap converts rounds to steps of ordinary training with the same samples.
+type stepMap struct {
 	steps   int64 // local steps of a round
 	perPass int64 // steps of ordinary training in a pass; its last round may be shorter
 }
 
-// newPlace returns the place for a configuration of ordinary training and rounds of steps local
+// newStepMap returns the stepMap for a configuration of ordinary training and rounds of steps local
 // steps.
-func newPlace(cfg trainer.Config, steps int) place {
-	return place{steps: int64(steps), perPass: ceilDiv(int64(cfg.Samples), int64(cfg.GlobalBatch))}
+func newStepMap(cfg trainer.Config, steps int) stepMap {
+	return stepMap{steps: int64(steps), perPass: ceilDiv(int64(cfg.Samples), int64(cfg.GlobalBatch))}
 }
 
 // rounds returns the least number of rounds that cover the first steps of ordinary training.
-func (p place) rounds(steps int64) int64 {
+func (p stepMap) rounds(steps int64) int64 {
 	return steps/p.perPass*ceilDiv(p.perPass, p.steps) + ceilDiv(steps%p.perPass, p.steps)
 }
 
 // step returns the number of the step of ordinary training that corresponds to local step k of a
 // round; all count from 1. A path of a short last round may have more local steps than the pass
 // has steps left; the excess ones correspond to the last step of the pass.
-func (p place) step(round, k int64) int64 {
+func (p stepMap) step(round, k int64) int64 {
 	perPass := ceilDiv(p.perPass, p.steps) // rounds
 	pass, within := (round-1)/perPass, (round-1)%perPass
 	return pass*p.perPass + min(within*p.steps+k, p.perPass)

@@ -13,37 +13,37 @@ import (
 // path computes paths: it is the implementation of the wrapped Model.Gradient, and owns its work
 // space. No result depends on an earlier call.
 type path struct {
-	model    trainer.Model   // the model of ordinary training
-	batch    int             // samples of a local step
-	most     int             // samples of a path
-	bySpeed  bool            // a path has up to a round's samples, in any number of steps
-	rule     optim.Optimizer // the inner optimizer
-	schedule optim.Schedule  // of the inner optimizer, by steps of ordinary training
-	clip     float64         // limit of the gradient's norm in a local step; 0 is none
-	place    place
+	model      trainer.Model   // the model of ordinary training
+	batch      int             // samples of a local step
+	maxSamples int             // samples of a path
+	bySpeed    bool            // a path has up to a round's samples, in any number of steps
+	inner      optim.Optimizer // the inner optimizer
+	schedule   optim.Schedule  // of the inner optimizer, by steps of ordinary training
+	clip       float64         // limit of the gradient's norm in a local step; 0 is none
+	steps      stepMap
 
 	start [][]float32 // parameters at the beginning of a path
 	// grad is the gradient of one local step, as views of flat. Exact mode requires the
 	// alignment; it costs nothing otherwise.
-	flat  []float32
-	grad  [][]float32
-	slots [][][]float32 // state of rule, by parameter
-	moved [][][]float32 // by group and parameter: the sum of the displacements of the group's paths, times their samples
+	flat         []float32
+	grad         [][]float32
+	slots        [][][]float32 // state of inner, by parameter
+	displacement [][][]float32 // by group and parameter: the sum of the displacements of the group's paths, times their samples
 }
 
 // newPath allocates the work space; cfg is the configuration of ordinary training.
 func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
-	p := &path{model: m, batch: cfg.Microbatch, most: cfg.Microbatch * c.Steps, bySpeed: c.BySpeed,
-		rule: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Clip, place: newPlace(cfg, c.Steps)}
+	p := &path{model: m, batch: cfg.Microbatch, maxSamples: cfg.Microbatch * c.Steps, bySpeed: c.BySpeed,
+		inner: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Clip, steps: newStepMap(cfg, c.Steps)}
 	if c.BySpeed {
-		p.most = cfg.GlobalBatch * c.Steps
+		p.maxSamples = cfg.GlobalBatch * c.Steps
 	}
 	var sizes []int
 	for _, param := range m.Params {
 		n := len(param.Data)
 		sizes = append(sizes, n)
 		p.start = append(p.start, make([]float32, n))
-		p.slots = append(p.slots, optim.NewState(p.rule, n))
+		p.slots = append(p.slots, optim.NewState(p.inner, n))
 	}
 	p.flat, p.grad = exact.Views(sizes)
 	p.reserve(1)
@@ -52,14 +52,14 @@ func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 
 // reserve zeroes the sums of the given number of groups, and allocates those that are missing.
 func (p *path) reserve(groups int) {
-	for len(p.moved) < groups {
+	for len(p.displacement) < groups {
 		var one [][]float32
 		for _, param := range p.model.Params {
 			one = append(one, make([]float32, len(param.Data)))
 		}
-		p.moved = append(p.moved, one)
+		p.displacement = append(p.displacement, one)
 	}
-	for _, one := range p.moved[:groups] {
+	for _, one := range p.displacement[:groups] {
 		for _, v := range one {
 			clear(v)
 		}
@@ -77,8 +77,8 @@ func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 		copy(p.start[i], param.Data)
 	}
 	for k, g := range groups {
-		for samples := range slices.Chunk(g.Samples(), p.most) {
-			loss, err := p.walk(b, samples, p.moved[k])
+		for samples := range slices.Chunk(g.Samples(), p.maxSamples) {
+			loss, err := p.compute(b, samples, p.displacement[k])
 			if err != nil {
 				return 0, err
 			}
@@ -87,16 +87,16 @@ func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 	}
 	for i := range slices.Backward(p.model.Params) { // last parameter first, as the trainer expects
 		for k, g := range groups {
-			add(g.Grad(i), p.moved[k][i])
+			add(g.Grad(i), p.displacement[k][i])
 			g.Done(i, 0)
 		}
 	}
 	return 0, nil
 }
 
-// walk makes the local steps of one path, adds the displacement times the number of samples to
-// moved, and restores the parameters. It returns the sum of the losses of all samples.
-func (p *path) walk(b *trainer.Batch, samples []int, moved [][]float32) (loss float64, err error) {
+// compute makes the local steps of one path, adds the displacement times the number of samples to
+// displacement, and restores the parameters. It returns the sum of the losses of all samples.
+func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32) (loss float64, err error) {
 	defer func() {
 		for i, param := range p.model.Params {
 			copy(param.Data, p.start[i])
@@ -121,7 +121,7 @@ func (p *path) walk(b *trainer.Batch, samples []int, moved [][]float32) (loss fl
 		loss += one
 	}
 	for i, param := range p.model.Params {
-		addDifference(moved[i], p.start[i], param.Data, len(samples))
+		addDifference(displacement[i], p.start[i], param.Data, len(samples))
 	}
 	return loss, nil
 }
@@ -130,9 +130,9 @@ func (p *path) walk(b *trainer.Batch, samples []int, moved [][]float32) (loss fl
 // finite.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
-		k = 1 + (k-1)*p.place.steps/steps
+		k = 1 + (k-1)*p.steps.steps/steps
 	}
-	at := p.place.step(max(1, round), k)
+	at := p.steps.step(max(1, round), k)
 	rate := p.schedule(at)
 	if math.IsNaN(rate) || math.IsInf(rate, 0) {
 		return 0, fmt.Errorf("learning rate %v of step %d: %w", rate, at, trainer.ErrNotFinite)
@@ -168,20 +168,20 @@ func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float
 		optim.Clip(p.grad, p.clip)
 	}
 	for i, param := range p.model.Params {
-		p.rule.Update(k, rate, param.Data, p.grad[i], p.slots[i])
+		p.inner.Update(k, rate, param.Data, p.grad[i], p.slots[i])
 	}
 	b.Yield()
 	return loss + rest, nil
 }
 
-// addDifference adds samples * (before - after) to moved; all have one length. The float32
+// addDifference adds samples * (before - after) to displacement; all have one length. The float32
 // conversion prevents fused multiply-add, which rounds differently and which compilers emit only
 // for some processors.
-func addDifference(moved, before, after []float32, samples int) {
+func addDifference(displacement, before, after []float32, samples int) {
 	n := float32(samples)
-	before, after = before[:len(moved)], after[:len(moved)]
-	for i := range moved {
-		moved[i] += float32(n * (before[i] - after[i]))
+	before, after = before[:len(displacement)], after[:len(displacement)]
+	for i := range displacement {
+		displacement[i] += float32(n * (before[i] - after[i]))
 	}
 }
 

@@ -12,7 +12,7 @@ func TestPlaceIsCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := trainer.Config{Samples: rapid.IntRange(1, 60).Draw(t, "samples"), GlobalBatch: rapid.IntRange(1, 70).Draw(t, "global batch")}
 		local := rapid.IntRange(1, 9).Draw(t, "local steps")
-		p := newPlace(cfg, local)
+		p := newStepMap(cfg, local)
 		perPass := (cfg.Samples + cfg.GlobalBatch - 1) / cfg.GlobalBatch
 		round, k := int64(0), local
 		for step := range 3 * perPass {

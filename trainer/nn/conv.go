@@ -12,22 +12,22 @@ import (
 // convolutional neural networks for document processing, 2006), one column per kernel position
 // and sample. The convolution is then one matrix product
 //
-//	outputs [filters, n*places] = W [filters, patch] * columns [patch, n*places]
+//	outputs [filters, n*positions] = W [filters, patch] * columns [patch, n*positions]
 //
 // with long rows, which gonum multiplies fastest. Afterwards filters and samples are exchanged,
 // because other layers store samples outermost. The samples are cut into blocks whose columns fit
 // the cache; each block has a product of its own.
 type conv struct {
-	*worker
-	in, out Shape
-	kernel  int
-	w, b    trainer.Param
-	n       int
-	columns []float32 // of the last forward, by block: [patch, samples*places]
-	rows    []float32 // by block: [filters, samples*places], the outputs, or their gradient if turned is set
-	turned  bool
-	y, dx   []float32
-	dcolumn []float32 // gradient of the columns of one block
+	*gemmer
+	in, out      Shape
+	kernel       int
+	w, b         trainer.Param
+	n            int
+	columns      []float32 // of the last forward, by block: [patch, samples*positions]
+	rows         []float32 // by block: [filters, samples*positions], the outputs, or their gradient if rowsHoldGrad is set
+	rowsHoldGrad bool
+	y, dx        []float32
+	dcolumn      []float32 // gradient of the columns of one block
 }
 
 // Conv is a convolutional layer with the given number of filters of kernel x kernel. It has no
@@ -38,7 +38,7 @@ func Conv(filters, kernel int) Layer {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d filters of %d x %d on %v", b.name, filters, kernel, kernel, b.in)
 		}
 		patch := b.in.C * kernel * kernel
-		l := &conv{worker: b.work, in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
+		l := &conv{gemmer: b.gemmer, in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
 			w: b.rng.weights(b.name+".weight", patch, filters, b.in.C, kernel, kernel),
 			b: zeros(b.name+".bias", filters),
 		}
@@ -48,14 +48,14 @@ func Conv(filters, kernel int) Layer {
 
 func (l *conv) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
 
-func (l *conv) twin() layer {
-	return &conv{worker: l.worker, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
+func (l *conv) shareParams() layer {
+	return &conv{gemmer: l.gemmer, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
 }
 
-func (l *conv) size() int { return l.patch()*l.places() + 2*l.out.Size() + l.in.Size() }
+func (l *conv) size() int { return l.patch()*l.positions() + 2*l.out.Size() + l.in.Size() }
 
-// places is the number of positions of the kernel on a sample.
-func (l *conv) places() int { return l.out.H * l.out.W }
+// positions is the number of positions of the kernel on a sample.
+func (l *conv) positions() int { return l.out.H * l.out.W }
 
 // patch is the number of inputs under the kernel.
 func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
@@ -67,95 +67,97 @@ const blockSize = 64 << 10
 // block is a range of the samples of the last forward pass, with views of their columns and rows.
 type block struct {
 	first, n      int // the samples [first, first+n)
-	wide          int // kernel positions of all samples of the block
+	cols          int // kernel positions of all samples of the block
 	columns, rows []float32
 }
 
 // blocks iterates over the l.n samples in blocks of at most blockSize elements.
 func (l *conv) blocks(yield func(b block) bool) {
-	most := max(1, blockSize/(l.patch()*l.places()))
+	most := max(1, blockSize/(l.patch()*l.positions()))
 	for first := 0; first < l.n; first += most {
 		b := block{first: first, n: min(most, l.n-first)}
-		b.wide = b.n * l.places()
-		from := first * l.places()
-		b.columns = l.columns[from*l.patch() : (from+b.wide)*l.patch()]
-		b.rows = l.rows[from*l.out.C : (from+b.wide)*l.out.C]
+		b.cols = b.n * l.positions()
+		from := first * l.positions()
+		b.columns = l.columns[from*l.patch() : (from+b.cols)*l.patch()]
+		b.rows = l.rows[from*l.out.C : (from+b.cols)*l.out.C]
 		if !yield(b) {
 			return
 		}
 	}
 }
 
-// of returns the block's part of v, a vector over all samples with size elements for each.
-func (b block) of(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
+// slice returns the block's part of v, a vector over all samples with size elements for each.
+func (b block) slice(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
 // forward multiplies each block's columns by W. It fills the columns of the first block before it
 // waits for the parameters, because that needs no parameters.
-func (l *conv) forward(x []float32, n int, from source) []float32 {
-	l.n, l.turned = n, false
-	l.columns, l.rows = grow(l.columns, l.patch()*n*l.places()), grow(l.rows, l.out.C*n*l.places())
+func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
+	l.n, l.rowsHoldGrad = n, false
+	l.columns, l.rows = grow(l.columns, l.patch()*n*l.positions()), grow(l.rows, l.out.C*n*l.positions())
 	l.y = grow(l.y, n*l.out.Size())
 	for b := range l.blocks {
-		l.im2col(b, b.of(x, l.in.Size()))
+		l.im2col(b, b.slice(x, l.in.Size()))
 		if b.first == 0 {
-			from.wait(0, 0)
-			from.wait(1, 0)
+			params.wait(0, 0)
+			params.wait(1, 0)
 		}
 		for f, bias := range l.b.Data {
-			fill(b.rows[f*b.wide:(f+1)*b.wide], bias)
+			fill(b.rows[f*b.cols:(f+1)*b.cols], bias)
 		}
-		l.addMul(matrix(b.rows, l.out.C, b.wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.columns, l.patch(), b.wide))
-		exchange(b.of(l.y, l.out.Size()), b.rows, b.n, l.out.C, l.places())
+		l.addMul(matrix(b.rows, l.out.C, b.cols), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.columns, l.patch(), b.cols))
+		transposeBlocks(b.slice(l.y, l.out.Size()), b.rows, b.n, l.out.C, l.positions())
 	}
 	return l.y
 }
 
-// turn copies dy into the rows, with filters outermost, unless the rows hold it already.
-func (l *conv) turn(dy []float32) {
-	if l.turned {
+// transposeRows copies dy into the rows, with filters outermost, unless the rows hold it already.
+func (l *conv) transposeRows(dy []float32) {
+	if l.rowsHoldGrad {
 		return
 	}
 	for b := range l.blocks {
-		exchange(b.rows, b.of(dy, l.out.Size()), l.out.C, b.n, l.places())
+		transposeBlocks(b.rows, b.slice(dy, l.out.Size()), l.out.C, b.n, l.positions())
 	}
-	l.turned = true
+	l.rowsHoldGrad = true
 }
 
-// split defers all rows: even a few weights' gradient takes a product over all places and
+// split defers all rows: even a few weights' gradient takes a product over all positions and
 // samples.
 func (l *conv) split() int { return l.out.C }
 
-// begin computes no gradient, because split defers all of it. It only saves dy in the rows, so
-// that backward and finish can use it.
-func (l *conv) begin(dy []float32, _ [][]float32, _ listener) { l.turn(dy) }
+// accumulateFirst computes no gradient, because split defers all of it. It only saves dy in the
+// rows, so that backward and accumulateDeferred can use it.
+func (l *conv) accumulateFirst(dy []float32, _ [][]float32, _ gradReporter) { l.transposeRows(dy) }
 
-// finish computes the deferred gradient, which is the whole one.
-func (l *conv) finish(dy []float32, grad [][]float32, told listener) { l.accumulate(dy, grad, told) }
+// accumulateDeferred computes the deferred gradient, which is the whole one.
+func (l *conv) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
+	l.accumulate(dy, grad, reporter)
+}
 
 // accumulate multiplies the gradient of the outputs with the columns that forward has stored.
-func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
-	l.turn(dy)
+func (l *conv) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
+	l.transposeRows(dy)
 	for b := range l.blocks {
 		for f := range l.out.C {
-			grad[1][f] += sum(b.rows[f*b.wide : (f+1)*b.wide])
+			grad[1][f] += sum(b.rows[f*b.cols : (f+1)*b.cols])
 		}
-		l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(b.rows, l.out.C, b.wide), matrix(b.columns, l.patch(), b.wide))
+		l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(b.rows, l.out.C, b.cols), matrix(b.columns, l.patch(), b.cols))
 	}
-	told.done(1, 0)
-	told.done(0, 0)
+	reporter.report(1, 0)
+	reporter.report(0, 0)
 }
 
 // backward computes the gradient of the columns, W^T * rows, and adds it back to the inputs
 // (col2im).
 func (l *conv) backward(dy []float32) []float32 {
-	l.turn(dy)
+	l.transposeRows(dy)
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)
 	for b := range l.blocks {
-		l.dcolumn = grow(l.dcolumn, l.patch()*b.wide)
+		l.dcolumn = grow(l.dcolumn, l.patch()*b.cols)
 		clear(l.dcolumn)
-		l.addTransMul(matrix(l.dcolumn, l.patch(), b.wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.rows, l.out.C, b.wide))
-		l.col2im(b, b.of(l.dx, l.in.Size()))
+		l.addTransMul(matrix(l.dcolumn, l.patch(), b.cols), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.rows, l.out.C, b.cols))
+		l.col2im(b, b.slice(l.dx, l.in.Size()))
 	}
 	return l.dx
 }
@@ -191,13 +193,13 @@ func (l *conv) eachLine(n int, f func(image, column int)) {
 			f(((sample*l.in.C+c)*l.in.H+y+ky)*l.in.W+kx, column)
 			column += l.out.W
 		}
-		l.pause()
+		l.yield()
 	}
 }
 
-// exchange transposes a matrix whose elements are vectors of size elements: from src [inner,
+// transposeBlocks transposes a matrix whose elements are vectors of size elements: from src [inner,
 // outer] to dst [outer, inner].
-func exchange(dst, src []float32, outer, inner, size int) {
+func transposeBlocks(dst, src []float32, outer, inner, size int) {
 	for o := range outer {
 		for i := range inner {
 			from := (i*outer + o) * size
@@ -230,14 +232,14 @@ func Pool() Layer {
 
 func (l *pool) params() []trainer.Param { return nil }
 
-func (l *pool) twin() layer { return &pool{in: l.in, out: l.out} }
+func (l *pool) shareParams() layer { return &pool{in: l.in, out: l.out} }
 
 func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
 
-func (l *pool) accumulate([]float32, [][]float32, listener) {}
+func (l *pool) accumulate([]float32, [][]float32, gradReporter) {}
 
 // forward stores the index of each maximum for backward.
-func (l *pool) forward(x []float32, n int, _ source) []float32 {
+func (l *pool) forward(x []float32, n int, _ paramWaiter) []float32 {
 	l.n = n
 	l.y = grow(l.y, n*l.out.Size())
 	l.from = slices.Grow(l.from[:0], len(l.y))[:len(l.y)]

@@ -41,8 +41,8 @@ func lateNetworks(t *testing.T) map[string]*Network {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.order(true); fmt.Sprint(n.late) != late {
-			t.Fatalf("layers %v put off some, want %s", n.late, late)
+		if n.order(true); fmt.Sprint(n.deferred) != late {
+			t.Fatalf("layers %v put off some, want %s", n.deferred, late)
 		}
 		all[late] = n
 	}
@@ -88,7 +88,7 @@ func TestLateGradients(t *testing.T) {
 // Each row of a dense layer's weights with a nonzero input gets its gradient, whichever part of the matrix it is in.
 func TestLateRows(t *testing.T) {
 	for late, n := range lateNetworks(t) {
-		for at, any := range n.lanes[0].layers {
+		for at, any := range n.workspaces[0].layers {
 			l, ok := any.(*dense)
 			if !ok {
 				continue

@@ -25,52 +25,53 @@ type Layer struct {
 
 // builder has the inputs for the construction of a layer.
 type builder struct {
-	in   Shape   // shape of one sample's inputs
-	name string  // prefix of the parameters' names
-	rng  *random // generator of the initial weights, for this layer only
-	work *worker // shared by all layers of the network
+	in     Shape   // shape of one sample's inputs
+	name   string  // prefix of the parameters' names
+	rng    *random // generator of the initial weights, for this layer only
+	gemmer *gemmer // shared by all layers of the network
 }
 
 // layer is a layer of a network, with its parameters and its work space. It is not safe for
 // concurrent use. The calls for a batch are forward, accumulate, backward, in this order.
 type layer interface {
 	params() []trainer.Param
-	// twin returns a layer with the same parameters and a work space of its own.
-	twin() layer
+	// shareParams returns a layer with the same parameters and a work space of its own.
+	shareParams() layer
 	// size returns the number of elements of work space for each sample.
 	size() int
 	// forward returns the outputs of n samples with the inputs x. The layer owns the outputs. It
 	// keeps x and the outputs for backward; the layer after it may overwrite the outputs. It
-	// calls from.wait for each parameter before it reads that parameter.
-	forward(x []float32, n int, from source) []float32
+	// calls params.wait for each parameter before it reads that parameter.
+	forward(x []float32, n int, params paramWaiter) []float32
 	// accumulate adds the gradient of params()[i] to grad[i], computed from dy, the gradient of
 	// the loss with respect to the outputs of the last forward. It reports finished parts to
-	// told, the last parameter first and each from its end, as trainer.Batch.Done requires.
-	accumulate(dy []float32, grad [][]float32, told listener)
+	// reporter, the last parameter first and each from its end, as trainer.Batch.Done requires.
+	accumulate(dy []float32, grad [][]float32, reporter gradReporter)
 	// backward returns the gradient of the loss with respect to x. It is called after accumulate,
 	// with the same dy, and may overwrite dy and return it.
 	backward(dy []float32) []float32
 }
 
-// halved is a layer that can defer a part of accumulate until after backward: begin, backward and
-// finish then replace accumulate and backward, and backward leaves dy as it is. begin and finish
-// together produce the same bits as accumulate.
-type halved interface {
+// deferrable is a layer that can defer a part of accumulate until after backward:
+// accumulateFirst, backward and accumulateDeferred then replace accumulate and backward, and
+// backward leaves dy as it is. accumulateFirst and accumulateDeferred together produce the same
+// bits as accumulate.
+type deferrable interface {
 	layer
 	// split returns the number of rows of params()[0], from the first on, whose gradient is
 	// deferred to finish. If it returns all rows, the gradients of the other parameters are
 	// deferred too.
 	split() (rows int)
-	// begin is the part of accumulate that is not deferred.
-	begin(dy []float32, grad [][]float32, told listener)
-	// finish is the deferred part of accumulate, with the dy of begin.
-	finish(dy []float32, grad [][]float32, told listener)
+	// accumulateFirst is the part of accumulate that is not deferred.
+	accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter)
+	// accumulateDeferred is the deferred part of accumulate, with the dy of begin.
+	accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter)
 }
 
 // dense computes y = x W + b. W is stored as [inputs, outputs], so that the product skips the
 // zeros in x, which are frequent in images and after ReLU.
 type dense struct {
-	*worker
+	*gemmer
 	in, out int
 	w, b    trainer.Param
 	x       []float32 // inputs of the last forward; owned by the layer before
@@ -85,7 +86,7 @@ func Dense(outputs int) Layer {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs", b.name, outputs)
 		}
 		in := b.in.Size()
-		l := &dense{worker: b.work, in: in, out: outputs,
+		l := &dense{gemmer: b.gemmer, in: in, out: outputs,
 			w: b.rng.weights(b.name+".weight", in, in, outputs),
 			b: zeros(b.name+".bias", outputs),
 		}
@@ -95,23 +96,25 @@ func Dense(outputs int) Layer {
 
 func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
 
-func (l *dense) twin() layer { return &dense{worker: l.worker, in: l.in, out: l.out, w: l.w, b: l.b} }
+func (l *dense) shareParams() layer {
+	return &dense{gemmer: l.gemmer, in: l.in, out: l.out, w: l.w, b: l.b}
+}
 
 func (l *dense) size() int { return l.in + l.out }
 
 // forward multiplies by W in blocks of rows, from the last to the first, and adds the bias at the
 // end. The updated parameters arrive in this order.
-func (l *dense) forward(x []float32, n int, from source) []float32 {
+func (l *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
 	clear(l.y)
 	y, inputs, w := matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out)
 	for end := l.in; end > 0; {
 		first := l.pieceBefore(end)
-		from.wait(0, first*l.out)
+		params.wait(0, first*l.out)
 		l.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, l.out))
 		end = first
 	}
-	from.wait(1, 0)
+	params.wait(1, 0)
 	for i := range n {
 		addTo(l.y[i*l.out:(i+1)*l.out], l.b.Data)
 	}
@@ -131,36 +134,36 @@ func (l *dense) pieceBefore(end int) (first int) {
 }
 
 // accumulate adds db = sum of dy over the samples and dW = x^T dy, the latter piece by piece.
-func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
-	l.begin(dy, grad, told)
-	l.finish(dy, grad, told)
+func (l *dense) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
+	l.accumulateFirst(dy, grad, reporter)
+	l.accumulateDeferred(dy, grad, reporter)
 }
 
 // split defers about half of the rows of W. Steps are a few per cent slower with a third or two
 // thirds.
 func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 2) }
 
-// begin adds the gradients of the bias and of the rows of W that are not deferred.
-func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
+// accumulateFirst adds the gradients of the bias and of the rows of W that are not deferred.
+func (l *dense) accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
 	}
-	told.done(1, 0)
-	l.addRows(dy, grad[0], told, l.in, l.split())
+	reporter.report(1, 0)
+	l.addRows(dy, grad[0], reporter, l.in, l.split())
 }
 
-// finish adds the gradient of the deferred rows of W.
-func (l *dense) finish(dy []float32, grad [][]float32, told listener) {
-	l.addRows(dy, grad[0], told, l.split(), 0)
+// accumulateDeferred adds the gradient of the deferred rows of W.
+func (l *dense) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
+	l.addRows(dy, grad[0], reporter, l.split(), 0)
 }
 
 // addRows adds the gradient of the rows [stop, end) of W, piece by piece from the end.
-func (l *dense) addRows(dy, grad []float32, told listener, end, stop int) {
+func (l *dense) addRows(dy, grad []float32, reporter gradReporter, end, stop int) {
 	dw, x, delta := matrix(grad, l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
 	for end > stop {
 		first := l.pieceBefore(end)
 		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
-		told.done(0, first*l.out)
+		reporter.report(0, first*l.out)
 		end = first
 	}
 }
@@ -183,15 +186,15 @@ func ReLU() Layer {
 
 func (l *relu) params() []trainer.Param { return nil }
 
-func (l *relu) twin() layer { return &relu{} }
+func (l *relu) shareParams() layer { return &relu{} }
 
 func (l *relu) size() int { return 0 }
 
-func (l *relu) accumulate([]float32, [][]float32, listener) {}
+func (l *relu) accumulate([]float32, [][]float32, gradReporter) {}
 
 // forward keeps a NaN, so that it reaches the loss. The loop has no branch, here and in backward:
 // signs are hard to predict, and mispredictions would cost more than the rest of the loop.
-func (l *relu) forward(x []float32, _ int, _ source) []float32 {
+func (l *relu) forward(x []float32, _ int, _ paramWaiter) []float32 {
 	for i, v := range x {
 		x[i] = max(v, 0)
 	}

@@ -11,23 +11,23 @@ func matrix(v []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: v}
 }
 
-// worker computes the matrix products of a network in parts of a few milliseconds at most, and
+// gemmer computes the matrix products of a network in parts of a few milliseconds at most, and
 // yields the processor between them, so that communication makes progress. Its layers share it.
-type worker struct {
+type gemmer struct {
 	batch   *trainer.Batch // the batch whose gradient is being computed; nil where there is nobody to yield to
 	scratch []float32      // the result of transposed
 }
 
-// pause yields the processor between two parts of a computation.
-func (w *worker) pause() {
+// yield yields the processor between two parts of a computation.
+func (w *gemmer) yield() {
 	if w.batch != nil {
 		w.batch.Yield()
 	}
 }
 
 // addMul adds a * b to c.
-func (w *worker) addMul(c, a, b blas32.General) {
-	if narrow(b) {
+func (w *gemmer) addMul(c, a, b blas32.General) {
+	if hasShortRows(b) {
 		w.gemm(blas.NoTrans, blas.Trans, c, a, w.transposed(b))
 		return
 	}
@@ -35,8 +35,8 @@ func (w *worker) addMul(c, a, b blas32.General) {
 }
 
 // addTransMul adds the transpose of a, times b, to c.
-func (w *worker) addTransMul(c, a, b blas32.General) {
-	if narrow(c) {
+func (w *gemmer) addTransMul(c, a, b blas32.General) {
+	if hasShortRows(c) {
 		t := w.transposed(c)
 		w.gemm(blas.Trans, blas.NoTrans, t, b, a)
 		transpose(c, t)
@@ -46,24 +46,24 @@ func (w *worker) addTransMul(c, a, b blas32.General) {
 }
 
 // addMulTrans adds a times the transpose of b to c.
-func (w *worker) addMulTrans(c, a, b blas32.General) {
-	if narrow(b) {
+func (w *gemmer) addMulTrans(c, a, b blas32.General) {
+	if hasShortRows(b) {
 		w.gemm(blas.NoTrans, blas.NoTrans, c, a, w.transposed(b))
 		return
 	}
 	w.gemm(blas.NoTrans, blas.Trans, c, a, b)
 }
 
-// narrow reports whether the rows of m are so short that gonum's inner loops are mostly overhead,
-// as with the weights of a layer of ten classes. A product with the transpose takes a half to a
-// ninth of the time, plus the transposition.
-func narrow(m blas32.General) bool {
+// hasShortRows reports whether the rows of m are so short that gonum's inner loops are mostly
+// overhead, as with the weights of a layer of ten classes. A product with the transpose takes a
+// half to a ninth of the time, plus the transposition.
+func hasShortRows(m blas32.General) bool {
 	const most = 16
 	return m.Cols <= most && m.Cols < m.Rows
 }
 
 // transposed returns the transpose of m in w.scratch. It is valid until the next call.
-func (w *worker) transposed(m blas32.General) blas32.General {
+func (w *gemmer) transposed(m blas32.General) blas32.General {
 	w.scratch = grow(w.scratch, m.Rows*m.Cols)
 	t := matrix(w.scratch, m.Cols, m.Rows)
 	transpose(t, m)
@@ -95,7 +95,7 @@ const (
 const tileArea = 128 << 10
 
 // gemm adds op(a) * op(b) to c, tile by tile, and yields after each product.
-func (w *worker) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
+func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	terms := a.Cols
 	if opA == blas.Trans {
 		terms = a.Rows
@@ -109,7 +109,7 @@ func (w *worker) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 				n := min(depth, terms-k)
 				blas32.Gemm(opA, opB, 1, tile(opA, a, i, k, rows, n), tile(opB, b, k, j, n, cols),
 					1, part(c, i, j, rows, cols))
-				w.pause()
+				w.yield()
 			}
 		}
 	}

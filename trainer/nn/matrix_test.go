@@ -38,9 +38,9 @@ func TestProductsAgainstTheDefinition(t *testing.T) {
 			}
 		}
 		products := map[string]func(c blas32.General){
-			"addMul":      func(c blas32.General) { new(worker).addMul(c, a, b) },
-			"addTransMul": func(c blas32.General) { new(worker).addTransMul(c, transposed(a), b) },
-			"addMulTrans": func(c blas32.General) { new(worker).addMulTrans(c, a, transposed(b)) },
+			"addMul":      func(c blas32.General) { new(gemmer).addMul(c, a, b) },
+			"addTransMul": func(c blas32.General) { new(gemmer).addTransMul(c, transposed(a), b) },
+			"addMulTrans": func(c blas32.General) { new(gemmer).addMulTrans(c, a, transposed(b)) },
 		}
 		for name, product := range products {
 			got := matrix(append([]float32(nil), c.Data...), m, n)

@@ -12,26 +12,26 @@ import (
 // Network is a chain of layers that ends in a softmax. Its Model is a trainer.Model. It is not
 // safe for concurrent use.
 type Network struct {
-	data    Data
-	in      Shape
-	classes int             // outputs of the last layer
-	first   []int           // index of each layer's first parameter, and the number of parameters at the end
-	late    []int           // layers that defer a part of their own gradient until the first layer's gradient is complete
-	params  []trainer.Param // of all layers, in order
-	work    *worker         // computes the products of all layers
-	lanes   []*lane         // work space for each group of a batch; at least one
-	scores  *lane           // work space of evaluations, which may run in the middle of a gradient; nil before the first
-	grad    [][]float32     // of the current call, by parameter; owned by the trainer
+	data          Data
+	in            Shape
+	classes       int             // outputs of the last layer
+	first         []int           // index of each layer's first parameter, and the number of parameters at the end
+	deferred      []int           // layers that defer a part of their own gradient until the first layer's gradient is complete
+	params        []trainer.Param // of all layers, in order
+	gemmer        *gemmer         // computes the products of all layers
+	workspaces    []*workspace    // work space for each group of a batch; at least one
+	evalWorkspace *workspace      // work space of evaluations, which may run in the middle of a gradient; nil before the first
+	grad          [][]float32     // of the current call, by parameter; owned by the trainer
 }
 
-// lane is the work space for a group of samples that are computed together.
-type lane struct {
-	layers []layer
-	batch  batch
-	delta  []float32   // the logits after a forward pass; then the gradient of the activations, layer by layer
-	late   [][]float32 // the delta at each layer of Network.late, for finish
-	told   listener    // gets reports of finished gradients
-	loss   float64     // sum over the samples
+// workspace is the work space for a group of samples that are computed together.
+type workspace struct {
+	layers   []layer
+	batch    batch
+	delta    []float32    // the logits after a forward pass; then the gradient of the activations, layer by layer
+	deferred [][]float32  // the delta at each layer of Network.deferred, for accumulateDeferred
+	reporter gradReporter // gets reports of finished gradients
+	loss     float64      // sum over the samples
 }
 
 // New returns a network for the samples of data, whose inputs have the shape in. The last layer
@@ -41,8 +41,8 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	if len(layers) == 0 || in.C < 1 || in.H < 1 || in.W < 1 {
 		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
 	}
-	n := &Network{data: data, in: in, first: []int{0}, work: new(worker)}
-	shape, own := in, &lane{}
+	n := &Network{data: data, in: in, first: []int{0}, gemmer: new(gemmer)}
+	shape, own := in, &workspace{}
 	for i, described := range layers {
 		if described.make == nil {
 			return nil, fmt.Errorf("nn: new network: layer %d was made by none of Dense, Conv, Pool and ReLU", i)
@@ -51,7 +51,7 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		// layers.
 		rng := &random{state: seed ^ uint64(i)<<56}
 		rng.state = rng.next()
-		l, out, err := described.make(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, work: n.work})
+		l, out, err := described.make(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, gemmer: n.gemmer})
 		if err != nil {
 			return nil, err
 		}
@@ -59,44 +59,44 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		n.params = append(n.params, l.params()...)
 		n.first = append(n.first, len(n.params))
 	}
-	n.classes, n.lanes = shape.Size(), []*lane{own}
+	n.classes, n.workspaces = shape.Size(), []*workspace{own}
 	return n, nil
 }
 
-// last returns the layers that defer a part of their own gradient (out-of-order backpropagation,
-// Oh and others, EuroSys 2022). The next forward pass needs the first layer's parameters first.
-// With the deferral their gradient is complete earlier, and is summed over the peers while the
-// deferred parts are computed. The second layer with parameters defers, and so do dense layers
-// after it.
-func (n *Network) last() (late []int) {
+// deferredLayers returns the layers that defer a part of their own gradient (out-of-order
+// backpropagation, Oh and others, EuroSys 2022). The next forward pass needs the first layer's
+// parameters first. With the deferral their gradient is complete earlier, and is summed over the
+// peers while the deferred parts are computed. The second layer with parameters defers, and so do
+// dense layers after it.
+func (n *Network) deferredLayers() (deferred []int) {
 	found := 0
-	for i, l := range n.lanes[0].layers {
+	for i, l := range n.workspaces[0].layers {
 		if n.first[i] == n.first[i+1] {
 			continue
 		}
 		found++
-		h, ok := l.(halved)
+		h, ok := l.(deferrable)
 		if _, is := l.(*dense); found == 1 || !ok || h.split() == 0 || found > 2 && !is {
 			continue
 		}
-		late = append(late, i)
+		deferred = append(deferred, i)
 	}
-	return late
+	return deferred
 }
 
 // order implements trainer.Model.Order: the order in which gradients are finished. If ahead is
 // set, layers defer a part of their gradient; before the first call none does.
-func (n *Network) order(ahead bool) (order []trainer.Piece) {
-	n.late = nil
-	if ahead {
-		n.late = n.last()
+func (n *Network) order(pipelined bool) (order []trainer.Piece) {
+	n.deferred = nil
+	if pipelined {
+		n.deferred = n.deferredLayers()
 	}
-	for i := range slices.Backward(n.lanes[0].layers) {
+	for i := range slices.Backward(n.workspaces[0].layers) {
 		if n.first[i] < n.first[i+1] {
 			order = append(order, n.pieces(i, n.rows(i), n.split(i))...)
 		}
 	}
-	for _, i := range n.late {
+	for _, i := range n.deferred {
 		order = append(order, n.pieces(i, n.split(i), 0)...)
 	}
 	return order
@@ -104,10 +104,10 @@ func (n *Network) order(ahead bool) (order []trainer.Piece) {
 
 // split returns the number of rows of a layer's weights whose gradient is deferred.
 func (n *Network) split(layer int) int {
-	if !slices.Contains(n.late, layer) {
+	if !slices.Contains(n.deferred, layer) {
 		return 0
 	}
-	return n.lanes[0].layers[layer].(halved).split()
+	return n.workspaces[0].layers[layer].(deferrable).split()
 }
 
 // rows returns the number of rows of a layer's weights.
@@ -126,7 +126,7 @@ func (n *Network) pieces(layer, end, from int) (order []trainer.Piece) {
 	width := len(n.params[first].Data) / rows
 	for end > from {
 		next := from
-		if d, ok := n.lanes[0].layers[layer].(*dense); ok {
+		if d, ok := n.workspaces[0].layers[layer].(*dense); ok {
 			next = d.pieceBefore(end)
 		}
 		order = append(order, trainer.Piece{Param: first, From: next * width})
@@ -179,18 +179,18 @@ func (n *Network) Model() trainer.Model {
 // requires. It fails, before it touches the gradients, if the index of a sample is out of range
 // or its class is unknown.
 func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
-	n.work.batch = b
-	defer func() { n.work.batch = nil }()
+	n.gemmer.batch = b
+	defer func() { n.gemmer.batch = nil }()
 	groups := b.Groups()
-	for len(n.lanes) < len(groups) {
-		n.lanes = append(n.lanes, n.lanes[0].twin())
+	for len(n.workspaces) < len(groups) {
+		n.workspaces = append(n.workspaces, n.workspaces[0].clone())
 	}
-	lanes := n.lanes[:len(groups)]
+	workspaces := n.workspaces[:len(groups)]
 	for k, g := range groups {
-		if err := n.forward(lanes[k], n.data, g.Samples(), g); err != nil {
+		if err := n.forward(workspaces[k], n.data, g.Samples(), g); err != nil {
 			return 0, err
 		}
-		lanes[k].told = listener{batch: g}
+		workspaces[k].reporter = gradReporter{batch: g}
 	}
 	n.grad = n.grad[:0]
 	for i := range n.params {
@@ -199,86 +199,87 @@ func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
 	if err := b.Err(); err != nil {
 		return 0, err
 	}
-	n.descend(lanes, n.grad)
-	last := len(lanes) - 1
-	for k, l := range lanes[:last] {
-		groups[k].Loss(l.loss)
+	n.backpropagate(workspaces, n.grad)
+	last := len(workspaces) - 1
+	for k, ws := range workspaces[:last] {
+		groups[k].Loss(ws.loss)
 	}
-	return lanes[last].loss, nil
+	return workspaces[last].loss, nil
 }
 
-// listener reports finished parts of the gradients of one layer to the batch.
-type listener struct {
+// gradReporter reports finished parts of the gradients of one layer to the batch.
+type gradReporter struct {
 	first int // index of the layer's first parameter
 	batch *trainer.Batch
 }
 
-// done reports that the gradient of the layer's parameter i is complete from element from on.
-func (l listener) done(i, from int) { l.batch.Done(l.first+i, from) }
+// report reports that the gradient of the layer's parameter i is complete from element from on.
+func (l gradReporter) report(i, from int) { l.batch.Done(l.first+i, from) }
 
-// source provides the parameters of one layer, which may still be in the middle of an update.
-type source struct {
+// paramWaiter provides the parameters of one layer, which may still be in the middle of an update.
+type paramWaiter struct {
 	first int            // index of the layer's first parameter
 	batch *trainer.Batch // nil if all parameters are up to date
 }
 
 // wait blocks until the layer's parameter i is up to date from element from on.
-func (s source) wait(i, from int) {
+func (s paramWaiter) wait(i, from int) {
 	if s.batch != nil {
 		s.batch.Wait(s.first+i, from)
 	}
 }
 
-// twin returns a lane with the same layers and a work space of its own.
-func (l *lane) twin() *lane {
-	t := &lane{}
-	for _, one := range l.layers {
-		t.layers = append(t.layers, one.twin())
+// clone returns a workspace with the same layers and a work space of its own.
+func (ws *workspace) clone() *workspace {
+	t := &workspace{}
+	for _, one := range ws.layers {
+		t.layers = append(t.layers, one.shareParams())
 	}
 	return t
 }
 
-// descend computes the gradients of the last forward passes, from the logits back to the first
-// layer with parameters, and stores the loss of each lane.
-func (n *Network) descend(lanes []*lane, grad [][]float32) {
-	for _, l := range lanes {
-		l.loss, _ = crossEntropy(l.delta, l.batch.classes)
+// backpropagate computes the gradients of the last forward passes, from the logits back to the
+// first layer with parameters, and stores the loss of each workspace.
+func (n *Network) backpropagate(workspaces []*workspace, grad [][]float32) {
+	for _, ws := range workspaces {
+		ws.loss, _ = crossEntropy(ws.delta, ws.batch.classes)
 	}
 	// A layer's own gradient comes before the gradient of its inputs, so that peers can sum it
 	// early.
 	for i := len(n.first) - 2; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
-		for _, l := range lanes {
-			l.told.first = n.first[i]
-			l.accumulate(i, slices.Index(n.late, i), own)
+		for _, ws := range workspaces {
+			ws.reporter.first = n.first[i]
+			ws.accumulate(i, slices.Index(n.deferred, i), own)
 		}
 		if n.first[i] == 0 {
 			break // nothing before this layer has parameters
 		}
-		for _, l := range lanes {
-			l.delta = l.layers[i].backward(l.delta)
+		for _, ws := range workspaces {
+			ws.delta = ws.layers[i].backward(ws.delta)
 		}
 	}
-	for at, i := range n.late {
-		for _, l := range lanes {
-			l.told.first = n.first[i]
-			l.layers[i].(halved).finish(l.late[at], grad[n.first[i]:n.first[i+1]], l.told)
+	for at, i := range n.deferred {
+		for _, ws := range workspaces {
+			ws.reporter.first = n.first[i]
+			ws.layers[i].(deferrable).accumulateDeferred(ws.deferred[at], grad[n.first[i]:n.first[i+1]], ws.reporter)
 		}
 	}
 }
 
-// accumulate adds the gradient of a layer's parameters. at is the layer's index in Network.late;
-// such a layer adds only the part that it does not defer. at is negative for other layers.
-func (l *lane) accumulate(layer, at int, grad [][]float32) {
+// accumulate adds the gradient of a layer's parameters. at is the layer's index in
+// Network.deferred; such a layer adds only the part that it does not defer. at is negative for
+// other layers.
+func (ws *workspace) accumulate(layer, at int, grad [][]float32) {
 	if at < 0 {
-		l.layers[layer].accumulate(l.delta, grad, l.told)
+		ws.layers[layer].accumulate(ws.delta, grad, ws.reporter)
 		return
 	}
-	for len(l.late) <= at {
-		l.late = append(l.late, nil)
+	for len(ws.deferred) <= at {
+		ws.deferred = append(ws.deferred, nil)
 	}
-	l.late[at] = l.delta
-	l.layers[layer].(halved).begin(l.delta, grad, l.told)
+	ws.deferred[at] = ws.delta
+	ws.layers[layer].(deferrable).accumulateFirst(ws.delta, grad, ws.reporter)
 }
 
 // callBytes limits the work space for the samples of one call. Larger work spaces are cached
@@ -289,7 +290,7 @@ const callBytes = 64 << 20
 // least one.
 func (n *Network) maxSamples() int {
 	size := n.in.Size()
-	for _, l := range n.lanes[0].layers {
+	for _, l := range n.workspaces[0].layers {
 		size += l.size()
 	}
 	return max(1, callBytes/4/size)
@@ -298,16 +299,16 @@ func (n *Network) maxSamples() int {
 // forward computes the logits of samples of d and leaves them in l.delta. With a batch b it waits
 // for each parameter before it reads that, and returns early with b.Err if the batch is
 // cancelled.
-func (n *Network) forward(l *lane, d Data, samples []int, b *trainer.Batch) error {
+func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
 	if len(samples) == 0 { // gonum takes no matrices without rows
 		return errors.New("nn: no samples to compute with")
 	}
-	if err := l.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
+	if err := ws.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
 		return err
 	}
-	l.delta = l.batch.inputs
-	for i, layer := range l.layers {
-		l.delta = layer.forward(l.delta, len(samples), source{n.first[i], b})
+	ws.delta = ws.batch.inputs
+	for i, layer := range ws.layers {
+		ws.delta = layer.forward(ws.delta, len(samples), paramWaiter{n.first[i], b})
 		if b == nil {
 			continue
 		}
@@ -318,12 +319,12 @@ func (n *Network) forward(l *lane, d Data, samples []int, b *trainer.Batch) erro
 	return nil
 }
 
-// apart returns the lane of evaluations, and allocates it for the first one.
-func (n *Network) apart() *lane {
-	if n.scores == nil {
-		n.scores = n.lanes[0].twin()
+// evaluation returns the workspace of evaluations, and allocates it for the first one.
+func (n *Network) evaluation() *workspace {
+	if n.evalWorkspace == nil {
+		n.evalWorkspace = n.workspaces[0].clone()
 	}
-	return n.scores
+	return n.evalWorkspace
 }
 
 // evalBatch is the number of samples that Evaluate computes together.
@@ -333,7 +334,7 @@ const evalBatch = 32
 // with inputs of the same shape. Evaluate may be called in the middle of a Gradient, from a
 // report of trainer.Run. If ctx ends, the error wraps its cause.
 func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
-	score, own := trainer.Score{}, n.apart()
+	score, own := trainer.Score{}, n.evaluation()
 	samples := make([]int, 0, evalBatch)
 	for first < end {
 		if err := ctx.Err(); err != nil {
@@ -360,7 +361,7 @@ func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
 	}
-	own := n.apart()
+	own := n.evaluation()
 	if err := n.forward(own, Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, nil); err != nil {
 		return 0, err
 	}

@@ -19,19 +19,19 @@ func (l *noting) params() []trainer.Param { return l.p }
 
 func (l *noting) note(what string) { *l.notes = append(*l.notes, what+" "+l.name) }
 
-func (l *noting) forward(x []float32, _ int, _ source) []float32 {
+func (l *noting) forward(x []float32, _ int, _ paramWaiter) []float32 {
 	l.note("forward")
 	return x
 }
 
-func (l *noting) accumulate(_ []float32, _ [][]float32, told listener) {
+func (l *noting) accumulate(_ []float32, _ [][]float32, reporter gradReporter) {
 	l.note("accumulate")
 	for i := range slices.Backward(l.p) {
-		told.done(i, 0)
+		reporter.report(i, 0)
 	}
 }
 
-func (l *noting) twin() layer { return l }
+func (l *noting) shareParams() layer { return l }
 
 func (l *noting) size() int { return 0 }
 

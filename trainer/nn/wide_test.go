@@ -15,7 +15,7 @@ func TestManySamplesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := n.lanes[0].layers[0].(*conv); len(c.columns) <= 2*blockSize {
+	if c := n.workspaces[0].layers[0].(*conv); len(c.columns) <= 2*blockSize {
 		t.Errorf("%d elements are no three blocks: this shows nothing", len(c.columns))
 	}
 	want := 0.0
@@ -50,8 +50,8 @@ func TestMostSamplesFitsTheMemory(t *testing.T) {
 	if _, err := n.Model().Accumulate(gradientsOf(n), []int{0, 0, 0}, nil); err != nil {
 		t.Fatal(err)
 	}
-	kept := len(n.lanes[0].batch.inputs)
-	for i, l := range n.lanes[0].layers {
+	kept := len(n.workspaces[0].batch.inputs)
+	for i, l := range n.workspaces[0].layers {
 		size := 0
 		switch l := l.(type) {
 		case *conv:

@@ -23,9 +23,9 @@ func elementOf(descr string) (element, error) {
 		return element{descr[1], int(descr[2] - '0')}, nil
 	}
 	if len(descr) > 1 && descr[0] == '>' && strings.ContainsRune("iuf", rune(descr[1])) {
-		return element{}, badf("its elements are big-endian, %s; save a.astype('<%s')", descr, descr[1:])
+		return element{}, formatErrorf("its elements are big-endian, %s; save a.astype('<%s')", descr, descr[1:])
 	}
-	return element{}, badf("its elements are of type %q; save a.astype('<f4'), or another type of integers or floats", descr)
+	return element{}, formatErrorf("its elements are of type %q; save a.astype('<f4'), or another type of integers or floats", descr)
 }
 
 // integers reports whether the elements are integers; booleans are not.

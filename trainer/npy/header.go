@@ -25,7 +25,7 @@ func parseHeader(text string) (header, error) {
 	s := scanner{rest: strings.TrimRight(text, " \n")}
 	seen := make(map[string]bool)
 	s.want('{')
-	for s.err == nil && !s.take('}') {
+	for s.err == nil && !s.accept('}') {
 		key := s.quoted()
 		s.want(':')
 		if s.err == nil && seen[key] {
@@ -33,7 +33,7 @@ func parseHeader(text string) (header, error) {
 		}
 		seen[key] = true
 		s.value(&h, key)
-		if !s.take(',') {
+		if !s.accept(',') {
 			s.want('}')
 			break
 		}
@@ -58,7 +58,7 @@ type scanner struct {
 func (s *scanner) value(h *header, key string) {
 	switch key {
 	case "descr":
-		if s.take('[') {
+		if s.accept('[') {
 			s.fail("elements have several fields; save each field as an array of its own")
 			return
 		}
@@ -74,8 +74,8 @@ func (s *scanner) value(h *header, key string) {
 	}
 }
 
-// take skips blanks and then c, and reports whether c was there.
-func (s *scanner) take(c byte) bool {
+// accept skips blanks and then c, and reports whether c was there.
+func (s *scanner) accept(c byte) bool {
 	if s.err != nil {
 		return false
 	}
@@ -89,7 +89,7 @@ func (s *scanner) take(c byte) bool {
 
 // want is take, but a missing c is an error.
 func (s *scanner) want(c byte) {
-	if !s.take(c) && s.err == nil {
+	if !s.accept(c) && s.err == nil {
 		s.fail("want %q before %q", c, shorten(s.rest))
 	}
 }
@@ -97,7 +97,7 @@ func (s *scanner) want(c byte) {
 // quoted parses a string in single or double quotes. Strings in headers have no escapes.
 func (s *scanner) quoted() string {
 	quote := byte('\'')
-	if s.take('"') {
+	if s.accept('"') {
 		quote = '"'
 	} else {
 		s.want('\'')
@@ -137,12 +137,12 @@ func (s *scanner) boolean() bool {
 func (s *scanner) tuple() []int {
 	var sizes []int
 	s.want('(')
-	for s.err == nil && !s.take(')') {
+	for s.err == nil && !s.accept(')') {
 		sizes = append(sizes, s.size())
 		if len(sizes) > maxDims {
 			s.fail("more than %d dimensions", maxDims)
 		}
-		if !s.take(',') {
+		if !s.accept(',') {
 			s.want(')')
 			break
 		}
@@ -174,7 +174,7 @@ func (s *scanner) size() int {
 }
 
 // fail records an error, after which nothing more is parsed.
-func (s *scanner) fail(format string, args ...any) { s.err = badf(format, args...) }
+func (s *scanner) fail(format string, args ...any) { s.err = formatErrorf(format, args...) }
 
 // shorten truncates a text for an error message.
 func shorten(text string) string {

@@ -68,7 +68,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 		return nil, err
 	}
 	if h.fortran {
-		return nil, badf("it is in Fortran order; save numpy.ascontiguousarray(a)")
+		return nil, formatErrorf("it is in Fortran order; save numpy.ascontiguousarray(a)")
 	}
 	row, want, err := sizes(h.shape, kind.size)
 	if err != nil {
@@ -77,7 +77,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	// The exact size is required: a shorter file would fail later, a longer one has another
 	// shape.
 	if got := f.Size() - start; got != want {
-		return nil, badf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
+		return nil, formatErrorf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
 	}
 	return &Array{Type: h.descr, Shape: h.shape, path: f.Path(), kind: kind, rows: f.Records(start, row, h.shape[0])}, nil
 }
@@ -85,20 +85,20 @@ func arrayOf(f *mmap.File) (*Array, error) {
 // sizes returns the bytes of a row and of all rows, for elements of element bytes.
 func sizes(shape []int, element int) (row int, all int64, err error) {
 	if len(shape) == 0 {
-		return 0, 0, badf("it is a single number; save an array of samples")
+		return 0, 0, formatErrorf("it is a single number; save an array of samples")
 	}
 	n := uint64(element)
 	for _, d := range shape[1:] {
 		if d > 0 && n > math.MaxInt64/uint64(d) {
-			return 0, 0, badf("shape %v is larger than any file", shape)
+			return 0, 0, formatErrorf("shape %v is larger than any file", shape)
 		}
 		n *= uint64(d)
 	}
 	switch count := uint64(shape[0]); {
 	case n == 0 && count > 0:
-		return 0, 0, badf("shape %v has samples without elements", shape)
+		return 0, 0, formatErrorf("shape %v has samples without elements", shape)
 	case n > math.MaxInt || count > 0 && n > math.MaxInt64/count:
-		return 0, 0, badf("shape %v is larger than any file", shape)
+		return 0, 0, formatErrorf("shape %v is larger than any file", shape)
 	}
 	return int(n), int64(n) * int64(shape[0]), nil
 }
@@ -156,7 +156,7 @@ func readHeader(r io.Reader) (h header, start int64, err error) {
 		return h, 0, err
 	}
 	if err != nil {
-		return h, 0, badf("it ends after %d bytes: %w", got, err)
+		return h, 0, formatErrorf("it ends after %d bytes: %w", got, err)
 	}
 	length := make([]byte, 4)
 	switch major, minor := head[6], head[7]; {
@@ -167,18 +167,18 @@ func readHeader(r io.Reader) (h header, start int64, err error) {
 		_, err = io.ReadFull(r, length)
 		start = 4
 	default:
-		return h, 0, badf("it is of format %d.%d, 1.0, 2.0 and 3.0 are known; save it again with this version of numpy.save", major, minor)
+		return h, 0, formatErrorf("it is of format %d.%d, 1.0, 2.0 and 3.0 are known; save it again with this version of numpy.save", major, minor)
 	}
 	n := binary.LittleEndian.Uint32(length)
 	if err == nil && n > maxHeader {
-		return h, 0, badf("its header claims to have %d bytes", n)
+		return h, 0, formatErrorf("its header claims to have %d bytes", n)
 	}
 	text := make([]byte, n)
 	if err == nil {
 		_, err = io.ReadFull(r, text)
 	}
 	if err != nil {
-		return h, 0, badf("it ends before its elements: %w; save it again", err)
+		return h, 0, formatErrorf("it ends before its elements: %w; save it again", err)
 	}
 	if h, err = parseHeader(string(text)); err != nil {
 		return h, 0, fmt.Errorf("%w: in the header", err)
@@ -192,14 +192,14 @@ func checkMagic(head []byte) error {
 	case bytes.HasPrefix(head, []byte(magic)):
 		return nil
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return badf("it is a zip archive, as numpy.savez writes; unpack it and name a file of it")
+		return formatErrorf("it is a zip archive, as numpy.savez writes; unpack it and name a file of it")
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return badf("it is compressed; unpack it with gunzip, so that it can be mapped")
+		return formatErrorf("it is compressed; unpack it with gunzip, so that it can be mapped")
 	}
-	return badf("it begins with %q, want %q; write it with numpy.save", head, magic)
+	return formatErrorf("it begins with %q, want %q; write it with numpy.save", head, magic)
 }
 
-// badf returns a formatted error that wraps ErrFormat.
-func badf(format string, args ...any) error {
+// formatErrorf returns a formatted error that wraps ErrFormat.
+func formatErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
 }

@@ -109,7 +109,7 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 	timed := c.With(collective.CallOptions{Algorithm: cfg.Algorithm})
 	for i, bytes := range cfg.Bytes {
 		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
-			forget()
+			releaseMemory()
 		}
 		if cfg.Collective == "barrier" {
 			bytes = 0
@@ -141,9 +141,9 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 	return nil
 }
 
-// forget releases the memory of the previous size, so that RSSAnon covers only the next one.
+// releaseMemory releases the memory of the previous size, so that RSSAnon covers only the next one.
 // Pooled memory, such as scratch vectors, survives one collection.
-func forget() {
+func releaseMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
@@ -175,7 +175,7 @@ func Iterations(asked, bytes int) int {
 
 // measurement is the measurement of one size. All ranks make the same calls in the same order.
 type measurement[T dtype.Number] struct {
-	call   kase[T]
+	call   benchCase[T]
 	values values[T]
 	comm   *collective.Comm
 	iters  int
@@ -217,7 +217,7 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 // checks: ranks that share a core would wait for checks that begin before all have left the call.
 func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration, wrong int64, err error) {
 	k := &m.call
-	m.values.spoil(k.dst) // before fill, because src may be a part of dst
+	m.values.poison(k.dst) // before fill, because src may be a part of dst
 	m.values.fill(k.src, m.values.start(m.comm.Rank(), 0, t))
 	if err := collective.Barrier(ctx, m.comm); err != nil {
 		return 0, 0, err

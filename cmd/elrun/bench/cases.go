@@ -20,8 +20,8 @@ func Collectives() []string {
 // root is the root of rooted calls.
 const root = 0
 
-// kase is a call with its buffers at this rank and its expected result.
-type kase[T dtype.Number] struct {
+// benchCase is a call with its buffers at this rank and its expected result.
+type benchCase[T dtype.Number] struct {
 	dst, src []T // may overlap if in place
 	spans    []span
 	whole    int     // elements of the vector that Result.Bytes counts
@@ -31,7 +31,7 @@ type kase[T dtype.Number] struct {
 }
 
 // free frees the shared vectors. No rank may be in a call with them.
-func (k *kase[T]) free(c *collective.Comm) error {
+func (k *benchCase[T]) free(c *collective.Comm) error {
 	for _, v := range k.shared {
 		if err := collective.Free(c, v); err != nil {
 			return err
@@ -41,8 +41,8 @@ func (k *kase[T]) free(c *collective.Comm) error {
 	return nil
 }
 
-// caser builds the cases of one communicator and size.
-type caser[T dtype.Number] struct {
+// caseBuilder builds the cases of one communicator and size.
+type caseBuilder[T dtype.Number] struct {
 	c       *collective.Comm
 	op      collective.Op[T]
 	n, rank int
@@ -56,12 +56,12 @@ type caser[T dtype.Number] struct {
 // newCase returns the call of cfg for vectors of about the given bytes. All ranks need equal
 // lengths, so vectors that are divided among the ranks are rounded down, to at least one element
 // for each.
-func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (kase[T], error) {
+func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (benchCase[T], error) {
 	if !slices.Contains(Collectives(), cfg.Collective) {
-		return kase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
+		return benchCase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
 	}
-	b := caser[T]{c: c, op: op, n: c.Size(), rank: c.Rank(), count: max(1, bytes/kernel.Size[T]()), inPlace: cfg.InPlace, alloc: cfg.Alloc}
-	var k kase[T]
+	b := caseBuilder[T]{c: c, op: op, n: c.Size(), rank: c.Rank(), count: max(1, bytes/kernel.Size[T]()), inPlace: cfg.InPlace, alloc: cfg.Alloc}
+	var k benchCase[T]
 	switch cfg.Collective {
 	case "allreduce", "reduce", "scan", "exscan", "reducescatter":
 		k = b.reduction(cfg.Collective)
@@ -80,11 +80,11 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 }
 
 // share returns the fraction of a vector that the other ranks have.
-func (b *caser[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
+func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
 // pair returns vectors of the given lengths, with dst <= src. In place the first is the beginning
 // of the second.
-func (b *caser[T]) pair(dst, src int) (d, s []T) {
+func (b *caseBuilder[T]) pair(dst, src int) (d, s []T) {
 	s = make([]T, src)
 	if b.inPlace {
 		return s[:dst], s
@@ -93,7 +93,7 @@ func (b *caser[T]) pair(dst, src int) (d, s []T) {
 }
 
 // vector returns a vector for a reduction. It records an error in b.err.
-func (b *caser[T]) vector(n int) []T {
+func (b *caseBuilder[T]) vector(n int) []T {
 	if !b.alloc {
 		return make([]T, n)
 	}
@@ -107,8 +107,8 @@ func (b *caser[T]) vector(n int) []T {
 }
 
 // reduction builds the calls that reduce.
-func (b *caser[T]) reduction(name string) kase[T] {
-	k := kase[T]{whole: b.count, factor: 1}
+func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
+	k := benchCase[T]{whole: b.count, factor: 1}
 	k.src = b.vector(b.count)
 	if k.dst = k.src; !b.inPlace {
 		k.dst = b.vector(b.count)
@@ -149,10 +149,10 @@ func (b *caser[T]) reduction(name string) kase[T] {
 
 // parts builds the calls in which each rank has an equal part of a vector. Result.Bytes counts
 // all parts together, as in nccl-tests.
-func (b *caser[T]) parts(name string) kase[T] {
+func (b *caseBuilder[T]) parts(name string) benchCase[T] {
 	part := max(1, b.count/b.n)
 	whole := part * b.n
-	k := kase[T]{whole: whole, factor: b.share()}
+	k := benchCase[T]{whole: whole, factor: b.share()}
 	switch name {
 	case "allgather", "gather":
 		k.dst, k.src = make([]T, whole), make([]T, part)
@@ -179,7 +179,7 @@ func (b *caser[T]) parts(name string) kase[T] {
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scatter(ctx, b.c, dst, src, root) }
 	case "alltoall":
 		if b.inPlace {
-			return kase[T]{}
+			return benchCase[T]{}
 		}
 		k.dst, k.src = b.pair(whole, whole)
 		for r := range b.n {
@@ -191,8 +191,8 @@ func (b *caser[T]) parts(name string) kase[T] {
 }
 
 // others builds the calls without reduction on undivided vectors.
-func (b *caser[T]) others(name string) kase[T] {
-	k := kase[T]{whole: b.count, factor: 1}
+func (b *caseBuilder[T]) others(name string) benchCase[T] {
+	k := benchCase[T]{whole: b.count, factor: 1}
 	switch name {
 	case "barrier":
 		k.whole = 0
@@ -206,7 +206,7 @@ func (b *caser[T]) others(name string) kase[T] {
 		k.do = func(ctx context.Context, dst, _ []T) error { return collective.Broadcast(ctx, b.c, dst, root) }
 	case "sendrecv":
 		if b.inPlace {
-			return kase[T]{}
+			return benchCase[T]{}
 		}
 		k.dst, k.src = b.pair(b.count, b.count)
 		k.spans = []span{{end: b.count, from: (b.rank + b.n - 1) % b.n}}
@@ -216,7 +216,7 @@ func (b *caser[T]) others(name string) kase[T] {
 }
 
 // sendRecv sends a vector to the right neighbour and receives one from the left.
-func (b *caser[T]) sendRecv(ctx context.Context, dst, src []T) error {
+func (b *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
 	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
 	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)
 	return errors.Join(err, h.Wait(ctx))

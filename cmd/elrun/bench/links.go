@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	linkLeast  = 256 << 10              // bytes of the first transfer
-	linkMost   = 64 << 20               // bytes of the longest transfer
-	linkTime   = 200 * time.Millisecond // least duration of a transfer that counts, unless it is the longest
-	linkRounds = 3                      // transfers of the final length; the fastest counts
+	minLinkBytes = 256 << 10              // bytes of the first transfer
+	maxLinkBytes = 64 << 20               // bytes of the longest transfer
+	linkTime     = 200 * time.Millisecond // least duration of a transfer that counts, unless it is the longest
+	linkRounds   = 3                      // transfers of the final length; the fastest counts
 )
 
 // Links measures the link from each rank to the next, one after the other, and checks the data.
@@ -23,7 +23,7 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 		return nil, nil
 	}
 	speeds := make([]float64, n)
-	l := linkTest{comm: c, values: newValues[int32]("sum", n), data: make([]int32, linkMost/4)}
+	l := linkTest{comm: c, values: newValues[int32]("sum", n), data: make([]int32, maxLinkBytes/4)}
 	for from := range n {
 		var err error
 		switch to := (from + 1) % n; c.Rank() {
@@ -73,9 +73,9 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 // receive requests transfers of growing length until one takes linkTime, and then linkRounds of
 // that length. It returns the best speed of those, in 1e9 bytes/s.
 func (l *linkTest) receive(ctx context.Context, from int) (best float64, err error) {
-	for length, rounds := linkLeast/4, 0; rounds < linkRounds; {
+	for length, rounds := minLinkBytes/4, 0; rounds < linkRounds; {
 		got := l.data[:length]
-		l.values.spoil(got)
+		l.values.poison(got)
 		begin := time.Now()
 		if err := collective.Send(ctx, l.comm, from, 0, []int64{int64(length)}); err != nil {
 			return 0, err
@@ -88,7 +88,7 @@ func (l *linkTest) receive(ctx context.Context, from int) (best float64, err err
 			return 0, fmt.Errorf("%d of %d elements arrived changed: look for bad memory or a bad network card", wrong, length)
 		}
 		// Too short to measure: the latency would dominate.
-		if took < linkTime && length < linkMost/4 {
+		if took < linkTime && length < maxLinkBytes/4 {
 			length *= 2
 			continue
 		}

@@ -12,18 +12,18 @@ import (
 
 // Tuned is a comparison of the algorithms for one size.
 type Tuned struct {
-	Collective string  `json:"collective"`
-	N          int     `json:"n"`
-	Bytes      int     `json:"bytes"`
-	Times      []Taken `json:"times"`
-	Auto       string  `json:"auto"`  // the choice of Auto
-	Best       string  `json:"best"`  // the fastest algorithm
-	Ratio      float64 `json:"ratio"` // time of Auto / time of Best; 1 or more
-	Wrong      int64   `json:"wrong"` // wrong elements, over all ranks, calls and algorithms
+	Collective string          `json:"collective"`
+	N          int             `json:"n"`
+	Bytes      int             `json:"bytes"`
+	Times      []AlgorithmTime `json:"times"`
+	Auto       string          `json:"auto"`  // the choice of Auto
+	Best       string          `json:"best"`  // the fastest algorithm
+	Ratio      float64         `json:"ratio"` // time of Auto / time of Best; 1 or more
+	Wrong      int64           `json:"wrong"` // wrong elements, over all ranks, calls and algorithms
 }
 
-// Taken is the time of one algorithm.
-type Taken struct {
+// AlgorithmTime is the time of one algorithm.
+type AlgorithmTime struct {
 	Algorithm string  `json:"algorithm"`
 	P50       float64 `json:"us_p50"` // median over the rounds of the medians in a round, in microseconds
 }
@@ -54,7 +54,7 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 		return Tuned{}, err
 	}
 	t := Tuned{Collective: cfg.Collective, N: c.Size(), Bytes: bytes, Auto: auto}
-	candidates := able(c, cfg, bytes)
+	candidates := candidates(c, cfg, bytes)
 	rounds := make([][]float64, len(candidates))
 	cfg.Bytes, cfg.Iters = []int{bytes}, max(3, Iterations(cfg.Iters, bytes)/tuneRounds)
 	for range tuneRounds {
@@ -72,14 +72,14 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	}
 	for i, a := range candidates {
 		slices.Sort(rounds[i])
-		t.Times = append(t.Times, Taken{a.String(), quantile(rounds[i], 0.5)})
+		t.Times = append(t.Times, AlgorithmTime{a.String(), quantile(rounds[i], 0.5)})
 	}
 	t.compare()
 	return t, nil
 }
 
-// able returns the algorithms that can do the call, the same at all ranks.
-func able(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
+// candidates returns the algorithms that can do the call, the same at all ranks.
+func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
 		if name, err := chosen(c.With(collective.CallOptions{Algorithm: a}), cfg, bytes); err == nil && name == a.String() {

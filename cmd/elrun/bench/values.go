@@ -68,9 +68,9 @@ func (v *values[T]) fill(dst []T, x int) {
 	}
 }
 
-// spoil sets dst to a value that is no result, as far as T allows, so that elements that are not
+// poison sets dst to a value that is no result, as far as T allows, so that elements that are not
 // written are detected.
-func (v *values[T]) spoil(dst []T) {
+func (v *values[T]) poison(dst []T) {
 	bad := fromInt[T](113)
 	for i := range dst {
 		dst[i] = bad
@@ -108,7 +108,7 @@ func (v *values[T]) reduced(ranks int) []T {
 	for x := range table {
 		acc := v.integer(x)
 		for r := 1; r < ranks; r++ {
-			acc = foldInt(v.op, acc, v.integer(x+7*r))
+			acc = reduceInt(v.op, acc, v.integer(x+7*r))
 		}
 		table[x] = fromInt[T](acc)
 		if v.op == "average" {
@@ -118,9 +118,9 @@ func (v *values[T]) reduced(ranks int) []T {
 	return table
 }
 
-// foldInt computes the operation on integers. Wrap-around can wait until the final conversion:
+// reduceInt computes the operation on integers. Wrap-around can wait until the final conversion:
 // inputs are never negative, and low bits of results depend only on low bits.
-func foldInt(op string, a, b int64) int64 {
+func reduceInt(op string, a, b int64) int64 {
 	switch op {
 	case "sum", "average":
 		return a + b

@@ -159,7 +159,7 @@ func TestTunedCompare(t *testing.T) {
 		{"ring", "tree", 2, "        1024  ring 6.0*  tree 3.0   shm 4.0   auto/best 2.00\n"},
 		{"tree", "tree", 1, "        1024  ring 6.0   tree 3.0*  shm 4.0   auto/best 1.00\n"},
 	} {
-		one := Tuned{Bytes: 1024, Auto: c.auto, Times: []Taken{{"ring", 6}, {"tree", 3}, {"shm", 4}}}
+		one := Tuned{Bytes: 1024, Auto: c.auto, Times: []AlgorithmTime{{"ring", 6}, {"tree", 3}, {"shm", 4}}}
 		one.compare()
 		if one.Best != c.best || one.Ratio != c.ratio {
 			t.Errorf("got %+v", one)

@@ -148,13 +148,13 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Calls beyond mostCalls wait, and their contexts apply meanwhile.
+// Calls beyond maxCalls wait, and their contexts apply meanwhile.
 func TestManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := start(t, wait, echo)
 		var all sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
-		for range mostCalls + 10 {
+		for range maxCalls + 10 {
 			all.Go(func() { _, _ = c.Call(ctx, 0, nil) })
 		}
 		synctest.Wait()

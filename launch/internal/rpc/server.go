@@ -14,9 +14,9 @@ import (
 // Method answers a call. Its context ends with the caller's context, the stream or the server.
 type Method func(ctx context.Context, request []byte) ([]byte, error)
 
-// mostCalls bounds the concurrent calls of a stream. Further calls wait in the stream, so that the
+// maxCalls bounds the concurrent calls of a stream. Further calls wait in the stream, so that the
 // caller's writes block (backpressure).
-const mostCalls = 256
+const maxCalls = 256
 
 // Server answers calls on streams. It is safe for concurrent use.
 type Server struct {
@@ -41,7 +41,7 @@ func NewServer(program string, methods []Method) *Server {
 // Serve accepts streams from a listener, which the server owns. Each stream passes through secure,
 // which authenticates the other end and may wrap the stream, as TLS does.
 func (s *Server) Serve(l net.Listener, secure func(net.Conn) (net.Conn, error)) {
-	if !s.keep(l) {
+	if !s.track(l) {
 		return
 	}
 	s.work.Go(func() {
@@ -62,7 +62,7 @@ func (s *Server) ServeConn(stream net.Conn) {
 
 // start serves one stream in a goroutine.
 func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error)) {
-	if !s.keep(stream) {
+	if !s.track(stream) {
 		return
 	}
 	s.work.Go(func() {
@@ -74,8 +74,8 @@ func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error))
 	})
 }
 
-// keep records a listener or stream for Close. After Close it closes c and returns false.
-func (s *Server) keep(c io.Closer) bool {
+// track records a listener or stream for Close. After Close it closes c and returns false.
+func (s *Server) track(c io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -101,12 +101,12 @@ func (s *Server) serve(stream net.Conn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	c := &caller{server: s, ctx: ctx, stream: stream, room: make(chan struct{}, mostCalls), running: make(map[uint64]context.CancelFunc)}
+	c := &caller{server: s, ctx: ctx, stream: stream, slots: make(chan struct{}, maxCalls), running: make(map[uint64]context.CancelFunc)}
 	defer c.work.Wait()
 	defer cancel()
 	for {
 		f, err := readFrame(in)
-		if err != nil || !c.take(f) {
+		if err != nil || !c.handle(f) {
 			return
 		}
 	}
@@ -144,7 +144,7 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 type caller struct {
 	server *Server
 	ctx    context.Context
-	room   chan struct{} // a semaphore with a token for each running call
+	slots  chan struct{} // a semaphore with a token for each running call
 	work   sync.WaitGroup
 
 	writing sync.Mutex
@@ -154,8 +154,8 @@ type caller struct {
 	running map[uint64]context.CancelFunc
 }
 
-// take handles one frame. It returns false if the stream has to end.
-func (c *caller) take(f frame) bool {
+// handle handles one frame. It returns false if the stream has to end.
+func (c *caller) handle(f frame) bool {
 	switch {
 	case f.kind == kindCancel:
 		c.mu.Lock()
@@ -169,7 +169,7 @@ func (c *caller) take(f frame) bool {
 		return false
 	}
 	select {
-	case c.room <- struct{}{}:
+	case c.slots <- struct{}{}:
 	case <-c.ctx.Done():
 		return false
 	}
@@ -187,7 +187,7 @@ func (c *caller) take(f frame) bool {
 		c.mu.Lock()
 		delete(c.running, f.id)
 		c.mu.Unlock()
-		<-c.room
+		<-c.slots
 	})
 	return true
 }

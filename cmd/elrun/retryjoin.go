@@ -17,15 +17,15 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// forever repeats attempts to join a job. It returns on a signal, on a notice of preemption, and
+// retryJoin repeats attempts to join a job. It returns on a signal, on a notice of preemption, and
 // on an error that further attempts cannot cure. An attempt that succeeds or lasts longer than
 // longestPause resets the pause.
-func forever(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
+func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
 	pause := firstPause
 	for {
 		begun := time.Now()
 		err := attempt(ctx)
-		if ctx.Err() != nil || hopeless(err) {
+		if ctx.Err() != nil || isPermanent(err) {
 			return err
 		}
 		// The job was found, so earlier failures no longer count.
@@ -41,9 +41,9 @@ func forever(ctx context.Context, t *terminal, attempt func(context.Context) err
 	}
 }
 
-// hopeless reports whether a further attempt would end in the same way: err is due to a signal or
-// to a mistake in the command line.
-func hopeless(err error) bool {
+// isPermanent reports whether a further attempt would end in the same way: err is due to a signal
+// or to a mistake in the command line.
+func isPermanent(err error) bool {
 	var s exitStatus
 	if errors.As(err, &s) {
 		return s == statusUsage || s > 128

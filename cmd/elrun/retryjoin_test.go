@@ -15,8 +15,9 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// attempts calls forever with attempts that take lasts each and end with the given errors. The last error repeats until a signal
-// comes, after the time until. attempts returns the start times of the attempts.
+// attempts calls retryJoin with attempts that take lasts each and end with the given errors. The
+// last error repeats until a signal comes, after the time until. attempts returns the start times
+// of the attempts.
 func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...error) (at []time.Duration, err error) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -29,7 +30,7 @@ func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...er
 		begun := time.Now()
 		stop := time.AfterFunc(until, func() { signals <- syscall.SIGTERM })
 		defer stop.Stop()
-		err = forever(t.Context(), &terminal{stderr: null, signals: signals}, func(context.Context) error {
+		err = retryJoin(t.Context(), &terminal{stderr: null, signals: signals}, func(context.Context) error {
 			at = append(at, time.Since(begun))
 			<-time.After(lasts)
 			end := ends[0]
