@@ -33,7 +33,7 @@ func allReduceWalk() walk {
 	return walk{"allreduce", "An AllReduce, from the call to the wire", []stop{
 		{"collective", "", "AllReduce", "describes the call and chooses the algorithm: here the ring"},
 		{"collective", "Comm", "begin", "gives the call its number in the communicator's sequence"},
-		{"collective", "operation", "carryOut", "runs the body; an error revokes the transport at every rank"},
+		{"collective", "operation", "execute", "runs the body; an error revokes the transport at every rank"},
 		{"ring", "", "AllReduce", "reduce-scatter, then allgather, in pipelined segments"},
 		{"collective", "ringLink", "Send", "sends a segment to the right neighbour"},
 		{"transport/mesh", "Transport", "Send", "finds the pair; an error revokes the view"},
@@ -52,14 +52,14 @@ func gradientWalk() walk {
 		{"trainer", "try", "exchange", "waits for the sums of all buckets, and reduces the commit record"},
 		{"trainer", "job", "commit", "the commit record is complete, so all contributions are in"},
 		{"trainer", "openStep", "conclude", "turns the sums into the mean gradient"},
-		{"trainer", "state", "commit", "the optimizer updates the parameters"},
+		{"trainer", "state", "commit", "the optimizer updates the parameters that were not updated early"},
 	}}
 }
 
 // deathWalk follows the death of a member.
 func deathWalk() walk {
 	return walk{"death", "A death, from the broken connection to the next step", []stop{
-		{"transport/mesh", "pair", "verdict", "the stream broke: a revocation may explain it, else the peer is lost"},
+		{"transport/mesh", "pair", "verdict", "the stream broke (in a host pair.died is first): a revocation explains it, or the peer is lost"},
 		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
 		{"elastic", "keeper", "happened", "the carrier reports the peer as down: it is dialled again"},
 		{"elastic", "keeper", "suspect", "nobody answers: the member is suspected"},
@@ -73,7 +73,7 @@ func deathWalk() walk {
 // joinWalk follows the join of a peer.
 func joinWalk() walk {
 	return walk{"join", "A join, from the ticket to the first share", []stop{
-		{"launch", "identity", "introduceBy", "a ticket gets the peer past the gate of a member"},
+		{"launch", "identity", "findAdmission", "a ticket gets the peer past the gate of a member"},
 		{"elastic", "applying", "run", "offers itself to the members"},
 		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
 		{"elastic", "keeper", "approve", "an approved peer is proposed for the next view"},
