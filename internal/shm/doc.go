@@ -38,7 +38,8 @@
 //
 // Each rank attaches to Size(n) bytes that all ranks have mapped:
 //
-//	seg, err := shm.Attach(mem, arenas, n, rank)
+//	machine := shm.ReadMachine() // once per process
+//	seg, err := machine.Attach(mem, arenas, n, rank)
 //	seg.UseEvents(event, wakers)
 //	watch := seg.WatchDeaths(func(rank int) { seg.Revoke() })
 //	lane := seg.Lane(0, []int{0, 1, 2})

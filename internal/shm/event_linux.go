@@ -95,5 +95,19 @@ func (r *Waker) signal() {
 	_, _ = unix.Write(r.fd, any[:])
 }
 
+// Again returns a second handle of the eventfd, which the caller owns and may give to another process.
+func (e *Event) Again() (*os.File, error) { return duplicate(e.file.Fd()) }
+
+// Again returns a second handle of the eventfd, which the caller owns and may give to a third process.
+func (r *Waker) Again() (*os.File, error) { return duplicate(uintptr(r.fd)) }
+
+func duplicate(eventfd uintptr) (*os.File, error) {
+	fd, err := unix.FcntlInt(eventfd, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("shm: duplicate the file of an event: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "eventfd:elrun"), nil
+}
+
 // Close closes the waker's descriptor. The event stays.
 func (r *Waker) Close() error { return closeWaker(r.fd) }

@@ -25,6 +25,12 @@ func OpenWaker(file *os.File) (*Waker, error) {
 	return nil, ErrUnsupported
 }
 
+// Again returns ErrUnsupported.
+func (e *Event) Again() (*os.File, error) { return nil, ErrUnsupported }
+
+// Again returns ErrUnsupported.
+func (r *Waker) Again() (*os.File, error) { return nil, ErrUnsupported }
+
 func (r *Waker) signal() {}
 
 // Close does nothing.

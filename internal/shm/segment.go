@@ -20,9 +20,10 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 
 // Sizes of the parts of a segment.
 const (
-	// Layout is the version of the layout and protocol of a segment. Ranks with different
-	// versions cannot share memory. Increase it with every change of either.
-	Layout = 9
+	// Layout is the version of the layout and protocol of a segment, and of the messages by which
+	// ranks agree on one. Ranks with different versions cannot share memory. Increase it with every
+	// change of any of them.
+	Layout = 10
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels in a slot, in bytes.
@@ -121,6 +122,15 @@ func rankBlocksSize(n int) int {
 // Size returns the bytes of memory that a segment of n ranks takes.
 func Size(n int) int { return n*Lanes*rankAreaSize(n) + n*n*robustWordSize }
 
+// LargestSize returns the most bytes that a segment of up to n ranks takes: more ranks can take less.
+func LargestSize(n int) int {
+	most := 0
+	for ranks := 1; ranks <= min(n, MaxRanks); ranks++ {
+		most = max(most, Size(ranks))
+	}
+	return most
+}
+
 // rankAreaSize returns the bytes of a rank's area and blocks in a lane, a multiple of the cache
 // line.
 func rankAreaSize(n int) int { return int(unsafe.Sizeof(rankArea{})) + rankBlocksSize(n) }
@@ -157,11 +167,26 @@ func Ordinary(size int) []byte {
 	return b[skip:][:size:size]
 }
 
+// Machine is what a segment needs to know of the machine. A process reads it once, as that takes a
+// dozen small files and longer than all else in Attach.
+type Machine struct {
+	processors int // that this process may use
+	cacheBytes int // of the largest cache; 0 if unknown
+}
+
+// ReadMachine returns the present values of this machine, for this process.
+func ReadMachine() Machine { return Machine{processors: cores.Count(), cacheBytes: largestCache()} }
+
+// Attach is Machine.Attach for a process that attaches once.
+func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
+	return ReadMachine().Attach(memory, arenas, n, rank)
+}
+
 // Attach returns the segment of one of n ranks in memory of at least Size(n) bytes. The memory
 // must be zero when the first rank attaches, begin at a multiple of 64, and stay mapped while the
 // segment is used. arenas holds the arenas of all ranks as this process has mapped them, nil for
 // a rank without one; they must stay mapped as long. arenas may be nil if no rank has one.
-func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
+func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if n < 1 || n > MaxRanks || rank < 0 || rank >= n {
 		return nil, fmt.Errorf("shm: attach: rank %d of %d, which can be %d", rank, n, MaxRanks)
 	}
@@ -177,9 +202,9 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(arenas) != n {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
-	processors := cores.Count()
-	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, blockBytes: rankBlocksSize(n), cacheLimit: nonTemporalFrom(largestCache()), chooseFrom: chooseFrom,
-		oversubscribed: n > processors, processors: processors, gone: make([]atomic.Bool, n)}, nil
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, blockBytes: rankBlocksSize(n),
+		cacheLimit: nonTemporalFrom(m.cacheBytes), chooseFrom: chooseFrom, oversubscribed: n > m.processors,
+		processors: m.processors, gone: make([]atomic.Bool, n)}, nil
 }
 
 // UseEvents lets a rank that waits for long sleep until another rank wakes it: this rank by its

@@ -45,13 +45,13 @@ func share(ranks []*Transport) error {
 			h.arenas[i] = a
 		}
 	}
-	memory := shm.Ordinary(shm.Size(n))
+	memory, machine := shm.Ordinary(shm.Size(n)), shm.ReadMachine()
 	for i, t := range ranks {
 		arenas, err := h.mapFor(i)
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
-		segment, err := shm.Attach(memory, arenas, n, i)
+		segment, err := machine.Attach(memory, arenas, n, i)
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
