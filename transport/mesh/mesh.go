@@ -66,8 +66,10 @@ type Mesh struct {
 	links   *links
 	lanes   *lanes
 	desk    *desk
-	arenas  *arenas     // of this host's processes
 	begun   atomic.Bool // it has been in a session
+
+	neighbours *neighbours
+	spare      spare
 
 	done    chan struct{}   // closed by Close
 	life    context.Context // ended by Close, with end
@@ -86,10 +88,11 @@ type Mesh struct {
 // New begins to take the streams of a carrier, which the Mesh owns from now on.
 func New(c Carrier, cfg Config) *Mesh {
 	m := &Mesh{
-		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), desk: newDesk(), arenas: newArenas(), done: make(chan struct{}),
-		controls: make(map[elastic.ID][]*controlStream),
-		opening:  make(map[elastic.ID]chan struct{}),
-		attempts: make(map[[32]byte]*attempt),
+		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), desk: newDesk(), done: make(chan struct{}),
+		neighbours: newNeighbours(c.ID()),
+		controls:   make(map[elastic.ID][]*controlStream),
+		opening:    make(map[elastic.ID]chan struct{}),
+		attempts:   make(map[[32]byte]*attempt),
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.links = newLinks(m.down)
@@ -149,7 +152,7 @@ func (m *Mesh) Close() error {
 	m.lanes.close()
 	err := m.carrier.Close()
 	m.working.Wait()
-	return errors.Join(err, m.arenas.close())
+	return errors.Join(err, m.spare.close(), m.neighbours.shut())
 }
 
 // final marks an error after which trying again is of no use.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 	"slices"
 	"sync"
@@ -19,16 +18,19 @@ import (
 //
 //  1. Each finds in the offers who is on its host: the group, in the order of ranks. All
 //     find the same.
-//  2. The first of the group makes the memory. Each other one tells it whom of the group it
-//     has reached by a Unix socket, which proves that they are on one host, and gives it
-//     the files of its event (eventfd) and its arena.
-//  3. The first gives everybody all files; each maps them and says whether it could.
+//  2. The first of the group makes the memory. Each other one reaches it by a Unix socket,
+//     which proves that all are on one host. It gives the first the files of its event
+//     (eventfd) and its arena, and tells whose files have come to it in earlier views.
+//  3. The first gives everybody the memory, and the files that are missing there; each maps
+//     them and says whether it could.
 //  4. The first gives the verdict. If anything failed, or took longer than shareTime, that
 //     is bad news, and all of the group do without.
 //
 // The first alone keeps the time: would others, too, some could share and some not. A rank
 // that cannot know the verdict breaks its line to the first, or that is broken already, and
 // a broken line revokes the session as soon as that has begun.
+//
+// The memory is new in each view (spare.go); the files of a process come once (neighbours.go).
 
 // shareTime is how long the first rank waits for the others, which may still be trying to
 // reach ranks elsewhere. A peer that dies breaks its line at once.
@@ -40,11 +42,11 @@ type sharing struct {
 	view     elastic.View
 	ranks    []int         // by place
 	place    int           // of this rank
-	conns    []line        // by place; nil where there is no Unix socket, and at place
+	conns    []line        // by place: all at the first rank, that to the first at others
 	patience time.Duration // of the first rank
 
-	bell    *shm.Event // of this rank
-	parts   []part     // by place
+	parts   []*neighbour // by place; nil before they are held
+	has     []uint64     // at the first rank, by place: a bit for each place whose files the rank has
 	memory  *shm.Memory
 	segment *shm.Segment
 	vigil   *shm.DeathWatch // nil before keepVigil
@@ -59,14 +61,6 @@ type line interface {
 	FilePasser
 }
 
-// part is what a rank brings, as it is at this one.
-type part struct {
-	bell, arena *os.File // as they came, until they are used
-	rope        *shm.Waker
-	bytes       []byte     // of the arena; nil where there is none
-	user        elastic.ID // whose arena is in use, or ""
-}
-
 // passing marks why memory is not shared where that may be otherwise the next time: a line
 // broke, or nothing came in time.
 type passing struct{ error }
@@ -79,11 +73,17 @@ func (p passing) Unwrap() error { return p.error }
 func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
 	s, err := m.group(a)
 	if s == nil {
+		m.prepare(0)
 		return nil, err
 	}
 	if err := s.conclude(ctx); err != nil {
 		return nil, err
 	}
+	next := 0
+	if s.place == 0 {
+		next = shm.LargestSize(len(s.ranks) + 1) // one may join
+	}
+	m.prepare(next)
 	return s, nil
 }
 
@@ -130,7 +130,10 @@ func (m *Mesh) group(a *attempt) (*sharing, error) {
 	case n > shm.MaxRanks:
 		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
 	}
-	s.parts = make([]part, len(s.ranks))
+	s.parts, s.has = make([]*neighbour, len(s.ranks)), make([]uint64, len(s.ranks))
+	if s.place > 0 {
+		clear(s.conns[1:])
+	}
 	return s, nil
 }
 
@@ -159,29 +162,12 @@ func (s *sharing) deadline(t time.Time) {
 	}
 }
 
-// reached returns a bit for each place that this rank can send files to, itself included.
-func (s *sharing) reached() uint64 {
-	mask := uint64(1) << s.place
-	for place, c := range s.conns {
-		if c != nil {
-			mask |= 1 << place
-		}
-	}
-	return mask
-}
-
-// checkReached returns an error if a rank does not reach all others.
-func (s *sharing) checkReached(rank int, mask uint64) error {
-	if n := len(s.ranks); mask != uint64(1)<<n-1 {
-		return fmt.Errorf("rank %d reaches %d of %d ranks of its host by Unix sockets", rank, bits.OnesCount64(mask), n)
-	}
-	return nil
-}
-
 // agree maps the memory as all others of the group do.
 func (s *sharing) agree() error {
-	var err error
-	if s.bell, err = shm.NewEvent(); err != nil {
+	own, err := s.m.neighbours.own()
+	if err == nil {
+		s.parts[s.place] = own
+	} else {
 		err = fmt.Errorf("rank %d: %w", s.ranks[s.place], err)
 	}
 	if s.place > 0 {
@@ -226,29 +212,36 @@ func verdict(m shareMessage) error {
 
 // lead is the part of the first rank, up to the verdict.
 func (s *sharing) lead() error {
-	if err := s.checkReached(s.ranks[0], s.reached()); err != nil {
+	if err := s.checkReached(); err != nil {
 		return err
 	}
 	var err error
-	if s.memory, err = shm.NewMemory(shm.Size(len(s.ranks))); err != nil { // takes milliseconds, as others get ready
+	if s.memory, err = s.m.spare.take(shm.Size(len(s.ranks))); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
 	if err := s.collect(stepReady, s.takeReady); err != nil {
 		return err
 	}
-	m, files := s.offer()
-	for place, c := range s.conns[1:] {
-		if err := sendShare(c, m, files...); err != nil {
-			return passing{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
-		}
+	if err := s.offer(); err != nil {
+		return err
 	}
-	if err := s.attach(m.mask); err != nil {
+	if err := s.attach(); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
 	return s.collect(stepAck, func(_ int, _ shareMessage, files []*os.File) error {
 		closeFiles(files)
 		return nil
 	})
+}
+
+// checkReached returns an error if the first rank does not reach all others.
+func (s *sharing) checkReached() error {
+	for place, c := range s.conns[1:] {
+		if c == nil {
+			return fmt.Errorf("rank %d, the first of this host, does not reach rank %d by a Unix socket", s.ranks[0], s.ranks[place+1])
+		}
+	}
+	return nil
 }
 
 // collect receives a message of that step from all others, and has it taken in, along with
@@ -286,30 +279,12 @@ func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 		closeFiles(files)
 		return fmt.Errorf("rank %d: %d files: %w", rank, len(files), errProtocol)
 	}
-	s.parts[place].bell = files[0]
+	var arena *os.File
 	if len(files) == 2 {
-		s.parts[place].arena = files[1]
+		arena = files[1]
 	}
-	return s.checkReached(rank, m.mask)
-}
-
-// offer returns what the first rank gives the others: the memory, the bells of all, and
-// the arenas of those in the mask.
-func (s *sharing) offer() (shareMessage, []*os.File) {
-	m := shareMessage{step: stepOffer}
-	bells, arenas := []*os.File{s.bell.File()}, []*os.File(nil)
-	if own := s.m.arenas.mine(s.m.id); own != nil {
-		m.mask, arenas = 1, append(arenas, own.File())
-	}
-	for place := range s.parts[1:] {
-		p := &s.parts[place+1]
-		bells = append(bells, p.bell)
-		if p.arena != nil {
-			m.mask |= 1 << (place + 1)
-			arenas = append(arenas, p.arena)
-		}
-	}
-	return m, append(append([]*os.File{s.memory.File()}, bells...), arenas...)
+	s.has[place] = m.mask
+	return s.take(place, files[0], arena)
 }
 
 // follow is the part of all ranks but the first. failed is why this one cannot take part.
@@ -328,14 +303,16 @@ func (s *sharing) follow(failed error) error {
 
 // answer speaks with the first rank up to its verdict.
 func (s *sharing) answer(first line, failed error) (shareMessage, error) {
-	ready := shareMessage{step: stepReady, mask: s.reached(), layout: shm.Layout}
+	ready := shareMessage{step: stepReady, layout: shm.Layout}
 	var files []*os.File
 	if failed != nil {
 		ready.why = failed.Error()
 	} else {
-		files = append(files, s.bell.File())
-		if own := s.m.arenas.mine(s.m.id); own != nil {
-			files = append(files, own.File())
+		ready.mask = s.holdKnown()
+		own := s.parts[s.place]
+		files = append(files, own.event.File())
+		if own.file != nil {
+			files = append(files, own.file)
 		}
 	}
 	if err := sendShare(first, ready, files...); err != nil {
@@ -364,82 +341,29 @@ func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	return m, nil
 }
 
-// takeOffer maps what the first rank offers, and takes over the files.
-func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
+// attach makes the segment over what the ranks have brought.
+func (s *sharing) attach() error {
 	n := len(s.ranks)
-	if len(came) != 1+n+bits.OnesCount64(m.mask) || bits.Len64(m.mask) > n {
-		closeFiles(came)
-		return fmt.Errorf("%d files for %b: %w", len(came), m.mask, errProtocol)
-	}
-	arenas := came[1+n:]
-	for place := range s.parts {
-		p := &s.parts[place]
-		p.bell = came[1+place]
-		if m.mask&(1<<place) != 0 {
-			p.arena, arenas = arenas[0], arenas[1:]
-		}
+	arenas, wakers := make([][]byte, n), make([]*shm.Waker, n)
+	for place, p := range s.parts {
+		arenas[place], wakers[place] = p.bytes, p.waker
 	}
 	var err error
-	if s.memory, err = shm.Open(came[0]); err != nil {
+	if s.segment, err = s.m.neighbours.machine().Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
 		return err
 	}
-	return s.attach(m.mask)
-}
-
-// attach makes the segment over what the ranks have brought, with the arenas of those in
-// the mask.
-func (s *sharing) attach(mask uint64) error {
-	n := len(s.ranks)
-	arenas, ropes := make([][]byte, n), make([]*shm.Waker, n)
-	for place := range s.parts {
-		p := &s.parts[place]
-		if err := s.use(place, mask&(1<<place) != 0); err != nil {
-			return fmt.Errorf("what rank %d brings: %w", s.ranks[place], err)
-		}
-		arenas[place], ropes[place] = p.bytes, p.rope
-	}
-	if len(s.memory.Bytes()) != shm.Size(n) {
-		return fmt.Errorf("%d bytes of memory, want %d", len(s.memory.Bytes()), shm.Size(n))
-	}
-	var err error
-	if s.segment, err = shm.Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
-		return err
-	}
-	s.segment.UseEvents(s.bell, ropes)
+	s.segment.UseEvents(s.parts[s.place].event, wakers)
 	return nil
-}
-
-// use makes use of the files of a place. Of its own this rank has got second handles.
-func (s *sharing) use(place int, withArena bool) error {
-	p := &s.parts[place]
-	bell, arena := p.bell, p.arena
-	p.bell, p.arena = nil, nil
-	var err error
-	if place == s.place {
-		closeFiles([]*os.File{bell, arena})
-		arena = nil
-	} else if p.rope, err = shm.OpenWaker(bell); err != nil {
-		closeFiles([]*os.File{arena})
-		return err
-	}
-	if !withArena {
-		return nil
-	}
-	id := s.view.Members[s.ranks[place]].ID
-	if p.bytes, err = s.m.arenas.use(id, arena); err == nil {
-		p.user = id
-	}
-	return err
 }
 
 // copied returns why calls with another rank copy vectors though it shares memory with this
 // one; "" if they need not. Why there is no arena only the rank knows that lacks it.
 func (s *sharing) copied(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
-	if s.own() == nil {
-		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.m.arenas.lack())
+	if s.parts[s.place].arena == nil {
+		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.m.neighbours.lack())
 	}
-	if s.parts[slices.Index(s.ranks, rank)].user == "" {
+	if s.parts[slices.Index(s.ranks, rank)].file == nil {
 		return fmt.Sprintf(format, rank)
 	}
 	return ""
@@ -459,31 +383,16 @@ func (s *sharing) release() error {
 	if s.memory != nil {
 		errs = append(errs, s.memory.Close())
 	}
-	for _, p := range s.parts {
-		closeFiles([]*os.File{p.bell, p.arena})
-		if p.rope != nil {
-			errs = append(errs, p.rope.Close())
+	for place, p := range s.parts {
+		if p != nil {
+			errs = append(errs, s.m.neighbours.drop(s.view.Members[s.ranks[place]].ID))
 		}
-		if p.user != "" {
-			errs = append(errs, s.m.arenas.drop(p.user))
-		}
-	}
-	if s.bell != nil {
-		errs = append(errs, s.bell.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // shared is what a communicator gets of it; cause is that of its transport.
 func (s *sharing) shared(cause func() error) *transport.Shared {
-	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.own()}, Ranks: s.ranks, Cause: cause,
+	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.parts[s.place].arena}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}
-}
-
-// own returns this rank's arena, if it is in use.
-func (s *sharing) own() *shm.Arena {
-	if s.parts[s.place].user == "" {
-		return nil
-	}
-	return s.m.arenas.mine(s.m.id)
 }

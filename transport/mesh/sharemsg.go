@@ -11,11 +11,11 @@ import (
 
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
-	// stepReady, to the first rank: which places a rank reaches, along with its event and its
-	// arena, if it has one.
+	// stepReady, to the first rank, along with a rank's event and its arena, if it has one: the places
+	// whose files it has from earlier views, and its own.
 	stepReady = iota + 1
-	// stepOffer, from the first rank: the memory, the bells of all, and the arenas of the
-	// places in the mask.
+	// stepOffer, from the first rank: the places that have an arena, along with the memory and, for
+	// each place that was not in stepReady's mask, its event and its arena.
 	stepOffer
 	// stepAck, to the first rank: it is mapped, or why not.
 	stepAck

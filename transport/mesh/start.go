@@ -12,7 +12,7 @@ import (
 // start makes the transport of an attempt that has all lines.
 func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	s, why := m.share(ctx, a)
-	m.arenas.keep(a.view)
+	m.neighbours.keep(a.view)
 	lone := m.note(a, s, why)
 	var err error
 	switch {

@@ -13,30 +13,35 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// An arena of another process is mapped once, for as long as somebody uses it or its
-// process is a member.
-func TestArenas(t *testing.T) {
+// What another process brings is taken once, and kept for as long as somebody uses it or the process
+// is a member.
+func TestNeighbours(t *testing.T) {
 	keepsFiles(t)
-	s := newArenas()
+	s := newNeighbours("self")
 	other, err := shm.NewArena(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	first, err := s.use("other", again(t, other.File()))
+	if s.hold("other") != nil {
+		t.Error("held before its files have come")
+	}
+	first, err := s.take("other", counter(), again(t, other.File()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	other.Bytes()[7] = 1
-	if len(first) != 1<<20 || first[7] != 1 {
-		t.Errorf("mapped %d bytes, of which one is %d", len(first), first[7])
+	if len(first.bytes) != 1<<20 || first.bytes[7] != 1 {
+		t.Errorf("mapped %d bytes, of which one is %d", len(first.bytes), first.bytes[7])
 	}
-	file := again(t, other.File())
-	if second, err := s.use("other", file); err != nil || &second[0] != &first[0] {
-		t.Errorf("mapped again, %v", err)
+	files := []*os.File{counter(), again(t, other.File())}
+	if second, err := s.take("other", files[0], files[1]); err != nil || second != first {
+		t.Errorf("taken again, %v", err)
 	}
-	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) { // the garbage collector would close it at last
-		t.Errorf("a file of what is mapped is open: %v", err)
+	for _, f := range files {
+		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) { // the garbage collector would close it at last
+			t.Errorf("a file of what is there already is open: %v", err)
+		}
 	}
 	with, without := viewOf("self", "other"), viewOf("self")
 	for _, step := range []struct {
@@ -46,7 +51,7 @@ func TestArenas(t *testing.T) {
 	}{
 		{"one use ends", func() error { return s.drop("other") }, true},
 		{"it leaves", func() error { s.keep(without); return nil }, true},
-		{"it is used again", func() error { _, err := s.use("other", nil); return err }, true},
+		{"it is used again", func() error { s.hold("other"); return nil }, true},
 		{"uses end", func() error { return errors.Join(s.drop("other"), s.drop("other")) }, true},
 		{"it stays", func() error { s.keep(with); return nil }, true},
 		{"it leaves at last", func() error { s.keep(without); return nil }, false},
@@ -54,18 +59,15 @@ func TestArenas(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Errorf("%s: %v", step.what, err)
 		}
-		if s.mapped["other"] != nil != step.kept {
-			t.Errorf("%s: it is mapped: %v", step.what, !step.kept)
+		if s.known["other"] != nil != step.kept {
+			t.Errorf("%s: it is kept: %v", step.what, !step.kept)
 		}
 	}
-	if b, err := s.use("other", nil); err == nil {
-		t.Errorf("%d bytes of a file that nobody sent", len(b))
-	}
-	if err := s.close(); err != nil {
+	if err := s.shut(); err != nil {
 		t.Error(err)
 	}
-	if b, err := s.use("other", again(t, other.File())); err == nil {
-		t.Errorf("%d bytes after the end", len(b))
+	if n, err := s.take("other", counter(), again(t, other.File())); err == nil {
+		t.Errorf("%d bytes after the end", len(n.bytes))
 	}
 }
 
@@ -87,27 +89,36 @@ func viewOf(ids ...elastic.ID) elastic.View {
 	return v
 }
 
-// The own arena stays until the end, and beyond it while something of it is in use.
-func TestOwnArena(t *testing.T) {
+// What this process brings stays the same until the end, and beyond it while something of it is in use.
+func TestOwn(t *testing.T) {
 	keepsFiles(t)
-	s := newArenas()
-	a := s.mine("self")
-	if a == nil || s.mine("self") != a {
-		t.Fatal("no arena, or two")
+	s := newNeighbours("self")
+	own, err := s.own()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if same, err := s.own(); err != nil || same != own {
+		t.Errorf("made twice, %v", err)
+	}
+	a := own.arena
 	v, err := a.Alloc(100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.use("self", nil); err != nil {
+	if err := s.drop("self"); err != nil {
 		t.Fatal(err)
 	}
 	s.keep(viewOf("self"))
-	if err := s.close(); err != nil {
+	if err := s.shut(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Alloc(1); err != nil {
 		t.Errorf("in use: %v", err)
+	}
+	if f, err := own.openEvent(); err != nil {
+		t.Errorf("in use: %v", err)
+	} else {
+		closeFiles([]*os.File{f})
 	}
 	if err := s.drop("self"); err != nil {
 		t.Fatal(err)
@@ -115,12 +126,13 @@ func TestOwnArena(t *testing.T) {
 	if _, err := a.Alloc(1); err == nil {
 		t.Error("allocated after the end")
 	}
-	v[99] = 1 // still there
-	if s.mine("self") != a {
-		t.Error("a second arena")
+	if f, err := own.openEvent(); err == nil {
+		t.Error("an event after the end")
+		closeFiles([]*os.File{f})
 	}
-	if newArenas := newArenas(); errors.Join(newArenas.close()) != nil || newArenas.mine("self") != nil {
-		t.Error("an arena after the end")
+	v[99] = 1 // still there
+	if _, err := s.own(); err == nil {
+		t.Error("made again after the end")
 	}
 	b := a.Bytes()
 	if err := errors.Join(a.Free(v), a.Free(b[4096:4097])); err != nil { // the second Alloc
@@ -182,7 +194,8 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 	sumAll(t, cs, vectors)
 	gone := hs[2].ID()
-	was := &hs[0].arenas.mapped[hs[1].ID()].bytes[0]
+	arena := hs[2].neighbours.known[gone].arena
+	was := hs[0].neighbours.known[hs[1].ID()]
 	next := following(v, 0, 1, 2)
 	ts = mustMeet(t, hs, next) // before the others end
 	closeComms(t, cs)
@@ -190,16 +203,16 @@ func TestArenasOverSessions(t *testing.T) {
 	sumAll(t, cs, vectors)
 	last := following(next, 0, 1)
 	ts = mustMeet(t, hs[:2], last)
-	if hs[0].arenas.mapped[gone] == nil {
+	if hs[0].neighbours.known[gone] == nil {
 		t.Error("an arena is gone that a session uses")
 	}
 	closeComms(t, cs)
-	if hs[0].arenas.mapped[gone] != nil {
+	if hs[0].neighbours.known[gone] != nil {
 		t.Error("the arena of a peer that has left is still mapped")
 	}
 	cs = comms(t, ts)
 	sumAll(t, cs, vectors)
-	if &hs[0].arenas.mapped[hs[1].ID()].bytes[0] != was {
+	if hs[0].neighbours.known[hs[1].ID()] != was {
 		t.Error("the arena of a peer that stays was mapped again")
 	}
 	for rank, c := range cs {
@@ -209,7 +222,7 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 	closeComms(t, cs)
 	hurryAway(t, hs)
-	if err := hs[2].arenas.own.Free(bytesOf(hs[2])); err != nil {
+	if err := arena.Free(arena.Bytes()[:1]); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,7 +233,7 @@ func TestPathWithoutArena(t *testing.T) {
 	keepsFiles(t)
 	for lone := range 3 {
 		hs, v := party(t, "auto", "auto", "auto")
-		hs[lone].arenas.why = errors.New("no room")
+		hs[lone].neighbours.lacks = errors.New("no room")
 		ts := mustMeet(t, hs, v)
 		a, b := (lone+1)%3, (lone+2)%3
 		none := fmt.Sprintf("calls with rank %d copy vectors, as it has no arena", lone)
@@ -269,9 +282,6 @@ func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 		t.Fatal(err)
 	}
 }
-
-// bytesOf is what a host's arena has given out, which begins with it.
-func bytesOf(m *Mesh) []byte { return m.arenas.own.Bytes()[:1] }
 
 // The death of a peer ends the calls in the memory that the others have under way, however
 // far these have come, and names it. They go on without it.
@@ -347,9 +357,9 @@ func TestSharedIsGivenBack(t *testing.T) {
 	wantPath(t, ts, 0, 1, "shm", "")
 	endAll(t, ts)
 	for rank, m := range hs {
-		for id, a := range m.arenas.mapped {
-			if a.users != 0 {
-				t.Errorf("at rank %d the arena of %s has %d users", rank, id.Short(), a.users)
+		for id, n := range m.neighbours.known {
+			if n.users != 0 {
+				t.Errorf("at rank %d %s has %d users", rank, id.Short(), n.users)
 			}
 		}
 	}
@@ -363,9 +373,9 @@ func TestShareFails(t *testing.T) {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {
 			keepsFiles(t)
 			hs, v := party(t, "auto", "auto", "auto")
-			hs[broken].arenas.closed = true
+			hs[broken].neighbours.closed = true
 			ts := mustMeet(t, hs, v)
-			hs[broken].arenas.closed = false
+			hs[broken].neighbours.closed = false
 			for a := range ts {
 				if ts[a].Shared() != nil {
 					t.Errorf("rank %d shares memory", a)

@@ -1,0 +1,247 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// counted is a line that counts the files that are sent on it.
+type counted struct {
+	line
+	files *atomic.Int64
+}
+
+func (c counted) SendFiles(b []byte, files []*os.File) error {
+	c.files.Add(int64(len(files)))
+	return c.line.SendFiles(b, files)
+}
+
+// afterwards returns some of the ranks of one host before they agree on the next view. Each keeps what its process
+// has, and its lines.
+func afterwards(all []*sharing, places ...int) []*sharing {
+	var next []*sharing
+	v := following(all[0].view, places...)
+	for i, place := range places {
+		old := all[place]
+		s := &sharing{m: old.m, view: v, place: i, patience: hang, parts: make([]*neighbour, len(places)), has: make([]uint64, len(places))}
+		for j, other := range places {
+			s.ranks = append(s.ranks, j)
+			s.conns = append(s.conns, old.conns[other])
+		}
+		next = append(next, s)
+	}
+	return next
+}
+
+// mustAgree has ranks agree on memory.
+func mustAgree(t *testing.T, all []*sharing) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	errs := make(chan error)
+	for _, s := range all {
+		go func() {
+			err := s.conclude(ctx)
+			s.m.neighbours.keep(s.view)
+			errs <- err
+		}()
+	}
+	for range all {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// releaseAll gives the memory of ranks back.
+func releaseAll(t *testing.T, all []*sharing) {
+	t.Helper()
+	for _, s := range all {
+		if err := s.release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// sumInMemory has ranks sum up some numbers in their memory, several times.
+func sumInMemory(t *testing.T, all []*sharing) {
+	t.Helper()
+	errs := make(chan error)
+	for _, s := range all {
+		go func() {
+			l := s.segment.Lane(0, s.ranks)
+			for call := range 10 {
+				sum := []int64{0}
+				l.Post(&shm.Header{uint64(call)}, shm.Refs{}, kernel.Bytes([]int64{int64(call + s.place)}))
+				err := shm.Small(l, sum, kernel.Add[int64])
+				if n := int64(len(all)); err == nil && sum[0] != n*int64(call)+n*(n-1)/2 {
+					err = fmt.Errorf("rank %d of %d has the sum %d in call %d", s.place, n, sum[0], call)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range all {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The files of a process come once to each other one, whoever comes and goes between the views.
+func TestAgreeAgain(t *testing.T) {
+	keepsFiles(t)
+	all := crew(t, 4)
+	var sent atomic.Int64
+	for _, s := range all {
+		for i, c := range s.conns {
+			if c != nil {
+				s.conns[i] = counted{c, &sent}
+			}
+		}
+	}
+	now := afterwards(all, 0, 1, 2)
+	for _, step := range []struct {
+		what   string
+		places []int // of the crew
+		want   int   // files: own ones to the first rank, memory to each, and missing ones
+	}{
+		{"nobody has any", []int{0, 1, 2}, 2*2 + 2*1 + 2*2*2},
+		{"all have all", []int{0, 1, 2}, 2*2 + 2*1},
+		{"one joins", []int{0, 1, 2, 3}, 3*2 + 3*1 + 3*2 + 2*2},
+		{"the first leaves", []int{1, 2, 3}, 2*2 + 2*1},
+		{"the first comes back behind", []int{1, 2, 3, 0}, 3*2 + 3*1 + 2*2},
+		{"two leave", []int{1, 0}, 1*2 + 1*1},
+		{"one comes back before others", []int{2, 1, 0}, 2*2 + 2*1 + 2*2},
+	} {
+		sent.Store(0)
+		epoch := now[0].view.Epoch
+		now = afterwards(all, step.places...)
+		for _, s := range now {
+			s.view.Epoch = epoch + 1
+			for i := range s.conns {
+				if s.place > 0 && i > 0 {
+					s.conns[i] = nil // as group has it
+				}
+			}
+		}
+		mustAgree(t, now)
+		sumInMemory(t, now)
+		releaseAll(t, now)
+		if sent := int(sent.Load()); sent != step.want {
+			t.Errorf("%s: %d files were sent, want %d", step.what, sent, step.want)
+		}
+	}
+}
+
+// A rank that was put out of a view, and runs on, writes to the memory of that view, and wakes its ranks, at any
+// later time. The views after it have other memory, also when it was reserved meanwhile.
+func TestLateRankOfOldView(t *testing.T) {
+	keepsFiles(t)
+	all := crew(t, 3)
+	old := afterwards(all, 0, 1, 2)
+	mustAgree(t, old)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l := old[2].segment.Lane(0, old[2].ranks)
+		for i := byte(1); ctx.Err() == nil; i++ {
+			for j := range old[2].memory.Bytes() {
+				old[2].memory.Bytes()[j] = i
+			}
+			l.Post(&shm.Header{}, shm.Refs{}) // all seem to sleep
+		}
+	}()
+	for range 10 {
+		if err := errors.Join(old[0].release(), old[1].release()); err != nil {
+			t.Fatal(err)
+		}
+		all[0].m.spare.fill(shm.Size(2))
+		now := afterwards(all, 0, 1)
+		mustAgree(t, now)
+		sumInMemory(t, now)
+		copy(old, now)
+	}
+	stop()
+	<-done
+	releaseAll(t, old)
+}
+
+// A rank that dies while its host agrees on memory leaves nothing with the others that spoils the next view, and
+// one that comes late to the agreement finds that it is over.
+func TestAgreeAfterDeath(t *testing.T) {
+	for name, m := range misfits() {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			all := crew(t, 3)
+			now := afterwards(all, 0, 1)
+			mustAgree(t, now)
+			releaseAll(t, now)
+			all[0].m.spare.fill(shm.Size(3))
+			conclude(t, afterwards(all, 0, 1, 2), 2, m.play)
+			_ = all[2].conns[0].Reset() // it has died by now
+			all[0].m.spare.fill(shm.Size(3))
+			now = afterwards(all, 0, 1)
+			mustAgree(t, now)
+			sumInMemory(t, now)
+			releaseAll(t, now)
+		})
+	}
+}
+
+// However many views a process has been in, it has no more descriptors, mappings and goroutines.
+func TestThousandViews(t *testing.T) {
+	keepsFiles(t)
+	hs, v := party(t, "auto", "auto", "auto")
+	all := slices.Clone(v.Members)
+	use := func() (files, maps, goroutines int) {
+		fds, err1 := os.ReadDir("/proc/self/fd")
+		b, err2 := os.ReadFile("/proc/self/maps")
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		return len(fds), strings.Count(string(b), "memfd:elrun"), runtime.NumGoroutine()
+	}
+	var files, maps, goroutines int
+	for i := range 1000 {
+		ranks := []int{0, 1, 2}
+		switch i % 4 {
+		case 1:
+			ranks = []int{0, 1}
+		case 2:
+			ranks = []int{1, 2}
+		}
+		v = elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash()}
+		var ms []*Mesh
+		for _, r := range ranks {
+			v.Members, ms = append(v.Members, all[r]), append(ms, hs[r])
+		}
+		ts := mustMeet(t, ms, v)
+		wantPath(t, ts, 0, 1, "shm", "")
+		endAll(t, ts)
+		if i == 20 {
+			files, maps, goroutines = use()
+		}
+	}
+	await(t, "the last view to end", func() bool {
+		f, m, g := use()
+		return f <= files+4 && m <= maps+4 && g <= goroutines+10
+	})
+	hurryAway(t, hs)
+}

@@ -1,0 +1,135 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// The files of an agreement: which of them a rank needs, and how it tells apart those that come.
+
+// take takes over the files that a rank brings.
+func (s *sharing) take(place int, event, arena *os.File) error {
+	rank := s.ranks[place]
+	var err error
+	if s.parts[place], err = s.m.neighbours.take(s.view.Members[rank].ID, event, arena); err != nil {
+		return fmt.Errorf("what rank %d brings: %w", rank, err)
+	}
+	return nil
+}
+
+// offer gives each of the others the memory, and the files that it has not got. Those of each rank
+// are opened once for all of them.
+func (s *sharing) offer() error {
+	m := shareMessage{step: stepOffer}
+	for place, p := range s.parts {
+		if p.file != nil {
+			m.mask |= 1 << place
+		}
+	}
+	events := make([]*os.File, len(s.parts))
+	defer func() { closeFiles(events) }()
+	for place, c := range s.conns[1:] {
+		files, err := s.missing(s.has[place+1], events)
+		if err != nil {
+			return fmt.Errorf("rank %d: %w", s.ranks[0], err)
+		}
+		if err := sendShare(c, m, append([]*os.File{s.memory.File()}, files...)...); err != nil {
+			return passing{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
+		}
+	}
+	return nil
+}
+
+// missing returns the files of the places that are not in has: of each its event, and its arena if it has one.
+// events are those that are open.
+func (s *sharing) missing(has uint64, events []*os.File) (files []*os.File, err error) {
+	for place, p := range s.parts {
+		if has&(1<<place) != 0 {
+			continue
+		}
+		if events[place] == nil {
+			if events[place], err = p.openEvent(); err != nil {
+				return nil, err
+			}
+		}
+		files = append(files, events[place])
+		if p.file != nil {
+			files = append(files, p.file)
+		}
+	}
+	return files, nil
+}
+
+// holdKnown holds all whose files have come in earlier views, and returns a bit for each, and for this rank.
+func (s *sharing) holdKnown() uint64 {
+	has := uint64(1) << s.place
+	for place, rank := range s.ranks {
+		if place == s.place {
+			continue
+		}
+		if s.parts[place] = s.m.neighbours.hold(s.view.Members[rank].ID); s.parts[place] != nil {
+			has |= 1 << place
+		}
+	}
+	return has
+}
+
+// takeOffer maps what the first rank offers, and takes over the files. Those that were not asked for are not
+// there.
+func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
+	memory, files, err := s.sort(m.mask, came)
+	if err != nil {
+		closeFiles(came)
+		return err
+	}
+	for place, f := range files {
+		switch {
+		case f[0] == nil:
+		case err == nil:
+			err = s.take(place, f[0], f[1])
+		default:
+			closeFiles(f[:])
+		}
+	}
+	if err != nil {
+		return errors.Join(err, memory.Close())
+	}
+	if s.memory, err = shm.Open(memory); err != nil {
+		return err
+	}
+	return s.attach()
+}
+
+// sort tells apart the files of an offer: the memory, and by place the event and the arena of each that was not
+// held, if it is in the mask of those that have one.
+func (s *sharing) sort(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
+	next := func() (f *os.File) {
+		if len(came) == 0 {
+			err = fmt.Errorf("files are missing: %w", errProtocol)
+			return nil
+		}
+		f, came = came[0], came[1:]
+		return f
+	}
+	memory, files = next(), make([][2]*os.File, len(s.parts))
+	for place, p := range s.parts {
+		has := arenas&(1<<place) != 0
+		switch {
+		case p != nil && has != (p.file != nil):
+			return nil, nil, fmt.Errorf("the arena of rank %d has changed: %w", s.ranks[place], errProtocol)
+		case p != nil:
+			continue
+		}
+		files[place][0] = next()
+		if has {
+			files[place][1] = next()
+		}
+	}
+	if len(came) > 0 {
+		err = fmt.Errorf("%d files too many: %w", len(came), errProtocol)
+	}
+	return memory, files, err
+}
