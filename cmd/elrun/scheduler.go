@@ -88,13 +88,13 @@ func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Ta
 			also(o)
 		})
 	}
-	meeting := newTicketFile(c.Rendezvous, task)
+	rendezvous := newTicketFile(c.Rendezvous, task)
 	if task.Rank == 0 {
-		return meeting.startJob(ctx, t, c.jobFlags, func(job string) error {
+		return rendezvous.startJob(ctx, t, c.jobFlags, func(job string) error {
 			return run(func(o *launch.Options) { o.Job = job })
 		})
 	}
-	return meeting.join(ctx, t, c.RejoinTimeout, func(ticket string) error {
+	return rendezvous.join(ctx, t, c.RejoinTimeout, func(ticket string) error {
 		return run(func(o *launch.Options) { o.Job, o.Join, o.Ticket = "", true, ticket })
 	})
 }
