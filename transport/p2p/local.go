@@ -85,10 +85,10 @@ func (h *Host) takeLocal(s *colocated.Stream) { h.take(mesh.Kind(s.Kind()), newL
 func (l *local) admit(from string, _ byte) colocated.Code {
 	id, err := idOf(from)
 	switch {
+	case err == nil && l.gate.isBanned(id):
+		return bannedCode
 	case err != nil || !l.gate.has(id):
 		return unknownCode
-	case l.gate.isBanned(id):
-		return bannedCode
 	}
 	l.gate.meet(id, nil)
 	l.note(elastic.ID(from), here)
@@ -125,7 +125,8 @@ func confirm(ctx context.Context, s *colocated.Stream) error {
 }
 
 // failed maps the error of a dial to the caller's: elastic.ErrGone for a local peer whose socket is
-// gone, errElsewhere for a peer that is to be reached by libp2p, errUnknown for a refusal.
+// gone, errElsewhere for a peer that is to be reached by libp2p, mesh.ErrBanned if this host was put
+// out, errUnknown for another refusal, after which the caller tries again.
 func (l *local) failed(to elastic.ID, err error) error {
 	var refused *colocated.RefusedError
 	switch {
@@ -138,6 +139,9 @@ func (l *local) failed(to elastic.ID, err error) error {
 		return errElsewhere
 	case errors.As(err, &refused):
 		l.note(to, here)
+		if refused.Code == bannedCode {
+			return mesh.ErrBanned
+		}
 		return errUnknown
 	}
 	return err
