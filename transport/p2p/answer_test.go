@@ -1,8 +1,13 @@
 package p2p
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"testing"
+	"testing/iotest"
+
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -46,4 +51,19 @@ func FuzzProofAnswer(f *testing.F) {
 			t.Errorf("%x was believed", b)
 		}
 	})
+}
+
+// A stream that is no proof is refused without another byte being read: a member that opens one before
+// this host knows it waits for the refusal, and says no more.
+func TestExpectProposal(t *testing.T) {
+	if err := expectProposal(bytes.NewReader(proposalOf(proveProtocol)), proveProtocol); err != nil {
+		t.Error(err)
+	}
+	errMore := errors.New("more was read")
+	for _, p := range []protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, addrsProtocol, pingProtocol, surveyProtocol, punchProtocol, "/x"} {
+		r := io.MultiReader(bytes.NewReader(proposalOf(p)), iotest.ErrReader(errMore))
+		if err := expectProposal(r, proveProtocol); err == nil || errors.Is(err, errMore) {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -30,7 +29,6 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
-	"github.com/multiformats/go-multistream"
 
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
@@ -114,11 +112,7 @@ func (h *Host) setHandlers() {
 	}
 	h.host.SetStreamHandler(surveyProtocol, h.handle(h.acceptSurvey))
 	h.host.SetStreamHandler(pingProtocol, h.handle(h.acceptPing))
-	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
-	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
-		h.handle(h.acceptProof)(s.(network.Stream))
-		return nil
-	})
+	h.members = h.host.Mux()
 	h.swarm.SetStreamHandler(h.acceptStream)
 	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
 }

@@ -106,8 +106,7 @@ type Host struct {
 	routes   *routes              // fastest address of each host
 	watch    *watch               // replaces paths that have become slow or stuck
 
-	members   protocol.Switch // handlers for the streams of members and of strangers
-	strangers protocol.Switch
+	members protocol.Switch // handlers for the streams of members
 
 	firstDials chan struct{} // semaphore: one element per first connection that is being made
 

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
@@ -158,13 +160,10 @@ func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 // acceptStream receives all streams that others open. A stream of a member goes to the handler of
 // its protocol, and a stranger may open one stream, for its proof.
 func (h *Host) acceptStream(s network.Stream) {
-	mux := h.members
-	if !h.gate.has(s.Conn().RemotePeer()) {
-		if !h.lobby.speak(s.Conn()) {
-			_ = s.Reset()
-			return
-		}
-		mux = h.strangers
+	known := h.gate.has(s.Conn().RemotePeer())
+	if !known && !h.lobby.speak(s.Conn()) {
+		_ = s.Reset()
+		return
 	}
 	h.throttle.spend(s.Conn().RemotePeer(), streamTokens)
 	err := s.SetDeadline(time.Now().Add(protocolTime))
@@ -172,13 +171,52 @@ func (h *Host) acceptStream(s network.Stream) {
 		_ = s.Reset()
 		return
 	}
-	protocol, handler, err := mux.Negotiate(s)
+	if !known {
+		h.acceptStranger(s)
+		return
+	}
+	name, handler, err := h.members.Negotiate(s)
 	if err == nil {
-		err = errors.Join(s.SetProtocol(protocol), s.SetDeadline(time.Time{}))
+		err = errors.Join(s.SetProtocol(name), s.SetDeadline(time.Time{}))
 	}
 	if err != nil {
 		_ = s.Reset()
 		return
 	}
-	_ = handler(protocol, s)
+	_ = handler(name, s)
+}
+
+// acceptStranger handles the stream of a stranger: a proof. It resets any other stream at once, as
+// its opener may be a member that this host has yet to hear of, and tries again.
+func (h *Host) acceptStranger(s network.Stream) {
+	err := expectProposal(s, proveProtocol)
+	if err == nil {
+		_, err = s.Write(proposalOf(proveProtocol))
+	}
+	if err == nil {
+		err = errors.Join(s.SetProtocol(proveProtocol), s.SetDeadline(time.Time{}))
+	}
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	h.handle(h.acceptProof)(s)
+}
+
+// expectProposal reads the proposal of p. It fails at the first line that differs.
+func expectProposal(r io.Reader, p protocol.ID) error {
+	for rest := proposalOf(p); len(rest) > 0; {
+		line := rest[:1+rest[0]] // lengths below 128 take one byte
+		rest = rest[len(line):]
+		for _, want := range [][]byte{line[:1], line[1:]} { // a shorter line may be the last
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(r, got); err != nil {
+				return err
+			}
+			if !bytes.Equal(got, want) {
+				return fmt.Errorf("a stranger proposes %q, not %s", got, p)
+			}
+		}
+	}
+	return nil
 }

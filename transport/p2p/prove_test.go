@@ -139,6 +139,31 @@ func TestProveToImpostor(t *testing.T) {
 	}
 }
 
+// A newcomer that cannot reach a member proves its right to join over the connection that the member
+// makes with it. Afterwards each sends to the other.
+func TestProveCalledBack(t *testing.T) {
+	for name, cfg := range configs() {
+		t.Run(name, func(t *testing.T) {
+			member, m := host(t, cfg, doorOf(key(1)))
+			newcomer, n := host(t, cfg, doorOf(key(1)))
+			m.Addrs = nil
+			proved := make(chan error, 1)
+			go func() { proved <- newcomer.Prove(within(t, long), m, by(newcomer, key(1))) }()
+			if err := member.Introduce([]elastic.Member{n}); err != nil { // on another member's word
+				t.Fatal(err)
+			}
+			hs := []*p2p.Host{member, newcomer}
+			send(t, hs, 0, 1, "come")
+			if err := <-proved; err != nil {
+				t.Fatal(err)
+			}
+			wantEvents(t, hs, 1, "0 up", "0 says come")
+			send(t, hs, 1, 0, "thanks")
+			wantEvents(t, hs, 0, "1 up", "1 says thanks")
+		})
+	}
+}
+
 // Without a Door there is no lobby.
 func TestProveWithoutDoor(t *testing.T) {
 	_, m := host(t, configs()["tls"], nil)
