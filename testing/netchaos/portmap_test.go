@@ -53,7 +53,7 @@ func TestPortMap(t *testing.T) {
 const pmpRole = "router"
 
 // pmpReady is the line that the service prints when it accepts requests. A host whose request comes earlier is refused, and asks
-// again only a minute later.
+// again some seconds later.
 const pmpReady = "router: ready"
 
 // These constants are the parts of NAT-PMP that the tests use.

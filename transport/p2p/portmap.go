@@ -33,7 +33,9 @@ var (
 const (
 	// gatewayTime is how long the search for a router may take; UPnP routers answer late.
 	gatewayTime = 10 * time.Second
-	// gatewayAgain is the pause between two searches.
+	// gatewayFirst is the pause after the first search without a result: a router that has just been
+	// switched on answers a little later. Each further one doubles the pause, up to gatewayAgain.
+	gatewayFirst = 2 * time.Second
 	gatewayAgain = time.Minute
 	// mappedEvery is the period at which the mappings are checked and renewed.
 	mappedEvery = 5 * time.Second
@@ -133,18 +135,20 @@ func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 			last = err
 		}
 	}
-	for ctx.Err() == nil {
+	for pause := gatewayFirst; ctx.Err() == nil; {
 		within, done := context.WithTimeout(ctx, gatewayTime)
 		g, err := h.ports.find(within)
 		done()
 		if err == nil {
 			h.keepMapped(ctx, g, tell)
 			closeWithin(g, unmapTime)
+			pause = gatewayFirst
 			continue
 		}
 		h.ports.set(nil, false)
 		tell(errNoGateway)
-		waitFor(ctx, gatewayAgain, nil)
+		waitFor(ctx, pause, nil)
+		pause = min(2*pause, gatewayAgain)
 	}
 }
 

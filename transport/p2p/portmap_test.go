@@ -198,6 +198,33 @@ func TestNoPortsMapped(t *testing.T) {
 	}
 }
 
+// A router that answers late is found soon after. Both results are reported.
+func TestLateGateway(t *testing.T) {
+	t.Parallel() // it waits
+	searches := 0
+	h, told, _ := mapping(t, func(context.Context) (gateway, error) {
+		if searches++; searches < 3 {
+			return nil, errors.New("nobody answers")
+		}
+		return &fakeGateway{t: t}, nil
+	})
+	if err := h.Open([]string{"/ip4/0.0.0.0/tcp/0"}); err != nil {
+		t.Fatal(err)
+	}
+	first, patience := <-told, time.After(gatewayAgain/2)
+	if !errors.Is(first, errNoGateway) {
+		t.Errorf("told %v first", first)
+	}
+	select {
+	case err := <-told:
+		if err != nil {
+			t.Errorf("told %v then", err)
+		}
+	case <-patience:
+		t.Error("the router is not found")
+	}
+}
+
 // A router that stops answering holds up nobody.
 func TestGatewayHangs(t *testing.T) {
 	const hangs = 20 * time.Second
