@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -72,11 +71,6 @@ const approvalTerm = 5 * time.Second
 // maxApproved bounds the newcomers that are approved and have not joined.
 const maxApproved = 1024
 
-// approve records an approval for the author of an offer.
-func (k *keeper) approve(o offer, e Entry) {
-	k.do(func() { k.note(o, e) })
-}
-
 // note records an approval. It runs in the keeper's goroutine.
 func (k *keeper) note(o offer, e Entry) {
 	if len(k.approved) < maxApproved {
@@ -90,22 +84,44 @@ func (k *keeper) isApproved(id ID) bool {
 	return ok && time.Since(a.at) < approvalTerm
 }
 
-// judge decides whether a newcomer that is level is admitted, and if so approves it.
-func (k *keeper) judge(o offer, e Entry, judge Judge) error {
-	verdict := make(chan error, 1)
+// decision is the answer to an offer that asks for admission, or renews it.
+type decision struct {
+	err    error    // why the newcomer is not admitted; nil if it is
+	coming []Member // other newcomers with which it has to connect
+}
+
+// decide calls decides in the keeper's goroutine, approves the author of an offer after nil, and
+// lists other newcomers.
+func (k *keeper) decide(o offer, e Entry, decides func() error) decision {
+	made := make(chan decision, 1)
 	k.do(func() {
-		err := k.weigh(o, judge)
-		if err == nil {
+		k.hear(o)
+		d := decision{decides(), k.coming(o)}
+		if d.err == nil {
 			k.note(o, e)
 		}
-		verdict <- err
+		made <- d
 	})
 	select {
-	case err := <-verdict:
-		return err
+	case d := <-made:
+		return d
 	case <-k.ctx.Done():
-		return fmt.Errorf("%w: closed", ErrNotYet)
+		return decision{err: fmt.Errorf("%w: closed", ErrNotYet)}
 	}
+}
+
+// judge decides whether a newcomer that is level is admitted, and if so approves it.
+func (k *keeper) judge(o offer, e Entry, judge Judge) decision {
+	return k.decide(o, e, func() error {
+		k.callBack(o)
+		return k.weigh(o, judge)
+	})
+}
+
+// approve renews the approval of a newcomer that a member has admitted. It does not if another one
+// was admitted meanwhile with which the newcomer has not connected.
+func (k *keeper) approve(o offer, e Entry) decision {
+	return k.decide(o, e, func() error { return k.unproven(o) })
 }
 
 // weigh decides in the keeper's goroutine, so that of two simultaneous newcomers the second is
@@ -125,35 +141,14 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 		a.Members = append(a.Members, m.ID)
 		a.Near = a.Near && m.Beside(o.Member)
 	}
-	if !k.lacking {
-		if err := k.apart(o); err != nil {
-			return err
-		}
+	if err := k.unproven(o); err != nil {
+		return err
 	}
 	// A group below MinPeers needs every newcomer.
 	if judge == nil || k.lacking || k.staying()+len(a.Coming) < k.cfg.MinPeers {
 		return nil
 	}
 	return judge.Admit(a)
-}
-
-// apart returns an error if a newcomer would only be put out again: it cannot reach a member that,
-// as far as this one knows, is present.
-func (k *keeper) apart(o offer) error {
-	for _, m := range k.view.Members {
-		if m.ID == k.ep.Self.ID || !slices.Contains(o.Unreached, m.ID) {
-			continue
-		}
-		if p := k.peerOf(m.ID); p.suspected != "" || p.down || p.beat.Leaving {
-			continue
-		}
-		where := ""
-		if m.Host != "" {
-			where = " on " + m.Host
-		}
-		return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errApart)
-	}
-	return nil
 }
 
 // staying counts the members that are not about to leave or to be put out.

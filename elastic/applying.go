@@ -243,14 +243,17 @@ type verdict struct {
 // long as the first member lives it alone decides, so peers that ask at the same time have one
 // judge.
 func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
-	unreached := j.unreached(ctx)
+	j.askRest(ctx)
 	for _, m := range j.known() {
-		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c, Unreached: unreached})
+		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
 		switch {
 		case err != nil || r.Wait != "":
 			continue // the next one may know
 		case r.Refused != "":
 			return verdict{}, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
+		}
+		j.met(r)
+		switch {
 		case r.Parked != "":
 			j.admit(nil)
 			return verdict{parked: r.Parked}, nil
@@ -300,9 +303,9 @@ func (j *joiner) departure() <-chan struct{} {
 	return j.gone
 }
 
-// met records the members that a reply names, and reports a departure if an earlier reply named a
-// member that this one does not. Replies may overtake each other, so only a reply of a later view
-// counts as a departure.
+// met records the members and the newcomers that a reply names, and reports a departure if an
+// earlier reply named a member that this one does not. Replies may overtake each other, so only a
+// reply of a later view counts as a departure.
 func (j *joiner) met(r reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -314,6 +317,15 @@ func (j *joiner) met(r reply) {
 		j.gone = make(chan struct{})
 	}
 	j.members, j.epoch = r.Members, max(j.epoch, r.Epoch)
+	for _, m := range r.Coming {
+		if _, known := j.coming[m.ID]; !known {
+			select {
+			case j.introduced <- struct{}{}:
+			default:
+			}
+		}
+		j.coming[m.ID] = comer{m, time.Now()}
+	}
 }
 
 // delay returns the shortest round trip of a request so far, an estimate of the latency.

@@ -239,7 +239,7 @@ func (s *swarm) join() *keeper {
 		for ctx.Err() == nil {
 			var ids []ID
 			for _, c := range contacts {
-				c.approve(offer{Member: k.ep.Self}, Entry{})
+				c.do(func() { c.note(offer{Member: k.ep.Self}, Entry{}) })
 				ids = append(ids, c.ep.Self.ID)
 			}
 			if err := k.ask(ids); err != nil {

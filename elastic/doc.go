@@ -79,6 +79,7 @@
 //	foreign       believed              refused
 //	foreign ack   believed              refused
 //	probe(d)      believed              refused
+//	call          believed              refused
 //
 // A rate limit drops messages unread after the first 100 of one outsider in half a second. The
 // network may slow an outsider down earlier, as transport/p2p does. Requests have two kinds. An
@@ -123,7 +124,9 @@
 // A newcomer makes an offer to the members (offer.go). Its settings are compared, and a difference
 // refuses it with the name of the setting. Then it copies the state while the members go on
 // (donor.go, elastic/internal/transfer), follows the updates step by step, and asks for admission
-// when it is level (applying.go). The members' session ends at a boundary between two steps.
+// when it is level (applying.go). Before that it has to connect with every member, and with the
+// newcomers that are admitted at the same time (pairs.go). The members' session ends at a boundary
+// between two steps.
 //
 // A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
 // asks it: the first in rank order that lives. A newcomer that is not admitted for now is parked:

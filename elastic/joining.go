@@ -13,16 +13,18 @@ import (
 // joiner is a newcomer on its way into a running job. A goroutine of its own makes the offer to all
 // members, repeatedly, as they change. Meanwhile the goroutine of Next copies the state.
 type joiner struct {
-	group    *Group
-	k        *keeper
-	accepted chan struct{} // closed when the first member has accepted the offer
+	group      *Group
+	k          *keeper
+	accepted   chan struct{} // closed when the first member has accepted the offer
+	introduced chan struct{} // capacity 1: a reply has introduced another newcomer
 
 	mu       sync.Mutex
 	members  []Member      // of the latest view in a reply
+	coming   map[ID]comer  // newcomers that replies have introduced
 	epoch    uint64        // latest epoch in a reply
 	gone     chan struct{} // closed when a member is gone, and then replaced
 	shortest time.Duration // shortest round trip so far; 0 before the first
-	cutOff   map[ID]bool   // by member that was made an offer: whether the last offer could not be delivered
+	cutOff   map[ID]bool   // by peer that was made an offer: whether the last offer could not be delivered
 	admitted *Candidate    // this peer's description when it was admitted; nil before
 	first    sync.Once     // closes accepted once
 }
@@ -31,12 +33,14 @@ type joiner struct {
 // when this peer is in a view.
 func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	begun := time.Now()
-	j := &joiner{group: g, k: k, accepted: make(chan struct{}), gone: make(chan struct{}), cutOff: make(map[ID]bool)}
+	j := &joiner{group: g, k: k, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
+		coming: make(map[ID]comer), cutOff: make(map[ID]bool)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	defer cancel(nil)
 	looking.Go(func() { cancel(j.lookOut(ctx)) })
+	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
 		select {
 		case err := <-g.told:

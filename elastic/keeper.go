@@ -37,29 +37,32 @@ type keeper struct {
 	emit func(epoch uint64, body event.Body)
 	out  *outboxes
 
-	m         *member.Machine // nil while a newcomer is not level
-	view      View            // the machine's present view; epoch 0 has no members
-	peers     map[ID]*peer    // the members of which something is known, see peerOf
-	around    watching        // the members that this one watches
-	approved  map[ID]approval // newcomers that are admitted when their machine asks
-	foreign   *foreign        // the pending admission of peers of another launcher, or nil
-	sole      soleness        // whether one launcher has started all members
-	health    health          // lateness of this process
-	first     [32]byte        // hash of the first view until it is agreed; zero afterwards
-	ticks     int             // since the start
-	ticked    time.Time       // time of the last tick
-	lacking   bool            // too few members can be reached
-	returned  []ID            // suspects that were heard again while members are lacking
-	regrouped time.Time       // when their suspicions are withdrawn at the latest
-	stalled   bool            // this member makes way because it holds up the others
-	budget    budget          // of control messages of outsiders
+	m          *member.Machine  // nil while a newcomer is not level
+	view       View             // the machine's present view; epoch 0 has no members
+	peers      map[ID]*peer     // the members of which something is known, see peerOf
+	around     watching         // the members that this one watches
+	approved   map[ID]approval  // newcomers that are admitted when their machine asks
+	applicants map[ID]applicant // newcomers that have asked for admission
+	calls      map[ID]bool      // newcomers with which this member tries to connect
+	foreign    *foreign         // the pending admission of peers of another launcher, or nil
+	sole       soleness         // whether one launcher has started all members
+	health     health           // lateness of this process
+	first      [32]byte         // hash of the first view until it is agreed; zero afterwards
+	ticks      int              // since the start
+	ticked     time.Time        // time of the last tick
+	lacking    bool             // too few members can be reached
+	returned   []ID             // suspects that were heard again while members are lacking
+	regrouped  time.Time        // when their suspicions are withdrawn at the latest
+	stalled    bool             // this member makes way because it holds up the others
+	budget     budget           // of control messages of outsiders
 
 	functions chan func()     // to be called by the keeper's goroutine
 	ctx       context.Context // ends with stop
 	cancel    context.CancelFunc
 	ended     chan struct{} // closed when the goroutine has ended
 
-	stable atomic.Int64 // last step that all members have committed
+	calling sync.WaitGroup // the attempts of calls
+	stable  atomic.Int64   // last step that all members have committed
 
 	mu       sync.Mutex
 	standing standing
@@ -98,7 +101,7 @@ type lack struct{ present, needed int }
 // of a newcomer.
 func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*keeper, error) {
 	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Network),
-		peers: make(map[ID]*peer), approved: make(map[ID]approval),
+		peers: make(map[ID]*peer), approved: make(map[ID]approval), applicants: make(map[ID]applicant), calls: make(map[ID]bool),
 		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if first != nil {
@@ -136,7 +139,7 @@ func (k *keeper) begin(first []Member) error {
 
 // ask makes the machine of a newcomer that is level ask the contacts for admission.
 func (k *keeper) ask(contacts []ID) error {
-	self, err := toMember(k.ep.Self)
+	self, err := toMember(k.ep.self())
 	if err != nil {
 		return err
 	}
@@ -318,5 +321,6 @@ func (k *keeper) while(ctx context.Context, holds func(standing) bool) (context.
 func (k *keeper) stop() {
 	k.cancel()
 	<-k.ended
+	k.calling.Wait()
 	k.out.stop() // last, as the keeper's goroutine starts outbox goroutines
 }

@@ -35,10 +35,12 @@ func (w wall) Introduce([]Member) error { return nil }
 // testKeeper returns a keeper without goroutine and machine, member of a view of n.
 func testKeeper(t *testing.T, n, self int) *keeper {
 	w := wall{sent: make(chan string)}
-	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer)}
+	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer),
+		approved: make(map[ID]approval), applicants: make(map[ID]applicant), calls: make(map[ID]bool)}
 	k.ctx, k.cancel = context.WithCancel(t.Context())
 	k.cancel() // there is no goroutine to call functions
 	t.Cleanup(k.out.stop)
+	t.Cleanup(k.calling.Wait)
 	k.view.Epoch = 3
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}

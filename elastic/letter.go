@@ -27,6 +27,9 @@ const (
 	// that member.
 	letterProbe
 	letterProbed
+	// letterCall asks a member to connect with a newcomer that cannot connect with it.
+	letterCall
+	lettersEnd
 )
 
 // beat is the body of a letterBeat: the heartbeat of a member.

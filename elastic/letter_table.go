@@ -49,6 +49,7 @@ func treatmentOf(k letterKind, from author) (t treatment, ok bool) {
 		letterForeignAck: {believed, refused},
 		letterProbe:      {believed, refused},
 		letterProbed:     {believed, refused},
+		letterCall:       {believed, refused},
 	}
 	if k == 0 || int(k) >= len(rows) {
 		return refused, false
@@ -111,6 +112,10 @@ func (k *keeper) letter(from ID, b []byte) {
 	case letterProbe, letterProbed:
 		if about, err := decodeProbe(body); err == nil {
 			k.takeProbe(from, letterKind(b[0]), about)
+		}
+	case letterCall:
+		if c, err := decodeCall(body); err == nil {
+			k.call(c)
 		}
 	case letterForeign:
 		k.sole.end(k)

@@ -21,13 +21,15 @@ func worst(k letterKind) [][]byte {
 		return [][]byte{probing{About: "001"}.append(k, nil), probing{About: "001", Heard: true}.append(k, nil)}
 	case letterYield:
 		return [][]byte{yield{3}.append(nil)}
+	case letterCall:
+		return [][]byte{calling{ID: "new", Info: "{}"}.append(nil)}
 	}
 	return [][]byte{{byte(k)}, {byte(k), 1, 2, 3}}
 }
 
 // effects describes all fields of a keeper that messages may change.
 func (k *keeper) effects() string {
-	s := fmt.Sprint(k.sole, k.foreign, k.stalled, k.standing, k.approved, len(k.peers))
+	s := fmt.Sprint(k.sole, k.foreign, k.stalled, k.standing, k.approved, k.calls, len(k.peers))
 	for _, m := range k.view.Members {
 		if p := k.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.beat, p.suspected, p.silence.last, p.askers, p.helped)
@@ -41,9 +43,9 @@ func (k *keeper) effects() string {
 // table has a row for each kind.
 func TestLettersOfOutsiders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for kind := letterKind(1); kind <= letterProbed+1; kind++ {
+		for kind := letterKind(1); kind <= lettersEnd; kind++ {
 			_, ok := treatmentOf(kind, outsider)
-			if known := kind <= letterProbed; ok != known {
+			if known := kind < lettersEnd; ok != known {
 				t.Errorf("kind %d has a row: %v", kind, ok)
 			}
 			for _, from := range []ID{"ticket", "let in", "put out", "of a branch"} {
@@ -67,7 +69,7 @@ func TestLettersOfOutsiders(t *testing.T) {
 // The same messages take effect if a member sends them, so the test above is not vacuous.
 func TestLettersOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, kind := range []letterKind{letterBeat, letterYield, letterForeign, letterForeignAck} {
+		for _, kind := range []letterKind{letterBeat, letterYield, letterForeign, letterForeignAck, letterCall} {
 			k := testKeeper(t, 3, 0)
 			k.sole.on = true
 			k.foreign = &foreign{noted: make(map[ID]bool)}

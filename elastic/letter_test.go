@@ -43,6 +43,7 @@ func FuzzLetters(f *testing.F) {
 	f.Add(beat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
 	f.Add(yield{Epoch: 300}.append(nil))
 	f.Add(probing{About: "x", Heard: true}.append(letterProbed, nil))
+	f.Add(calling{ID: "x", Info: `{"h":"host"}`}.append(nil))
 	f.Add(memberLetter(member.Message{Kind: member.Status}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 {
@@ -61,6 +62,12 @@ func FuzzLetters(f *testing.F) {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}
+		case letterCall:
+			if got, err := decodeCall(b[1:]); err == nil {
+				if again, err := decodeCall(got.append(nil)[1:]); err != nil || again != got {
+					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
+				}
+			}
 		case letterYield:
 			if got, err := decodeYield(b[1:]); err == nil {
 				if again, err := decodeYield(got.append(nil)[1:]); err != nil || again != got {
@@ -76,6 +83,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"refused":"x"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))
 	f.Add([]byte(`{"members":[{"id":"a"}],"epoch":7,"parked":"x","later":"y"}`))
+	f.Add([]byte(`{"members":[{"id":"a"}],"coming":[{"id":"b","addrs":["/ip4/192.0.2.1/tcp/7"]}],"apart":"x"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeReply(b)

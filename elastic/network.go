@@ -60,8 +60,33 @@ type Endpoint struct {
 	// decisions count only among members of one view, and the branches of a divided job cannot
 	// reunite.
 	Keys Keys
+	// Addrs returns the addresses at which this process can be reached now. Nil stands for those of
+	// Self.
+	Addrs func() []string
+	// Relay: this process and another one that cannot connect use a third one, if the other may, too.
+	Relay bool
+	// Vouch introduces newcomers to the Network, on the word of a member: they are in no view yet.
+	// Nil stands for Network.Introduce.
+	Vouch func(newcomers []Member) error
 	// Close takes the identity off the network, and closes the channel of Network.Events.
 	Close func() error
+}
+
+// self returns the description of this process with its present addresses.
+func (e Endpoint) self() Member {
+	m := e.Self
+	if e.Addrs != nil {
+		m.Addrs = e.Addrs()
+	}
+	return m
+}
+
+// vouch calls Vouch, or what it stands for.
+func (e Endpoint) vouch(newcomers []Member) error {
+	if e.Vouch == nil {
+		return e.Network.Introduce(newcomers)
+	}
+	return e.Vouch(newcomers)
 }
 
 // ErrGone means that no process listens any more at the peer's addresses: its process has ended, or

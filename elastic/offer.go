@@ -19,7 +19,10 @@ type offer struct {
 	Level     bool      `json:"level,omitempty"`     // the newcomer is level and requests admission now
 	Admitted  bool      `json:"admitted,omitempty"`  // a member has admitted the newcomer
 	Candidate Candidate `json:"candidate,omitzero"`  // measurements of a newcomer that is level
-	Unreached []ID      `json:"unreached,omitempty"` // members that the newcomer cannot reach
+	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
+	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
+	Met       []ID      `json:"met,omitempty"`       // other newcomers that it has reached; some may be members by now
+	Last      ID        `json:"last,omitempty"`      // it has tried to reach all members up to this one, in rank order
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that
@@ -34,6 +37,7 @@ type reply struct {
 	Later   string   `json:"later,omitempty"`   // why the admission cannot be decided yet
 	Epoch   uint64   `json:"epoch,omitempty"`   // epoch of the present view
 	Members []Member `json:"members,omitempty"` // members of the present view
+	Coming  []Member `json:"coming,omitempty"`  // other newcomers with which the newcomer has to connect
 }
 
 // maxReply bounds an encoded reply, in bytes. It is enough for a view of the largest size with
@@ -112,19 +116,24 @@ func (g *Group) consider(from ID, o offer) reply {
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)
-		err := k.judge(o, e, judge)
-		switch {
-		case errors.Is(err, ErrNotYet):
-			r.Later = err.Error()
-		case errors.Is(err, errApart):
-			r.Apart = err.Error()
-		case err != nil:
-			r.Parked = err.Error()
-		}
+		r.decided(k.judge(o, e, judge))
 	} else if o.Admitted {
-		k.approve(o, e)
+		r.Coming = k.approve(o, e).coming
 	}
 	return r
+}
+
+// decided fills in the answer to a request for admission.
+func (r *reply) decided(d decision) {
+	r.Coming = d.coming
+	switch {
+	case errors.Is(d.err, ErrNotYet):
+		r.Later = d.err.Error()
+	case errors.Is(d.err, errApart):
+		r.Apart = d.err.Error()
+	case d.err != nil:
+		r.Parked = d.err.Error()
+	}
 }
 
 // atEnd reports whether this member is leaving because the job is at its end.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -121,60 +122,134 @@ func (j *joiner) offer() offer {
 	return offer{Admitted: true, Candidate: *j.admitted}
 }
 
-// offerTo makes the offer to one member. It fills in the fields that all offers have in common.
+// offerTo makes the offer to one member.
 func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) {
+	if err := j.k.ep.Network.Introduce([]Member{m}); err != nil {
+		return reply{}, err
+	}
+	return j.deliver(ctx, m.ID, o)
+}
+
+// deliver makes the offer to a peer that was introduced. It fills in the fields that all offers
+// have in common.
+func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
 	stop := context.AfterFunc(j.k.ctx, cancel)
 	defer stop()
-	if err := j.k.ep.Network.Introduce([]Member{m}); err != nil {
-		return reply{}, err
-	}
-	o.Member, o.State, o.Settings = j.k.ep.Self, j.group.state != nil, j.group.settings
-	o.Until = j.group.loops.first()
+	o.Member, o.State, o.Settings = j.k.ep.self(), j.group.state != nil, j.group.settings
+	o.Until, o.Relay = j.group.loops.first(), j.k.ep.Relay
+	o.Unreached, o.Met, o.Last = j.reach()
 	begun := time.Now()
-	r, err := propose(ctx, j.k.ep, m.ID, o)
+	r, err := propose(ctx, j.k.ep, to, o)
 	took := time.Since(begun)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	// A refused connection or a timeout counts as unreachable; other errors come from a member.
-	j.cutOff[m.ID] = err != nil && (errors.Is(err, ErrGone) || errors.Is(ctx.Err(), context.DeadlineExceeded))
-	if err == nil && (j.shortest == 0 || took < j.shortest) {
+	// A refused connection or a timeout counts as unreachable; other errors come from the peer.
+	j.cutOff[to] = err != nil && (errors.Is(err, ErrGone) || errors.Is(ctx.Err(), context.DeadlineExceeded))
+	if err == nil && !r.Outside && (j.shortest == 0 || took < j.shortest) {
 		j.shortest = took
 	}
 	return r, err
 }
 
-// maxUnreached bounds the number of unreachable members in an offer.
-const maxUnreached = 256
+const (
+	// maxUnreached bounds the peers that an offer lists as unreachable, and those that it lists as
+	// reached.
+	maxUnreached = 256
+	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
+	comingTerm = 2 * approvalTerm
+)
 
-// unreached returns the members to which the last offer could not be delivered. It first makes the
-// offer to members that have not had one.
-func (j *joiner) unreached(ctx context.Context) []ID {
-	for some := range slices.Chunk(j.unasked(), maxOffers) {
-		var asking sync.WaitGroup
-		for _, m := range some {
-			asking.Go(func() { _, _ = j.offerTo(ctx, m, j.offer()) }) // offerTo records the result
-		}
-		asking.Wait()
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var ids []ID
-	for _, m := range j.members {
-		if j.cutOff[m.ID] && len(ids) < maxUnreached {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids
+// comer is another newcomer, which a reply has introduced.
+type comer struct {
+	Member
+	at time.Time
 }
 
-// unasked returns the members to which no offer was made yet.
-func (j *joiner) unasked() []Member {
+// reach returns the members and the newcomers that could not be reached, the newcomers that were
+// reached, and the last member in rank order up to which all were tried.
+func (j *joiner) reach() (unreached, met []ID, last ID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(j.members), func(m Member) bool {
-		_, asked := j.cutOff[m.ID]
-		return asked
-	})
+	untried := slices.IndexFunc(j.members, func(m Member) bool { return !j.tried(m.ID) })
+	if untried < 0 {
+		untried = len(j.members)
+	}
+	if untried > 0 {
+		last = j.members[untried-1].ID
+	}
+	for _, m := range j.members {
+		if j.cutOff[m.ID] {
+			unreached = append(unreached, m.ID)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(j.coming)) {
+		switch {
+		case time.Since(j.coming[id].at) >= comingTerm:
+			delete(j.coming, id)
+		case j.tried(id) && !j.cutOff[id]:
+			met = append(met, id)
+		case j.cutOff[id] && !slices.Contains(unreached, id):
+			unreached = append(unreached, id)
+		}
+	}
+	return unreached[:min(len(unreached), maxUnreached)], met[:min(len(met), maxUnreached)], last
+}
+
+// tried reports whether a peer was made an offer. The caller holds mu.
+func (j *joiner) tried(id ID) bool {
+	_, is := j.cutOff[id]
+	return is
+}
+
+// askRest makes the offer to the members that have not had one.
+func (j *joiner) askRest(ctx context.Context) {
+	j.mu.Lock()
+	rest := slices.DeleteFunc(slices.Clone(j.members), func(m Member) bool { return j.tried(m.ID) })
+	j.mu.Unlock()
+	inParts(rest, func(m Member) { _, _ = j.offerTo(ctx, m, j.offer()) }) // deliver records the result
+}
+
+// meet connects with other newcomers until ctx ends: at once when a reply has introduced some, and
+// every offerPeriod with those that were not reached.
+func (j *joiner) meet(ctx context.Context) {
+	again := time.NewTicker(offerPeriod)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+		case <-j.introduced:
+		case <-ctx.Done():
+			return
+		}
+		all := j.unmet()
+		if len(all) == 0 || j.k.ep.vouch(all) != nil {
+			continue // a false address is its owner's mistake
+		}
+		inParts(all, func(m Member) { _, _ = j.deliver(ctx, m.ID, offer{}) })
+	}
+}
+
+// unmet returns the newcomers that were not reached yet.
+func (j *joiner) unmet() (all []Member) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, c := range j.coming {
+		if cut, tried := j.cutOff[id]; (cut || !tried) && !slices.ContainsFunc(j.members, func(m Member) bool { return m.ID == id }) {
+			all = append(all, c.Member)
+		}
+	}
+	return all
+}
+
+// inParts calls f for all members, for maxOffers of them at a time.
+func inParts(all []Member, f func(Member)) {
+	for some := range slices.Chunk(all, maxOffers) {
+		var calls sync.WaitGroup
+		for _, m := range some {
+			calls.Go(func() { f(m) })
+		}
+		calls.Wait()
+	}
 }

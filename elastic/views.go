@@ -62,6 +62,7 @@ func (k *keeper) welcome(came []Member, later bool) {
 			continue
 		}
 		delete(k.approved, m.ID)
+		delete(k.applicants, m.ID)
 		if len(k.view.Members) <= greetedAll {
 			k.peerOf(m.ID)
 		}

@@ -28,7 +28,7 @@ type network interface {
 //
 // All members know a member of the first view from the start. A newcomer proves itself to each
 // member that it learns of before it sends the first message there. Once it is in a view, all
-// members know it.
+// members know it. Other newcomers cannot check a proof: members introduce them to each other.
 type identity struct {
 	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
@@ -61,7 +61,9 @@ func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *id
 
 // endpoint returns the identity as an elastic.Endpoint.
 func (i *identity) endpoint() elastic.Endpoint {
-	return elastic.Endpoint{Self: i.ep.Self, Network: i, Keys: i.ep.Keys, Close: i.Close}
+	ep := i.ep
+	ep.Network, ep.Vouch, ep.Close = i, i.Network.Introduce, i.Close
+	return ep
 }
 
 // joinFirstView records that all members know this identity from the start, and introduces them.

@@ -185,6 +185,27 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 	})
 }
 
+// Another newcomer is introduced without a proof, which it could not check. Once it is a member it
+// gets one.
+func TestIdentityVouches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"other": nil})
+		i := f.identity(nil)
+		if err := i.endpoint().Vouch(membersOf("other")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.Request(t.Context(), "other", nil); err != nil || len(f.proven) != 0 {
+			t.Errorf("%v, proofs %v", err, f.proven)
+		}
+		if err := errors.Join(i.Introduce(membersOf("other")), i.Send(t.Context(), "other", nil)); err != nil || f.proven["other"] != 1 {
+			t.Errorf("%v, proofs %v", err, f.proven)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An identity in a view needs no proof.
 func TestIdentityInView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -177,7 +177,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 // process to others; its ID and Addrs are replaced by the host's.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
-	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Close: h.Close}
+	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relay != nil, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.

@@ -139,8 +139,8 @@ func TestProveToImpostor(t *testing.T) {
 	}
 }
 
-// A newcomer that cannot reach a member proves its right to join over the connection that the member
-// makes with it. Afterwards each sends to the other.
+// A newcomer that cannot reach a member proves its right to join over the connection that the
+// member makes with it. Afterwards each sends to the other.
 func TestProveCalledBack(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,174 @@
+package elastic
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// The members of a view connect with each other, so a newcomer that cannot connect with all of them
+// would only be put out again. A member therefore admits it when each new pair is proven: one of
+// the two has made the other an offer and got the reply.
+//
+//	newcomer and member    the newcomer's offers, see joiner. A member that the newcomer cannot
+//	                       reach is asked to connect with it: a router may let only one of the two
+//	                       through
+//	newcomer and newcomer  the replies to their offers introduce them to each other
+//
+// Peers of one host need no proof, nor do two peers that may use a relay. Of two newcomers that
+// cannot connect the second waits outside.
+
+// applicant is a newcomer that has asked for admission lately.
+type applicant struct {
+	member Member
+	relay  bool // as in its offer
+	met    []ID // as in its offer
+	at     time.Time
+}
+
+// maxComing bounds the newcomers that a reply introduces. Others follow in later replies.
+const maxComing = 64
+
+// hear records that a newcomer wants to join, and drops those that do no more.
+func (k *keeper) hear(o offer) {
+	maps.DeleteFunc(k.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
+	if _, known := k.applicants[o.Member.ID]; known || len(k.applicants) < maxApproved {
+		k.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
+	}
+}
+
+// coming returns other newcomers with which the author of an offer has to connect, by ID.
+func (k *keeper) coming(o offer) (all []Member) {
+	for id, a := range k.applicants {
+		if id != o.Member.ID && !o.linked(a) {
+			all = append(all, a.member)
+		}
+	}
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return all[:min(len(all), maxComing)]
+}
+
+// linked reports whether the pair of an offer's author and another newcomer is proven.
+func (o offer) linked(a applicant) bool {
+	return o.Member.Beside(a.member) || o.Relay && a.relay ||
+		slices.Contains(o.Met, a.member.ID) || slices.Contains(a.met, o.Member.ID)
+}
+
+// unproven returns an error unless every pair that the author of an offer would be in is proven: it
+// is errApart if the two cannot connect, as far as this member knows, and otherwise ErrNotYet. It is
+// nil for a newcomer without which the job cannot go on.
+func (k *keeper) unproven(o offer) error {
+	if k.lacking {
+		return nil
+	}
+	var wait error
+	last := k.view.Rank(o.Last)
+	for rank, m := range k.view.Members {
+		switch {
+		case m.ID == k.ep.Self.ID:
+		case slices.Contains(o.Unreached, m.ID):
+			if k.present(m.ID) {
+				return errCutOff(m)
+			}
+		// New members have the last ranks, so the author may not have heard of this one yet.
+		case rank > last && !(o.Relay && k.ep.Relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
+			wait = errUnmet(m)
+		}
+	}
+	for id := range k.approved {
+		a, ok := k.applicants[id]
+		switch {
+		case !ok || id == o.Member.ID || !k.isApproved(id) || o.linked(a):
+		case slices.Contains(o.Unreached, id):
+			return errCutOff(a.member)
+		default:
+			wait = errUnmet(a.member)
+		}
+	}
+	return wait
+}
+
+// errCutOff says that a newcomer cannot connect with a peer.
+func errCutOff(m Member) error {
+	where := ""
+	if m.Host != "" {
+		where = " on " + m.Host
+	}
+	return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errApart)
+}
+
+// errUnmet says that a newcomer has not tried yet to connect with a peer.
+func errUnmet(m Member) error {
+	return fmt.Errorf("%w: it has yet to connect with %s", ErrNotYet, m.ID.Short())
+}
+
+// present reports whether a member is present and stays, as far as this one knows.
+func (k *keeper) present(id ID) bool {
+	p := k.peerOf(id)
+	return p != nil && p.suspected == "" && !p.down && !p.beat.Leaving
+}
+
+// callBack asks the members that a newcomer cannot reach to connect with it.
+func (k *keeper) callBack(o offer) {
+	m, err := toMember(o.Member)
+	if err != nil {
+		return
+	}
+	for _, id := range o.Unreached {
+		if k.isMember(id) && k.present(id) {
+			k.out.send(id, calling{o.Member.ID, m.Info}.append(nil))
+		}
+	}
+}
+
+// calling is the body of a letterCall: the newcomer to connect with, in the form of the membership
+// machine.
+type calling struct {
+	ID   ID
+	Info string
+}
+
+// append appends the encoded control message of a call to b.
+func (c calling) append(b []byte) []byte {
+	b = append(b, byte(letterCall), byte(len(c.ID))) // member.MaxID fits in a byte
+	return append(append(b, c.ID...), c.Info...)
+}
+
+// decodeCall decodes a calling from the bytes after the kind.
+func decodeCall(b []byte) (calling, error) {
+	if len(b) == 0 || b[0] == 0 || b[0] > member.MaxID || len(b)-1 < int(b[0]) || len(b)-1-int(b[0]) > member.MaxInfo {
+		return calling{}, fmt.Errorf("call: %w", errLetter)
+	}
+	n := 1 + int(b[0])
+	return calling{ID(b[1:n]), string(b[n:])}, nil
+}
+
+const (
+	// maxCalls bounds the newcomers with which a member tries to connect at a time.
+	maxCalls = 16
+	// callPatience bounds the time of an attempt. The newcomer asks again while it waits.
+	callPatience = 5 * time.Second
+)
+
+// call connects with a newcomer that cannot connect with this member, in the background. The
+// newcomer then proves its right to join over that connection.
+func (k *keeper) call(c calling) {
+	m := fromMember(member.Member{ID: member.ID(c.ID), Info: c.Info})
+	if k.isMember(m.ID) || m.ID == k.ep.Self.ID || k.calls[m.ID] || len(k.calls) >= maxCalls {
+		return
+	}
+	k.calls[m.ID] = true
+	k.calling.Go(func() {
+		defer k.do(func() { delete(k.calls, m.ID) })
+		ctx, cancel := context.WithTimeout(k.ctx, callPatience)
+		defer cancel()
+		if k.ep.Network.Introduce([]Member{m}) == nil {
+			_ = k.ep.Network.Send(ctx, m.ID, beat{}.append(nil)) // the newcomer's offer shows whether it worked
+		}
+	})
+}
