@@ -20,17 +20,9 @@ import (
 // ports.
 func TestPortMap(t *testing.T) {
 	parallel(t)
-	l := newLab(t, 3)
-	l.home(t, 1)
-	l.behind(t, 2, "symmetric")
-	router := l.routers[0]
-	service := process.Start(t, on(t, &host{namespace: router.namespace, name: "router"}, []string{thenVariable + "=" + pmpRole}, process.Self(t), l.hosts[1].addr))
-	service.Expect(t, pmpReady)
-	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "never", "--port-map"}})
-	j.start(t, 1)
-	ticket := j.ticket(t, 0)
-	j.join(t, 1, 1, ticket)
-	j.join(t, 2, 1, ticket)
+	l := newHomes(t)
+	l.mapPorts(t)
+	j := l.homeJob(t)
 	ids := j.untilWhole(t, time.Time{})
 	for _, pair := range [][2]int{{1, 2}, {2, 1}} {
 		if p := j.path(t, pair[0], ids[pair[1]]); p.Kind != "direct" || !p.Encrypted {
@@ -47,6 +39,54 @@ func TestPortMap(t *testing.T) {
 		}
 	}
 	j.finish(t)
+}
+
+// Two hosts in home networks join at the same time and cannot connect to each other. One of them is admitted. The other one reports
+// why it waits, and is admitted when a router begins to map ports. No member is lost.
+func TestPortMapLate(t *testing.T) {
+	parallel(t)
+	l := newHomes(t)
+	j := l.homeJob(t)
+	process.Until(t, "a line about the host that waits", func() bool {
+		const line = "cannot connect: let one of them listen"
+		return j.elruns[1].Says(line) || j.elruns[2].Says(line)
+	})
+	l.mapPorts(t)
+	j.untilWhole(t, time.Time{})
+	for _, e := range j.elruns {
+		for _, ev := range e.Since(time.Time{}) {
+			if name := ev.Body.Name(); name == "lost" || name == "fenced" {
+				t.Errorf("host %d: %+v", e.host, ev)
+			}
+		}
+	}
+	j.finish(t)
+}
+
+// newHomes makes a network of three hosts: host 0 without a router, host 1 in a home network, and host 2 behind a router that uses a
+// different port for each destination.
+func newHomes(t *testing.T) *lab {
+	l := newLab(t, 3)
+	l.home(t, 1)
+	l.behind(t, 2, "symmetric")
+	return l
+}
+
+// homeJob starts a job that asks routers for ports on the first host. The others join it.
+func (l *lab) homeJob(t *testing.T) *job {
+	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "never", "--port-map"}})
+	j.start(t, 1)
+	ticket := j.ticket(t, 0)
+	j.join(t, 1, 1, ticket)
+	j.join(t, 2, 1, ticket)
+	return j
+}
+
+// mapPorts lets the router of the home map ports from now on.
+func (l *lab) mapPorts(t *testing.T) {
+	router := &host{namespace: l.routers[0].namespace, name: "router"}
+	service := process.Start(t, on(t, router, []string{thenVariable + "=" + pmpRole}, process.Self(t), l.hosts[1].addr))
+	service.Expect(t, pmpReady)
 }
 
 // pmpRole is the role of a router's service that maps ports by NAT-PMP (RFC 6886).
