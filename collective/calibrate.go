@@ -99,19 +99,20 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	if c.level != nil {
 		probing, n = c.level.leaders, c.level.groups
 	}
-	short, gamma, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, shortProbe, 2})
+	reduce := reduceTime()
+	short, gamma, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, shortProbe, 2})
 	if err != nil {
 		return err
 	}
 	if short[0] > farAway {
 		// The first long call lets TCP open its congestion window.
-		long, _, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, longProbe, 3})
+		long, _, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, longProbe, 3})
 		if err == nil {
 			c.opts.Cost = fitFar(n, short[0], long[0], gamma)
 		}
 		return err
 	}
-	took, gamma, err := messages.measureAll(ctx, probing, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
+	took, gamma, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
 		series{RecursiveDoubling, longProbe, longProbes}, series{Tree, longProbe, longProbes})
 	if err == nil {
 		c.opts.Cost = fit(n, [4]float64(took), gamma)
@@ -121,10 +122,10 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 
 // measureAll measures all series and returns values that all ranks share. probing is the
 // communicator of the measured calls, nil at ranks that do not take part. took has, for
-// each series, the seconds of its fastest call at the slowest rank; gamma is the time to
-// reduce a byte. The calls of the series are interleaved, so that other work at the start
-// affects all of them alike.
-func (c *Comm) measureAll(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
+// each series, the seconds of its fastest call at the slowest rank; gamma is the largest
+// reduce, the time that a rank takes to reduce a byte. The calls of the series are
+// interleaved, so that other work at the start affects all of them alike.
+func (c *Comm) measureAll(ctx context.Context, probing *Comm, reduce float64, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
 		rounds = max(rounds, s.calls)
@@ -141,7 +142,7 @@ func (c *Comm) measureAll(ctx context.Context, probing *Comm, all ...series) (to
 			}
 		}
 	}
-	times[len(times)-1] = reduceTime()
+	times[len(times)-1] = reduce
 	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
 		return nil, 0, err
 	}
