@@ -30,7 +30,11 @@ RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/ne
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
 BASE   =
 
-.PHONY: help build data run check test race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
+# Tests that look at many seeds or points of a protocol, a part of them in "make test" and all in
+# "make test-long".
+LONG = ./trainer
+
+.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -58,6 +62,9 @@ check: ## what one runs all day: lint, and the tests of packages that differ fro
 
 test: data ## all tests, and a summary
 	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -timeout $(TIMEOUT) $(PACKAGES) $(NESTED)
+
+test-long: ## the long forms of tests that make test thins out, in minutes (chaos, soak and k8s take hours)
+	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -count=1 -timeout $(TIMEOUT) $(LONG) -long
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \

@@ -33,7 +33,7 @@ func TestKillAtEveryMessage(t *testing.T) {
 		want := alone(t, cfg)
 		for victim := range 3 {
 			messages := int64(1 << 30)
-			for k := int64(1); k <= messages; k += 3 {
+			for k := int64(1); k <= messages; k += pick[int64](10, 3) {
 				synctest.Test(t, func(t *testing.T) {
 					about := fmt.Sprintf("exact %t: rank %d killed at message %d", exactly, victim, k)
 					a := newArena(3, cfg)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/optim"
@@ -142,10 +141,7 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 // reduce again, or learn of the commit from each other. The sums are the same as without the death.
 func TestKillWithCompression(t *testing.T) {
 	t.Parallel()
-	stride := int64(1)
-	if race.Enabled {
-		stride = raceStride
-	}
+	stride := pick[int64](5, 1)
 	for victim := range 3 {
 		messages := int64(1 << 30)
 		for k := int64(5); k <= messages; k += stride {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -141,9 +140,9 @@ func TestKillWithDelay(t *testing.T) {
 			}
 		})
 	}
-	var points []point
+	var sent census
 	synctest.Test(t, func(t *testing.T) {
-		s := stage(3, cfg, func(simnet.Message) bool { return false })
+		s := stage(3, cfg, sent.add)
 		s.play(t)
 		if sha := s.check(t, "no kill"); sha != want {
 			t.Errorf("weights %s, want %s", sha, want)
@@ -155,21 +154,15 @@ func TestKillWithDelay(t *testing.T) {
 			if again := of[event.Resync](&s.events, i); len(again) > 1 { // a newcomer gets one copy
 				t.Errorf("%s: %+v", x.self.ID, again)
 			}
-			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
-				if every() || k%5 == 0 {
-					points = append(points, point{x.self.ID, simnet.Data, k})
-				}
-			}
 		}
 	})
+	points := sent.points(pick(1, dozen), "data")
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, len(points), func(t *testing.T, i int) {
-			p := points[i]
-			about := fmt.Sprintf("kill at message %d of %s", p.number, p.victim)
-			s := stage(3, cfg, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			s := stage(3, cfg, points[i].kill())
 			s.play(t)
-			if sha := s.check(t, about); sha != want {
-				t.Errorf("%s: weights %s, want %s", about, sha, want)
+			if sha := s.check(t, points[i].String()); sha != want {
+				t.Errorf("%v: weights %s, want %s", points[i], sha, want)
 			}
 		})
 	})

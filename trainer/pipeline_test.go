@@ -163,9 +163,9 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 		}
 		return s, resumed
 	}
-	sent := make(map[point]bool)
+	var sent census
 	synctest.Test(t, func(t *testing.T) {
-		s, resumed := play(t, "no kill", func(simnet.Message) bool { return false })
+		s, resumed := play(t, "no kill", sent.add)
 		if resumed == 0 {
 			t.Error("no step has begun early")
 		}
@@ -175,30 +175,20 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 					t.Errorf("%s computed %d samples of step %d in %v, want %v", x.self.ID, r.ShareSamples, r.Step, r.Compute, want)
 				}
 			}
-			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
-				sent[point{x.self.ID, simnet.Data, k}] = true
-			}
 		}
 	})
-	var points []point
-	for p := range sent {
-		if every() || p.number%3 == 0 {
-			points = append(points, p)
-		}
-	}
+	points := sent.points(pick(1, dozen), "data")
 	var met kills
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, len(points), func(t *testing.T, i int) {
-			p := points[i]
-			about := fmt.Sprintf("kill at message %d of %s", p.number, p.victim)
-			s, _ := play(t, about, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			s, _ := play(t, points[i].String(), points[i].kill())
 			for _, class := range s.kills {
 				met.add(class)
 			}
 		})
 	})
 	t.Log(met.table())
-	met.want(t, 50, "data: commit record")
+	met.want(t, pick(30, 50), "data: commit record")
 }
 
 // If a checkpoint is written while a step begins early, it has the state of the stable step.

@@ -1,9 +1,11 @@
 package trainer_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -18,46 +20,92 @@ import (
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
-	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 )
 
 // The tests of this package have one flag:
 //
-//	go test ./trainer -run Point -v -every   kills at every message, and prints the table
+//	go test ./trainer -run Kill -v -long   more kills, among them one at every protocol point, and the table
 func TestMain(m *testing.M) {
-	flag.Bool("every", false, "kill at every protocol point, not at one in so many")
+	flag.Bool("long", false, "the long forms: kill at more protocol points")
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// raceStride is the distance between tested points under the race detector, with which each point takes ten times as long. The
-// detector looks for data shared between goroutines, and for that any point is as good as another.
-const raceStride = 4
-
-// every reports whether a kill is wanted at every point.
-func every() bool { return flag.Lookup("every").Value.String() == "true" }
-
-// wanted reports whether a test kills a member at its k-th message on a plane.
-func wanted(k int) bool {
-	switch {
-	case every():
-		return true
-	case race.Enabled:
-		return k%raceStride == 1
+// pick returns the value for the short or the long form of a test.
+func pick[T any](short, long T) T {
+	if flag.Lookup("long").Value.String() == "true" {
+		return long
 	}
-	return k%6 != 0
+	return short
 }
 
-// point identifies the message before which a member is killed: its number among the member's messages on one plane.
+// point identifies a message before which a member is killed, by its number among the member's
+// messages of its class. The class is stable where scheduling changes the order of messages.
 type point struct {
 	victim elastic.ID
-	plane  simnet.Plane
+	class  string
 	number int
 }
 
-// kills counts the kills of a test. It groups them by the class of the message that was not sent. It is safe for concurrent use.
+// dozen is how many messages of a class and member tests in the long form kill at that look for one
+// cause only.
+const dozen = 12
+
+// kill returns the function that selects the point's message.
+func (p point) kill() func(simnet.Message) bool {
+	var sent atomic.Int64
+	return func(m simnet.Message) bool {
+		return m.From == p.victim && classOf(m, latecomer) == p.class && sent.Add(1) == int64(p.number)
+	}
+}
+
+// String describes a kill in errors.
+func (p point) String() string {
+	return fmt.Sprintf("kill at %s, message %d of %q", p.victim, p.number, p.class)
+}
+
+// census counts the messages of a play without kills by member and class. It is safe for concurrent
+// use.
+type census struct {
+	mu   sync.Mutex
+	sent map[point]int // a point with number 0 stands for all messages of its class
+}
+
+// add counts a message. As the argument of stage it kills nobody.
+func (c *census) add(m simnet.Message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sent == nil {
+		c.sent = make(map[point]int)
+	}
+	c.sent[point{m.From, classOf(m, latecomer), 0}]++
+	return false
+}
+
+// points returns at most so many points of each class and member, evenly spread. Only messages
+// whose class begins with one of the planes count.
+func (c *census) points(most int, planes ...string) []point {
+	var all []point
+	for p, sent := range c.sent {
+		if !slices.ContainsFunc(planes, func(plane string) bool { return strings.HasPrefix(p.class, plane) }) {
+			continue
+		}
+		n := min(most, sent)
+		for i := range n {
+			p.number = 1 + (2*i+1)*sent/(2*n)
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(p, q point) int {
+		return cmp.Or(cmp.Compare(p.victim, q.victim), cmp.Compare(p.class, q.class), cmp.Compare(p.number, q.number))
+	})
+	return all
+}
+
+// kills counts the kills of a test by the class of the message that was not sent. It is safe for
+// concurrent use.
 type kills struct {
 	mu    sync.Mutex
 	total int
@@ -202,12 +250,12 @@ func (a *arena) actor(id elastic.ID) *actor {
 	return a.actors[slices.IndexFunc(a.actors, func(x *actor) bool { return x.self.ID == id })]
 }
 
-// rehearse plays without a kill. It returns how many messages each member sends on each plane.
-func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[elastic.ID][3]int) {
+// rehearse plays without a kill and counts the messages.
+func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (c *census) {
 	t.Helper()
-	sent = make(map[elastic.ID][3]int)
+	c = new(census)
 	synctest.Test(t, func(t *testing.T) {
-		s := stage(n, cfg, func(simnet.Message) bool { return false })
+		s := stage(n, cfg, c.add)
 		s.play(t)
 		if sha := s.check(t, "no kill"); sha != want {
 			t.Fatalf("weights %s, want %s", sha, want)
@@ -215,12 +263,8 @@ func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[el
 		if peers := s.actors[0].result.Peers; peers != n+1 {
 			t.Fatalf("%d members at the end: nobody has joined", peers)
 		}
-		for _, x := range s.actors {
-			id := x.self.ID
-			sent[id] = [3]int{s.net.Sent(id, simnet.Control), s.net.Sent(id, simnet.Data), s.net.Sent(id, simnet.Bulk)}
-		}
 	})
-	return sent
+	return c
 }
 
 // inParallel calls f with 0 to n-1, several at a time, each in a synctest bubble of its own.
@@ -241,23 +285,14 @@ func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
 func TestKillAtEveryPoint(t *testing.T) {
 	cfg := churning(7, true)
 	want := alone(t, cfg)
-	var points []point
-	for id, planes := range rehearse(t, 4, cfg, want) {
-		for plane, messages := range planes {
-			for k := 1; k <= messages; k++ {
-				if wanted(k) {
-					points = append(points, point{id, simnet.Plane(plane), k})
-				}
-			}
-		}
-	}
+	points := rehearse(t, 4, cfg, want).points(pick(2, math.MaxInt), "control", "data", "bulk")
 	var met kills
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, len(points), func(t *testing.T, i int) {
 			p := points[i]
-			s := stage(4, cfg, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			s := stage(4, cfg, p.kill())
 			s.play(t)
-			about := fmt.Sprintf("kill at message %d of %s, %v, %v", p.number, p.victim, p.plane, s.kills)
+			about := fmt.Sprintf("%v, %v", p, s.kills)
 			if sha := s.check(t, about); sha != want {
 				t.Errorf("%s: weights %s, want %s", about, sha, want)
 			}
@@ -267,11 +302,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 		})
 	})
 	t.Log(met.table())
-	if race.Enabled {
-		met.want(t, 500/raceStride)
-		return
-	}
-	met.want(t, 500, "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: commit record",
+	met.want(t, pick(150, 500), "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: commit record",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "control: beat",
 		"bulk: request of state", "bulk: state")
 }
@@ -285,10 +316,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
-	tails, nth := 6, []int{1, 4} // the first kill is at one of tails messages, from the third on; the second kill is at the nth message of its class
-	if every() {
-		tails, nth = 18, []int{1, 2, 3, 4, 5, 6, 9}
-	}
+	tails, nth := 6, pick([]int{1}, []int{1, 4}) // the first kill is at one of tails messages from the third on; the second at the nth of its class
 	var met kills
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, tails*len(nth)*len(classes), func(t *testing.T, i int) {
@@ -305,7 +333,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		})
 	})
 	t.Log("second " + met.table())
-	met.want(t, 100, "data: level", "data: catch-up", "data: entry", "data: commit record", "control: view change, promise",
+	met.want(t, pick(50, 100), "data: level", "data: catch-up", "data: entry", "data: commit record", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 

@@ -273,22 +273,11 @@ func killBroad(t *testing.T, exactly bool) {
 		models()
 		return s
 	}
-	var points []point
-	synctest.Test(t, func(t *testing.T) {
-		s := play(t, "no kill", func(simnet.Message) bool { return false })
-		for _, x := range s.actors {
-			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
-				if every() || k%7 == 0 {
-					points = append(points, point{x.self.ID, simnet.Data, k})
-				}
-			}
-		}
-	})
+	var sent census
+	synctest.Test(t, func(t *testing.T) { play(t, "no kill", sent.add) })
+	points := sent.points(pick(1, dozen), "data")
 	inParallel(t, len(points), func(t *testing.T, i int) {
-		p := points[i]
-		play(t, fmt.Sprintf("kill at message %d of %s", p.number, p.victim), func(m simnet.Message) bool {
-			return p == point{m.From, m.Plane, m.Number}
-		})
+		play(t, points[i].String(), points[i].kill())
 	})
 	t.Logf("%d kills", len(points))
 }
