@@ -42,7 +42,7 @@ type Network interface {
 	// reads an error in place of io.EOF.
 	Serve(answer func(ctx context.Context, from ID, request []byte, w io.Writer) error)
 	// Connect opens the data plane of a view: it returns a Transport between the members of v as
-	// soon as all of them can be reached. self is the caller's rank. All members of v call it, at
+	// soon as this member is connected with those that it needs at once: all of them in a small view. self is the caller's rank. All members of v call it, at
 	// about the same time. The caller owns the Transport and closes it. An error that a member has
 	// caused is a *collective.PeerError with its rank. An error that no later view can resolve
 	// wraps ErrNoView, and ends the caller's part in the job.
@@ -117,6 +117,7 @@ const (
 // Pather is implemented by a Transport that can describe, for the event log, how it reaches the
 // other ranks.
 type Pather interface {
-	// Path describes the path to another rank. The caller fills in Who.
+	// Path describes the path to another rank. The caller fills in Who. Its Kind is empty if there is no connection: in
+	// large views most pairs connect when they first communicate.
 	Path(rank int) event.Path
 }

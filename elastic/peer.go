@@ -212,7 +212,7 @@ func (k *keeper) notSent(f failed) {
 	}
 }
 
-// entering reports whether the first session has not been entered yet. Until then all pairs of
+// entering reports whether the first session has not been entered yet. Until then many pairs of
 // members connect at once, and silence does not count.
 func (k *keeper) entering() bool { return k.first != [32]byte{} }
 

@@ -114,13 +114,14 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 // slowEntry is the time after which the log names the members that have not entered a session.
 const slowEntry = 1500 * time.Millisecond
 
-// reportPaths logs the path to each other member.
+// reportPaths logs the path to each other member with which there is a connection.
 func reportPaths(k *keeper, v View, self int, p Pather) {
 	for rank, m := range v.Members {
 		if rank != self {
-			path := p.Path(rank)
-			path.Who = m.ID.Short()
-			k.emit(v.Epoch, path)
+			if path := p.Path(rank); path.Kind != "" {
+				path.Who = m.ID.Short()
+				k.emit(v.Epoch, path)
+			}
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (k *keeper) enter(s *Session) {
 	k.do(k.agreed)
 }
 
-// agreed records that the first view is agreed, as all members have connected to it. Pauses that
+// agreed records that the first view is agreed, as the members around this one have connected to it. Pauses that
 // were observed before say nothing about later ones.
 func (k *keeper) agreed() {
 	if !k.entering() {

@@ -33,6 +33,7 @@ func checks(o Options) []check {
 		{"letters cross", 3, cross},
 		{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }},
 	}
+	all = append(all, demandChecks(o)...)
 	if o.Kill != nil {
 		all = append(all, check{"a member dies while others enter", 3, dies})
 	}

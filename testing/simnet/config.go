@@ -5,6 +5,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // Plane is one of the three kinds of traffic between members.
@@ -57,6 +58,8 @@ type Config struct {
 	// Window is the number of unread bytes that a stream accepts before Send blocks. 0 means 1 MiB. With a bandwidth, the stream
 	// also accepts the bytes that are on the way.
 	Window int
+	// Plan says between which pairs views have lanes from their beginning; nil is the usual plan.
+	Plan mesh.Plan
 	// ResetDelay is the time from the kill of a member to the end of its connections, in addition to the delay of the links. It
 	// stands for the time in which a process frees its memory. 0 means 1 ms.
 	ResetDelay time.Duration

@@ -23,7 +23,7 @@ func TestFootprint(t *testing.T) {
 	if race.Enabled {
 		t.Skip("measures the heap, which the race detector does not change")
 	}
-	const members, pairs = 24, 24 * 23 / 2
+	const members, pairs = 16, 16 * 15 / 2 // all of which are made at once
 	inBubble(t, members, simnet.Config{}, func(t *testing.T, b *bench) {
 		before := memory()
 		ts := b.connect()

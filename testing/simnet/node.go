@@ -78,7 +78,7 @@ func (m *node) Close() error {
 // network returns the session protocol of the member, and creates it on first use.
 func (m *node) network() *mesh.Mesh {
 	m.once.Do(func() {
-		over := mesh.New(m, mesh.Config{})
+		over := mesh.New(m, mesh.Config{Plan: m.net.config.Plan})
 		m.net.mu.Lock()
 		m.mesh = over
 		late := m.dead != nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/networktest"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/testing/transporttest"
 )
@@ -191,5 +192,8 @@ func TestConformanceInBubble(t *testing.T) {
 		"slow":     {Delay: time.Millisecond, Bandwidth: 50 << 20},
 	} {
 		t.Run(name, func(t *testing.T) { conformance(t, simnet.Config{Seed: 1, Link: link}, true) })
+		t.Run(name+" on demand", func(t *testing.T) {
+			conformance(t, simnet.Config{Seed: 1, Link: link, Plan: networktest.Chain}, true)
+		})
 	}
 }

@@ -7,9 +7,15 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/networktest"
 	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
-func TestViews(t *testing.T) {
+func TestViews(t *testing.T) { views(t, nil) }
+
+// Pairs that are made when they are needed behave alike.
+func TestViewsOnDemand(t *testing.T) { views(t, networktest.Chain) }
+
+func views(t *testing.T, plan mesh.Plan) {
 	for name, link := range map[string]simnet.Link{
 		"no delay": {},
 		"lag":      {Delay: time.Millisecond, Lag: 10 * time.Millisecond},
@@ -18,7 +24,7 @@ func TestViews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b *bench
 			networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
-				b = newBench(t, n, simnet.Config{Seed: 1, Link: link})
+				b = newBench(t, n, simnet.Config{Seed: 1, Link: link, Plan: plan})
 				return b.ends
 			}, networktest.Options{
 				Kill:   func(e elastic.Endpoint) { b.Kill(e.Self.ID) },

@@ -5,6 +5,13 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
+// NewSparseNetwork is NewNetwork with lanes of views only as planned.
+func NewSparseNetwork(p mesh.Plan) *Network {
+	w := NewNetwork()
+	w.plan = p
+	return w
+}
+
 // Break ends the streams of views between two members.
 func (w *Network) Break(a, b elastic.ID) {
 	for s := range w.members[a].carrier.streams() {

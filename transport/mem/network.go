@@ -19,6 +19,7 @@ import (
 // retried.
 type Network struct {
 	ring    Keyring
+	plan    mesh.Plan
 	killing sync.WaitGroup // calls of Kill whose members still close
 
 	mu      sync.Mutex
@@ -37,7 +38,7 @@ func (w *Network) Member(id elastic.ID) *Member {
 	m := w.members[id]
 	if m == nil {
 		c := &carrier{network: w, id: id, open: make(map[*stream]bool), gone: make(chan struct{})}
-		m = &Member{Mesh: mesh.New(c, mesh.Config{}), carrier: c}
+		m = &Member{Mesh: mesh.New(c, mesh.Config{Plan: w.plan}), carrier: c}
 		w.members[id] = m
 	}
 	return m

@@ -16,8 +16,8 @@ const (
 	helloTime = time.Minute
 	// parkTime is how long a stream waits for this host to enter its view.
 	parkTime = time.Minute
-	// maxParked is how many streams of one peer may wait: those of two views.
-	maxParked = 2 * streamsPerPair
+	// maxParked is how many streams of one peer may wait: those of two views, with a knock each.
+	maxParked = 2 * (streamsPerPair + 1)
 )
 
 // parkedStream waits for a Connect of its view.
@@ -40,32 +40,58 @@ func (m *Mesh) acceptLine(k Kind, s Stream) {
 		return
 	}
 	a := m.invite(s, s.Peer(), g)
-	if a == nil {
+	switch {
+	case a == nil:
+		return
+	case int(g.Rank) < a.self && k == Urgent:
+		m.answerKnock(a, s, g)
 		return
 	}
-	l, err := m.admit(a, g, int(k-Data), s)
-	if err != nil {
+	l, ok := m.receive(a, g, int(k-Data), s)
+	if ok {
+		m.serve(a, l.lane)
+	}
+}
+
+// receive takes the stream on which g was said into the view of a, as a lane. It returns false if it ends.
+func (m *Mesh) receive(a *attempt, g wire.Greeting, number int, s Stream) (link, bool) {
+	if !a.demand.hold() {
+		a.demand.refuse(s)
+		return link{}, false
+	}
+	defer a.demand.holds.Done()
+	if int(g.Rank) < a.self {
+		refuse(s, refused, nil)
+		return link{}, false
+	}
+	stop := context.AfterFunc(a.demand.life, func() { _ = s.Reset() }) // a write may be stuck
+	l, err := m.admit(a, g, number, s)
+	ended := !stop()
+	if ended && err == nil {
+		_ = l.raw.Reset()
+	}
+	if ended || err != nil {
 		_ = s.Reset()
-		return
+		return link{}, false
 	}
 	a.put(int(g.Rank), l)
-	m.serve(a, l.lane)
+	return l, true
 }
 
 // invite returns the attempt to which the hello g of a peer belongs, now or when that begins.
 // Without one it refuses the stream, or ends it.
 func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
-	a, parked, why := m.find(from, g)
+	a, parked, why, cause := m.find(from, g)
 	if parked != nil {
 		a = m.wait(parked)
 	}
 	switch {
 	case why != wanted:
-		refuse(s, why)
+		refuse(s, why, cause)
 	case a == nil:
 		_ = s.Reset() // it may come again
 	case !m.belongs(a, g, from):
-		refuse(s, refused)
+		refuse(s, refused, nil)
 	default:
 		return a
 	}
@@ -73,28 +99,31 @@ func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 }
 
 // find returns the attempt that g belongs to; if there is none, g parked until there is
-// one; if there cannot be one, the reason.
-func (m *Mesh) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal) {
+// one; if there cannot be one, the reason, and the cause of left.
+func (m *Mesh) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a := m.attempts[g.Lineage]; a != nil {
-		return a, nil, wanted
+		return a, nil, wanted, nil
+	}
+	if cause, ok := m.pastLocked(g.Lineage); ok {
+		return nil, nil, left, cause
 	}
 	for _, a := range m.attempts {
-		if a.view.Epoch == g.Epoch {
-			return nil, nil, refused // another view of the epoch that this host is entering
+		if a.view.Epoch == g.Epoch && g.Epoch >= m.floor {
+			return nil, nil, refused, nil // another view of the epoch that this host is entering
 		}
 	}
 	switch {
 	case g.Job != m.cfg.Job:
-		return nil, nil, refused
+		return nil, nil, refused, nil
 	case g.Epoch < m.floor || m.closed:
-		return nil, nil, stale
+		return nil, nil, stale, nil
 	}
 	// An attempt that begins from now on finds it there.
 	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
 	m.parkLocked(p)
-	return nil, p, wanted
+	return nil, p, wanted, nil
 }
 
 // wait returns the attempt that claims p; it returns nil when time is up, the host
@@ -140,17 +169,17 @@ func (m *Mesh) unparkLocked(p *parkedStream) {
 }
 
 // belongs reports whether g is the hello of the member with ID from, which the carrier
-// has proved, to this rank; all else is the peer's word.
+// has proved; all else is the peer's word.
 func (m *Mesh) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
 	rank := int(g.Rank)
-	return rank > a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
+	return rank != a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
 		m.check(a, g, rank) == nil
 }
 
 // admit answers the hello on a new stream, and returns the link over the best one that both sides
 // want in its place.
 func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) (link, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, helloTime)
+	ctx, cancel := context.WithTimeout(a.demand.life, helloTime)
 	defer cancel()
 	err := setDeadline(s, time.Now().Add(helloTime))
 	if err == nil {

@@ -25,17 +25,21 @@ const (
 // maxDials is how many streams are opened at the same time.
 const maxDials = 16
 
-// attempt is a Connect in progress: the streams of one view as they come.
+// attempt is a Connect in progress: the streams of one view as they come. After a success it goes on, for
+// the pairs that were not planned (demand.go), until the view is over at this rank.
 type attempt struct {
-	ctx  context.Context // of the Connect; ended when it returns
-	view elastic.View
-	hash [32]byte
-	self int
-	over chan struct{} // closed when all streams are there, or err is set
+	ctx     context.Context // of the Connect; ended when it returns
+	view    elastic.View
+	hash    [32]byte
+	self    int
+	planned []bool        // by rank
+	sparse  bool          // not all pairs of the view are planned
+	over    chan struct{} // closed when all planned streams are there, or err is set
+	demand  *demand
 
 	mu      sync.Mutex
-	streams [][streamsPerPair]link // by rank
-	asked   []*lane                // that are to be bound to the view
+	streams []couple // of planned pairs, by rank
+	asked   []*lane  // that are to be bound to the view
 	missing int
 	ended   bool
 	err     error
@@ -52,6 +56,9 @@ type link struct {
 	wants Path     // of the other side
 	site  [32]byte // of the other side
 }
+
+// couple is the two lanes of a pair; those that are not there are zero.
+type couple [streamsPerPair]link
 
 // linkOver returns the link over a lane on which the other side has said g.
 func linkOver(l *lane, g wire.Greeting) link {
@@ -93,7 +100,7 @@ func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport
 	return t, nil
 }
 
-// connect gathers two streams per pair, by dialling and by waiting for dials, until all
+// connect gathers two streams per planned pair, by dialling and by waiting for dials, until all
 // are there or one cannot be had. There is no barrier at the end: a member that fails
 // resets its streams, which revokes those that have begun.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
@@ -112,7 +119,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a := newAttempt(ctx, v, self)
+	a := newAttempt(ctx, m, v, self, m.cfg.Plan(v, self))
 	if err := m.enter(a); err != nil {
 		return nil, err
 	}
@@ -134,6 +141,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	a.dials.Wait()
 	m.leave(a)
 	if a.err != nil {
+		a.demand.abandon(a.err)
 		return nil, a.err
 	}
 	m.links.meet(v)
@@ -144,14 +152,23 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	return m.start(outer, a)
 }
 
-// newAttempt returns the attempt to gather the streams of v, which is over at once for a
-// view of one.
-func newAttempt(ctx context.Context, v elastic.View, self int) *attempt {
+// newAttempt returns the attempt of m to gather the planned streams of v, which is over at once where there
+// are none. Without a plan those of all pairs are planned.
+func newAttempt(ctx context.Context, m *Mesh, v elastic.View, self int, planned []bool) *attempt {
 	n := len(v.Members)
-	a := &attempt{ctx: ctx, view: v, hash: v.Hash(), self: self, over: make(chan struct{}),
-		streams: make([][streamsPerPair]link, n), missing: (n - 1) * streamsPerPair, lastErr: make([]error, n),
-		turns: make(chan struct{}, maxDials)}
-	if n == 1 {
+	a := &attempt{ctx: ctx, view: v, hash: v.Hash(), self: self, planned: planned, over: make(chan struct{}),
+		streams: make([]couple, n), lastErr: make([]error, n), turns: make(chan struct{}, maxDials)}
+	a.demand, a.sparse = newDemand(m, a), planned != nil
+	if !a.sparse {
+		a.planned = slices.Repeat([]bool{true}, n)
+		a.planned[self] = false
+	}
+	for _, p := range a.planned {
+		if p {
+			a.missing += streamsPerPair
+		}
+	}
+	if a.missing == 0 {
 		a.ended = true
 		close(a.over)
 	}
@@ -193,28 +210,33 @@ func (m *Mesh) register(a *attempt) ([]*parkedStream, error) {
 	return waiting, nil
 }
 
-// leave undoes enter. After a success streams of this epoch and older are refused.
+// leave notes that the attempt is over. After a success no other view of this epoch, and no older one, is
+// entered any more.
 func (m *Mesh) leave(a *attempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.attempts, a.hash)
 	if a.err == nil {
 		m.floor = max(m.floor, a.view.Epoch+1)
+		return
 	}
+	m.forgetLocked(a)
 }
 
 // bindTime is how long an attempt waits for lanes that are in use in an earlier view, before it opens
 // new ones in their place.
 const bindTime = 100 * time.Millisecond
 
-// dialAll binds the lanes with all lower ranks to the view, and opens those that are missing. Higher
+// dialAll binds the planned lanes with all lower ranks to the view, and opens those that are missing. Higher
 // ranks do so with this one.
 func (m *Mesh) dialAll(a *attempt) {
 	for back := range a.self {
 		rank := a.self - 1 - back // the nearest first: else all would begin with rank 0
+		if !a.planned[rank] {
+			continue
+		}
 		a.dials.Go(func() {
 			for number := range streamsPerPair {
-				l, rests := m.lanes.ask(a, rank, number)
+				l, _, rests := m.lanes.ask(a, rank, number)
 				switch {
 				case l == nil:
 					m.dialOne(a, rank, number)
@@ -265,7 +287,7 @@ func (m *Mesh) dialOne(a *attempt, rank, number int) {
 			return
 		}
 		defer func() { <-a.turns }()
-		if err := m.dial(a, rank, number); err != nil && a.ctx.Err() == nil && m.life.Err() == nil {
+		if err := m.dial(a.ctx, a, rank, number); err != nil && a.ctx.Err() == nil && m.life.Err() == nil {
 			a.fail(a.blameFor(rank, err))
 		}
 	})
@@ -273,9 +295,9 @@ func (m *Mesh) dialOne(a *attempt, rank, number int) {
 
 // dial opens one stream and exchanges hellos, again and again until it succeeds or
 // must give up.
-func (m *Mesh) dial(a *attempt, rank, number int) error {
-	return m.retry(a.ctx, func() error {
-		l, err := m.join(a.ctx, a, rank, number)
+func (m *Mesh) dial(ctx context.Context, a *attempt, rank, number int) error {
+	return m.retry(ctx, func() error {
+		l, err := m.join(ctx, a, rank, number)
 		if err != nil {
 			a.note(rank, err)
 			return err
@@ -344,6 +366,10 @@ func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener 
 // put adds a lane. One that comes again replaces the first, of which its opener has
 // despaired; one that comes too late is reset.
 func (a *attempt) put(rank int, l link) {
+	if !a.planned[rank] {
+		a.demand.put(rank, l)
+		return
+	}
 	a.mu.Lock()
 	old := a.streams[rank][l.number]
 	late, last := a.ended, false
@@ -372,9 +398,9 @@ func (a *attempt) fail(err error) {
 }
 
 // revoke ends the attempt as the view was revoked, and passes that on: who sees only the end
-// would blame this rank.
+// would blame this rank. If the attempt has succeeded it revokes the transport.
 func (a *attempt) revoke(cause error) {
-	a.finish(cause, func() {
+	finished := a.finish(cause, func() {
 		told := transport.EncodeCause(a.self, cause)
 		for _, pair := range a.streams {
 			if l := pair[urgentStream]; l.lane != nil {
@@ -383,29 +409,29 @@ func (a *attempt) revoke(cause error) {
 		}
 		a.end(Stream.Close)
 	})
+	if !finished {
+		a.demand.revoke(cause)
+	}
 }
 
-// finish ends the attempt with err, unless it has ended, and its streams by end.
-func (a *attempt) finish(err error, end func()) {
+// finish ends the attempt with err, and its streams by end, and returns true, unless it has ended.
+func (a *attempt) finish(err error, end func()) bool {
 	a.mu.Lock()
 	if a.ended {
 		a.mu.Unlock()
-		return
+		return false
 	}
 	a.ended, a.err = true, err
 	a.mu.Unlock()
 	end()
 	close(a.over)
+	return true
 }
 
 // end ends all streams of an attempt that is over: nobody adds to them any more.
 func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
-		for _, l := range pair {
-			if l.lane != nil {
-				l.end(how)
-			}
-		}
+		pair.end(how)
 	}
 }
 
@@ -425,7 +451,7 @@ func (a *attempt) blame(cause error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for rank, pair := range a.streams {
-		if rank == a.self || pair[dataStream].lane != nil && pair[urgentStream].lane != nil {
+		if !a.planned[rank] || pair[dataStream].lane != nil && pair[urgentStream].lane != nil {
 			continue
 		}
 		why := errors.New("did not connect in time")
@@ -440,6 +466,10 @@ func (a *attempt) blame(cause error) error {
 // blameFor returns why the attempt failed because of err, which concerns rank. A member
 // that is in a later view already is not at fault.
 func (a *attempt) blameFor(rank int, err error) error {
+	var over *overError
+	if errors.As(err, &over) && len(over.cause) > 0 {
+		return transport.DecodeCause(rank, over.cause)
+	}
 	if errors.Is(err, errStale) {
 		return fmt.Errorf("%w: rank %d (%s): %w", transport.ErrRevoked, rank, a.view.Members[rank].ID.Short(), err)
 	}

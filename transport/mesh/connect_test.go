@@ -16,7 +16,7 @@ import (
 // what these have of them.
 func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	v := elastic.View{Epoch: 7, Members: []elastic.Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
-	a = newAttempt(t.Context(), v, 0)
+	a = newAttempt(t.Context(), nil, v, 0, nil)
 	for rank := 1; rank < 3; rank++ {
 		var near net.Conn
 		near, far[rank] = net.Pipe()

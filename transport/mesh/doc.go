@@ -25,7 +25,14 @@
 //     to it. These must not wait behind messages that a paused reader leaves in the
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
-// When all streams of a view are there, the ranks of one host may agree to share memory. Its files travel
+// In a view of up to 16 members all pairs have their streams before Connect returns. In a larger view only
+// those have that are a power of two apart in the ring of ranks, and those of a host with its lowest rank
+// (plan.go): so a member has about 2 log n of them, and a revocation, which every rank passes on, comes to all
+// in log n steps. All other pairs get their streams when one of the two first sends to the other one, or waits
+// for it (demand.go). A pair that cannot be made is a loss of the peer, as one that breaks is. A death that
+// nobody sees as he has no stream is noticed by the members that watch each other (package elastic).
+//
+// When all planned streams of a view are there, the ranks of one host may agree to share memory. Its files travel
 // over their Unix sockets (share.go), which go on to carry messages. The death of a process of the host is
 // reported by that memory first (shm.DeathWatch), some milliseconds before its streams end.
 //

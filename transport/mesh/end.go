@@ -83,7 +83,7 @@ func (p *pair) sayBye() bool {
 		defer p.data.writers.leave(at)
 	case <-timer.C:
 		p.data.writers.quit(at)
-		return p.passOn(&transport.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
+		return p.passOn(&transport.PeerError{Rank: p.t.self, Peer: p.t.names[p.t.self], Cause: "closed while sending"})
 	}
 	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }

@@ -17,7 +17,18 @@ var (
 	errStale = errors.New("the peer has gone on to a later view")
 )
 
-// refusal is the payload of a Refuse frame, which answers a hello.
+// overError: it is of a view that the peer has entered and that is over there.
+type overError struct {
+	cause []byte // encoded, why it was revoked; empty if the peer has closed it
+}
+
+// Error implements error.
+func (e *overError) Error() string { return "the peer has left the view" }
+
+// Is reports that the view is stale.
+func (e *overError) Is(target error) bool { return target == errStale }
+
+// refusal is the first byte of a Refuse frame, which answers a hello.
 type refusal byte
 
 // The refusals. wanted stands for none.
@@ -25,12 +36,16 @@ const (
 	wanted refusal = iota
 	refused
 	stale
+	left // the view was entered, and is over; the cause of its revocation follows, if it was revoked
 )
 
-// error returns what a refusal means.
-func (r refusal) error() error {
-	if r == stale {
+// error returns what a refusal means; cause is what follows it.
+func (r refusal) error(cause []byte) error {
+	switch r {
+	case stale:
 		return final{errStale}
+	case left:
+		return final{&overError{cause}}
 	}
 	return final{errRefused}
 }
@@ -38,11 +53,11 @@ func (r refusal) error() error {
 // refuseTime is how long a refusal may take to be written.
 const refuseTime = 5 * time.Second
 
-// refuse answers a hello with a refusal, and ends the stream behind it.
-func refuse(s Stream, r refusal) {
+// refuse answers a hello with a refusal, and ends the stream behind it. The cause is that of left.
+func refuse(s Stream, r refusal, cause []byte) {
 	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
 	if err == nil {
-		_, err = s.Write(wire.AppendFrame(nil, wire.Refuse, []byte{byte(r)}))
+		_, err = s.Write(wire.AppendFrame(nil, wire.Refuse, append([]byte{byte(r)}, cause...)))
 	}
 	if err != nil {
 		_ = s.Reset()
@@ -66,10 +81,10 @@ func readHello(r io.Reader) (wire.Greeting, error) {
 	switch {
 	case err != nil:
 		return wire.Greeting{}, err
-	case kind == wire.Refuse && len(body) == 1:
-		return wire.Greeting{}, refusal(body[0]).error()
+	case kind == wire.Refuse && len(body) > 0:
+		return wire.Greeting{}, refusal(body[0]).error(body[1:])
 	case kind == wire.Refuse:
-		return wire.Greeting{}, fmt.Errorf("read hello: %d bytes of refusal: %w", len(body), wire.ErrFormat)
+		return wire.Greeting{}, fmt.Errorf("read hello: an empty refusal: %w", wire.ErrFormat)
 	}
 	return wire.DecodeGreeting(body)
 }

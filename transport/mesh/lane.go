@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -24,8 +26,14 @@ type lane struct {
 	// Guarded by the mu of lanes.
 	resting bool     // both sides have ended the view
 	left    bool     // this side has, and the other one perhaps never will
-	asked   *attempt // wants it for the next view
-	rank    int      // of the peer there
+	asked   *request // for the next view
+}
+
+// request is what an attempt has asked of a lane.
+type request struct {
+	a     *attempt
+	rank  int        // of the peer there
+	bound chan error // of one element: what came of it, if the pair is not planned; else nil
 }
 
 // newLane returns the lane over a stream on which the hellos have been exchanged.
@@ -60,8 +68,8 @@ func (s *lanes) add(l *lane) {
 	s.all[at] = l
 }
 
-// drop forgets a lane that has ended, and returns the attempt that has asked for it, if one has.
-func (s *lanes) drop(l *lane) (asked *attempt, rank int) {
+// drop forgets a lane that has ended, and returns what was asked of it, if anything was.
+func (s *lanes) drop(l *lane) (asked *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at := (berth{l.peer, l.number}); s.all[at] == l {
@@ -69,7 +77,7 @@ func (s *lanes) drop(l *lane) (asked *attempt, rank int) {
 	}
 	l.resting = false
 	asked, l.asked = l.asked, nil
-	return asked, l.rank
+	return asked
 }
 
 // discardLocked ends a lane that nobody wants any more: now, or when this side has ended its view.
@@ -114,15 +122,19 @@ func (s *lanes) close() {
 
 // ask has a lane with a rank of a be bound to its view. If it rests the caller says hello on it; if it
 // is still in another view its reader does when that is over. It returns nil where there is none.
-func (s *lanes) ask(a *attempt, rank, number int) (l *lane, rests bool) {
+func (s *lanes) ask(a *attempt, rank, number int) (l *lane, asked *request, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l = s.all[berth{a.view.Members[rank].ID, number}]
 	if l == nil || l.asked != nil {
-		return nil, false
+		return nil, nil, false
 	}
-	l.asked, l.rank = a, rank
-	return l, l.resting
+	asked = &request{a: a, rank: rank}
+	if !a.planned[rank] {
+		asked.bound = make(chan error, 1)
+	}
+	l.asked = asked
+	return l, asked, l.resting
 }
 
 // withdraw takes back what a has asked of a lane, and reports whether it had come to nothing. A lane
@@ -131,7 +143,7 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case l.asked != a:
+	case l.asked == nil || l.asked.a != a:
 		return false
 	case !l.resting:
 		l.asked = nil
@@ -142,9 +154,9 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	return false
 }
 
-// rest notes that the view of a lane is over, and returns the attempt that has asked for it. It returns
-// false if the lane is not used again.
-func (s *lanes) rest(l *lane) (asked *attempt, ok bool) {
+// rest notes that the view of a lane is over, and returns what was asked of it. It returns false if the lane
+// is not used again.
+func (s *lanes) rest(l *lane) (asked *request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.all[berth{l.peer, l.number}] != l {
@@ -154,14 +166,13 @@ func (s *lanes) rest(l *lane) (asked *attempt, ok bool) {
 	return l.asked, true
 }
 
-// wake notes that a hello has come on a lane that has rested, and returns the attempt that has asked
-// for it.
-func (s *lanes) wake(l *lane) (asked *attempt, rank int) {
+// wake notes that a hello has come on a lane that has rested, and returns what was asked of it.
+func (s *lanes) wake(l *lane) (asked *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.resting, l.left = false, false
 	asked, l.asked = l.asked, nil
-	return asked, l.rank
+	return asked
 }
 
 // serve reads a lane, which has been given to a, until it ends: one view after the other.
@@ -170,10 +181,13 @@ func (m *Mesh) serve(a *attempt, l *lane) {
 	for a != nil && l.follow(a) {
 		a = m.rest(l)
 	}
-	if asked, rank := m.lanes.drop(l); asked != nil {
-		m.dialOne(asked, rank, l.number)
+	if asked := m.lanes.drop(l); asked != nil {
+		m.unanswered(asked, l.number, errEnded)
 	}
 }
+
+// errEnded: the lane ended before it was bound to the view.
+var errEnded = errors.New("the lane has ended")
 
 // follow reads a lane while it is bound to the view of a. It returns false if the lane has ended, and
 // true if both sides have ended the view on it, so that it may be bound again.
@@ -207,41 +221,58 @@ func (m *Mesh) rest(l *lane) *attempt {
 		return nil
 	}
 	if asked != nil {
-		m.greet(asked, l)
+		m.greet(asked.a, l)
 	}
 	g, err := readHello(unbuffered{l.stream})
 	if err == nil && l.buffered() > 0 {
 		err = errProtocol // nothing may follow before it was answered
 	}
-	a, rank := m.lanes.wake(l)
-	switch {
-	case a != nil:
-		err = m.answered(a, rank, g, err)
-		if err != nil && !isFinal(err) {
-			m.dialOne(a, rank, l.number)
+	if asked = m.lanes.wake(l); asked != nil {
+		return m.bound(asked, l, g, err)
+	}
+	var a *attempt
+	if err == nil {
+		a = m.invite(l.raw, l.peer, g)
+		if a != nil && m.rebind(a, l, g) {
+			return a
 		}
-	case err == nil:
-		if a = m.invite(l.raw, l.peer, g); a == nil {
+		if a == nil {
 			return nil
 		}
-		rank = int(g.Rank)
-		err = l.writeHello(m.greeting(a))
 	}
-	if err != nil {
-		_ = l.raw.Reset()
-		return nil
+	_ = l.raw.Reset()
+	return nil
+}
+
+// rebind answers the hello g on a lane that has rested. It returns false if the lane is to end.
+func (m *Mesh) rebind(a *attempt, l *lane, g wire.Greeting) bool {
+	if !a.demand.hold() {
+		a.demand.refuse(l.raw)
+		return false
+	}
+	defer a.demand.holds.Done()
+	if int(g.Rank) < a.self {
+		return false
+	}
+	stop := context.AfterFunc(a.demand.life, func() { _ = l.raw.Reset() }) // the write may be stuck
+	if err := l.writeHello(m.greeting(a)); !stop() || err != nil {
+		return false
 	}
 	l.pair = make(chan *pair, 1)
-	a.put(rank, linkOver(l, g))
-	return a
+	a.put(int(g.Rank), linkOver(l, g))
+	return true
 }
 
 // lasts reports whether a new stream would take no better way than one of that path: a relay, and what
 // stands in for a connection of its own, are not kept.
 func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
-// greet says hello on a lane that rests. Its reader finds out if that fails.
+// greet says hello on a lane that rests. Its reader finds out if that fails, or has the answer, and so may
+// others who write, before this returns: so it takes its turn.
 func (m *Mesh) greet(a *attempt, l *lane) {
+	at := l.writers.join(math.MaxInt32)
+	<-at.turn
+	defer l.writers.leave(at)
 	if l.writeHello(m.greeting(a)) != nil {
 		_ = l.raw.Reset()
 	}
@@ -255,15 +286,58 @@ func (l *lane) writeHello(g wire.Greeting) error {
 		l.raw.SetWriteDeadline(time.Time{}))
 }
 
-// answered takes in the answer to the hello of an attempt on a lane, or why there is none. The attempt
-// fails with an error that is final; after others a new stream is opened. A hello for another view is such
-// an error: both sides have said hello at once, or the lane's end did not know what its process knows.
-func (m *Mesh) answered(a *attempt, rank int, g wire.Greeting, err error) error {
-	switch {
-	case err == nil && m.check(a, g, rank) != nil:
-		return errors.New("two hellos have crossed")
-	case err != nil && isFinal(err) && a.ctx.Err() == nil && m.life.Err() == nil:
-		a.fail(a.blameFor(rank, err))
+// bound takes in the answer to the hello that was asked for, or why there is none, and returns the attempt to
+// which the lane is bound. A hello for another view is an error: both sides have said hello at once, or the
+// lane's end did not know what its process knows.
+func (m *Mesh) bound(asked *request, l *lane, g wire.Greeting, err error) *attempt {
+	a := asked.a
+	if err == nil && m.check(a, g, asked.rank) != nil {
+		err = errors.New("two hellos have crossed")
 	}
-	return err
+	if err == nil && asked.bound != nil {
+		if !a.demand.hold() {
+			err = errEnded // who has asked does not wait any more
+		} else {
+			defer a.demand.holds.Done()
+		}
+	}
+	if err != nil {
+		_ = l.raw.Reset()
+		m.unanswered(asked, l.number, err)
+		return nil
+	}
+	l.pair = make(chan *pair, 1)
+	a.put(asked.rank, linkOver(l, g))
+	if asked.bound != nil {
+		asked.bound <- nil
+	}
+	return a
+}
+
+// unanswered takes in that nothing came of what was asked of a lane. A planned pair gets a new stream, or the
+// attempt fails if the error is final.
+func (m *Mesh) unanswered(asked *request, number int, err error) {
+	a := asked.a
+	switch {
+	case asked.bound != nil:
+		asked.bound <- err
+	case !isFinal(err):
+		m.dialOne(a, asked.rank, number)
+	case a.ctx.Err() == nil && m.life.Err() == nil:
+		a.fail(a.blameFor(asked.rank, err))
+	}
+}
+
+// bind has a lane that rests be bound to the view, and returns what tells of the answer; nil if none rests.
+func (m *Mesh) bind(a *attempt, rank, number int) (*lane, <-chan error) {
+	l, asked, rests := m.lanes.ask(a, rank, number)
+	switch {
+	case l == nil:
+		return nil, nil
+	case rests:
+		m.greet(a, l)
+	case m.lanes.withdraw(a, l, false):
+		return nil, nil
+	}
+	return l, asked.bound
 }

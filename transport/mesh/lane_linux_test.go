@@ -222,7 +222,7 @@ func TestLaneBreaksOffAtReader(t *testing.T) {
 		got := make(chan error)
 		go func() { got <- ts[1].Recv(t.Context(), 0, transport.Envelope{}, make([]byte, 2)) }()
 		synctest.Wait()
-		p := ts[0].pairs[1]
+		p := ts[0].pairs[1].Load()
 		p.data.writers.busy = true
 		p.writing.Store(true) // whose message has come in part
 		if _, err := p.data.raw.Write(frame(dataHeader(2), "x")); err != nil {
@@ -327,9 +327,10 @@ func TestHellosCross(t *testing.T) {
 		n.count()
 		ctx, cancel := context.WithCancel(t.Context())
 		w := following(v, 1, 0)
-		b := newAttempt(ctx, following(w, 1, 0), 1)
+		next := following(w, 1, 0)
+		b := newAttempt(ctx, ms[1], next, 1, nil)
 		for number := range streamsPerPair { // as if b had said hello
-			if l, rests := ms[1].lanes.ask(b, 0, number); l == nil || !rests {
+			if l, _, rests := ms[1].lanes.ask(b, 0, number); l == nil || !rests {
 				t.Fatal("there is no stream that rests")
 			}
 		}

@@ -22,6 +22,8 @@ type Config struct {
 	// Site is equal at ends that share a kernel, a network namespace and a user, who so may
 	// share memory; zero where that cannot be told.
 	Site [32]byte
+	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
+	Plan Plan
 }
 
 // MaxJob is the longest name of a job, in bytes.
@@ -80,13 +82,17 @@ type Mesh struct {
 	closed   bool
 	controls map[elastic.ID][]*controlStream // that can be written to
 	opening  map[elastic.ID]chan struct{}    // closed when a control stream was opened or not
-	attempts map[[32]byte]*attempt           // Connects in progress, by hash of the view
+	attempts map[[32]byte]*attempt           // of views that are entered, or in use, by hash
+	past     []pastView                      // that are over, the latest last
 	parked   []*parkedStream                 // for views that this end has not entered, oldest first
 	floor    uint64                          // epochs below it are over
 }
 
 // New begins to take the streams of a carrier, which the Mesh owns from now on.
 func New(c Carrier, cfg Config) *Mesh {
+	if cfg.Plan == nil {
+		cfg.Plan = sparse
+	}
 	m := &Mesh{
 		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), desk: newDesk(), done: make(chan struct{}),
 		neighbours: newNeighbours(c.ID()),

@@ -56,6 +56,7 @@ type pair struct {
 
 	left     chan struct{} // closed when the peer has said bye
 	told     chan struct{} // closed when the urgent stream has ended
+	parted   atomic.Bool   // the peer has closed, before it had the data stream
 	settled  chan struct{} // closed when the peer needs nothing more of this rank
 	settling sync.Once
 
@@ -66,7 +67,7 @@ type pair struct {
 }
 
 // newPair takes over the streams to one rank; its goroutines are for newTransport to start.
-func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
+func newPair(t *Transport, rank int, name string, s couple) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
 		path:  s[dataStream].path,
@@ -106,6 +107,9 @@ func (p *pair) verdict(err error) error {
 	case <-p.t.box.Failed():
 	case <-p.told:
 	case <-timer.C:
+	}
+	if p.parted.Load() {
+		return p.lost("closed")
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return p.lost("connection closed")
@@ -235,7 +239,12 @@ func (p *pair) readData() bool {
 	case err != nil:
 		// Of no effect if this rank has been revoked or closed. The urgent stream settles
 		// the pair: the peer may still need the cause that is on its way there.
-		p.t.Revoke(p.verdict(err))
+		cause := p.verdict(err)
+		if p.parted.Load() {
+			p.part()
+			return false
+		}
+		p.t.Revoke(cause)
 		return false
 	case last == wire.End:
 		p.t.Revoke(p.verdict(io.EOF)) // nor has this
@@ -247,14 +256,19 @@ func (p *pair) readData() bool {
 
 // takeBye takes in that the peer has closed.
 func (p *pair) takeBye() {
-	p.t.box.End(p.rank, p.lost("closed"))
-	close(p.left)
-	p.settle()
+	p.part()
 	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
 	if p.t.box.Cause() == nil && p.writing.Load() {
 		// What is still being sent to the peer will not be read: end the Send.
 		_ = p.data.raw.SetWriteDeadline(time.Unix(1, 0))
 	}
+}
+
+// part notes that the peer sends nothing any more.
+func (p *pair) part() {
+	p.t.box.End(p.rank, p.lost("closed"))
+	close(p.left)
+	p.settle()
 }
 
 // readFrames returns the frame by which the peer ends, Bye or End.
@@ -340,10 +354,14 @@ const turnFrom = 64 << 10
 // readUrgent takes in revocations and answers to bye or revocation until the stream or the view on it
 // ends. first is what came first. It reports whether both sides have ended in good order.
 func (p *pair) readUrgent(first urgentFrame) bool {
-	f := first
+	f, bye := first, false
 	for f.err == nil && f.Kind != wire.End && p.takeUrgent(f) {
+		bye = bye || f.Kind == wire.Bye
 		f = p.urgent.nextUrgent()
 	}
+	// Who has closed ends this stream when its messages were taken in. Where the data stream breaks before
+	// its bye, there were none.
+	p.parted.Store(bye && f.err == nil && f.Kind == wire.End)
 	// A paused reader of the data stream must see that this has ended, too.
 	p.t.box.LiftLimit(p.rank)
 	p.settle()

@@ -37,7 +37,7 @@ func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
 // begunWith returns the transport of rank 0 of two over these streams.
 func begunWith(data, urgent Stream) *Transport {
 	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
-	a := newAttempt(context.Background(), v, 0)
+	a := newAttempt(context.Background(), nil, v, 0, nil)
 	put(a, 1, dataStream, data)
 	put(a, 1, urgentStream, urgent)
 	return newTransport(make(chan struct{}), newLanes(), a, nil)
@@ -166,7 +166,7 @@ func nextFrame(t *testing.T, c net.Conn) string {
 func TestSendGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, far := pipedPair()
-		p := e.pairs[1]
+		p := e.pairs[1].Load()
 		first, err := p.takeTurn(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)

@@ -16,10 +16,13 @@ const settlingTime = time.Second
 // A member of a higher rank opens the streams of a pair. If it is dead it never will, and
 // nothing else would tell: so Connect asks those with whom there is no control stream.
 
-// probeMissing probes all of the view with whom there is no control stream. Lower ranks are
-// dialled anyway.
+// probeMissing probes those whose lanes are planned and with whom there is no control stream. Lower ranks
+// are dialled anyway.
 func (m *Mesh) probeMissing(a *attempt) {
-	for _, member := range a.view.Members[a.self+1:] {
+	for rank, member := range a.view.Members {
+		if rank < a.self || !a.planned[rank] {
+			continue
+		}
 		up, met := m.links.seen(member.ID)
 		switch {
 		case up: // when that ends down is called
@@ -37,7 +40,7 @@ func (m *Mesh) down(id elastic.ID) {
 	m.mu.Lock()
 	var hit []*attempt
 	for _, a := range m.attempts {
-		if a.view.Rank(id) >= 0 {
+		if rank := a.view.Rank(id); rank >= 0 && a.planned[rank] && a.ctx.Err() == nil {
 			hit = append(hit, a)
 		}
 	}

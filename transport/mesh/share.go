@@ -17,7 +17,8 @@ import (
 // How the ranks of one host come to share memory, when all lines are there:
 //
 //  1. Each finds in the offers who is on its host: the group, in the order of ranks. All
-//     find the same.
+//     find the same. Of ranks with which it has no lanes each believes the view, and the first, which
+//     has lanes with all, finds out if that is wrong.
 //  2. The first of the group makes the memory. Each other one reaches it by a Unix socket,
 //     which proves that all are on one host. It gives the first the files of its event
 //     (eventfd) and its arena, and tells whose files have come to it in earlier views.
@@ -44,6 +45,9 @@ type sharing struct {
 	place    int           // of this rank
 	conns    []line        // by place: all at the first rank, that to the first at others
 	patience time.Duration // of the first rank
+
+	sparse    bool  // not all ranks of the group have lanes with each other
+	unwilling error // a rank does not want to share; those without lanes with it do not know
 
 	parts   []*neighbour // by place; nil before they are held
 	has     []uint64     // at the first rank, by place: a bit for each place whose files the rank has
@@ -99,42 +103,6 @@ func (s *sharing) conclude(ctx context.Context) error {
 		err = errors.Join(err, s.release())
 	}
 	return err
-}
-
-// group finds who is on this rank's host.
-func (m *Mesh) group(a *attempt) (*sharing, error) {
-	if !m.cfg.Path.sharesMemory() || m.cfg.Site == [32]byte{} {
-		return nil, nil
-	}
-	s := &sharing{m: m, view: a.view, patience: shareTime}
-	for rank := range a.streams {
-		l := &a.streams[rank][dataStream]
-		switch {
-		case rank == a.self:
-			s.place = len(s.ranks)
-		case l.site != m.cfg.Site:
-			continue
-		case !l.wants.sharesMemory():
-			return nil, fmt.Errorf("rank %d does not want to share memory", rank)
-		}
-		s.ranks = append(s.ranks, rank)
-		var c line // nil for this rank, too
-		if l.lane != nil {
-			c, _ = l.raw.(line)
-		}
-		s.conns = append(s.conns, c)
-	}
-	switch n := len(s.ranks); {
-	case n == 1:
-		return nil, nil
-	case n > shm.MaxRanks:
-		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
-	}
-	s.parts, s.has = make([]*neighbour, len(s.ranks)), make([]uint64, len(s.ranks))
-	if s.place > 0 {
-		clear(s.conns[1:])
-	}
-	return s, nil
 }
 
 // hurry ends all waiting, for good.
@@ -212,6 +180,9 @@ func verdict(m shareMessage) error {
 
 // lead is the part of the first rank, up to the verdict.
 func (s *sharing) lead() error {
+	if s.unwilling != nil {
+		return s.unwilling
+	}
 	if err := s.checkReached(); err != nil {
 		return err
 	}
@@ -272,9 +243,9 @@ func (s *sharing) collect(step byte, take func(place int, m shareMessage, files 
 func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 	rank := s.ranks[place]
 	switch {
-	case m.layout != shm.Layout:
+	case m.layout != s.layout():
 		closeFiles(files)
-		return fmt.Errorf("rank %d lays out shared memory in another way (%d, not %d)", rank, m.layout, shm.Layout)
+		return fmt.Errorf("rank %d lays out shared memory in another way (%d, not %d)", rank, m.layout, s.layout())
 	case len(files) != 1 && len(files) != 2:
 		closeFiles(files)
 		return fmt.Errorf("rank %d: %d files: %w", rank, len(files), errProtocol)
@@ -303,7 +274,7 @@ func (s *sharing) follow(failed error) error {
 
 // answer speaks with the first rank up to its verdict.
 func (s *sharing) answer(first line, failed error) (shareMessage, error) {
-	ready := shareMessage{step: stepReady, layout: shm.Layout}
+	ready := shareMessage{step: stepReady, layout: s.layout()}
 	var files []*os.File
 	if failed != nil {
 		ready.why = failed.Error()

@@ -443,12 +443,12 @@ func TestDiedPeer(t *testing.T) {
 	hs, v := party(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)
 	go ts[2].Close() // endAll waits for it
-	<-ts[0].pairs[2].left
-	ts[0].pairs[2].died()
+	<-ts[0].pairs[2].Load().left
+	ts[0].pairs[2].Load().died()
 	if cause := ts[0].box.Cause(); cause != nil {
 		t.Errorf("revoked by the death of one that had left: %v", cause)
 	}
-	ts[0].pairs[1].died()
+	ts[0].pairs[1].Load().died()
 	var lost *transport.PeerError
 	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
 		t.Errorf("revoked by %v, want the loss of rank 1", cause)

@@ -28,6 +28,10 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	if s != nil {
 		err = errors.Join(err, s.release())
 	}
+	m.mu.Lock()
+	m.forgetLocked(a)
+	m.mu.Unlock()
+	a.demand.abandon(err)
 	if errors.Is(err, elastic.ErrNoView) {
 		a.end(Stream.Close) // the others shall find out by themselves, from all that was written
 	} else {
@@ -36,18 +40,13 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	return nil, err
 }
 
-// note writes down on the links whether memory is shared, and why not where it could be, or
-// why calls copy vectors though it is. It returns the first rank with which it is not though
+// note writes down on the links why memory is not shared where it could be. It returns the first rank with which it is not though
 // one of the two insists; -1 if there is none.
 func (m *Mesh) note(a *attempt, s *sharing, why error) int {
 	lone := -1
 	for rank := range a.streams {
 		l := &a.streams[rank][dataStream]
-		if rank == a.self {
-			continue
-		}
-		if s != nil && slices.Contains(s.ranks, rank) {
-			l.path.Kind, l.path.Why = "shm", s.copied(rank)
+		if rank == a.self || s != nil && slices.Contains(s.ranks, rank) {
 			continue
 		}
 		if m.sameSite(l) && l.path.Why == "" && why != nil {

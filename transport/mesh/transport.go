@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,14 +20,16 @@ import (
 // Its life is that of its mailbox: while that has not failed, readers fill it and
 // senders write; when it fails, by Revoke or by Close, finish ends each pair.
 type Transport struct {
-	self  int
-	name  string // short ID
-	box   *mailbox.Box
-	pairs []*pair         // by rank; nil at self
-	ended error           // the cause if Close is what fails the box
-	epoch uint64          // of the view
-	host  <-chan struct{} // closed when the mesh is, whose streams then end
-	lanes *lanes          // of the mesh
+	self   int
+	box    *mailbox.Box
+	pairs  []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
+	paths  []event.Path           // of planned pairs, and where memory is shared
+	names  []string               // short IDs, by rank
+	demand *demand                // which makes the other pairs
+	ended  error                  // the cause if Close is what fails the box
+	epoch  uint64                 // of the view
+	host   <-chan struct{}        // closed when the mesh is, whose streams then end
+	lanes  *lanes                 // of the mesh
 
 	handed atomic.Bool // somebody has been given the shared memory
 
@@ -44,8 +47,9 @@ func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *T
 		lanes:   lanes,
 		epoch:   v.Epoch,
 		self:    self,
-		name:    v.Members[self].ID.Short(),
-		pairs:   make([]*pair, len(streams)),
+		pairs:   make([]atomic.Pointer[pair], len(streams)),
+		paths:   make([]event.Path, len(streams)),
+		demand:  a.demand,
 		ended:   fmt.Errorf("mesh: %w", transport.ErrClosed),
 		closing: make(chan struct{}),
 	}
@@ -53,26 +57,50 @@ func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *T
 	if s != nil {
 		t.box.Share(s.shared(t.box.Cause))
 	}
-	for rank, s := range streams {
-		if rank == self {
-			continue
+	for rank := range streams {
+		t.paths[rank] = streams[rank][dataStream].path
+		if s != nil && rank != self && slices.Contains(s.ranks, rank) {
+			t.paths[rank].Kind, t.paths[rank].Why = "shm", s.copied(rank)
 		}
-		t.pairs[rank] = newPair(t, rank, v.Members[rank].ID.Short(), s)
+	}
+	for _, m := range v.Members {
+		t.names = append(t.names, m.ID.Short())
 	}
 	if s != nil {
-		s.keepVigil(func(rank int) { t.pairs[rank].died() })
+		s.keepVigil(t.died)
 	}
-	for _, p := range t.pairs {
-		if p == nil {
-			continue
+	for rank, lanes := range streams {
+		if lanes[dataStream].lane != nil {
+			t.begin(rank, lanes, nil)
 		}
-		for _, l := range streams[p.rank] {
-			l.pair <- p
-		}
-		t.working.Go(p.writeSignals)
-		t.working.Go(p.finish)
 	}
+	a.demand.adopt(t)
+	t.working.Go(a.demand.serve)
 	return t
+}
+
+// begin begins the pair with a rank over its lanes, with what was sent to it before, if mk is not nil. The
+// caller makes sure that t is not closed meanwhile.
+func (t *Transport) begin(rank int, lanes couple, mk *making) {
+	p := newPair(t, rank, t.names[rank], lanes)
+	if mk != nil {
+		p.signals, p.probes = mk.signals, mk.probes
+	}
+	t.pairs[rank].Store(p)
+	for _, l := range lanes {
+		l.pair <- p
+	}
+	t.working.Go(p.writeSignals)
+	t.working.Go(p.finish)
+}
+
+// died takes in that the process of a rank of this host is ending.
+func (t *Transport) died(rank int) {
+	if p := t.pairs[rank].Load(); p != nil {
+		p.died()
+		return
+	}
+	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended"})
 }
 
 // Shared implements transport.Sharer. Who calls it calls Release as well; otherwise Close
@@ -82,9 +110,12 @@ func (t *Transport) Shared() *transport.Shared {
 	return t.box.Shared()
 }
 
-// Path implements elastic.Pather.
+// Path implements elastic.Pather. It is empty while the pair has not been made.
 func (t *Transport) Path(rank int) event.Path {
-	return t.pairs[rank].path
+	if p := t.pairs[rank].Load(); p != nil && t.paths[rank].Kind == "" {
+		return p.path
+	}
+	return t.paths[rank]
 }
 
 // Send implements transport.Transport.
@@ -96,10 +127,15 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 		return fmt.Errorf("send: %d bytes, at most %d: %w", len(buf), wire.MaxData, collective.ErrArgument)
 	}
 	var err error
-	if to == t.self {
+	p := t.pairs[to].Load()
+	switch {
+	case to == t.self:
 		err = t.sendSelf(e, buf)
-	} else {
-		err = t.pairs[to].send(ctx, e, buf)
+	case p == nil:
+		p, err = t.pairWith(ctx, to)
+	}
+	if err == nil && p != nil {
+		err = p.send(ctx, e, buf)
 	}
 	if err != nil {
 		t.Revoke(err)
@@ -121,35 +157,47 @@ func (t *Transport) sendSelf(e transport.Envelope, buf []byte) error {
 
 // Recv implements transport.Transport.
 func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
-	return t.box.Recv(ctx, from, e, buf)
+	return t.Post(from, e, buf).Wait(ctx)
 }
 
-// Post implements transport.Transport.
+// Post implements transport.Transport. The pair with that rank is made, if it is not there: its other side may
+// not be able to make it, or may die and not be missed.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
+	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
+		t.demand.need(from)
+	}
 	return t.box.Post(from, e, buf)
 }
 
 // Arrived implements transport.Meter.
 func (t *Transport) Arrived() []transport.Arrival {
 	all := make([]transport.Arrival, len(t.pairs))
-	for rank, p := range t.pairs {
-		if p != nil {
+	for rank := range t.pairs {
+		if p := t.pairs[rank].Load(); p != nil {
 			all[rank] = p.gauge.Reset()
 		}
 	}
 	return all
 }
 
-// Probe implements transport.Meter.
+// Probe implements transport.Meter. In a large group it measures only pairs that have been made.
 func (t *Transport) Probe(to, bytes int) {
 	if t.box.Check("probe", to) != nil || to == t.self || t.box.Cause() != nil || bytes > transport.MaxProbe {
 		return
 	}
+	if t.pairs[to].Load() == nil && len(t.pairs) > maxProbed {
+		return
+	}
+	_, probes := t.waiting(to)
 	select {
-	case t.pairs[to].probes <- bytes:
+	case probes <- bytes:
 	default:
 	}
 }
+
+// maxProbed is the number of members up to which a probe makes a pair. Who looks for the best order of ranks
+// probes all links: in a larger group that would be too many.
+const maxProbed = 64
 
 // Signal implements transport.Transport. A signal that is too long is lost.
 func (t *Transport) Signal(to int, msg []byte) {
@@ -160,10 +208,28 @@ func (t *Transport) Signal(to int, msg []byte) {
 		t.box.Signal(to, msg)
 		return
 	}
+	signals, _ := t.waiting(to)
 	select {
-	case t.pairs[to].signals <- append([]byte(nil), msg...):
+	case signals <- append([]byte(nil), msg...):
 	default:
 	}
+}
+
+// waiting returns where signals and probes for a rank wait, and has the pair made if there is none. They are
+// nil if the view is over.
+func (t *Transport) waiting(rank int) (signals chan<- []byte, probes chan<- int) {
+	p := t.pairs[rank].Load()
+	var mk *making
+	if p == nil {
+		p, mk = t.demand.need(rank)
+	}
+	switch {
+	case p != nil:
+		return p.signals, p.probes
+	case mk != nil:
+		return mk.signals, mk.probes
+	}
+	return nil, nil
 }
 
 // Signals implements transport.Transport.
@@ -186,6 +252,7 @@ func (t *Transport) Close() error {
 		close(t.closing)
 	})
 	t.working.Wait()
+	t.demand.retire()
 	if s := t.box.Shared(); s != nil && !t.handed.Load() {
 		return s.Release()
 	}

@@ -82,7 +82,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if err := h.openPort(cfg, key); err != nil {
 		return err
 	}
-	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.path, Site: h.offer(direct.Ticket{}).Site})
+	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.path, Site: h.offer(direct.Ticket{}).Site, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
 	if len(addrs) == 0 {

@@ -10,10 +10,14 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // SetHandshakeTime sets the timeout of the security handshake of inbound connections.
 func SetHandshakeTime(cfg *Config, d time.Duration) { cfg.handshake = d }
+
+// SetPlan makes views have lanes between these pairs of ranks from their beginning.
+func SetPlan(cfg *Config, p mesh.Plan) { cfg.plan = p }
 
 // OnLoopback makes loopback count as a network for relays, and if punch is set also for hole
 // punching.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/networktest"
 	"github.com/elrun/elrun/testing/transporttest"
 	"github.com/elrun/elrun/transport/p2p"
 )
@@ -33,6 +34,11 @@ func paths() map[string]p2p.Config {
 	all["auto"] = p2p.Config{Job: "test", ListenAddrs: tcp}
 	all["local"] = p2p.Config{Job: "test", ListenAddrs: tcp, HostKey: make([]byte, p2p.HostKeySize)}
 	all["local unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp, HostKey: make([]byte, p2p.HostKeySize)}
+	for _, name := range []string{"tls", "direct", "auto", "local"} {
+		cfg := all[name]
+		p2p.SetPlan(&cfg, networktest.Chain)
+		all[name+" on demand"] = cfg
+	}
 	return all
 }
 

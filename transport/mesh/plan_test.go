@@ -1,0 +1,56 @@
+package mesh
+
+import (
+	"fmt"
+	"math/bits"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// spread returns a view of n members, so many of them on each host.
+func spread(n, each int) (v elastic.View) {
+	for i := range n {
+		v.Members = append(v.Members, elastic.Member{ID: elastic.ID(fmt.Sprint("peer ", i)), Host: fmt.Sprint("host ", i/each)})
+	}
+	return v
+}
+
+// Both ranks of a pair plan it or neither does, the number of lanes of a rank grows as log n, and the lowest
+// rank of a host reaches all others there. Small views have lanes between all.
+func TestSparse(t *testing.T) {
+	if sparse(spread(densest, 4), 0) != nil {
+		t.Error("a small view has a plan")
+	}
+	for _, n := range []int{densest + 1, 31, 32, 33, 64, 100, 257} {
+		for _, each := range []int{1, 8, shm.MaxRanks, shm.MaxRanks + 1} {
+			t.Run(fmt.Sprintf("%d ranks, %d on a host", n, each), func(t *testing.T) { checkSparse(t, n, each) })
+		}
+	}
+}
+
+func checkSparse(t *testing.T, n, each int) {
+	v, plans := spread(n, each), make([][]bool, n)
+	for self := range n {
+		plans[self] = sparse(v, self)
+	}
+	for a := range n {
+		count := 0
+		for b := range n {
+			if plans[a][b] != plans[b][a] || a == b && plans[a][b] {
+				t.Fatalf("ranks %d and %d do not agree", a, b)
+			}
+			if plans[a][b] {
+				count++
+			}
+		}
+		first := a - a%each
+		if star := min(each, n-first) <= shm.MaxRanks; star && a != first && !plans[a][first] {
+			t.Errorf("rank %d has no lanes with the first of its host", a)
+		}
+		if a != first && count > 2*bits.Len(uint(n))+1 {
+			t.Errorf("rank %d has lanes with %d", a, count)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// group finds who is on this rank's host.
+func (m *Mesh) group(a *attempt) (*sharing, error) {
+	if !m.cfg.Path.sharesMemory() || m.cfg.Site == [32]byte{} {
+		return nil, nil
+	}
+	s := &sharing{m: m, view: a.view, sparse: a.sparse, patience: shareTime}
+	here := besides(a.view, a.self)
+	if n := len(here); a.sparse && n > shm.MaxRanks {
+		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
+	}
+	for rank := range a.streams {
+		l := &a.streams[rank][dataStream]
+		switch {
+		case rank == a.self:
+			s.place = len(s.ranks)
+		case a.sparse && !slices.Contains(here, rank):
+			continue
+		case !a.planned[rank]:
+		case l.site != m.cfg.Site:
+			continue
+		case !l.wants.sharesMemory():
+			s.unwilling = fmt.Errorf("rank %d does not want to share memory", rank)
+		}
+		s.ranks = append(s.ranks, rank)
+		var c line // nil for this rank, too
+		if l.lane != nil {
+			c, _ = l.raw.(line)
+		}
+		s.conns = append(s.conns, c)
+	}
+	switch n := len(s.ranks); {
+	case n == 1:
+		return nil, nil
+	case s.unwilling != nil && s.place > 0:
+		return nil, s.unwilling
+	case n > shm.MaxRanks:
+		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
+	}
+	s.parts, s.has = make([]*neighbour, len(s.ranks)), make([]uint64, len(s.ranks))
+	if s.place > 0 {
+		clear(s.conns[1:])
+	}
+	return s, nil
+}
+
+// layout returns a number that differs where the program lays out memory in another way. In a sparse view, in
+// which ranks may differ in who they take for the group, it differs for other ranks, too.
+func (s *sharing) layout() uint32 {
+	h := uint32(shm.Layout)
+	if !s.sparse {
+		return h
+	}
+	for _, rank := range s.ranks {
+		h = (h ^ uint32(rank)) * 16777619 // FNV
+	}
+	return h
+}
