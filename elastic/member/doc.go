@@ -40,12 +40,12 @@
 // time that doubles, with a jitter by ID and round. Without losses a change costs at most 6
 // messages per member, and two round trips until the decision.
 //
-// # The ledger
+// # Grants
 //
 // A view also contains the rights to join: grants, each with its allowed and counted uses, and the
-// IDs that were kicked, which are barred for good (ledger.go). Members issue and revoke grants and
+// IDs that were kicked, which are barred for good (grants.go). Members issue and revoke grants and
 // kick peers by a Change, like all else. Apply counts the uses and refuses a change with one use
-// too many, so no proposer can admit more peers. A view for the ledger alone (reason ForGrant) has
+// too many, so no proposer can admit more peers. A view for grants alone (reason ForGrant) has
 // the same members.
 //
 // # Who is believed

@@ -25,7 +25,7 @@ type (
 	// Admit admits a peer that asked (Notice Asked), has proved its right to join, and is level.
 	// Repeating it does no harm.
 	Admit struct{ Request Request }
-	// Issue requests a new grant in the ledger, and Revoke the end of a grant.
+	// Issue requests a new grant, and Revoke the end of a grant.
 	Issue  struct{ Grant Grant }
 	Revoke struct{ Key ID }
 	// Kick requests that Peer is put out and barred, whether it is a member or not.

@@ -38,7 +38,7 @@ type own struct {
 	renew    bool      // the session of this view broke, a new view is needed
 	sole     bool      // one launcher has started every peer ever admitted
 	joins    []Request // requests admitted here, not yet in a view
-	wishes   wishes    // requests for the ledger
+	wishes   wishes    // requests about grants
 	shown    int       // number of messages of show in this view
 
 	version uint64 // version of the fields above; Seq of a report

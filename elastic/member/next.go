@@ -17,7 +17,7 @@ type facts struct {
 	joins   []Member // admitted newcomers with fresh IDs
 	renew   bool     // the session broke, and a new view is needed
 	promote bool     // the members without a vote have been present for long enough
-	wishes  wishes   // requests for the ledger
+	wishes  wishes   // requests about grants
 }
 
 // next returns the change that is due, and the reason; an empty reason if none is due. It is a pure
@@ -50,7 +50,7 @@ func next(f facts) (Change, string) {
 		c.Kick = append(c.Kick, id)
 		why = append(why, fmt.Sprintf("%s is kicked", id))
 	}
-	why = append(why, f.ledger(&c)...)
+	why = append(why, f.grantChanges(&c)...)
 	if len(why) == 0 && f.promote && f.view.Voters < len(f.view.Members) {
 		why = append(why, fmt.Sprintf("%d joined members get a vote", len(f.view.Members)-f.view.Voters))
 	}

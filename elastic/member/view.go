@@ -96,7 +96,7 @@ func First(members []Member, grants ...Grant) (View, error) {
 	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart, lookup: newLookup(members)}
 	err := v.check()
 	if err == nil {
-		v.Grants, _, err = v.ledger(Change{Grants: grants})
+		v.Grants, _, err = v.applyGrants(Change{Grants: grants})
 	}
 	if err != nil {
 		return View{}, err
@@ -170,7 +170,7 @@ func (v View) follow(c Change) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	if next.Grants, next.Barred, err = v.ledger(c); err != nil {
+	if next.Grants, next.Barred, err = v.applyGrants(c); err != nil {
 		return View{}, err
 	}
 	if c.reason() == ForVote && v.Voters == len(v.Members) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The limits of a view's ledger.
+// The limits of the grants of a view.
 const (
 	MaxGrants = 128 // grants of a view
 	MaxBarred = 256 // kicked IDs of a view
@@ -38,7 +38,7 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 	return v.Grants[i], true
 }
 
-// letsIn reports whether the ledger admits a peer: by a grant with a use left, or because the peer
+// letsIn reports whether the view admits a peer: by a grant with a use left, or because the peer
 // needs none.
 func (v View) letsIn(m Member) bool {
 	if m.By == "" || m.Was != "" {
@@ -53,8 +53,8 @@ func grantIndex(grants []Grant, key ID) int {
 	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
 }
 
-// ledger returns the grants and the barred IDs after applying c to the ledger of v.
-func (v View) ledger(c Change) (grants []Grant, barred []ID, err error) {
+// applyGrants returns the grants and the barred IDs of v after c.
+func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
 		return v.Grants, v.Barred, nil
 	}
@@ -126,7 +126,7 @@ func (v View) CanGrant(g Grant) error {
 	return err
 }
 
-// wishes are a member's requests for the ledger.
+// wishes are a member's requests about grants.
 type wishes struct {
 	grants []Grant // to be issued
 	revoke idSet   // keys of grants to be revoked
@@ -158,7 +158,7 @@ func (w *wishes) add(r *Report) {
 	}
 }
 
-// wish records a request of the caller for the ledger.
+// wish records a request of the caller about grants.
 func (m *Machine) wish(change func(w *wishes)) {
 	if m.phase != inside {
 		return
@@ -202,12 +202,12 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 // spare is an upper bound, in bytes, of the growth of a view by grants and lengths.
 const spare = 256 << 10
 
-// ledger adds to a change the requests for the ledger that can be fulfilled, and the newcomers.
-func (f facts) ledger(c *Change) (why []string) {
+// grantChanges adds to a change the requests about grants that can be fulfilled, and the newcomers.
+func (f facts) grantChanges(c *Change) (why []string) {
 	w := f.wishes
 	w.settle(f.view)
 	can := func(try Change) bool {
-		_, _, err := f.view.ledger(try)
+		_, _, err := f.view.applyGrants(try)
 		return err == nil
 	}
 	for _, key := range w.revoke {

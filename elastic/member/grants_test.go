@@ -11,7 +11,7 @@ import (
 
 // After any sequence of changes no grant has admitted more peers than its uses, revoked grants
 // admit nobody, kicked peers are in no view, and the grants of a kicked peer are revoked.
-func TestLedgerHolds(t *testing.T) {
+func TestGrantsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, err := First(membersOf("a", "b"), Grant{Key: "root"})
 		if err != nil {
@@ -67,8 +67,8 @@ func checkLedger(t *rapid.T, before, v View, c Change, let map[ID]uint64) {
 	}
 }
 
-// The changes that the ledger refuses.
-func TestLedgerRefuses(t *testing.T) {
+// The changes that grants refuse.
+func TestGrantsRefuse(t *testing.T) {
 	full := make([]Grant, MaxGrants)
 	for i := range full {
 		full[i] = Grant{Key: ID(fmt.Sprint("f", i))}
@@ -104,7 +104,7 @@ func TestLedgerRefuses(t *testing.T) {
 
 // A peer that comes back under another ID counts no use, once. Grants that have expired make room
 // for a new one.
-func TestLedgerMakesRoom(t *testing.T) {
+func TestGrantsMakeRoom(t *testing.T) {
 	v, err := First(membersOf("a"), Grant{Key: "old", Issuer: "a", Expiry: 5, Uses: 1})
 	if err != nil {
 		t.Fatal(err)
