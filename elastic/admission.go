@@ -11,10 +11,10 @@ import (
 // unknown.
 type Candidate struct {
 	Forced    bool          `json:"forced,omitempty"`    // admit it regardless of its speed
-	Speed     int64         `json:"speed,omitempty"`     // of its computing, in a unit of the State's own
+	Speed     int64         `json:"speed,omitempty"`     // of its computing, in a unit that the State defines
 	Fixed     time.Duration `json:"fixed,omitempty"`     // the part of its step time that does not depend on its share
-	Most      int           `json:"most,omitempty"`      // upper bound of its share, in a unit of the State's own; 0 for none
-	Bandwidth int64         `json:"bandwidth,omitempty"` // at which the newcomer received the state, in bytes a second
+	Most      int           `json:"most,omitempty"`      // upper bound of its share, in a unit that the State defines; 0 for none
+	Bandwidth int64         `json:"bandwidth,omitempty"` // rate at which the newcomer received the state, in bytes a second
 	Delay     time.Duration `json:"delay,omitempty"`     // shortest round trip to a member so far
 }
 
@@ -31,34 +31,35 @@ type Application struct {
 }
 
 // Judge is a State that decides which peers may join. Without a Judge a group admits every peer
-// that has a right to join (Config.Entry) and the job's settings.
+// that has a right to join (Config.Entry) and whose settings equal the job's.
 type Judge interface {
 	State
 	// Admit returns nil if the newcomer may join now. An error that is ErrNotYet means that the
 	// decision is not possible yet; the newcomer asks again soon. Any other error parks the
-	// newcomer: it receives the text, follows the updates of the job, and asks again at intervals
-	// and when a member is gone. Unlike the other methods, Admit is called at any time, in a
-	// goroutine of the group, and must not block.
+	// newcomer: the newcomer receives the error's text, follows the updates of the job, and asks
+	// again at intervals and when a member is gone. Unlike the other methods, Admit is called at
+	// any time, in a goroutine of the group, and must not block.
 	Admit(a Application) error
 }
 
 // Trier is a State that can measure the speed of this peer before it joins.
 type Trier interface {
 	State
-	// Trial computes a part of a step without using the result, with the state of the job, which it
-	// leaves unchanged. It is called before each request for admission. It returns early when ctx
-	// ends. Any other error is final.
+	// Trial computes a part of a step with the state of the job, to measure this peer's speed. It
+	// discards the result and leaves the state unchanged. It is called before each request for
+	// admission. It returns early with an error when ctx ends. Any other error is final.
 	Trial(ctx context.Context) (Candidate, error)
 }
 
-// ErrNotYet means that whether a peer may join cannot be decided at the moment.
+// ErrNotYet means that it cannot be decided at the moment whether a peer may join.
 var ErrNotYet = errors.New("cannot be told yet")
 
 // errApart means that a newcomer and a member cannot connect to each other.
 var errApart = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
-// approval is the permission for a newcomer, used when its membership machine asks. It is a lease:
-// it expires after approvalTerm, and a newcomer that still wants to join renews it with its offers.
+// approval is a newcomer's permission to join, needed when its membership machine asks for
+// admission. It is a lease: it expires after approvalTerm, and a newcomer that still wants to join
+// renews it with its offers.
 type approval struct {
 	candidate Candidate
 	entry     Entry
@@ -90,8 +91,8 @@ type decision struct {
 	coming []Member // other newcomers with which it has to connect
 }
 
-// decide calls decides in the keeper's goroutine, approves the author of an offer after nil, and
-// lists other newcomers.
+// decide calls the function decides in the keeper's goroutine. If the function returns nil, decide
+// approves the author of the offer. The decision also lists other newcomers.
 func (k *keeper) decide(o offer, e Entry, decides func() error) decision {
 	made := make(chan decision, 1)
 	k.do(func() {
@@ -118,14 +119,15 @@ func (k *keeper) judge(o offer, e Entry, judge Judge) decision {
 	})
 }
 
-// approve renews the approval of a newcomer that a member has admitted. It does not if another one
-// was admitted meanwhile with which the newcomer has not connected.
+// approve renews the approval of a newcomer that a member has admitted. It does not if another
+// newcomer was admitted meanwhile and the two have not connected.
 func (k *keeper) approve(o offer, e Entry) decision {
 	return k.decide(o, e, func() error { return k.unproven(o) })
 }
 
 // weigh decides in the keeper's goroutine, so that of two simultaneous newcomers the second is
-// judged together with the first. A newcomer without which the job cannot go on is not judged.
+// judged together with the first. A newcomer that the job needs in order to go on is admitted
+// without asking the Judge.
 func (k *keeper) weigh(o offer, judge Judge) error {
 	a := Application{Candidate: o.Candidate, Near: true}
 	// Expired approvals are dropped on the way.

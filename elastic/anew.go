@@ -36,8 +36,8 @@ func (g *Group) tell(err error) {
 }
 
 // begin enters the first view that the launcher has named, with the state that this peer holds: the
-// state of a checkpoint, or a complete copy from earlier members. If err is no such order begin
-// returns it.
+// state of a checkpoint, or a complete copy from earlier members. If err is no anewError, begin
+// returns it unchanged.
 func (g *Group) begin(err error) error {
 	var order anewError
 	if !errors.As(err, &order) {

@@ -40,7 +40,7 @@ type applying struct {
 	candidate Candidate
 	told      string    // the last reason in the log, without digits
 	since     time.Time // when this peer was parked first; zero if it was not
-	tellAt    time.Time // when the log is reminded that it is still parked
+	tellAt    time.Time // when the log next repeats that this peer is still parked
 }
 
 const (
@@ -52,8 +52,8 @@ const (
 	// each time (exponential backoff).
 	firstPark = time.Second
 	longPark  = 15 * time.Second
-	// remindAfter is the first interval after which the log is reminded that a peer is still
-	// parked; the interval doubles each time.
+	// remindAfter is the first interval after which the log repeats that a peer is still parked;
+	// the interval doubles each time.
 	remindAfter = time.Minute
 )
 
@@ -114,7 +114,7 @@ func (a *applying) plead() (parked string, err error) {
 		pause := askSoon
 		switch {
 		case v.apart != "":
-			pause = offerPeriod // then other answers may have come
+			pause = offerPeriod // until then other peers may have answered the offer
 			a.tell(v.apart)
 		case v.by != "":
 			pause = askAgain
@@ -129,7 +129,7 @@ func (a *applying) plead() (parked string, err error) {
 	return "", nil
 }
 
-// keeping calls f while the donors keep the updates that this peer needs afterwards.
+// keeping calls f. Until f returns, the donors keep the updates that this peer needs afterwards.
 func (a *applying) keeping(f func() error) error {
 	if a.replayer == nil {
 		return f()
@@ -141,7 +141,7 @@ func (a *applying) keeping(f func() error) error {
 func (a *applying) figures() Candidate {
 	c := a.candidate
 	c.Delay = a.delay()
-	if a.group.cfg.StateRate == 0 { // the limit would be measured, not the network
+	if a.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
 		c.Bandwidth = a.src.rate()
 	}
 	return c
@@ -153,10 +153,10 @@ var (
 	errEnough = errors.New("enough")
 )
 
-// follow applies the updates of the job. It ends when this peer is level (if level is set), when
-// gone is closed, after the duration long (if above 0), or with inView. If this peer can never
-// become level, follow drops the replayer and only waits from then on; the session that admits the
-// peer then copies the whole state.
+// follow applies the updates of the job. It ends when this peer is level (if the argument level is
+// true), when the channel gone is closed, after the duration long (if it is above 0), or when
+// inView ends. If this peer can never become level, follow drops the replayer and only waits from
+// then on; the session that admits the peer then copies the whole state.
 func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) error {
 	if a.replayer == nil && level {
 		return nil
@@ -248,7 +248,7 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
 		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
 		switch {
 		case err != nil || r.Wait != "":
-			continue // the next one may know
+			continue // the next member may know
 		case r.Refused != "":
 			return verdict{}, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
 		}
@@ -285,7 +285,7 @@ func (j *joiner) admit(c *Candidate) {
 	j.admitted = c
 }
 
-// contactsFrom lists the members to ask, first at the head.
+// contactsFrom lists the members to ask. The ID first is at the head of the list.
 func (j *joiner) contactsFrom(first ID) []ID {
 	ids := []ID{first}
 	for _, m := range j.known() {

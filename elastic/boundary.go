@@ -12,15 +12,15 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// record is the report of each member at a boundary between two turns, and when it enters a
-// session. All members gather the records of all.
+// record is a member's report, made at each boundary between two turns, and when the member enters
+// a session. Each member gathers the records of all members.
 type record struct {
 	loop    int    // number of the call of Steps, from 1
 	until   int64  // last step of that call
-	step    int64  // committed by the state
+	step    int64  // last step that the state has committed
 	samples int64  // argument of Turn.Part; -1 if it was not called
 	micros  int64  // time to compute this member's part, in µs; 0 if there is no valid measurement
-	speed   int64  // speed when it enters a session, see speedometer; 0 if unknown
+	speed   int64  // speed when the member enters a session, see speedometer; 0 if unknown
 	digest  uint64 // fingerprint of the state; 0 if none was taken
 	stale   bool   // a later view is known
 	stop    bool   // the body called Turn.Stop
@@ -56,7 +56,7 @@ func stepsSetting(until int64) Setting { return Setting{Name: "steps", Value: fm
 
 // compareLoops compares the number of steps of members that are in the same loop, and returns
 // ErrSettings if they differ. It also records that the loop of this member is over, if another
-// member has stopped it or is in a later one.
+// member has stopped the loop or is in a later loop.
 func (g *Group) compareLoops(s *Session, all []account) error {
 	l := &g.loops
 	var settings [][]Setting
@@ -130,8 +130,9 @@ func differentStates(all []record, names []string) error {
 		all[0].step, names[ranks[odd]]))
 }
 
-// oddOnes returns the index of the first value that is not the most common one, and of the first
-// value that is. Of several equally common values the first counts. odd is -1 if all are equal.
+// oddOnes returns two indexes: odd of the first value that differs from the most common value, and
+// usual of the first value that equals it. Of several equally common values the first counts as the
+// most common. odd is -1 if all are equal.
 func oddOnes(values []any) (odd, usual int) {
 	count := make(map[any]int)
 	for _, v := range values {
@@ -170,7 +171,8 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
 		cheap: g.loops.digests.cheap(time.Now())}
-	// All members have agreed on due, and are over at the same step, so all compare digests.
+	// due has the same value at all members, and their loops are over at the same step. So either
+	// all members compare digests or none does.
 	if d.due || l.over() {
 		if err := l.digest(&mine); err != nil {
 			return l.mistake(t, "%w", err)
@@ -182,7 +184,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return l.failed(t.step, fmt.Errorf("boundary: %w", err), s.Comm.Err())
 	}
 	g.loops.peers = len(all)
-	// The records of all show that all have committed the step.
+	// The gathered records show that all members have committed the step.
 	g.Stable(t.step)
 	d.learn(all)
 	// A comparison needs the digests of all members.
@@ -198,9 +200,9 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	return nil
 }
 
-// stop ends the loop after the step of t. If a member is lost at this moment, one that has not
-// received the decision could go on. So all confirm it in a second exchange; a member whose second
-// exchange fails reports the stop in the next session (account.stopped).
+// stop ends the loop after the step of t. If a member is lost at this moment, a member that has not
+// received the decision could go on. So all members confirm the decision in a second exchange; a
+// member whose second exchange fails reports the stop in the next session (account.stopped).
 func (l *loop) stop(s *Session, t *Turn) error {
 	l.stopped, l.group.loops.stopped = true, true
 	mine := record{samples: -1}
@@ -223,7 +225,7 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	}
 	all := recordsOf(words)
 	if err := compareRecords(all, s.names()); err != nil {
-		return nil, err // the same at all members
+		return nil, err // all members return the same error
 	}
 	return all, nil
 }
@@ -238,8 +240,8 @@ func (s *Session) names() []string {
 }
 
 // measure returns the time, in microseconds, in which this peer computed its part of a committed
-// step, and records its speed. It returns 0 if there is no valid measurement: no samples, no call,
-// or a Part after the first call.
+// step, and records its speed. It returns 0 if there is no valid measurement: no samples, no
+// collective call, or a call of Part after the first collective call.
 func (l *loop) measure(t *Turn) int64 {
 	if t.hi == t.lo || t.late || t.first.Load() == 0 {
 		return 0
@@ -309,16 +311,16 @@ func (l *loop) report(t *Turn) {
 	})
 }
 
-// settle determines, in a session whose members are level, the outcome of the last turn of a
-// session that broke: either the step was committed with this peer's contribution, or it is tried
-// again and its samples count as recomputed.
+// settle determines the outcome of the last turn of a session that broke, once the members of the
+// next session are level. Either the step was committed with this peer's contribution, or it is
+// tried again and its samples count as recomputed.
 func (l *loop) settle(s *Session) {
 	g := l.group
 	t := g.loops.open
 	if g.loops.open = nil; t == nil {
 		return
 	}
-	same := t.session.View.Members[t.Rank].ID == s.View.Members[s.Rank].ID // it was not put out meanwhile
+	same := t.session.View.Members[t.Rank].ID == s.View.Members[s.Rank].ID // this peer was not put out meanwhile
 	switch {
 	case l.state.Step() < t.step:
 		g.loops.recomputed += t.hi - t.lo
@@ -353,7 +355,7 @@ type loops struct {
 // ordinal returns the number of the present call of Steps, from 1; 0 before the first.
 func (l *loops) ordinal() int { return len(l.untils) }
 
-// follows returns why a later loop cannot continue the earlier ones, or nil.
+// follows returns an error if the loop next cannot continue the earlier loops.
 func (l *loops) follows(next *loop, settings []Setting) error {
 	switch g := next.group; {
 	case differ(g.settings, settings) != "":

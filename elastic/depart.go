@@ -2,9 +2,9 @@ package elastic
 
 import "time"
 
-// depart leaves the group by agreement. It waits until this peer is out of the view and members
-// that lag behind have received the decision, for at most patience. It does not wait if too few
-// members are left to agree.
+// depart leaves the group by agreement. It waits, for at most the time patience, until this peer is
+// out of the view and until members that lag behind have received the decision. It does not wait if
+// too few members are left to agree.
 func (k *keeper) depart(patience time.Duration) {
 	if s, _ := k.now(); s.phase != inside {
 		return

@@ -16,8 +16,9 @@ const (
 const (
 	// confirmTime is how long a silent member is probed, directly and through helpers, before it is
 	// suspected. This is the indirect probe of SWIM (Das, Gupta, Motivala: SWIM: Scalable
-	// Weakly-consistent Infection-style Process Group Membership Protocol, 2002). It lies within
-	// the limit of silence, so it does not delay the detection of a real failure.
+	// Weakly-consistent Infection-style Process Group Membership Protocol, 2002). The probes take
+	// place before the limit of silence is reached, so they do not delay the detection of a real
+	// failure.
 	confirmTime = 300 * time.Millisecond
 	// probeTime is the pause between two probes.
 	probeTime = 100 * time.Millisecond
@@ -35,8 +36,8 @@ const (
 )
 
 // detector is a failure detector for one member: it judges whether the member can be reached. A
-// message of the member that does not report this peer as silent answers every probe. The detector
-// is pure (times come from the caller) and not safe for concurrent use.
+// message of the member answers every probe, unless it reports that this peer is silent. The
+// detector is pure (times come from the caller) and not safe for concurrent use.
 //
 //	trusted --silent for nearly the limit, or does not hear this member--> probed
 //	probed  --a message-->                                                 trusted
@@ -47,7 +48,7 @@ const (
 type detector struct {
 	silence
 	spoke   bool      // a message has arrived since the member is in the view
-	asked   time.Time // when the first probe without an answer was due; zero if none is
+	asked   time.Time // when the first probe without an answer was due; zero if no answer is missing
 	probed  time.Time // when the last probe was sent
 	vouched time.Time // when a helper last reported a message of the member
 }
@@ -70,7 +71,7 @@ func (d *detector) vouch(now time.Time) { d.vouched = now }
 // restart drops the learned pauses of the member. It keeps the fact that a message has arrived.
 func (d *detector) restart(now time.Time) { *d = detector{silence: newSilence(now), spoke: d.spoke} }
 
-// excuse subtracts a time in which this process did not run itself.
+// excuse subtracts a time in which this process itself did not run.
 func (d *detector) excuse(late time.Duration) {
 	d.silence.excuse(late)
 	if !d.asked.IsZero() {
@@ -94,8 +95,8 @@ func (d *detector) overdue(now time.Time, factor time.Duration) bool {
 }
 
 // absent reports whether the member is judged even while the first session is being entered. All
-// pairs of members connect then, so ordinary silence does not count. It is judged if its process is
-// halted, or if it is on another host and silent for longer than mostSilence.
+// pairs of members connect then, so ordinary silence does not count. Only a member is judged then
+// whose process is halted, or that is on another host and silent for longer than mostSilence.
 func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	quiet := now.Sub(d.last)
 	if quiet < leastSilence {
@@ -121,7 +122,7 @@ func (d *detector) judge(now time.Time, factor time.Duration, state func() Proce
 			return suspected
 		}
 	case ProcessBusy:
-		d.asked = now // it lives, and waits for its turn
+		d.asked = now // the member lives, and may be waiting for a processor
 	}
 	patience := factor * confirmTime
 	if d.vouched.After(d.asked) {

@@ -17,8 +17,8 @@ const (
 	// which the policies of loadbal can compute.
 	piecesPerMember = 1024
 	maxPieces       = 1 << 16
-	// speedWindow is the number of steps over which a member's speed is the median. A median
-	// ignores a single step that something else delayed.
+	// A member's speed is the median of its speeds in the last speedWindow steps. A median ignores
+	// a single step that something else delayed.
 	speedWindow = 5
 )
 
@@ -77,13 +77,13 @@ func (d *division) divide(n int) {
 	}
 }
 
-// part returns the samples [lo, hi) of a rank out of n, in the proportions of the last divide. That
-// one may have been for another number of samples.
+// part returns the samples [lo, hi) of a rank, out of n samples, in the proportions that divide
+// computed last. divide may have been called with another number of samples.
 func (d *division) part(n, rank int) (lo, hi int) {
 	if len(d.speeds) == 1 {
 		return 0, n
 	}
-	if d.ends == nil { // divide had no samples so far
+	if d.ends == nil { // divide has not been called with samples so far
 		return 0, 0
 	}
 	if rank > 0 {
@@ -92,8 +92,7 @@ func (d *division) part(n, rank int) (lo, hi int) {
 	return lo, d.bound(n, d.ends[rank])
 }
 
-// bound returns the sample at which n samples are cut so that the first pieces of all pieces lie
-// below it.
+// bound returns how many of n samples lie in the first pieces; the argument pieces is their number.
 func (d *division) bound(n, pieces int) int {
 	all := d.ends[len(d.ends)-1]
 	high, low := bits.Mul64(uint64(n), uint64(pieces))
@@ -120,7 +119,8 @@ func (d *division) forecast(rank int) time.Duration {
 	return time.Duration(d.policy.Forecast()[rank]) * time.Microsecond
 }
 
-// changed returns an event with the shares of a step of n samples if the log has others, or nil.
+// changed returns an event with the shares of a step of n samples, or nil if the log has the same
+// shares already.
 func (d *division) changed(n int) *event.Shares {
 	if d.why == "" || n <= 0 || d.shares == nil {
 		return nil

@@ -50,9 +50,10 @@
 //		err = work(ctx, g, s) // until it fails with collective.ErrRevoked, or s.Boundary returns true
 //	}
 //
-// Between two steps, work calls Committed, and either Boundary or another common decision whether
-// to leave the session for a later view. An error that is collective.ErrMistake recurs in every
-// session, so a program ends with it.
+// Between two steps, work calls Committed. Then all members decide together whether to leave the
+// session for a later view: Boundary makes this decision; a program may also make it with a
+// collective call of its own. An error that is collective.ErrMistake recurs in every session, so a
+// program ends with it.
 //
 // # Parts
 //
@@ -82,10 +83,10 @@
 //	call          believed              refused
 //
 // A rate limit drops messages unread after the first 100 of one outsider in half a second. The
-// network may slow an outsider down earlier, as transport/p2p does. Requests have two kinds. An
-// offer is answered, and admits its author if the settings and the Judge agree, which is the
-// purpose of a ticket. A transfer copies the state out. Neither changes the state of members. The
-// network bounds the number of requests that are answered at a time.
+// network may slow an outsider down earlier, as transport/p2p does. There are two kinds of
+// requests. An offer is answered, and admits its author if the settings and the Judge agree, which
+// is the purpose of a ticket. A transfer sends a copy of the state. Neither changes the state of
+// members. The network bounds the number of requests that are answered at a time.
 //
 // # From a death to the next step
 //
@@ -100,8 +101,8 @@
 // A detector per member (detect.go), a pure function of time and messages, judges silence by an
 // adaptive timeout. A silent member is probed, directly and through others (probe.go, as in SWIM),
 // before it is suspected. Limits grow with the lateness of this process itself (health.go, as in
-// Lifeguard). Silence does not count before the first session, and not while the member's process,
-// on this host, is busy. Two certain signs need none of this: a wait status and a refused dial. The
+// Lifeguard). Silence does not count before the first session, nor while the member's process is on
+// this host and is busy. Two certain signs need none of this: a wait status and a refused dial. The
 // limits and their formulas are in docs/elastic.md.
 //
 // A suspicion may be wrong. Then the member is put out, and joins again. A death that a launcher
@@ -109,24 +110,24 @@
 // view of the same members follows (reason renew).
 //
 // A member watches its two neighbours on either side in rank order (peer.go), so the cost per
-// member does not grow with the group. Members that wait in a call for another member find it even
-// if they do not watch it.
+// member does not grow with the group. A member whose call waits for a lost member notices the loss
+// even if it does not watch that member.
 //
 // # Level
 //
 // When members enter a session they gather the step that each has committed (level.go). Survivors
 // differ by at most one step, as a collective call returns nil only after all ranks have
-// contributed to it. A survivor that lags behind receives the update of the step from one that is
-// ahead, and changes its own state only when it has the update completely.
+// contributed to it. A survivor that lags behind receives the update of the step from a member that
+// is ahead, and changes its own state only when it has the whole update.
 //
 // # Joining
 //
-// A newcomer makes an offer to the members (offer.go). Its settings are compared, and a difference
-// refuses it with the name of the setting. Then it copies the state while the members go on
-// (donor.go, elastic/internal/transfer), follows the updates step by step, and asks for admission
-// when it is level (applying.go). Before that it has to connect with every member, and with the
-// newcomers that are admitted at the same time (pairs.go). The members' session ends at a boundary
-// between two steps.
+// A newcomer makes an offer to the members (offer.go). They compare its settings with theirs, and
+// refuse a newcomer that differs, with the name of the setting. Then the newcomer copies the state
+// while the members go on (donor.go, elastic/internal/transfer), follows the updates step by step,
+// and asks for admission when it is level (applying.go). Before that it has to connect with every
+// member, and with the newcomers that are admitted at the same time (pairs.go). The members'
+// session ends at a boundary between two steps.
 //
 // A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
 // asks it: the first in rank order that lives. A newcomer that is not admitted for now is parked:
@@ -136,5 +137,6 @@
 //
 // The communicator finds the member that holds up a call. The log names that member, with the
 // reason that it reports of itself (Busy). If it lives and reports no reason for long it is asked
-// to make way, and leaves by agreement. That needs no quorum without it.
+// to make way, and leaves by agreement. Its own vote counts for that, so the others need no quorum
+// without it.
 package elastic

@@ -24,8 +24,8 @@ func (g *Group) newDonor() *transfer.Donor {
 	return transfer.NewDonor(max(g.state.Step(), 0), transfer.Config{Rate: int64(g.cfg.StateRate), Replays: replays})
 }
 
-// offerStep gives the donor the step at which the state is now: a snapshot if a newcomer wants one,
-// and the update of the step if the donor keeps a log.
+// offerStep passes the present step to the donor, with a snapshot if a newcomer wants one, and with
+// the update of the step if the donor keeps a log.
 func (g *Group) offerStep() error {
 	step := g.state.Step()
 	if g.donor.Wanted(step) {
@@ -82,8 +82,8 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	return a.moved, err
 }
 
-// nameOdd logs the donors whose state has other hashes than the majority's, and the donors that
-// sent a chunk whose content does not match the majority's hash.
+// nameOdd logs the donors whose hashes differ from the majority's, and the donors that sent a chunk
+// whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
 		j.k.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})

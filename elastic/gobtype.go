@@ -11,9 +11,9 @@ import (
 	"slices"
 )
 
-// gobWith returns an error if values of type t cannot be part of a State by gob; nil if they can.
-// path names the value in messages. within lists the enclosing types, which ends the recursion for
-// recursive types.
+// gobWith returns nil if gob can encode values of type t as part of a State, and otherwise an
+// error. The argument path names the value in messages. The argument within lists the enclosing
+// types, so that the recursion ends at a recursive type.
 func gobWith(t reflect.Type, path string, within []reflect.Type) error {
 	if slices.Contains(within, t) || marshals(t) {
 		return nil

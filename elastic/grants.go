@@ -9,9 +9,10 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// Grant admits peers that prove to hold its key. Grants are part of the view: members issue, count
-// and revoke them by the same agreement that decides the membership. So a newcomer may ask any
-// member, the issuer of the grant may have died, and of two newcomers only one gets the last use.
+// Grant admits peers that prove that they hold its key. Grants are part of the view: members issue,
+// count and revoke them by the same agreement that decides the membership. So a newcomer may ask
+// any member, even after the issuer of the grant has died, and of two newcomers only one gets the
+// last use.
 type Grant struct {
 	Key     ID     // public key that signs for a newcomer, in the form of an ID
 	Issuer  ID     // the member that issued it; "" for a grant of the first view
@@ -91,8 +92,9 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 	})
 }
 
-// Kick has the members agree on a view without a peer, and waits until they have. The peer, its
-// grant, and grants that it has issued admit nobody from then on. The peer need not be a member.
+// Kick has the members agree on a view without a peer, and waits until they have. From then on the
+// peer is not admitted again, and the grant by which it came and the grants that it has issued
+// admit nobody. The peer need not be a member.
 func (g *Group) Kick(ctx context.Context, id ID) error {
 	can := func(k *keeper) error {
 		switch {
@@ -108,8 +110,8 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 	})
 }
 
-// agree passes an event to the membership machine and waits for a view in which done holds. can
-// checks in the keeper's goroutine whether the event is possible.
+// agree passes an event to the membership machine and waits for a view for which the function done
+// returns true. The function can checks in the keeper's goroutine whether the event is possible.
 func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error, e member.Event, done func(View) bool) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
@@ -150,8 +152,8 @@ func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error,
 	return fmt.Errorf("elastic: %s: %w", what, err)
 }
 
-// Returns looks for a recent member that may come back once under another ID, and whose former ID
-// matches. It returns the right by which it may.
+// Returns looks for a recent member whose ID satisfies match and that may come back, once, under
+// another ID. It returns the right by which that peer joins.
 func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	if !g.made() {
 		return Entry{}, false

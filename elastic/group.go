@@ -50,9 +50,10 @@ type Config struct {
 
 	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
-	// Entry, if set, returns the right by which a newcomer joins that has proved itself to this
-	// member. An error refuses the newcomer, for now if it is ErrNotYet and for good otherwise; the
-	// newcomer receives its text. Entry must not block. Without Entry all newcomers may join.
+	// Entry, if set, is called with the ID of a newcomer that has proved its right to join to this
+	// member, and returns the right by which it joins. An error refuses the newcomer, for now if it
+	// is ErrNotYet and for good otherwise; the newcomer receives the error's text. Entry must not
+	// block. Without Entry all newcomers may join.
 	Entry func(ID) (Entry, error)
 
 	// Sole asserts that, as far as the launcher of this peer knows, it has started all peers of the
@@ -69,13 +70,13 @@ type Config struct {
 	// StateRate limits the state that this peer sends to newcomers, in bytes a second; 0 means no
 	// limit.
 	StateRate int
-	// OnSuspect, if set, is called with a member that is suspected of being silent or unreachable,
-	// and repeatedly while it is. A launcher can check whether the process is one of its own that
-	// is stopped. It must not block.
+	// OnSuspect, if set, is called with each member that is silent or unreachable, repeatedly as
+	// long as the member is suspected. A launcher can check whether it has started the member's
+	// process and whether that process is stopped. It must not block.
 	OnSuspect func(ID)
-	// Inspect, if set, returns the state of the process of a member of the same launcher and host
-	// whose Process is set. A silent member whose process is busy is not suspected. It must not
-	// block.
+	// Inspect, if set, returns the state of a member's process. It is called for members of the
+	// same launcher and host whose Process is set. A silent member whose process is busy is not
+	// suspected. It must not block.
 	Inspect func(Member) ProcessState
 	// Started, if set, is called by Join with the group that it will return, before Join waits for
 	// the other members. Leave and Dead may be called from then on.
@@ -105,7 +106,7 @@ type Group struct {
 	pending *Session        // entered by Join, returned by the first Next
 	cost    collective.Cost // costs of calls, measured in the last session; zero at first
 	broke   int             // number of sessions that broke since the last committed step
-	updates int64           // the step of which State can write an update: the last one committed here
+	updates int64           // the step whose update State can write: the last step committed here
 	void    bool            // State is not the job's state and must be copied
 	fresh   bool            // this identity has joined and was in no session yet
 	torn    bool            // State is undefined, as a Load has failed
@@ -136,7 +137,7 @@ var (
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 
 // Join makes this peer a member of the job. For a member of the first view it returns when all
-// members of the view have agreed and are connected. For a newcomer it returns at once, and the
+// members of the view have agreed and are connected. For a newcomer Join returns at once, and the
 // first call of Next gets the newcomer admitted. The end of ctx ends Join with an error. On any
 // error the closers have been closed.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
@@ -249,7 +250,7 @@ func (g *Group) Stable(step int64) {
 }
 
 // Busy reports that this member makes no progress for a known reason, until done is called. Stalls
-// that it causes are logged with the reason, and it is not asked to make way.
+// that this member causes meanwhile are logged with the reason, and it is not asked to make way.
 func (g *Group) Busy(what string) (done func()) {
 	if !g.made() {
 		return func() {}
@@ -264,7 +265,7 @@ func (g *Group) Busy(what string) (done func()) {
 	return func() { set("") }
 }
 
-// Leave requests to leave the group at the next boundary. Next then returns ErrLeft. It does not
+// Leave requests to leave the group at the next boundary. Next then returns ErrLeft. Leave does not
 // wait.
 func (g *Group) Leave() {
 	if !g.made() {
@@ -274,8 +275,8 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
-// Dead reports that the process of a member has ended. The caller must be certain: a launcher that
-// has the wait status of the process.
+// Dead reports that the process of a member has ended. The caller must be certain of it: a launcher
+// is when it has the wait status of the process.
 func (g *Group) Dead(id ID) {
 	if g.made() {
 		g.current().dead(id)
@@ -313,7 +314,7 @@ func (g *Group) Heard() map[ID]time.Duration {
 	case <-done:
 		return out
 	case <-k.ctx.Done():
-		return make(map[ID]time.Duration) // the keeper's goroutine may still write to out
+		return make(map[ID]time.Duration) // the keeper's goroutine may still write to the first map
 	}
 }
 
@@ -350,10 +351,10 @@ func (g *Group) emitter(self Member) func(uint64, event.Body) {
 // closePatience bounds the wait of Close for the other members to agree that this peer leaves.
 const closePatience = time.Second
 
-// Close logs the result of a loop of Steps that has reached its end (see Report), leaves the group,
-// by agreement if that takes no longer than a second, ends the session and waits for the goroutines
-// of the group. Members that still wait for this one in a call get an error, so programs call Close
-// after the same last call. Close of a closed group or of nil does nothing.
+// Close leaves the group, by agreement if that takes no longer than a second. Then it ends the
+// session and waits for the goroutines of the group. If a loop of Steps has reached its end, Close
+// first logs its result (see Report). Members that still wait for this one in a call get an error,
+// so all peers call Close after the same last call. Close of a closed group or of nil does nothing.
 func (g *Group) Close() error {
 	if !g.made() {
 		return nil

@@ -10,9 +10,9 @@ const (
 )
 
 // health scores the lateness of this process itself. A process that runs late receives messages
-// late and would blame others for it, so its limits are longer by the returned factor. This is the
-// local health multiplier of Lifeguard (Dadgar, Phillips, Currey: Lifeguard: Local Health Awareness
-// for More Accurate Failure Detection, 2018). It is pure: times come from the caller.
+// late and would blame others for it, so its limits are multiplied by the result of factor. This is
+// the local health multiplier of Lifeguard (Dadgar, Phillips, Currey: Lifeguard: Local Health
+// Awareness for More Accurate Failure Detection, 2018). It is pure: times come from the caller.
 type health struct {
 	score int       // from 0, healthy, to mostLateness
 	since time.Time // time of the last change of score

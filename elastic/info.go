@@ -49,8 +49,8 @@ func fromMember(m member.Member) Member {
 		Machine: in.Machine, Site: in.Site}
 }
 
-// fromView converts a view of the machine to the form of this package. Members that old has, too,
-// are copied from old.
+// fromView converts a view of the machine to the form of this package. Members that are in the view
+// old, too, are copied from it.
 func fromView(v member.View, old View) View {
 	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
 	for i, m := range v.Members {

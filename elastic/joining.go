@@ -24,7 +24,7 @@ type joiner struct {
 	epoch    uint64        // latest epoch in a reply
 	gone     chan struct{} // closed when a member is gone, and then replaced
 	shortest time.Duration // shortest round trip so far; 0 before the first
-	cutOff   map[ID]bool   // by peer that was made an offer: whether the last offer could not be delivered
+	cutOff   map[ID]bool   // by peer: whether the last offer to it could not be delivered; no entry before the first offer
 	admitted *Candidate    // this peer's description when it was admitted; nil before
 	first    sync.Once     // closes accepted once
 }
@@ -75,8 +75,8 @@ const (
 	// offerPeriod is the pause afterwards.
 	offerPause  = 100 * time.Millisecond
 	offerPeriod = time.Second
-	// desertedAfter is the time without a listener at any of the addresses after which a newcomer
-	// considers the job ended.
+	// A newcomer considers the job ended when there has been no listener at any known address for
+	// the time desertedAfter.
 	desertedAfter = 10 * time.Second
 	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
 	endedAfter = time.Second
@@ -88,7 +88,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 	g := j.group
 	begun, pause := time.Now(), offerPause
 	var answered time.Time // time of the last reply of a member
-	seen := begun          // time at which a member was last not certainly gone
+	seen := begun          // the last time at which some member was not certainly gone
 	for {
 		round, err := j.offerToAll(ctx)
 		switch {

@@ -18,8 +18,7 @@ const (
 	beatTicks = 5
 	// slowTicks is the period of heartbeats to suspects, in ticks.
 	slowTicks = 25
-	// lateTick is the lateness of a tick from which on this process must have been stopped or
-	// starved.
+	// A tick that is late by more than lateTick shows that this process was stopped or starved.
 	lateTick = 100 * time.Millisecond
 )
 
@@ -74,7 +73,7 @@ type keeper struct {
 // standing is the state of a peer in its group, as its keeper publishes it.
 type standing struct {
 	phase  phase
-	why    string   // of a phase after inside: the reason
+	why    string   // the reason of a phase after inside
 	view   View     // the latest view
 	former []Member // some lost members, the latest first
 	ended  bool     // members have left because the job is at its end
@@ -137,7 +136,8 @@ func (k *keeper) begin(first []Member) error {
 	return nil
 }
 
-// ask makes the machine of a newcomer that is level ask the contacts for admission.
+// ask starts the machine of a newcomer that is level, if it is not running yet, and names to it the
+// contacts that it asks for admission.
 func (k *keeper) ask(contacts []ID) error {
 	self, err := toMember(k.ep.self())
 	if err != nil {
@@ -189,8 +189,8 @@ func (k *keeper) run() {
 	}
 }
 
-// do has the keeper's goroutine call f, and waits until it begins. If the keeper has ended f is not
-// called.
+// do passes f to the keeper's goroutine, which calls it, and waits until the call begins. If the
+// keeper has ended, f is not called.
 func (k *keeper) do(f func()) {
 	select {
 	case k.functions <- f:
@@ -237,7 +237,7 @@ func (k *keeper) drain() {
 	for _, n := range r.Notices {
 		k.noticed(n)
 	}
-	// entered has introduced the members of a new view by now.
+	// By now the method entered has introduced the members of a new view to the network.
 	for _, m := range r.Messages {
 		k.out.send(ID(m.To), memberLetter(m))
 	}
@@ -292,7 +292,7 @@ func (k *keeper) now() (standing, <-chan struct{}) {
 	return k.standing, k.changed
 }
 
-// while returns a context that ends with ctx, or as soon as the condition no longer holds. The
+// while returns a context that ends with ctx, or as soon as the function holds returns false. The
 // caller must call the returned function, which waits for the goroutine behind the context.
 func (k *keeper) while(ctx context.Context, holds func(standing) bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)

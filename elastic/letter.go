@@ -37,7 +37,7 @@ type beat struct {
 	Entered uint64   // epoch of the session that the sender is in or is entering
 	Step    uint64   // last step that it has committed
 	Reply   bool     // the sender wants a heartbeat in return
-	Deaf    bool     // the sender has not heard the receiver for too long
+	Deaf    bool     // the receiver has been silent for too long, as the sender sees it
 	Leaving bool     // the sender has asked to leave
 	Ended   bool     // the sender leaves because the job is at its end
 	Sole    bool     // as far as the sender knows one launcher has started all members

@@ -12,12 +12,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// account is the report of each member on its state when it enters a session. All members gather
-// the accounts of all.
+// account is a member's report on its state, made when the member enters a session. Each member
+// gathers the accounts of all members.
 type account struct {
 	holds   bool  // the member has a State
 	step    int64 // last step that the State has committed; negative if the State is void
-	updates int64 // first step of which the member can give an update to its State; above step if there is none
+	updates int64 // first step whose update the member can give to others; above step if there is none
 	fresh   bool  // the member has joined and was in no session yet
 	// settings is the hash of the member's settings. digest is the fingerprint of its State before
 	// its first session; it is 0 later, and if no State is compared.
@@ -56,9 +56,9 @@ type copying struct {
 }
 
 // copies returns the transfers that bring all members level. Members that lag behind are spread
-// over the members that are ahead. If those ahead begin with different states all get the most
-// common one. copies is a pure function of the gathered accounts, so all members compute the same
-// transfers. An error names members that can never be level.
+// over the members that are ahead. If the members that are ahead begin with different states, all
+// members get the most common state. copies is a pure function of the gathered accounts, so all
+// members compute the same transfers. An error names members that can never be level.
 func copies(all []account) ([]copying, error) {
 	var ahead []int
 	high := int64(-1)
@@ -91,8 +91,8 @@ func copies(all []account) ([]copying, error) {
 	return out, nil
 }
 
-// sameStates returns the given ranks that hold the most common state; of several equally common
-// ones the state of the lowest rank. A state without a digest equals any other.
+// sameStates returns those of the given ranks that hold the most common state. Of several equally
+// common states it takes the state of the lowest rank. A state without a digest equals any other.
 func sameStates(all []account, ranks []int) []int {
 	like := func(right int) []int {
 		return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return all[rank].differs(all[right]) })
@@ -145,7 +145,7 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if err != nil {
 			return abort(s, err)
 		}
-		g.levels = g.levels || len(todo) == 0 || round > 0 // all have received the copies of the first round
+		g.levels = g.levels || len(todo) == 0 || round > 0 // all members have received the copies of the first round
 		if len(todo) == 0 {
 			g.release(s.View)
 			g.fresh = false
@@ -185,7 +185,7 @@ func (g *Group) account(digest bool) (account, error) {
 	return a, err
 }
 
-// updatesFrom returns the first step of which this member can give an update.
+// updatesFrom returns the first step whose update this member can give.
 func (g *Group) updatesFrom() int64 {
 	step := g.state.Step()
 	if _, replays := g.state.(Replayer); !replays || g.updates != step {
@@ -205,7 +205,8 @@ func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) 
 	return nil
 }
 
-// give sends the state or the updates to the receiver of c, whose last step is has.
+// give sends the state or the updates to the receiver of c. The argument has is the receiver's last
+// step.
 func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) error {
 	var b bytes.Buffer
 	if !c.updates {
@@ -230,7 +231,7 @@ func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) erro
 	return nil
 }
 
-// take receives the state or the updates up to step to.
+// take receives the state or the updates, up to the step with the number to.
 func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error {
 	begun, from, moved := time.Now(), g.state.Step(), 0
 	for {
@@ -280,7 +281,7 @@ func (g *Group) install(r io.Reader, update bool) error {
 	return nil
 }
 
-// apply applies the update of the next step to the state, and offers the step to newcomers in turn.
+// apply applies the update of the next step to the state, and then offers this step to newcomers.
 func (g *Group) apply(r Replayer, update []byte) error {
 	if err := r.Apply(bytes.NewReader(update)); err != nil {
 		return fmt.Errorf("apply a copied update: %w", err)

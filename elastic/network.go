@@ -18,9 +18,9 @@ import (
 // its own.
 type Network interface {
 	// Send passes a control message of at most MaxControl bytes to the network, and connects to the
-	// peer first if needed. After nil the message may still be lost. The caller may reuse msg
-	// afterwards. An error that is ErrGone means that certainly no process listens there; any other
-	// error means that no answer came.
+	// peer first if needed. If Send returns nil the message may still be lost. The caller may reuse
+	// msg afterwards. An error that is ErrGone means that certainly no process listens there; any
+	// other error means that no answer came.
 	Send(ctx context.Context, to ID, msg []byte) error
 	// Events returns the channel of control messages and connection changes, in the order in which
 	// they were observed. The receiver must keep reading. The channel is closed when the network
@@ -29,20 +29,22 @@ type Network interface {
 	// Redial drops the connections with a peer that has been silent for long. Data that is stuck in
 	// them no longer delays anything, and the next Send makes a new connection. It does not block.
 	Redial(peer ID)
-	// Introduce admits connections of the members and adds their addresses to the known ones. It
-	// does not block.
+	// Introduce admits connections from the members and adds their addresses to the known
+	// addresses. It does not block.
 	Introduce(members []Member) error
 	// Request sends a request of at most MaxRequest bytes to a peer and returns the answer as a
 	// stream. The caller closes the stream; closing it early cancels the request. ctx bounds the
 	// whole answer. An answer that the peer broke off ends with an error other than io.EOF.
 	Request(ctx context.Context, to ID, request []byte) (io.ReadCloser, error)
-	// Serve sets the handler for requests of other peers, before the first request may arrive.
-	// answer is called in a goroutine of its own for each request. ctx ends and w fails when the
-	// peer has broken off or the network closes. An error of answer breaks the stream off: the peer
-	// reads an error in place of io.EOF.
+	// Serve sets the handler for requests of other peers. It is called before the first request may
+	// arrive. The function answer is called in a goroutine of its own for each request. Its ctx
+	// ends, and writes to its w fail, when the peer has broken the request off or the network
+	// closes. If answer returns an error the stream is broken off: the peer reads an error in place
+	// of io.EOF.
 	Serve(answer func(ctx context.Context, from ID, request []byte, w io.Writer) error)
-	// Connect opens the data plane of a view: it returns a Transport between the members of v as
-	// soon as this member is connected with those that it needs at once: all of them in a small view. self is the caller's rank. All members of v call it, at
+	// Connect opens the data plane of a view. It returns a Transport between the members of v as
+	// soon as this member is connected with the members that it needs at once; in a small view
+	// these are all members. The argument self is the caller's rank. All members of v call it, at
 	// about the same time. The caller owns the Transport and closes it. An error that a member has
 	// caused is a *collective.PeerError with its rank. An error that no later view can resolve
 	// wraps ErrNoView, and ends the caller's part in the job.
@@ -60,13 +62,14 @@ type Endpoint struct {
 	// decisions count only among members of one view, and the branches of a divided job cannot
 	// reunite.
 	Keys Keys
-	// Addrs returns the addresses at which this process can be reached now. Nil stands for those of
-	// Self.
+	// Addrs returns the addresses at which this process can be reached now. If it is nil, the
+	// addresses in Self are used.
 	Addrs func() []string
-	// Relay: this process and another one that cannot connect use a third one, if the other may, too.
+	// Relay allows this process to use relays: if it cannot connect with another process that is
+	// allowed to, too, a third process passes on their messages.
 	Relay bool
 	// Vouch introduces newcomers to the Network, on the word of a member: they are in no view yet.
-	// Nil stands for Network.Introduce.
+	// If it is nil, Network.Introduce is used.
 	Vouch func(newcomers []Member) error
 	// Close takes the identity off the network, and closes the channel of Network.Events.
 	Close func() error
@@ -81,7 +84,7 @@ func (e Endpoint) self() Member {
 	return m
 }
 
-// vouch calls Vouch, or what it stands for.
+// vouch calls Vouch, or Network.Introduce if Vouch is nil.
 func (e Endpoint) vouch(newcomers []Member) error {
 	if e.Vouch == nil {
 		return e.Network.Introduce(newcomers)
@@ -117,7 +120,7 @@ const (
 // Pather is implemented by a Transport that can describe, for the event log, how it reaches the
 // other ranks.
 type Pather interface {
-	// Path describes the path to another rank. The caller fills in Who. Its Kind is empty if there is no connection: in
-	// large views most pairs connect when they first communicate.
+	// Path describes the path to another rank. The caller fills in Who. Its Kind is empty if there
+	// is no connection, as in large views most pairs connect only when they first communicate.
 	Path(rank int) event.Path
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Next waits for the first view after epoch, 0 at the start, connects its members and brings
-// members that lag behind level. When it returns nil all members of the session have committed the
-// same steps. If members die meanwhile it continues with later views. For a newcomer the first Next
-// copies the state and gets the newcomer admitted. The state is used only in the caller's
-// goroutine.
+// Next waits for the first view after epoch (0 at the start) and connects its members. Members that
+// lag behind receive the steps that they lack. When it returns nil all members of the session have
+// committed the same steps. If members die meanwhile it continues with later views. For a newcomer
+// the first Next copies the state and gets the newcomer admitted. The state is used only in the
+// caller's goroutine.
 //
 // Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
 func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
@@ -109,8 +109,8 @@ func (g *Group) use(s *Session) {
 	g.last = s
 }
 
-// left retires the session before. If the session broke, left requests another one from the keeper,
-// except after a mistake of the program, which would recur in every session.
+// left retires the session in use. If that session broke, left requests another one from the
+// keeper, except after a mistake of the program, which would recur in every session.
 func (g *Group) left(epoch uint64) error {
 	s := g.using()
 	if s == nil {
@@ -129,8 +129,8 @@ func (g *Group) left(epoch uint64) error {
 }
 
 // failed reports to the keeper that the session of a view broke or could not be entered. From the
-// fourth failure in a row on it waits before, with exponential backoff up to a second, as a new
-// view does not seem to help.
+// fourth failure in a row on it first waits, with exponential backoff up to a second, because new
+// views do not seem to help.
 func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
 	if g.broke++; g.broke > 3 {
 		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)

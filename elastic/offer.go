@@ -22,7 +22,7 @@ type offer struct {
 	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
 	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
 	Met       []ID      `json:"met,omitempty"`       // other newcomers that it has reached; some may be members by now
-	Last      ID        `json:"last,omitempty"`      // it has tried to reach all members up to this one, in rank order
+	Last      ID        `json:"last,omitempty"`      // the newcomer has tried to reach all members up to this one, in rank order
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that
@@ -112,7 +112,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	case err != nil:
 		return reply{Refused: err.Error()}
 	}
-	_ = k.ep.Network.Introduce([]Member{o.Member}) // on an error it cannot be dialled, but it is already connected
+	_ = k.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)

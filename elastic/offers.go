@@ -29,8 +29,8 @@ type answered struct {
 const maxOffers = 16
 
 // offerToAll makes the offer to every contact and, transitively, to every member that a reply
-// names. Offers run concurrently, as some of the peers may be gone. The error is the last one, or a
-// refusal, which holds for the whole job.
+// names. Offers run concurrently, as some of the peers may be gone. It returns the last error. A
+// refusal holds for the whole job, so offerToAll returns it at once.
 func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -89,7 +89,7 @@ func (j *joiner) contacts() []Member {
 	return append(all, met...)
 }
 
-// take records one reply in did, and returns the members that the reply names.
+// take records one reply in the result did, and returns the members that the reply names.
 func (j *joiner) take(a answered, did *round) []Member {
 	did.answered = did.answered || a.err == nil && !a.Outside
 	did.seen = did.seen || a.err != nil && !errors.Is(a.err, ErrGone)
@@ -130,7 +130,7 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	return j.deliver(ctx, m.ID, o)
 }
 
-// deliver makes the offer to a peer that was introduced. It fills in the fields that all offers
+// deliver makes the offer to a peer that the network knows. It fills in the fields that all offers
 // have in common.
 func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)

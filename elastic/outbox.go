@@ -32,7 +32,7 @@ type outboxes struct {
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
-	queue map[ID][][]byte // by peer whose goroutine runs
+	queue map[ID][][]byte // by peer; a peer with an entry has a running goroutine
 }
 
 // newOutboxes returns outboxes that send over n.
@@ -56,7 +56,7 @@ func (o *outboxes) send(to ID, msg []byte) {
 	}
 }
 
-// take removes and returns the next message. After nil the caller's goroutine must end.
+// take removes and returns the next message. If it returns nil, the caller's goroutine must end.
 func (o *outboxes) take(to ID) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()

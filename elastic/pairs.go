@@ -12,8 +12,8 @@ import (
 )
 
 // The members of a view connect with each other, so a newcomer that cannot connect with all of them
-// would only be put out again. A member therefore admits it when each new pair is proven: one of
-// the two has made the other an offer and got the reply.
+// would only be put out again. A member therefore admits a newcomer only when each new pair is
+// proven: one peer of the pair has made the other an offer and got the reply.
 //
 //	newcomer and member    the newcomer's offers, see joiner. A member that the newcomer cannot
 //	                       reach is asked to connect with it: a router may let only one of the two
@@ -34,7 +34,7 @@ type applicant struct {
 // maxComing bounds the newcomers that a reply introduces. Others follow in later replies.
 const maxComing = 64
 
-// hear records that a newcomer wants to join, and drops those that do no more.
+// hear records that a newcomer wants to join, and drops newcomers that have not asked lately.
 func (k *keeper) hear(o offer) {
 	maps.DeleteFunc(k.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
 	if _, known := k.applicants[o.Member.ID]; known || len(k.applicants) < maxApproved {
@@ -59,9 +59,9 @@ func (o offer) linked(a applicant) bool {
 		slices.Contains(o.Met, a.member.ID) || slices.Contains(a.met, o.Member.ID)
 }
 
-// unproven returns an error unless every pair that the author of an offer would be in is proven: it
-// is errApart if the two cannot connect, as far as this member knows, and otherwise ErrNotYet. It is
-// nil for a newcomer without which the job cannot go on.
+// unproven returns an error if the author of an offer would be in a pair that is not proven. The
+// error is errApart if the two peers cannot connect, as far as this member knows, and otherwise
+// ErrNotYet. A newcomer that the job needs in order to go on gets no error.
 func (k *keeper) unproven(o offer) error {
 	if k.lacking {
 		return nil
@@ -75,7 +75,7 @@ func (k *keeper) unproven(o offer) error {
 			if k.present(m.ID) {
 				return errCutOff(m)
 			}
-		// New members have the last ranks, so the author may not have heard of this one yet.
+		// New members have the last ranks, so the author may not have heard of this member yet.
 		case rank > last && !(o.Relay && k.ep.Relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
 			wait = errUnmet(m)
 		}

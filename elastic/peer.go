@@ -11,7 +11,7 @@ import (
 type peer struct {
 	detector
 	helped    map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
-	askers    []ID          // members that asked for an indirect probe, to be told of the next message
+	askers    []ID          // members that asked for an indirect probe, to be told of the member's next message
 	suspected string        // cause of the suspicion, as in the log; empty if the member is trusted
 	exceeded  time.Duration // limit of silence at the suspicion; 0 if the cause is another
 	near      bool          // it is on this host
@@ -21,8 +21,8 @@ type peer struct {
 	blamed    time.Time     // when this member last named it as the only culprit of a stall
 }
 
-// leaves returns the reason, for the log, why the member left by a view that it requested. If its
-// own report of a stall has not arrived yet, having recently held up this member counts.
+// leaves returns the reason, for the log, why the member left at its own request. A member that
+// recently held up this one counts as stalled even if its own report has not arrived yet.
 func (p *peer) leaves(now time.Time) string {
 	if p.beat.Stalled || !p.beat.Leaving && now.Sub(p.blamed) < makeWayAfter {
 		return "stalled"
@@ -36,8 +36,8 @@ func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.doubt == 0 && len(p.askers) == 0 && !p.beat.Leaving && p.blamed.IsZero()
 }
 
-// firstTicks is the time, in ticks, before the lower rank of a pair connects to the higher one,
-// while the first view is not agreed.
+// Until the first view is agreed, the lower rank of a pair waits for firstTicks ticks before it
+// connects to the higher rank.
 const firstTicks = 100
 
 // watchReach is the number of members on each side in rank order that a member watches, and that
@@ -123,7 +123,7 @@ func (k *keeper) happened(e PeerEvent) {
 	case PeerDown:
 		if p := k.peerOf(e.Peer); p != nil {
 			p.down = true
-			k.beatTo(e.Peer, true) // connects again, or fails as nobody is there
+			k.beatTo(e.Peer, true) // connects again, or fails if no process listens there
 		}
 	}
 }
@@ -133,14 +133,14 @@ func (k *keeper) heard(id ID, p *peer) {
 	p.down = false
 	p.word(time.Now(), p.beat.Deaf)
 	if p.beat.Deaf {
-		return // messages to it do not arrive
+		return // messages to this member do not arrive
 	}
 	p.helped = nil
 	k.vouchFor(id, p)
 	if p.suspected != "" {
 		p.suspected, p.exceeded = "", 0
 		k.health.worse(time.Now()) // this member may have been the late one
-		k.beatTo(id, false)        // it must know that it is heard again before the machine's messages
+		k.beatTo(id, false)        // it must learn that it is heard again before it gets the machine's messages
 		k.trust(id)
 	}
 	if p.doubt != 0 {
@@ -200,7 +200,7 @@ func (k *keeper) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
 		k.step(member.Suspect{Peer: member.ID(id), Gone: gone})
-		k.beatTo(id, false) // it may receive this, and must know that it is not heard
+		k.beatTo(id, false) // it may receive this heartbeat, and must learn that it is not heard
 	}
 }
 
@@ -296,7 +296,7 @@ func (k *keeper) beatInTurn() {
 }
 
 // beatThose sends a heartbeat to the watching members for which wanted returns true. Before the
-// first view is agreed, it leaves members that have not spoken to greetAll.
+// first view is agreed, it skips members that have not spoken yet: greetAll sends to them.
 func (k *keeper) beatThose(wanted func(*peer) bool) {
 	for _, id := range k.watched() {
 		if p := k.peerOf(id); wanted(p) && (p.spoke || p.near || !k.entering()) {
@@ -306,9 +306,9 @@ func (k *keeper) beatThose(wanted func(*peer) bool) {
 }
 
 // greetAll announces this member's first view to members that have not spoken yet, and requests a
-// heartbeat with theirs. It skips members of this host, as one launcher has given them the same
-// view. Of each pair the higher rank connects, as it does for data; the lower rank follows after
-// firstTicks, as connections may be possible in its direction only.
+// heartbeat with their first view. It skips members of this host, as one launcher has given them
+// the same view. Of each pair the higher rank connects, as it does for data; the lower rank follows
+// after firstTicks, as connections may be possible in its direction only.
 func (k *keeper) greetAll() {
 	n, self := len(k.view.Members), k.view.Rank(k.ep.Self.ID)
 	for _, rank := range ranksAround(n, self, greeted(n)) {

@@ -9,13 +9,13 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
-// leastMeasured is the number of bytes before the rate is a measurement of the network. The first
-// bytes arrive as fast as buffers are emptied.
+// Before leastMeasured bytes have arrived the rate says nothing about the network: the first bytes
+// arrive as fast as buffers are emptied.
 const leastMeasured = 1 << 20
 
 // rated measures the rate at which the answers of a Source arrive, to estimate the bandwidth to
-// this peer. Concurrent streams share the path, so the time counts during which at least one stream
-// runs. A donor's time before its first byte does not count.
+// this peer. Concurrent streams share the path, so the rate is taken over the time in which at
+// least one stream runs. A donor's time before its first byte does not count.
 type rated struct {
 	transfer.Source
 

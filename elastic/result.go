@@ -18,7 +18,7 @@ type Result struct {
 
 // Report sets the result that Close passes to the launcher, if a loop of Steps has come to its end.
 // The last call before Close counts. elrun shows the result in the job's last line. One peer may
-// report, or all; of several the peer with the lowest local index counts. A number that is not
+// report, or all; if several do, the peer with the lowest local index counts. A number that is not
 // finite is an error, and the result is not reported then.
 func (g *Group) Report(r Result) error {
 	if !g.made() {

@@ -34,7 +34,7 @@ type Session struct {
 }
 
 // Stale reports whether this member knows of a later view, or is out of the group. The knowledge is
-// local: members leave a session only by a common decision, as Boundary makes it.
+// local: members leave a session only by a common decision, for example by Boundary.
 func (s *Session) Stale() bool {
 	if !s.made() {
 		return false
@@ -101,8 +101,8 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	}
 	k.enter(s)
 	if now, _ := k.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.short != nil {
-		// Members that saw this before they connected have not entered, and the others would wait
-		// for them.
+		// Members that learned this before they connected have not entered the session, and the
+		// others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
@@ -126,9 +126,9 @@ func reportPaths(k *keeper, v View, self int, p Pather) {
 	}
 }
 
-// retire closes a session that was left. It works in the background, as Close only waits for the
-// other members to note it. ended, if not nil, is called afterwards, or at once if the session was
-// retired before.
+// retire closes a session that was left. It works in the background, because closing the
+// communicator takes until the other members have noted it. The function ended, if not nil, is
+// called afterwards, or at once if the session was retired before.
 func (g *Group) retire(s *Session, ended func()) {
 	if s == nil {
 		return
@@ -142,7 +142,7 @@ func (g *Group) retire(s *Session, ended func()) {
 	s.once.Do(func() {
 		first = true
 		end := func() {
-			_ = s.Comm.Close() // it reports only members that were lost before they noted it
+			_ = s.Comm.Close() // the error only names members that were lost before they noted the end
 			if ended != nil {
 				ended()
 			}

@@ -29,7 +29,8 @@ type Setting struct {
 // text returns the value as messages show it.
 func (s Setting) text() string { return cmp.Or(s.Text, s.Value, "empty") }
 
-// contrast returns the texts of two different values. If the texts are equal, the values are added.
+// contrast returns the texts of two different values. If the texts are equal, the values are
+// appended to them.
 func contrast(a, b Setting) (string, string) {
 	if a.text() != b.text() {
 		return a.text(), b.text()

@@ -6,7 +6,8 @@ const (
 	// leastSilence is the lower bound of the limit of silence. It is well above the pauses on a
 	// loaded machine, and short enough to put a dead member out within two seconds.
 	leastSilence = 1300 * time.Millisecond
-	// silenceFactor times the longest recent pause is the limit, if that is longer.
+	// The limit is silenceFactor times the longest recent pause, if that is longer than
+	// leastSilence.
 	silenceFactor = 4
 	// mostSilence is the upper bound of the limit.
 	mostSilence = 30 * time.Second
@@ -18,7 +19,7 @@ const (
 // It is pure: times come from the caller.
 type silence struct {
 	last  time.Time     // time of the last message
-	pause time.Duration // longest recent pause, as it was at the time as
+	pause time.Duration // longest recent pause, not decayed yet
 	as    time.Time     // when pause was observed
 }
 
@@ -33,7 +34,7 @@ func (s *silence) heard(now time.Time) {
 	s.last = now
 }
 
-// excuse subtracts a time in which this process did not run itself from the present pause.
+// excuse subtracts from the present pause a time in which this process itself did not run.
 func (s *silence) excuse(d time.Duration) { s.last = s.last.Add(d) }
 
 // decayed returns the longest pause, decayed until now. It halves in each pauseHalving, with linear

@@ -24,9 +24,10 @@ func (s *soleness) end(k *keeper) {
 	k.step(member.Sole{On: false})
 }
 
-// heard checks whether a newcomer of the single launcher may rely on it. All other members must
-// have confirmed it in heartbeats since this peer is a member, because the members ask this one,
-// too, before it ends.
+// heard checks whether this peer, a newcomer, may rely on the fact that its launcher is the only
+// one. For that all other members must have confirmed the fact in heartbeats after this peer became
+// a member. From then on they also wait for this peer's acknowledgement before the fact ceases to
+// hold.
 func (s *soleness) heard(k *keeper) {
 	if s.on || s.over || !k.cfg.Sole || k.view.Rank(k.ep.Self.ID) < 0 {
 		return
@@ -47,8 +48,9 @@ type foreign struct {
 	noted    map[ID]bool      // members that have acknowledged
 }
 
-// asked handles the machine's request for a newcomer: it admits the newcomer if it was approved,
-// and, if it comes from another launcher, once all members have acknowledged.
+// asked handles a newcomer's request to join, which the machine has received. It admits the
+// newcomer if it was approved. A newcomer of another launcher also has to wait until all members
+// have acknowledged.
 func (k *keeper) asked(r member.Request) {
 	id := ID(r.Member.ID)
 	if !k.isApproved(id) {

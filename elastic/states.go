@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Vectors returns a State of slices of numbers, of the types in collective.Number, and of the
-// number of committed steps. The State refers to the slices themselves: the program, and Load,
-// change the elements in place, and the lengths never change. The code that commits a step
+// Vectors returns a State that consists of slices of numbers (of the types in collective.Number)
+// and of the number of committed steps. The State refers to the slices themselves: the program, and
+// Load, change the elements in place, and the lengths never change. The code that commits a step
 // increments *step. Save writes the elements in memory order, without copying them first.
 //
 // A slice of another type, or a nil step, is reported as an error by Group.Steps.
@@ -41,9 +41,10 @@ type BinaryValue interface {
 	encoding.BinaryUnmarshaler
 }
 
-// Binary returns a State of values that marshal themselves, to the same bytes at all peers, and of
-// the number of committed steps. The code that commits a step increments *step. A value with a
-// method Reset, such as *mat.Dense, is reset before it is loaded and keeps its memory.
+// Binary returns a State that consists of values that marshal themselves and of the number of
+// committed steps. Equal values must give the same bytes at all peers. The code that commits a step
+// increments *step. A value with a method Reset, such as *mat.Dense, is reset before it is loaded
+// and keeps its memory.
 func Binary(step *int64, values ...BinaryValue) State {
 	s := &variables{step: step, kind: "values"}
 	for i, v := range values {
@@ -56,11 +57,12 @@ func Binary(step *int64, values ...BinaryValue) State {
 	return s.checked()
 }
 
-// Gob returns a State of the variables to which values point, encoded by encoding/gob, and of the
-// number of committed steps. The code that commits a step increments *step. Load replaces the
-// variables: slices get other memory. All fields must be exported, as gob omits others without an
-// error. Maps are refused because their order is random; interfaces, functions and channels because
-// they cannot be copied. Group.Steps returns an error with the name of the field.
+// Gob returns a State that consists of the variables to which values point and of the number of
+// committed steps. Package encoding/gob encodes the variables. The code that commits a step
+// increments *step. Load replaces the variables: slices get other memory. All fields must be
+// exported, because gob omits other fields without an error. Maps are refused because their order
+// is random; interfaces, functions and channels because they cannot be copied. For a field that is
+// refused Group.Steps returns an error with its name.
 func Gob(step *int64, values ...any) State {
 	s := &variables{step: step, kind: "gob"}
 	for i, v := range values {
@@ -271,8 +273,8 @@ func (v vector) hash(w io.Writer) error {
 	return err
 }
 
-// numbers returns the bytes of a slice of numbers, never nil, and its type and length; nil bytes
-// for any other value.
+// numbers returns the bytes of a slice of numbers, never nil, and its type and length; for any
+// other value the bytes are nil.
 func numbers(v any) (b []byte, name string) {
 	switch v := v.(type) {
 	case []int8:
@@ -340,8 +342,8 @@ func (g gobbed) encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode replaces the variable. It decodes into a fresh value, as a gob decoder leaves fields
-// unchanged that are zero at the sender.
+// decode replaces the variable. It decodes into a fresh value, because a gob decoder does not
+// change a field that is zero at the sender.
 func (g gobbed) decode(b []byte) error {
 	fresh := reflect.New(g.v.Type())
 	if err := gob.NewDecoder(bytes.NewReader(b)).DecodeValue(fresh); err != nil {
@@ -351,5 +353,5 @@ func (g gobbed) decode(b []byte) error {
 	return nil
 }
 
-// hash writes a canonical encoding, as the output of gob is none.
+// hash writes a canonical encoding, because the output of gob is not canonical.
 func (g gobbed) hash(w io.Writer) error { return hashValue(w, g.v) }

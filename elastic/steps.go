@@ -11,10 +11,10 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Steps trains state together with the other members until all of them have committed step until.
-// It yields a Turn for each attempt at a step. The body computes this peer's part of the step and
-// reduces it over t.Comm. When the calls have returned nil the body commits the result to state,
-// which increments state.Step().
+// Steps trains state together with the other members until all of them have committed the step with
+// the number until. It yields a Turn for each attempt at a step. The body computes this peer's part
+// of the step and reduces it over t.Comm. When the calls have returned nil the body commits the
+// result to state, which increments state.Step().
 //
 //	for t := range g.Steps(ctx, state, steps) {
 //		lo, hi := t.Part(batch)
@@ -36,8 +36,9 @@ import (
 // committed; a turn that committed more than one step, or committed although a call in it had
 // failed; a body that leaves the loop by break, return or a panic; and peers that differ in until,
 // in settings, in the argument of Part, or in their states. States are compared before the first
-// step, where peers that differ copy the most common state (of several equally common ones the
-// state of the lowest rank); then as often as takes 1 % of the time; and after the last step.
+// step, then as often as 1 % of the time allows, and after the last step. In the first comparison
+// peers that differ copy the most common state; of several equally common states they copy the
+// state of the lowest rank.
 //
 // The state holds all that the next step depends on: parameters, the optimiser's memory, the state
 // of random generators, the position in the data. Vectors, Gob and Binary make a State of a
@@ -98,7 +99,7 @@ type loop struct {
 	stopped bool // all members know that the job ends at the state's present step
 }
 
-// errAgain ends the turns in a session that another session follows.
+// errAgain ends the turns in a session, so that the loop goes on in another session.
 var errAgain = errors.New("left for the next session")
 
 // prepare checks the arguments of Steps and registers the state and the settings on which members
@@ -155,8 +156,8 @@ func (g *Group) register(l *loop, balance Balance, settings []Setting) {
 }
 
 // sessions runs turns in one session after another until all members have committed the last step.
-// After a session that broke or was left comes another session, or the reason why there is none.
-// That reason is no error for a peer that has committed the last step.
+// After a session that broke or was left it takes the next session. If there is none it returns the
+// reason, or nil if this peer has committed the last step.
 func (l *loop) sessions(yield func(*Turn) bool) error {
 	for first := true; ; first = false {
 		s, err := l.session(first)
@@ -323,8 +324,8 @@ func (l *loop) abandon(t *Turn, why error) error {
 	return fmt.Errorf("elastic: step %d: %w", t.step, why)
 }
 
-// revokeTerm bounds the time for which a peer that gives up waits until the other members have
-// received the error, as its process may be about to end.
+// A peer that gives up waits, for at most revokeTerm, until the other members have received the
+// error, because its process may be about to end.
 const revokeTerm = time.Second
 
 // revoke revokes a session, and waits until the other members have received the cause, at most for

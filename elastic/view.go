@@ -20,14 +20,14 @@ type Member struct {
 	Index int      `json:"index"` // number among the peers of its launcher
 	Host  string   `json:"host"`  // name of its host, for people
 	Addrs []string `json:"addrs"` // multiaddrs at which it listens
-	// Launcher is the ID of the launcher that started the member and observes its death, the same
-	// for all members that it started; or empty.
+	// Launcher is the ID of the launcher that started the member and observes its death. It is
+	// empty if there is none.
 	Launcher string `json:"launcher,omitempty"`
 	// Process identifies the process among those of its launcher, in a form that Config.Inspect
 	// understands; empty if unknown.
 	Process string `json:"process,omitempty"`
 	// Machine identifies the host, as host names may be ambiguous: it is equal for members of one
-	// host and differs between hosts. If it is empty the name counts.
+	// host and differs between hosts. If it is empty the host's name counts.
 	Machine string `json:"machine,omitempty"`
 	// Site names the location of the host. The network within a site is faster than between sites.
 	// Empty if unknown.

@@ -112,7 +112,7 @@ func (k *keeper) farewell(gone []Member) (lost []Member) {
 // end records that members have left because the job is at its end.
 func (k *keeper) end() { k.set(func(s *standing) { s.ended = true }) }
 
-// shorten replaces the IDs of members, of those that were lost lately too, by their short forms.
+// shorten replaces in a text the IDs of members, also of members lost lately, by their short forms.
 func (k *keeper) shorten(text string) string {
 	now, _ := k.now()
 	for _, m := range slices.Concat(k.view.Members, now.former) {
@@ -174,8 +174,8 @@ func (k *keeper) enter(s *Session) {
 	k.do(k.agreed)
 }
 
-// agreed records that the first view is agreed, as the members around this one have connected to it. Pauses that
-// were observed before say nothing about later ones.
+// agreed records that the first view is agreed, as the members around this one have connected to
+// it. Pauses that were observed before say nothing about later pauses.
 func (k *keeper) agreed() {
 	if !k.entering() {
 		return
@@ -186,9 +186,9 @@ func (k *keeper) agreed() {
 	}
 }
 
-// broken handles the end of v's session with an error while no later view is known. If a member is
-// blamed (its rank is blamed), it must first show that it lives. Then, or at once if no member is
-// blamed, a view of the same members is requested.
+// broken handles the end of v's session with an error while no later view is known. The argument
+// blamed is the rank of the member that the error names, or -1. That member must first show that it
+// lives. Then, or at once if the error names no member, broken requests a view of the same members.
 func (k *keeper) broken(v View, blamed int) {
 	k.do(func() {
 		if k.view.Epoch != v.Epoch {
@@ -228,8 +228,8 @@ func (k *keeper) dead(id ID) {
 	})
 }
 
-// makeWay handles a request to make way for the others. Unless this member has reported a reason it
-// leaves, so that putting it out needs no quorum.
+// makeWay handles a request to make way for the others. This member then leaves, unless it has
+// reported a reason. If it leaves itself, the others need no quorum without it.
 func (k *keeper) makeWay(y yield) {
 	k.mu.Lock()
 	mine := k.doing
@@ -238,6 +238,6 @@ func (k *keeper) makeWay(y yield) {
 		return
 	}
 	k.stalled = true
-	k.beatAll() // the others say that it was stalled, not that it was asked
+	k.beatAll() // so that the others log that this member was stalled, not that it was asked to leave
 	k.step(member.Leave{})
 }
