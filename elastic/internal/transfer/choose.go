@@ -77,7 +77,7 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 }
 
 // target chooses the step, and the donors to ask for it: a step that most donors hold already, or
-// one a little ahead of all. ahead reports the latter.
+// one a little ahead of all. The result ahead reports that it is the latter.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
 	highest := int64(0)
 	var resting []string
@@ -101,7 +101,7 @@ func (c *chooser) target(names []string, where map[string]header) (step int64, d
 }
 
 // shared returns the newest snapshot that at least half of the donors hold and that is recent
-// enough: replaying the updates since must cost much less than copying. If donors have no memory
+// enough: replaying the updates after it must cost much less than copying. If donors have no memory
 // for another snapshot its age does not matter. After a miss shared returns none.
 func (c *chooser) shared(names []string, where map[string]header) (best int64, donors []string) {
 	if c.missed {

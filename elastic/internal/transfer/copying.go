@@ -167,9 +167,9 @@ func (c *copying) differs(h *hand) bool {
 	return c.elected != nil && h.vote.sum != c.elected.sum
 }
 
-// electLocked elects a manifest: the one of more than half of the donors that have sent one or may
-// still do so. If no further manifests can come the most common one wins, and of equally common
-// ones the manifest of the donor added first.
+// electLocked elects the manifest that more than half of the donors have sent; donors that may
+// still send one count, too. If no further manifest can come the most common one wins, and of
+// equally common manifests the one of the donor that was added first.
 func (c *copying) electLocked() {
 	if c.elected != nil {
 		return

@@ -55,7 +55,8 @@
 // manifest counts, and no chunk is fetched before it is known. A donor with another manifest is
 // named in the result and not used; a donor that sends a chunk with another hash is named, too. So
 // as long as most donors are honest the others cannot forge a state. If two manifests are equally
-// common the one of the donor named first counts, as nothing shows which one is honest.
+// common the manifest of the donor that was named first counts, as nothing shows which one is
+// honest.
 //
 // A donor that fails loses only the chunks that it had not sent. When all chunks are requested,
 // idle donors steal chunks from slow ones (work stealing), so that the slowest donor does not

@@ -75,7 +75,7 @@ type Donor struct {
 	asked  chan struct{} // the channel of Asked
 
 	// Read by the owner after each step, without mu. Each side writes its own value and then reads
-	// the other's, so that at least one of them notices (as in Dekker's algorithm).
+	// the other's, so that at least one side notices the other's change (as in Dekker's algorithm).
 	at      atomic.Int64 // committed step
 	next    atomic.Int64 // lowest step at which a snapshot is wanted
 	logging atomic.Bool
@@ -121,8 +121,8 @@ func (d *Donor) Wanted(step int64) bool {
 	return s != nil && s.phase == wanted
 }
 
-// Snapshot has save write the state after a step, if it is still wanted. The bytes are copied;
-// requests hash them later. It returns the error of save.
+// Snapshot calls save, which writes the state after a step, if a snapshot of that step is still
+// wanted. The bytes are copied; requests hash them later. It returns the error of save.
 func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.mu.Lock()
 	s := d.snapshots[step]
@@ -157,10 +157,10 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 // Logging reports whether the updates of future steps are wanted. It costs one atomic operation.
 func (d *Donor) Logging() bool { return d.logging.Load() }
 
-// Update has write write the difference between the state after step-1 and the state after step, if
-// a newcomer may need it. Steps come in order. A gap voids the log before it; a step that is in the
-// log already is not written again. Update is called after Wanted of the same step, or while the
-// state rests. It returns the error of write.
+// Update calls the function write, which writes the difference between the state after step-1 and
+// the state after step, if a newcomer may need it. Steps come in order. A gap clears the log; a
+// step that is in the log already is not written again. Update is called after Wanted for the same
+// step, or while the state rests. It returns the error of write.
 func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	// The first piece has the size of the last update, so small updates take little memory.
@@ -178,17 +178,17 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.logSize = int(min(u.bytes, int64(d.cfg.Chunk)))
-	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // no newcomer may have asked for the state yet
+	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // before the first snapshot stateSize may be too small a guess
 	d.log.append(step, u)
 	d.refreshLocked()
 	d.wakeLocked()
 	return nil
 }
 
-// Rest reports whether the state stays unchanged until further notice, as between two sessions.
-// While it rests newcomers may get a snapshot of the committed step itself: whenever Asked has a
-// value, the owner calls Wanted again. Updates are kept, too, for members that lag behind, even
-// before one has asked.
+// Rest tells the donor whether the state stays unchanged until further notice, as between two
+// sessions. While the state rests newcomers may get a snapshot of the committed step itself:
+// whenever Asked has a value, the owner calls Wanted again. Updates are kept, too, for members that
+// lag behind, even before one has asked.
 func (d *Donor) Rest(resting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,7 +247,7 @@ func (d *Donor) Memory() int64 {
 	defer d.mu.Unlock()
 	total := d.log.bytes
 	for _, s := range d.snapshots {
-		if s.phase == ready { // before, the data belongs to the owner's goroutine
+		if s.phase == ready { // until then the data belongs to the owner's goroutine
 			total += s.data.memory()
 		}
 	}

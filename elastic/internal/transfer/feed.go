@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// feed prefetches updates for the goroutine that applies them, so that a step takes the longer one
-// of the two times, not their sum. At most three updates are in memory.
+// feed prefetches updates for the goroutine that applies them, so that a step takes the longer of
+// the times to receive and to apply, not their sum. At most three updates are in memory.
 type feed struct {
 	client
 	items   chan item   // for the goroutine of Follow
@@ -25,7 +25,7 @@ type feed struct {
 // item is the beginning of a batch of updates, one update, or the report that the needed updates
 // are gone.
 type item struct {
-	at   int64   // committed step of the donor; in a beginning, and if gone
+	at   int64   // committed step of the donor; set at the beginning of a batch, and if gone
 	step int64   // step of data
 	data *[]byte // the update; nil at the beginning of a batch
 	last bool    // the last item of the batch
@@ -51,8 +51,8 @@ func (f *feed) start(ctx context.Context) {
 	f.running.Go(func() { f.renew(ctx, f.received.Load) })
 }
 
-// renew renews the leases of a newcomer at all its donors until ctx ends. The donors that do not
-// serve it now take over when the present one dies.
+// renew renews the leases of a newcomer at all its donors until ctx ends. So the donors that do not
+// serve it now can take over when the present donor dies.
 func (c client) renew(ctx context.Context, after func() int64) {
 	for {
 		c.gather(ctx, c.o.names(), request{Do: opKeep, Step: after()})
@@ -62,9 +62,8 @@ func (c client) renew(ctx context.Context, after func() int64) {
 	}
 }
 
-// Keep runs f in the caller's goroutine, and meanwhile has the donors keep the updates after a
-// step. It is for long work between Fetch and Follow, such as loading the snapshot. It returns the
-// error of f.
+// Keep runs f in the caller's goroutine. Meanwhile the donors keep the updates after a step. It is
+// for long work between Fetch and Follow, such as loading the snapshot. It returns the error of f.
 func Keep(ctx context.Context, src Source, o Options, after int64, f func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := client{src, o.withDefaults()}
@@ -100,8 +99,9 @@ func (f *feed) read(ctx context.Context) {
 	}
 }
 
-// round reads from each donor as long as it serves. gone reports that at least one donor lacks the
-// needed updates; at is its committed step.
+// round reads from each donor in turn, as long as that donor serves. The result gone reports that
+// at least one donor lacks the needed updates, and the result at is the committed step of that
+// donor.
 func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 	names := f.o.names()
 	for i := range names {

@@ -18,7 +18,7 @@ type Snapshot struct {
 	// or because they sent wrong chunks repeatedly.
 	Odd []string
 	// Forged names donors that sent a chunk whose hash is not in the majority's manifest. Such a
-	// chunk was refused, and came from another donor.
+	// chunk was refused, and fetched from another donor.
 	Forged []string
 	Stats  Stats
 
@@ -154,7 +154,7 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	switch {
 	case a.Code == codePending && (!a.Resting || a.At == c.promise.step):
 		return nil
-	case a.Code != codeOK: // or the donor rests before the step, which may never come
+	case a.Code != codeOK: // this includes a donor that rests before the step, as the step may never come
 		return errLost
 	}
 	m, err := readManifest(a.Reader, c.promise.step, a.header)

@@ -48,9 +48,9 @@ type Following struct {
 
 // Follow applies the updates after a snapshot in order, and continues with the updates that are
 // committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies it
-// uses another one. Follow returns only with an error: the cause of ctx, wrapped, after a started
-// Apply has returned; an error of Apply; or a *NeverLevelError. The state is then the state after
-// the last applied step.
+// uses another one. Follow returns only with an error: an error that wraps the cause of ctx (a
+// started Apply returns first), an error of Apply, or a *NeverLevelError. The state is then the
+// state after the last applied step.
 func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	o = o.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,7 +77,7 @@ type follower struct {
 	fd      *feed
 	slack   time.Duration
 	applied int64 // last step of the newcomer's state
-	level   bool  // what Level was told last
+	level   bool  // the last argument of a call of Level
 	gauge   gauge
 
 	// The present batch of updates.
@@ -115,8 +115,8 @@ func (f *follower) take(it item) error {
 	return nil
 }
 
-// judge decides at the end of a batch whether the newcomer is level. If steps are short it is
-// always some steps behind, so a batch that takes at most Slack counts as level, too.
+// judge decides at the end of a batch whether the newcomer is level. If steps are short a newcomer
+// is always some steps behind, so a batch that takes at most Slack counts as level, too.
 func (f *follower) judge() {
 	level := f.at-f.applied <= 1 && (f.behind <= 1 || time.Since(f.begun) <= f.slack)
 	if level != f.level && f.Level != nil {

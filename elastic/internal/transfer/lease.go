@@ -118,7 +118,7 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 		d.snapshots[step] = s
 	}
 	// The state may have moved on meanwhile. Either the owner has seen the order in time, or this
-	// refresh finds the step passed. If the state is exactly at the step either may be true; the
+	// refresh finds the step passed. If the state is exactly at the step both are possible; the
 	// next step decides.
 	d.refreshLocked()
 	if d.snapshots[step] == nil {

@@ -7,7 +7,7 @@ import "sort"
 type updateLog struct {
 	max     int64    // bound of bytes
 	bytes   int64    // memory of the updates
-	base    int64    // updates up to this step are missing; -1 if none is known to be missing
+	base    int64    // updates up to this step are missing; -1 if no update is known to be missing
 	entries []*slabs // updates from base+1 on
 }
 
@@ -46,15 +46,15 @@ func (l *updateLog) trim(step int64) {
 	}
 }
 
-// covers reports whether the log brings a peer from the state after one step to the committed step
-// at. The update of at itself may still be missing: it is appended after the step was reported as
-// committed.
+// covers reports whether the log can bring a peer from the step after to the committed step at
+// (both are arguments). The update of the committed step itself may still be missing: it is
+// appended after the step was reported as committed.
 func (l *updateLog) covers(after, at int64) bool {
 	return after >= l.base && (after < l.last() || after >= at-1)
 }
 
-// after returns the updates after a step: at most count, and about bytes long together, but at
-// least one if there is one.
+// after returns the updates after a step: at most count of them, which together have about the
+// given number of bytes, but at least one if there is any.
 func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
 	from := int(max(0, step-l.base))
 	if from >= len(l.entries) {

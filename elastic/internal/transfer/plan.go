@@ -9,7 +9,7 @@ const maxRange = 16
 type plan struct {
 	chunks []chunkState
 	left   int // number of chunks not received
-	open   int // number of those that no donor was asked for
+	open   int // number of the missing chunks that no donor was asked for
 	cursor int // no chunk below it is open
 }
 
@@ -24,9 +24,10 @@ func newPlan(chunks int) *plan {
 	return &plan{chunks: make([]chunkState, chunks), left: chunks, open: chunks}
 }
 
-// next returns the range to request from a donor, one of that many. While there are open chunks it
-// returns a run of them, shorter towards the end, so that all donors finish at about the same time.
-// Then it steals. count is 0 if there is nothing useful to request at present.
+// next returns the range of chunks to request from a donor; donors is the number of all donors.
+// While there are open chunks it returns a run of them, shorter towards the end, so that all donors
+// finish at about the same time. Then it steals. count is 0 if there is nothing useful to request
+// at present.
 func (p *plan) next(donor string, donors int) (first, count int) {
 	if p.open == 0 {
 		return p.steal(donor)

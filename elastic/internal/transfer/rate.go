@@ -41,7 +41,7 @@ func (b *bucket) take(ctx context.Context, n int) error {
 	return pause(ctx, b.reserve(n))
 }
 
-// reserve reserves the sending of n bytes, and returns the time to wait before.
+// reserve reserves the sending of n bytes, and returns the time to wait before sending them.
 func (b *bucket) reserve(n int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

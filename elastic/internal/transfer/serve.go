@@ -101,7 +101,7 @@ func (d *Donor) serveTake(r request, w io.Writer) error {
 	return nil
 }
 
-// prepare allocates memory of that many bytes for a snapshot that the owner has not begun to write.
+// prepare allocates the given number of bytes for a snapshot that the owner has not begun to write.
 func (d *Donor) prepare(s *snapshot, bytes int64) {
 	start := func() bool { return s.phase == wanted && s.data.spare == nil }
 	d.mu.Lock()
@@ -187,7 +187,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 }
 
 // keep renews the lease of a newcomer that has its snapshot. A later request for updates may
-// overtake it, so it must not move the newcomer back.
+// overtake this request, which therefore must not move the lease back to an earlier step.
 func (d *Donor) keep(r request) header {
 	d.mu.Lock()
 	defer d.mu.Unlock()

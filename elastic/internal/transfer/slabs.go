@@ -47,8 +47,8 @@ func (s *slabs) grow() {
 	s.pieces = append(s.pieces, make([]byte, 0, size))
 }
 
-// fit frees unused memory if that is a large part of the whole: the rest of its piece would be many
-// times the size of a small state. No write may follow.
+// fit frees unused memory if that is a large part of the whole: a small state fills only a small
+// part of its piece. No write may follow.
 func (s *slabs) fit() {
 	s.spare = nil
 	last := len(s.pieces) - 1

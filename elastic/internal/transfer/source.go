@@ -26,8 +26,8 @@ type Options struct {
 	// Donors returns the available donors, preferred ones first. It is called repeatedly, from
 	// several goroutines; the caller must not change the slice afterwards.
 	Donors func() []string
-	// MaxDonors bounds the donors in use at once; 0 means 8. Each costs the group a copy of the
-	// state.
+	// MaxDonors bounds the donors in use at once; 0 means 8. Each donor in use costs the group a
+	// copy of the state.
 	MaxDonors int
 	// Patience is the time without data after which a donor counts as dead; 0 means 4 s. It should
 	// be less than half of the donors' Lease.
@@ -38,8 +38,8 @@ type Options struct {
 	// Window is the time over which Follow observes whether the distance shrinks; 0 means 5 s.
 	// After two such windows in a row without success Follow gives up.
 	Window time.Duration
-	// Slack is the time that catching up may take for a newcomer that counts as level although it
-	// is more than one step behind, because steps are short; 0 means 50 ms.
+	// Slack is for short steps: a newcomer that is more than one step behind still counts as level
+	// if it can catch up within Slack; 0 means 50 ms.
 	Slack time.Duration
 }
 
@@ -157,8 +157,8 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 // gather sends a request to all donors at once, and returns the headers of the answers, by donor.
-// When half of them have answered it waits for the rest only as long again, and a little: a donor
-// that hangs must not delay the others, whose steps go on.
+// When half of them have answered it waits for the rest only for the same time again, and a little
+// longer: a donor that hangs must not delay the others, whose steps go on.
 func (c client) gather(ctx context.Context, donors []string, r request) map[string]header {
 	type result struct {
 		donor string
