@@ -44,7 +44,8 @@ func (m *Machine) accept(msg Message) {
 	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 
-// accept reports whether the change is accepted now. It is not if a higher ballot was promised.
+// accept reports whether the change is accepted now. A change is not accepted if a higher ballot
+// was promised.
 func (a *acceptor) accept(b Ballot, c *Change) bool {
 	if b.Less(a.promised) {
 		return false

@@ -19,9 +19,9 @@ func (m *Machine) receiveOther(msg Message) {
 	}
 }
 
-// ask asks a peer for the changes after the present view. One Ask a tick is sent for each class of
-// sender, whichever of them answers. Members are a class of their own, as outsiders could use up
-// the limit.
+// ask asks a peer for the changes after the present view. At most one Ask a tick is sent to each
+// class of peers (type sender). Members are a class of their own, so that outsiders cannot use up
+// their limit.
 func (m *Machine) ask(id ID) {
 	if next := &m.asked[m.sender(id)]; *next <= m.tick {
 		*next = m.tick + 1
@@ -29,8 +29,8 @@ func (m *Machine) ask(id ID) {
 	}
 }
 
-// askWithin asks a member of the view for the changes after it, because an outsider reports changes
-// without a proof. Only few members keep long proofs.
+// askWithin asks a member of the present view for the changes after that view. It is called when an
+// outsider has reported changes without a proof: only few members keep long proofs.
 func (m *Machine) askWithin() {
 	n := len(m.view.Members)
 	for i := range n - 1 {
@@ -42,8 +42,8 @@ func (m *Machine) askWithin() {
 	}
 }
 
-// receiveOutside continues, after this member is out, to help members that do not know the view
-// without it.
+// receiveOutside handles messages after this member is out. It still sends changes to members that
+// do not know the view without this member.
 func (m *Machine) receiveOutside(msg Message) {
 	if msg.View == m.view.hash {
 		m.telling.acknowledged(msg.From)
@@ -84,10 +84,10 @@ func (m *Machine) sendBase(to ID, key Key) {
 	m.send(Message{Kind: Chain, To: to, Base: &base, Changes: changes, Key: key})
 }
 
-// brief removes proofs of more than Config.Direct votes, in place. Receivers that believe without a
-// proof, members of the view before and newcomers, do not need them, and the member that decided
-// keeps them for others. If views can be forced all members keep all proofs, as branches that meet
-// prove each step.
+// brief removes proofs of more than Config.Direct votes, in place. Members of the view before and
+// newcomers believe a change without a proof, and the member that decided the change keeps its
+// proof for others. If views can be forced all members keep all proofs, because branches that meet
+// prove each step to each other.
 func (m *Machine) brief(all []Decision) []Decision {
 	if m.forces() {
 		return all
@@ -114,7 +114,7 @@ func fitting(all []Decision, room int) []Decision {
 }
 
 // follow handles a Chain of decided changes. An outsider's changes count as far as they are signed
-// by the voters of the views here and of the views that follow from them.
+// by the voters of views that are known here or that follow from those.
 func (m *Machine) follow(msg Message, t treatment) {
 	b := m.history.meet(msg)
 	switch {
@@ -150,8 +150,8 @@ func (m *Machine) catchUp(all []Decision) {
 
 // beat sends a Status to one member after another, every Config.Beat ticks, so that a member that
 // missed all other messages still learns of this one's view (gossip). In a group of more than
-// Config.Direct members it goes to distances 1, 2, 4, 8 and so on, to both sides on the ring of
-// ranks, so that each member has few contacts.
+// Config.Direct members the Status goes to members at the distances 1, 2, 4, 8 and so on, to both
+// sides on the ring of ranks, so that each member has few contacts.
 func (m *Machine) beat() {
 	if (m.tick+jitter(m.cfg.Self.ID, 0))%m.cfg.Beat != 0 {
 		return
@@ -167,8 +167,9 @@ func (m *Machine) beat() {
 	m.seekRivals()
 }
 
-// show reports a newcomer of a large group to the members that propose its promotion to voter: to
-// the first in every other message, and to the rest in turn, as the first may be stuck.
+// show tells the members that may propose the promotion of this newcomer to voter, in a large
+// group, that it is present. Every other Status goes to the first of them, and the rest to the
+// others in turn, as the first may be stuck.
 func (m *Machine) show() {
 	if len(m.view.Members) <= m.cfg.Direct {
 		return // in a small group beat reaches every member
@@ -198,8 +199,7 @@ func (m *Machine) beatRank() int {
 	return (m.rank + d) % n
 }
 
-// telling is the dissemination of a view by the member that decided it: the members that have not
-// acknowledged it.
+// telling is the state of the dissemination of a view by the member that decided it.
 type telling struct {
 	before View   // the view before
 	joined idSet  // new members, which need the whole view
@@ -264,7 +264,7 @@ func (m *Machine) sendOpen() {
 		switch {
 		case !t.joined.has(id):
 		case len(m.view.Members) > m.cfg.Direct:
-			m.send(Message{Kind: Status, To: id}) // the newcomers ask their contacts for the long view, each another one
+			m.send(Message{Kind: Status, To: id}) // the newcomers ask their contacts for the long view, each a different contact
 		default:
 			m.sendBase(id, m.key())
 		}
@@ -274,7 +274,7 @@ func (m *Machine) sendOpen() {
 // acknowledged records that a peer has shown that it knows the view.
 func (t *telling) acknowledged(id ID) { t.open.remove(id) }
 
-// met contacts a peer that is not in the view. For a newcomer it becomes a contact.
+// met contacts a peer that is not in the view. A newcomer adds the peer to its contacts.
 func (m *Machine) met(id ID) {
 	switch {
 	case m.phase == inside && m.view.Rank(id) < 0:

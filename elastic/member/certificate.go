@@ -74,10 +74,10 @@ func (m *Machine) certificate() Certificate {
 	return c
 }
 
-// proved reports whether a decision leads from before to after with a valid certificate. Half of
-// the voters must have signed, the smallest number that decides (I10: of an even number, half may
-// have been lost to certain deaths). If this member's group can force changes itself, one signature
-// is enough for a forced change, as any member may be the only survivor.
+// proved reports whether a decision leads from before to after with a valid certificate. At least
+// half of the voters must have signed. No smaller number decides, as at most half of the voters may
+// be certainly dead (I10). If this member's group can force changes itself, one signature is enough
+// for a forced change, as any member may be the only survivor.
 func (m *Machine) proved(before, after View, d Decision) bool {
 	electors, needed := before.Voters, (before.Voters+1)/2
 	if d.Change.Forced && m.forces() {

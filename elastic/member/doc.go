@@ -45,8 +45,8 @@
 // A view also contains the rights to join: grants, each with its allowed and counted uses, and the
 // IDs that were kicked, which are barred for good (grants.go). Members issue and revoke grants and
 // kick peers by a Change, like all else. Apply counts the uses and refuses a change with one use
-// too many, so no proposer can admit more peers. A view for grants alone (reason ForGrant) has
-// the same members.
+// too many, so no proposer can admit more peers than a grant allows. A view for grants alone
+// (reason ForGrant) has the same members.
 //
 // # Who is believed
 //
@@ -69,14 +69,15 @@
 // A newcomer believes Status, Chain and Fence of its Contacts, which its caller named, and ignores
 // all other peers. A machine that is out answers members that lag behind.
 //
-// Answered: the sender may be sent what it lacks, or be asked for its view, once a tick for all
-// outsiders; nothing changes here. Certified: changes count as far as they are proved, from a view
-// in the receiver's log on. The proof is a Certificate: acceptances of one ballot, signed by the
-// voters of the view before over the ballot and the hash of the view after. Proposers collect them.
-// They are kept in the log and sent with every Chain, 64 bytes per voter of a majority.
-// Certificates of more than Config.Direct votes stay with the member that decided, except where
-// views can be forced. Members of the view before and newcomers believe without them, and a member
-// that hears of a change from another peer asks in its own view (catchup.go: askWithin). The
+// Answered: the message changes nothing here, but the sender may be sent the changes that it lacks,
+// or be asked for its view; at most one outsider is asked in a tick. Certified: changes count as
+// far as they are proved, starting from a view in the receiver's log. The proof of a change is a
+// Certificate: acceptances of one ballot. Each is signed by a voter of the view before the change,
+// over the ballot and the hash of the view after the change. Proposers collect certificates. They
+// are kept in the log and sent with every Chain, 64 bytes per voter of a majority. Certificates of
+// more than Config.Direct votes stay with the member that decided, except where views can be
+// forced. Members of the view before and newcomers believe changes without certificates, and a
+// member that hears of a change from another peer asks in its own view (catchup.go: askWithin). The
 // receiver computes hashes from content. Only outsiders' certificates are verified, and the first
 // wrong signature ends the verification.
 //
@@ -85,12 +86,12 @@
 // last view, and the Key, except for its stable steps, follows from that view. Where views cannot
 // be forced there is one history, and no branch to meet.
 //
-// Limits of the promise: a member of the present view is believed, so a member that lies can end
-// the job. Half of the voters of a view, put out together, could continue it for peers that are
-// still in that view. Where views can be forced each member that was put out can do so, as it may
-// really be the only survivor. A member that lags behind by more than the log, and of whose view no
-// member is left, gets no answer: it lacks a quorum for good. Branches that have both gone further
-// than the log do not reunite.
+// Limits of this protection: a member of the present view is believed, so a member that lies can
+// end the job. Half of the voters of a view, if they are put out together and lie, could decide
+// another next view for peers that are still in that view. Where views can be forced each member
+// that was put out can do so, as it may really be the only survivor. A member that lags behind by
+// more than the log gets no answer if no member of its view is left: it lacks a quorum for good.
+// Branches that have both gone further than the log do not reunite.
 //
 // # Invariants
 //
@@ -116,12 +117,12 @@
 // enough. So does Renew, if a session broke and no member is lost.
 //
 // I5, each member enters an epoch or revokes it. Ready.Views has all views since the last Ready, in
-// order, also when several became known at once. The caller enters the last and revokes the others.
-// A newcomer of a skipped view gets the next view from the member that decided it, like all members
+// order, even if several became known at once. The caller enters the last and revokes the others. A
+// newcomer of a skipped view gets the next view from the member that decided it, like all members
 // of the view before.
 //
 // I6 and I7 concern steps and commit records, and are the caller's part. Their use here: a view can
-// wait for the boundary at which all members leave the session before.
+// wait for the boundary at which all members leave the previous session.
 //
 // I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. It continues to
 // vote until it learns of the view without it, and afterwards answers members that lag behind.
@@ -131,25 +132,27 @@
 // I9, a member that hears of a later view asks for it. Every message carries its sender's epoch and
 // view. A sender that lags behind is sent the changes it lacks, whatever its message was; a sender
 // with an unknown view is asked (catchup.go: receiveOther). For this each member sends a Status
-// every Beat ticks, to one member after another, in a large group to those at some distances on the
-// ring of ranks.
+// every Beat ticks, to one member after another, in a large group only to the members at the
+// distances 1, 2, 4, 8 and so on on the ring of ranks.
 //
 // I10, below a majority of voters the group stops, with two exceptions (quorum.go).
 //
 // Certain deaths: all voters except certainly dead ones voted, and fewer than a majority are dead.
-// This is as safe as a majority. Such a set S of n voters has at least n/2, so it meets every
-// majority. Two such sets S and T are disjoint only if T is all of S's dead and S all of T's. Let
-// S's proposer, which is in S, have counted first. T's proposer is in T and was alive later, but
-// was dead by S's count: a contradiction. The proof needs that proposers are voters themselves
+// This is as safe as a majority. Let S be the set of those that voted, of n voters. It has at least
+// n/2 members, so it meets every majority. Two such sets S and T are disjoint only if T is the set
+// of the dead that S has counted, and S the set of the dead that T has counted. Let the proposer of
+// S, which is in S, have counted first. The proposer of T is in T and was alive later, but S has
+// counted it as dead: a contradiction. The proof needs that proposers are voters themselves
 // (proposer.go: begin). Deaths never reduce the number of voters: three of five still have to vote.
 // Otherwise a change accepted by one live voter and two that then died could be missed.
 //
 // Forced: all survivors voted, and either the launcher that started every peer ever admitted knows
-// that the others are dead (Sole), or the user gave up on majorities (Config.Any). Then a change
-// has Forced, and its view the reason ForForced; so has a change that a majority proposed and fewer
-// decide, and a change of members without a vote. Before a peer of another launcher is admitted,
-// every member must have received Sole{false}; this is the caller's part, as it admits. Where
-// branches meet, the member with the lesser Key is Fenced.
+// that the others are dead (Sole), or the user gave up on majorities (Config.Any). Then
+// Change.Forced is set, and the view has the reason ForForced. The same holds for a change that a
+// majority proposed and fewer members decide, and for a change that members without a vote decide.
+// Before a peer of another launcher is admitted, every member must have received Sole{false}; this
+// is the caller's part, as it admits. Where branches meet, the member with the lesser Key is
+// Fenced.
 //
 // I11, a newcomer enters without a vote; the next agreed view makes it a voter. Apply counts the
 // survivors as voters. When all newcomers have been present in the view for Promote ticks, an empty
@@ -163,6 +166,6 @@
 //
 // I13, a new view is a set of members that can all reach each other. Each report names the members
 // that its sender cannot reach. Of the members that answered the Prepare, or that no member reports
-// unreachable, a largest set without such a pair stays; ties go to low ranks (next.go: kept,
-// cuts.go).
+// unreachable, a largest set in which all can reach each other stays; ties go to low ranks
+// (next.go: kept, cuts.go).
 package member

@@ -168,8 +168,8 @@ func (m *Machine) wish(change func(w *wishes)) {
 	m.changed()
 }
 
-// kicks returns the peers to be put out: members by rank, and others by ID. out marks the members
-// that are gone in any case. At least one member stays.
+// kicks returns the peers to be put out: members by rank, and others by ID. The argument out marks
+// the members that are gone in any case. At least one member stays.
 func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	ranks = make([]bool, len(f.view.Members))
 	left := 0
@@ -202,7 +202,8 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 // spare is an upper bound, in bytes, of the growth of a view by grants and lengths.
 const spare = 256 << 10
 
-// grantChanges adds to a change the requests about grants that can be fulfilled, and the newcomers.
+// grantChanges adds two things to a change: the requests about grants that can be fulfilled, and
+// the newcomers.
 func (f facts) grantChanges(c *Change) (why []string) {
 	w := f.wishes
 	w.settle(f.view)

@@ -2,8 +2,8 @@ package member
 
 import "slices"
 
-// logDepth is the number of past changes that a member remembers. A member further behind receives
-// a whole view in their place.
+// logDepth is the number of past changes that a member remembers. A member that lags behind by more
+// changes receives a whole view instead.
 const logDepth = 64
 
 // history is the recent part of a lineage: a view and the changes since (the log).
@@ -59,8 +59,8 @@ func (h *history) index(hash Hash) int {
 	return -1
 }
 
-// since returns the number of changes from base to the first view with a member; more than there
-// are entries if it is in none.
+// since returns the number of changes from base to the first view that contains a member. If no
+// view contains it, the result is greater than the number of entries.
 func (h *history) since(id ID) int {
 	if h.base.Rank(id) >= 0 {
 		return 0
@@ -143,8 +143,8 @@ type branch struct {
 	rest  []Decision // the Chain's decisions after root
 }
 
-// meet finds the last common view of a Chain and the history. It computes all hashes from content,
-// so it trusts none in the message.
+// meet finds the last common view of a Chain and the history. It computes all hashes from the
+// content of views, so it trusts no hash in the message.
 func (h *history) meet(msg Message) branch {
 	rest := msg.Changes
 	if msg.Base == nil {

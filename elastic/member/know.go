@@ -62,11 +62,11 @@ func (o *own) enter(v View, h *history) {
 	o.said, o.shown = false, 0
 }
 
-// heard is the knowledge of a member from the others' messages in the present view, by rank.
+// heard is the knowledge that a member has from the others' messages in the present view.
 type heard struct {
-	reports map[int]*Report // reports that are not empty, or were not
+	reports map[int]*Report // by rank; the last report of each member that has sent a report that was not empty
 	here    []uint64        // bit set of the members that have shown that they are in this view
-	since   uint64          // tick at which the last of them did so first
+	since   uint64          // tick at which a member was last added to here
 }
 
 // newHeard returns the knowledge at the beginning of a view of n members.
@@ -168,8 +168,8 @@ func (m *Machine) takeReport(rank int, r *Report) {
 	m.proposer.stale, m.proposer.retry = true, 0
 }
 
-// content reports whether no change can follow from the knowledge here. It avoids a pass over all
-// members.
+// content reports whether it is certain that no change follows from the knowledge here. It saves a
+// pass over all members.
 func (m *Machine) content() bool {
 	return len(m.heard.reports) == 0 && m.report().empty() && (m.view.Voters == len(m.view.Members) || !m.promotable())
 }

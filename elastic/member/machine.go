@@ -90,7 +90,7 @@ type Machine struct {
 	rivalry  rivalry         // for a meeting with another branch
 	relaying relaying        // its part in trees
 	beats    uint64          // number of Status messages sent by beat
-	asked    [senders]uint64 // by class of peer, the tick from which on the next Ask may be sent
+	asked    [senders]uint64 // by class of peer, the first tick at which the next Ask may be sent
 	lost     bool            // the last notice of the quorum was QuorumLost
 	present  int             // number of voters present at that notice
 }
@@ -131,7 +131,7 @@ func (m *Machine) View() View { return m.view }
 func (m *Machine) Out() bool { return m.phase == outside }
 
 // Settled reports whether all members to which this machine must send the present view have
-// acknowledged it, or have had all repetitions. A member that leaves should run until then.
+// acknowledged it, or have been sent all repetitions. A member that leaves should run until then.
 func (m *Machine) Settled() bool { return len(m.telling.open)+len(m.relaying.open) == 0 }
 
 // Step handles an event.
@@ -238,7 +238,7 @@ func (m *Machine) receive(msg Message) {
 		m.telling.acknowledged(msg.From)
 		if t == believed {
 			m.receivePresent(msg)
-		} // an outsider's message shows that it is in this view, and so has learned that it is out
+		} // an outsider that sends the hash of this view has learned that it is out
 	}
 }
 

@@ -77,11 +77,11 @@ func (f facts) holdBack(keep []bool) {
 	}
 }
 
-// kept marks the members that stay by I13: of the sets of members that are present and can all
-// reach each other a largest one, and of several the one with the lowest ranks. Members without a
-// message in this ballot come second, and stay if no kept member is cut off from them: together
-// they may outnumber the present members, and all be dead. A member counts as present, however late
-// its answer, if no member reports it unreachable: it may be the only one that has noticed the
+// kept marks the members that stay by I13: a largest set of present members that can all reach each
+// other, and of several such sets the one with the lowest ranks. Members without a message in this
+// ballot come second: they stay if no kept member is cut off from them. They come second because
+// they may outnumber the present members, and may all be dead. A member counts as present, however
+// late its answer, if no member reports it unreachable: it may be the only one that has noticed the
 // death of another member.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)

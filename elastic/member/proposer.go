@@ -25,10 +25,10 @@ type proposer struct {
 	want  Change // the change that is due, as far as is known here
 	why   string // reason of want; "" if none is due
 
-	due   bool   // a change is due, since the tick since
+	due   bool   // a change is due; since is the tick at which it became due
 	since uint64 // tick
 	wait  uint64 // no ballot is opened before this tick
-	retry uint64 // nor before this tick, unless there is new knowledge: answers have refuted why
+	retry uint64 // after answers have refuted why: no ballot is opened before this tick without new knowledge
 	tries int    // number of rejected ballots
 	round uint64 // highest round used here or seen
 
@@ -267,7 +267,7 @@ func (m *Machine) refuted() {
 	p.retry = m.tick + m.backOff(p.tries)
 }
 
-// decide ends the present view: the change is decided, whichever other members know it already.
+// decide ends the present view: the change is decided, even if no other member knows that yet.
 func (m *Machine) decide(rule Rule) {
 	c, why := *m.proposer.change, m.proposer.reason
 	before := m.view

@@ -54,7 +54,7 @@ func (e electorate) needed() int { return len(e.dead)/2 + 1 }
 // rule returns the strictest rule by which the votes suffice.
 func (e electorate) rule(voted []bool) Rule {
 	votes, dead := 0, 0
-	living, reachable := true, true // all members that are not dead have voted; all that are not silent have
+	living, reachable := true, true // all that are not dead have voted; all that are neither dead nor silent have voted
 	for i, v := range voted {
 		switch {
 		case v:

@@ -43,9 +43,9 @@ func (m *Machine) key() Key {
 }
 
 // frozenKey returns the key that this member compares with a rival's. It stays the same while
-// messages with it are under way. If it grew, each side could find itself ahead of the last key
-// that it received, or both could find themselves behind. As each member's key is one value, and
-// keys are totally ordered, the member with the highest key never gives way.
+// messages that contain it are under way. If it grew, both sides could find themselves ahead of the
+// key that they received last, or both could find themselves behind it. As each member's key is one
+// value, and keys are totally ordered, the member with the highest key never gives way.
 func (m *Machine) frozenKey() Key {
 	if m.tick >= m.rivalry.until {
 		m.rivalry.key = m.key()
@@ -62,7 +62,7 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 		return
 	}
 	if !msg.Key.Beats(m.frozenKey()) {
-		m.sendBase(msg.From, m.frozenKey()) // it will come to the same decision
+		m.sendBase(msg.From, m.frozenKey()) // the receiver will come to the same decision
 		return
 	}
 	if msg.Key.Founder == "" && m.view.Founder == "" {

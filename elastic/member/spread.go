@@ -10,9 +10,9 @@ import "slices"
 //	author --Branch--> relay --Branch--> ... ; each handles the message within
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
-// The tree adds no assumption to single messages. Messages that are lost with a relay are requested
-// again along another tree, and members in doubt are sent to directly. A relay is a member of the
-// present view, and so believed.
+// A tree needs no assumption that single messages do not need. Messages that are lost with a relay
+// are requested again along another tree, and members in doubt get their messages directly. A relay
+// is a member of the present view, and so believed.
 type Spread struct {
 	Author ID     // sends the message, and receives the answers
 	Seq    uint64 // number of the spread at the author
@@ -131,7 +131,7 @@ func (m *Machine) pass(msg Message) {
 	case m.sender(s.Author) != ofView || s.Author == m.cfg.Self.ID:
 		return
 	case s.In != m.view.hash && m.history.index(s.In) < 0:
-		m.ask(msg.From) // which is closer than the author
+		m.ask(msg.From) // the sender of the Branch is closer than the author
 		return
 	case s.In != m.view.hash:
 		m.receive(inner) // the ranks are of another view; the author repeats the message to the others later
