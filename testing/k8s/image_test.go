@@ -35,7 +35,7 @@ func buildImage(t *testing.T, root string, sources map[string]string) image {
 	for line := range strings.Lines(string(text)) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {
-		case "", "#", "#\tmake":
+		case "", "#", "#\tmake", "LABEL":
 		case "FROM":
 			if rest != "scratch" {
 				t.Fatalf("FROM %s: want scratch", rest)
