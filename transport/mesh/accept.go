@@ -74,6 +74,7 @@ func (m *Mesh) receive(a *attempt, g wire.Greeting, number int, s Stream) (link,
 		_ = s.Reset()
 		return link{}, false
 	}
+	m.lanes.add(l.lane)
 	a.put(int(g.Rank), l)
 	return l, true
 }

@@ -306,6 +306,7 @@ func (m *Mesh) dial(ctx context.Context, a *attempt, rank, number int) error {
 			_ = l.raw.Reset()
 			return errClosed()
 		}
+		m.lanes.add(l.lane)
 		a.put(rank, l)
 		go func() {
 			defer m.working.Done()

@@ -57,7 +57,8 @@ type berth struct {
 
 func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
 
-// add makes l the lane of its berth, in place of one that is not used any more.
+// add makes l the lane of its berth, in place of one that is not used any more. It is called before a view
+// gets the lane: whoever enters the next view looks for it here as soon as this one is entered.
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,9 +176,8 @@ func (s *lanes) wake(l *lane) (asked *request) {
 	return asked
 }
 
-// serve reads a lane, which has been given to a, until it ends: one view after the other.
+// serve reads a lane, which has been added and given to a, until it ends: one view after the other.
 func (m *Mesh) serve(a *attempt, l *lane) {
-	m.lanes.add(l)
 	for a != nil && l.follow(a) {
 		a = m.rest(l)
 	}
