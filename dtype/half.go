@@ -10,8 +10,9 @@ func (h Float16) Float32() float32 {
 	if abs >= 0x7c00 {
 		return math.Float32frombits(sign | 0x7f800000 | quiet32(abs<<13&0x7fffff))
 	}
-	// Read as a float32, the shifted bits are too small by a factor of 2^112, as the exponents are
-	// biased by 15 and 127. The product is exact, for subnormal numbers too.
+	// As a float32 the shifted bits mean a number that is too small by a factor of 2^112, because
+	// the exponents of the two formats are biased by 15 and by 127. The product is exact, for
+	// subnormal numbers too.
 	f := math.Float32frombits(abs<<13) * 0x1p112
 	return math.Float32frombits(sign | math.Float32bits(f))
 }
@@ -28,8 +29,8 @@ func ToFloat16(f float32) Float16 {
 	case abs >= 0x477ff000: // half way between the greatest finite float16 and 2^16
 		return sign | 0x7c00
 	case abs < 0x38800000: // below 2^-14: a subnormal float16
-		// The unit in the last place of 0.5 as a float32 is 2^-24, as of a subnormal float16. So
-		// the addition does the rounding and leaves the result in the lowest bits.
+		// The unit in the last place of 0.5 as a float32 is 2^-24. A subnormal float16 has the same
+		// unit. So the addition does the rounding and leaves the result in the lowest bits.
 		sum := math.Float32frombits(abs) + 0.5
 		return sign | Float16(math.Float32bits(sum)-math.Float32bits(0.5))
 	}
