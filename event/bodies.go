@@ -15,7 +15,8 @@ type View struct {
 // Name returns "view".
 func (View) Name() string { return "view" }
 
-// Decided reports that this peer proposed the change that led to the view, and that it was decided.
+// Decided reports that the change that led to the view was decided, and that this peer had proposed
+// it.
 type Decided struct {
 	Why string `json:"why"` // the change, its reason, and the rule by which it was decided, with short IDs
 }
@@ -38,14 +39,13 @@ type Step struct {
 	PredictedMS  float64  `json:"predicted_ms,omitempty"` // forecast of ComputeMS when the share was set; absent if unknown
 	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
 	GradNorm     float64  `json:"grad_norm,omitempty"`    // norm of the mean gradient of this peer's samples, if known
-	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all earlier members
+	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
 	SentBytes    int64    `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
-	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that it would have sent without compression
-	// OfLost lists contributions of former members to this step or the one before, which these
-	// members may not have reported themselves. At the last step of a job it also has the
-	// contribution of the next rank, as there is no later step to report it. Several members list
-	// the same contribution, so a reader that adds up microbatches must count each (peer, step)
-	// once.
+	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
+	// OfLost lists contributions to this step, or to the step before, of former members that may
+	// not have reported them. At the last step of a job the list also has the contribution of the
+	// next rank, because no later step can report it. Several members list the same contribution,
+	// so a reader that adds up microbatches must count each (peer, step) once.
 	OfLost []Contribution `json:"of_lost,omitempty"`
 }
 
@@ -59,8 +59,8 @@ type Contribution struct {
 // Name returns "step".
 func (Step) Name() string { return "step" }
 
-// Shares reports how many microbatches each rank computes from the step of the header on. One
-// member of each launcher emits it.
+// Shares reports how many microbatches each rank computes in the step of the header and after it.
+// One member of each launcher emits it.
 type Shares struct {
 	Old    []int  `json:"old"` // shares in the session before, by its ranks; empty at the start
 	New    []int  `json:"new"` // present shares, by rank
@@ -70,8 +70,8 @@ type Shares struct {
 // Name returns "shares".
 func (Shares) Name() string { return "shares" }
 
-// Order reports the order of the ranks in the ring from the step of the header on. One member of
-// each launcher emits it.
+// Order reports the order of the ranks in the ring in the step of the header and after it. One
+// member of each launcher emits it.
 type Order struct {
 	Order  []int   `json:"order"`                // ranks in the order of the ring
 	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link in the order before, if there was one
@@ -142,11 +142,11 @@ type Forged struct {
 // Name returns "forged".
 func (Forged) Name() string { return "forged" }
 
-// Audit reports that members have computed a member's part of a step again, and the result (see
-// trainer.Config.Audit).
+// Audit reports that members have computed a member's part of a step again, and whose results
+// differ (see trainer.Config.Audit).
 type Audit struct {
 	Who    []string `json:"who"` // members whose result differs from the majority; both if there is no majority
-	Out    bool     `json:"out"` // the members of Who are removed from the view
+	Out    bool     `json:"out"` // whether the members of Who are removed from the view
 	For    int      `json:"for"` // members with the most frequent result
 	Of     int      `json:"of"`  // members that were able to compute the part
 	Reason string   `json:"reason,omitempty"`
@@ -185,7 +185,7 @@ type Quorum struct {
 // Name returns "quorum".
 func (Quorum) Name() string { return "quorum" }
 
-// Restart reports that a launcher has started the peer with the index of the header again.
+// Restart reports that a launcher has restarted a peer, whose index is in the header.
 type Restart struct {
 	MS float64 `json:"ms"` // time since the former process ended
 }
@@ -245,8 +245,8 @@ type Done struct {
 // Name returns "done".
 func (Done) Name() string { return "done" }
 
-// Line returns the last line of the job's output, without a line end. It has accuracy and loss only
-// if they were reported.
+// Line returns the last line of the job's output, without a line end. The line has accuracy and
+// loss only if they were reported.
 func (d Done) Line() string {
 	s := fmt.Sprintf("done steps=%d peers=%d", d.Steps, d.Peers)
 	if d.Accuracy != nil {

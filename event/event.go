@@ -2,8 +2,8 @@
 // line. Scripts outside the project read it, so names and fields do not change; new ones may be
 // added.
 //
-// A part of the program with something to report has a Sink, and emits an Event with one of the
-// bodies of this package:
+// A part of the program that has something to report emits an Event, with one of the bodies of this
+// package, to its Sink:
 //
 //	sink.Emit(event.Event{Time: now, Peer: id, Epoch: 1, Step: 7, Body: event.Step{Loss: 0.3}})
 //
