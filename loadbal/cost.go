@@ -42,10 +42,10 @@ func Slowest(costs []Cost, shares []int) int64 {
 }
 
 // Optimum splits microbatches among the ranks so that the slowest rank takes the shortest time that
-// whole shares allow (the minimal makespan). The result is the same as of a greedy loop which gives
-// each microbatch to the rank that would then finish first, the lower rank of equals. If the Min of
-// all ranks together exceed microbatches, they are ignored. If the Max of all ranks together leave
-// too little room, they are exceeded in proportion.
+// whole shares allow (the minimal makespan). A greedy loop has the same result: it gives each
+// microbatch to the rank that would then finish first, and of equal ranks to the lower one. If the
+// sum of all Min exceeds microbatches, the bounds Min are ignored. If the sum of all Max is below
+// microbatches, the bounds Max are exceeded in proportion.
 //
 // It takes about ten passes over the ranks, however many microbatches there are. Times must be
 // below 1<<44 and shares below 1<<19. It panics without ranks or with a negative number of
@@ -65,9 +65,10 @@ func Optimum(costs []Cost, microbatches int) []int {
 	case most < microbatches:
 		return inProportion(costs, microbatches)
 	}
-	// All microbatches fit into the time until, but not into one unit of time less. So each rank
-	// gets the share that fits into the shorter time. The remaining microbatches go to ranks that
-	// finish one more exactly at until, the lower ranks first.
+	// In the time until the ranks can compute all microbatches, but not in a time that is shorter
+	// by one unit. So each rank first gets the share that it finishes in the shorter time. The
+	// remaining microbatches go to ranks that finish one more exactly at the time until, the lower
+	// ranks first.
 	until := earliest(costs, microbatches)
 	shares, left := make([]int, len(costs)), microbatches
 	for r, c := range costs {
@@ -113,8 +114,8 @@ func span(costs []Cost, microbatches int) int64 {
 }
 
 // first returns the smallest t, 0 <= t <= high, with f(t) >= goal. f must not decrease, and f(high)
-// must reach goal. As f is nearly a straight line, the search interpolates linearly between the
-// ends of the remaining interval. Every other step is a bisection, as f may have a bend.
+// must reach goal. The search interpolates linearly between the ends of the remaining interval,
+// because f is nearly a straight line. Every other step is a bisection, because f may have a bend.
 func first(high, goal int64, f func(int64) int64) int64 {
 	low, atLow, atHigh := int64(-1), int64(0), f(high)
 	for odd := false; high-low > 1; odd = !odd {
@@ -150,7 +151,8 @@ func inProportion(costs []Cost, microbatches int) []int {
 	return apportion.Fill(make([]int, len(costs)), bounds, microbatches)
 }
 
-// median returns the middle value, the lower one of two, or 0 without values.
+// median returns the middle value; of two middle values the lower one; and 0 if there are no
+// values.
 func median[T cmp.Ordered](values []T) T {
 	var none T
 	if len(values) == 0 {

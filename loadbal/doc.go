@@ -14,9 +14,10 @@
 //		shares, why = policy.Next(reports, microbatches)
 //	}
 //
-// The policies share one cost model: a share of b microbatches takes a rank a + c*b, with a fixed
-// part a and a time c for each microbatch. Optimum finds the best whole shares for this model. The
-// policies differ in how they learn a and c, and in how readily they change the shares.
+// The policies share one cost model: a rank needs the time a + c*b for a share of b microbatches,
+// with a fixed part a and a time c for each microbatch. Optimum finds the best whole shares for
+// this model. The policies differ in how they learn a and c, and in how readily they change the
+// shares.
 //
 // # Invariants
 //

@@ -12,8 +12,8 @@ type forecaster interface {
 	next() []int64
 	// noise returns the mean relative error of the forecast for a typical rank, times unit.
 	noise() int64
-	// rescale multiplies the remembered paces of a rank by num/den. It is for a changed estimate of
-	// the fixed part: the same times then mean other paces.
+	// rescale multiplies the remembered paces of a rank by num/den. It is called after the estimate
+	// of the fixed part has changed: then the same times mean other paces.
 	rescale(rank int, num, den int64)
 }
 
@@ -23,13 +23,13 @@ const defaultNoise = unit / 50
 // adaptiveEWMA smooths the pace of one rank: an exponentially weighted moving average (EWMA) whose
 // gain adapts to the errors. The gain is the cube of |mean error| / mean |error|, the tracking
 // signal of D. W. Trigg and A. G. Leach, "Exponential smoothing with an adaptive response rate",
-// Operational Research Quarterly 18 (1967). It is small where errors have changing signs, as noise
-// has, and 1 where all have the same sign, as in a drift.
+// Operational Research Quarterly 18 (1967). The gain is small where the errors change their signs,
+// as in noise, and 1 where all errors have the same sign, as in a drift.
 //
 // An error far outside the noise is a jump. A jump to slower is accepted at once: if it was noise,
 // the other ranks compute a little more for one step; if it was real and ignored, the whole step
-// would take as long as this rank. For the same reason a jump to faster is accepted only when it is
-// seen twice in a row.
+// would take as long as this rank. For the same reason a jump to faster is accepted only if two
+// successive values show it.
 type adaptiveEWMA struct {
 	level        int64 // smoothed pace, in ticks; 0 before the first
 	meanError    int64 // EWMA of the relative error, times unit
@@ -37,17 +37,17 @@ type adaptiveEWMA struct {
 	deviation    int64 // the noise: EWMA of the absolute error over a longer time, jumps included
 	sinceJump    int64 // number of values since the last jump
 	age          int64 // number of values in all
-	lastFaster   int64 // the last value, if it was a jump to faster that is not yet accepted; else 0
+	lastFaster   int64 // the last value, if it was a jump to faster that is not accepted yet; else 0
 }
 
 // Parameters of adaptiveEWMA, in parts of unit. An error is a jump if it is above jumpNoise times
-// the noise, but never below smallJump and always above largeJump.
+// the noise. An error below smallJump never is a jump, and an error above largeJump always is.
 const (
 	leastGain = unit / 16 // lower bound of the gain: the longest memory
 	smallJump = unit / 16
 	largeJump = unit * 4
 	jumpNoise = 6
-	// warmupSteps is the number of values below which the noise of a rank is not well known.
+	// The noise of a rank is not well known before warmupSteps values.
 	warmupSteps = 8
 )
 
@@ -71,7 +71,7 @@ func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	}
 	band, faster := s.jumpThreshold(noise), s.lastFaster
 	e := quotient(pace-s.level, s.level)
-	off := max(e, quotient(s.level-pace, pace)) // symmetric: the same for twice and for half the pace
+	off := max(e, quotient(s.level-pace, pace)) // symmetric: twice the pace and half the pace give the same
 	// Errors are clipped, so that a few jumps do not count as noise. Many jumps do count as noise:
 	// then the next one carries no information.
 	s.age++

@@ -8,11 +8,12 @@ const (
 	balancedBelow = unit / 20
 )
 
-// exchange is LB-BSP for accelerators (the paper is cited at predicting). Their time is t(b) =
-// max(tau, a + c*b): below some share more microbatches cost nothing, so no speed can be computed
-// from a time. It needs only the times: after each window of steps it moves some microbatches from
-// the slowest to the fastest rank. If the two then change places, it moved too many: it halves the
-// number and lengthens the window. If the imbalance stays large, it doubles the number.
+// exchange is LB-BSP for accelerators (the paper is cited at predicting). The time of an
+// accelerator is t(b) = max(tau, a + c*b): below some share more microbatches cost nothing, so no
+// speed can be computed from a time. exchange needs only the times: after each window of steps it
+// moves some microbatches from the slowest to the fastest rank. If the slowest rank is then the one
+// that was the fastest before, or the reverse, it moved too many: it halves the number and
+// lengthens the window. If the imbalance stays large, it doubles the number.
 type exchange struct {
 	table
 	times      []medianFilter // compute time of each rank since the last move, in ticks
@@ -29,8 +30,8 @@ func (x *exchange) Begin(speeds []int64) {
 	x.window, x.count, x.slow, x.fast = firstWindow, 0, -1, -1
 }
 
-// Next implements Policy. The first shares of a session, and shares for another number of
-// microbatches, are solved for as if the costs were linear.
+// Next implements Policy. It computes the first shares of a session, and the shares for another
+// number of microbatches, as if the costs were linear.
 func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	x.setBounds(reports)
 	for r, report := range reports {

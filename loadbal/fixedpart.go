@@ -1,19 +1,19 @@
 package loadbal
 
 // fixedPart learns the overhead of one rank: how much of its compute time does not depend on the
-// share. It is counted in microbatches that would take as long, t = pace * (share + fixed). This
-// number stays the same when the whole rank gets slower or faster, so it has to be learned only
-// once.
+// share. The unit of the overhead is the time of a microbatch: t = pace * (share + fixed). The
+// number fixed stays the same when the whole rank gets slower or faster, so it has to be learned
+// only once.
 //
-// Only pairs of steps between which the share changed give information. With the differences db and
-// dt and the means b and t of two such steps, dt/t = db/(b+fixed). The estimate over all pairs,
-// weighted by db and towards recent pairs, is
+// Only a pair of successive steps with different shares gives information. Let db and dt be the
+// differences of the share and of the time in such a pair, and b and t the means: then dt/t =
+// db/(b+fixed). The estimate over all pairs, weighted by db and towards recent pairs, is
 //
 //	fixed = sum db(db - b dt/t) / sum db dt/t
 //
 // A regression line through all points would be wrong here. The shares are chosen so that times
-// become equal: where speeds drift, a slower rank has fewer microbatches and takes the same time,
-// and such a line would say that the time does not depend on the share.
+// become equal: a rank that has become slower has fewer microbatches and takes the same time as
+// before, so the line would show a time that does not depend on the share.
 type fixedPart struct {
 	parts     int64 // the estimate, in microbatches times fixedUnit
 	num, den  int64 // numerator and denominator of the estimate, times unit; old pairs decay
@@ -24,13 +24,13 @@ type fixedPart struct {
 // fixedUnit is one microbatch in fixedPart.parts: 8 fractional bits.
 const fixedUnit = 256
 
-// observe records that share took the given ticks. noise is the relative error of such a
+// observe records that the given share took the given ticks. noise is the relative error of such a
 // measurement, times unit. It reports whether the estimate changed.
 func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	b0, t0, b1 := f.lastShare, f.lastTicks, int64(share)
 	f.lastShare, f.lastTicks = b1, ticks
 	db, b := b1-b0, (b0+b1+1)/2
-	// A small change of the share says less than the noise.
+	// The effect of a small change of the share is lost in the noise.
 	if b0 == 0 || abs(db)*unit < b*max(unit/32, 2*noise) {
 		return false
 	}
@@ -40,9 +40,9 @@ func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	}
 	f.num = f.num*7/8 + db*(db*unit-dt*b)
 	f.den = f.den*7/8 + db*dt
-	// The prior is a fixed part of 0. It has the weight of one pair whose share changed by a 16th
-	// of b, with the time in proportion; or of one that changed by three times the noise, if this
-	// is more: the weight of a pair grows with the square of its change.
+	// The prior is a fixed part of 0. It has the weight of one pair in which the share changed by a
+	// 16th of b, or by three times the noise if this is more, and the time in proportion. The
+	// weight of a pair grows with the square of the change.
 	prior := b * max(unit/256, 9*noise*noise/unit)
 	most := 64 * b * fixedUnit
 	before := f.parts
@@ -54,7 +54,7 @@ func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 }
 
 // plausible reports whether the relative change dt of the time can come from the change db of the
-// share b: within some noise it lies between no change and a change in proportion. Otherwise the
+// share b: within some noise dt lies between no change and a change in proportion. Otherwise the
 // speed of the rank has changed as well, and the pair must not be used.
 func plausible(db, b, dt int64) bool {
 	const noise = unit / 8

@@ -11,19 +11,19 @@ type forecastScore struct {
 	means          []int64 // mean pace of each rank over about meanSteps; 0 before the first measurement
 	age            int64   // number of recorded steps
 	advantage      int64   // EWMA of the time saved by the forecast, relative to the step time and times unit
-	forecastShares []int   // for the step under way, by the forecast; nil before the first step
-	meanShares     []int   // for the step under way, by the means
+	forecastShares []int   // shares of the step under way by the forecast; nil before the first step
+	meanShares     []int   // shares of the step under way by the means
 }
 
 // Parameters of forecastScore. meanSteps and advantageSteps are the memories of the means and of
-// the advantage, in steps. Below minAdvantage the forecast is not followed after a jump either, as
-// too many of its jumps were noise.
+// the advantage, in steps. If the advantage is below minAdvantage the forecast is not followed even
+// after a jump, because too many of its jumps were noise.
 const (
 	meanSteps      = 64
 	advantageSteps = 16
 	minAdvantage   = -unit / 32
-	// advantageFloor is the lower bound of the advantage. It lets the forecast win again after a
-	// few good steps, however long it was worse.
+	// advantageFloor is the lower bound of the advantage. So the forecast can win again after a few
+	// good steps, however long it was worse before.
 	advantageFloor = -unit / 8
 )
 
@@ -52,9 +52,9 @@ func (t *forecastScore) observe(paces []int64, fixed []fixedPart) {
 	}
 }
 
-// shrunkMeans returns the means, each moved towards the median of all by up to twice its standard
-// error (shrinkage). So ranks whose difference may be noise get equal paces, above all after few
-// steps. The result is 0 for a rank without a measurement.
+// shrunkMeans returns the means; each is moved towards the median of all means, by up to twice its
+// standard error (shrinkage). So ranks get equal paces if their difference may be noise, above all
+// after few steps. The result is 0 for a rank without a measurement.
 func (t *forecastScore) shrunkMeans(noise int64) []int64 {
 	var known []int64
 	for _, mean := range t.means {
@@ -88,19 +88,19 @@ func stepTime(shares []int, paces []int64, fixed []fixedPart) int64 {
 	return longest
 }
 
-// followForecast reports whether to use the shares by the forecast. After a jump it is used unless
-// it was clearly worse before.
+// followForecast reports whether to use the shares by the forecast. After a jump they are used
+// unless the forecast was clearly worse before.
 func (t *forecastScore) followForecast(jumped bool) bool {
 	return t.advantage >= 0 || jumped && t.advantage > minAdvantage
 }
 
-// rescale multiplies the mean of a rank by num/den, as forecaster.rescale.
+// rescale multiplies the mean of a rank by num/den, see forecaster.rescale.
 func (t *forecastScore) rescale(rank int, num, den int64) {
 	t.means[rank] = scaled(t.means[rank], num, den)
 }
 
-// shrinkToward returns pace moved towards middle by at most by, relative to the smaller of both and
-// times unit. It does not pass middle.
+// shrinkToward moves a pace towards the value middle, but not beyond it. The argument by is the
+// largest change, relative to the smaller of the two and times unit.
 func shrinkToward(pace, middle, by int64) int64 {
 	off := quotient(pace-middle, min(pace, middle))
 	switch {

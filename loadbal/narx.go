@@ -22,7 +22,7 @@ const (
 type narx struct {
 	periodic
 	last     []int64                       // last measured pace, by rank
-	inputs   [][narxInputs]int64           // of the present forecast, by rank; learn compares it with the next measurement
+	inputs   [][narxInputs]int64           // inputs of the present forecast, by rank; learn uses them after the next measurement
 	forecast []int64                       // by rank
 	direct   [narxInputs]int64             // weights from the inputs to the output
 	hidden   [narxHidden][narxInputs]int64 // weights from the inputs to the hidden units
@@ -55,8 +55,8 @@ func (x *narx) begin(paces []int64) {
 	}
 }
 
-// observe implements forecaster. It learns from the difference of the forecast and the measurement,
-// and then prepares the inputs of the next forecast.
+// observe implements forecaster. It learns from the difference between the forecast and the
+// measurement, and then prepares the inputs of the next forecast.
 func (x *narx) observe(paces []int64) (jumped bool) {
 	jumped = x.periodic.observe(paces)
 	all, measured := int64(0), int64(0)

@@ -9,8 +9,8 @@ const (
 )
 
 // periodic extends ewmaForecaster by periodicity: it finds the period after which a rank repeats
-// its jumps, and forecasts the next jump. The period is the lag with a small mean absolute
-// difference of paces (AMDF).
+// its jumps, and forecasts the next jump. The period is a lag for which the mean absolute
+// difference of paces is small (AMDF).
 type periodic struct {
 	ewmaForecaster
 	histories []history // by rank
@@ -20,7 +20,7 @@ type periodic struct {
 // history is the recent paces of one rank and the period found in them.
 type history struct {
 	values []int64               // at most errorMemory paces, the latest last
-	errors [longestLag + 1]int64 // by lag: EWMA of the relative difference of a pace from the pace lag steps before
+	errors [longestLag + 1]int64 // by lag: EWMA of the relative difference between a pace and the pace that many steps before
 	lag    int                   // the period in steps; 0 if none was found
 }
 
@@ -30,8 +30,8 @@ func (s *periodic) begin(paces []int64) {
 	s.histories, s.forecast = make([]history, len(paces)), make([]int64, len(paces))
 }
 
-// observe implements forecaster. Where a forecast jump has happened it sets the level first, so
-// that an expected jump to faster is accepted at once.
+// observe implements forecaster. If a jump that was forecast has happened, observe sets the level
+// first, so that an expected jump to faster is accepted at once.
 func (s *periodic) observe(paces []int64) (jumped bool) {
 	noise := s.noise()
 	for r, pace := range paces {
@@ -59,8 +59,8 @@ func (s *periodic) next() []int64 {
 	return s.forecast
 }
 
-// record appends a pace, updates the error of each lag, and finds the period anew. Differences
-// within band count as none.
+// record appends a pace, updates the error of each lag, and finds the period anew. Differences up
+// to band count as 0.
 func (h *history) record(pace, band int64) {
 	for lag := 1; lag <= min(longestLag, len(h.values)); lag++ {
 		before := h.values[len(h.values)-lag]
@@ -74,9 +74,9 @@ func (h *history) record(pace, band int64) {
 	h.lag = h.findLag()
 }
 
-// findLag returns the shortest period, or 0. A period must have been seen twice, and the paces must
-// repeat after it with a fourth of the error of one step. A longer period must halve the error of a
-// shorter one, as every multiple of a period is a period.
+// findLag returns the shortest period, or 0. A period must have been seen twice, and its error must
+// be below a quarter of the error of lag 1. A longer period must have less than half the error of a
+// shorter one, because every multiple of a period is a period.
 func (h *history) findLag() int {
 	best := 0
 	for lag := shortestLag; lag <= min(longestLag, len(h.values)/2); lag++ {
@@ -88,9 +88,8 @@ func (h *history) findLag() int {
 }
 
 // expectedJump returns the pace of the next step if one period ago there was a jump: the level
-// times the ratio of that jump. A ratio is used and not the pace of that time, as the estimate of
-// the fixed part, and with it all paces, may have changed since. ok is false where no jump is
-// expected.
+// times the ratio of that jump. It uses the ratio and not the pace of that time, because all paces
+// change with the estimate of the fixed part. ok is false where no jump is expected.
 func (h *history) expectedJump(level, band int64) (pace int64, ok bool) {
 	at := len(h.values) - h.lag
 	if h.lag == 0 || at < 1 || near(h.values[at], h.values[at-1], band) {

@@ -18,8 +18,8 @@ type Report struct {
 // owner: it is not safe for concurrent use.
 type Policy interface {
 	// Begin starts a session of len(speeds) ranks and forgets the session before. speeds are
-	// results of Speed, by rank; 0 stands for an unknown speed, in place of which the median of the
-	// known speeds is assumed.
+	// results of Speed, by rank; 0 stands for an unknown speed; the policy assumes the median of
+	// the known speeds for it.
 	Begin(speeds []int64)
 
 	// Next takes the reports of the last committed step, by rank, or nil before the first step of
@@ -48,8 +48,8 @@ type Policy interface {
 const SpeedUnit = 1024
 
 // Speed returns the speed of a rank that computed share microbatches in the given number of
-// microseconds: microbatches per second, times SpeedUnit. It returns 0 for an unknown speed, where
-// either number is not above 0.
+// microseconds: microbatches per second, times SpeedUnit. If one of the two numbers is not above 0,
+// the speed is unknown and Speed returns 0.
 func Speed(share int, micros int64) int64 {
 	if share <= 0 || micros <= 0 {
 		return 0
@@ -93,10 +93,10 @@ func New(name string) (Policy, error) {
 // table is the common part of all policies: the cost model of each rank, and the shares. Policies
 // embed it and inherit Begin, Forecast and Costs.
 type table struct {
-	costs       []Cost // by rank, in ticks; Each is 0 for an unmeasured rank, until complete
-	shares      []int  // present shares, which a policy keeps or replaces; the last ones, but for restoreShares
-	lastShares  []int  // returned by the last Next
-	otherShares []int  // returned last for another number of microbatches
+	costs       []Cost // by rank, in ticks; Each is 0 for a rank without a measurement, until complete is called
+	shares      []int  // present shares, which a policy keeps or replaces: the last shares, or the ones that restoreShares has chosen
+	lastShares  []int  // shares that Next returned last
+	otherShares []int  // the last shares for another number of microbatches
 	known       bool   // whether any speed is known
 }
 
@@ -111,7 +111,7 @@ func (t *table) Begin(speeds []int64) {
 	t.complete()
 }
 
-// complete assumes the median time of the measured ranks for the others.
+// complete gives the ranks without a measurement the median time of the other ranks.
 func (t *table) complete() {
 	var each []int64
 	for _, c := range t.costs {
@@ -138,7 +138,7 @@ func (t *table) paces() []int64 {
 	return paces
 }
 
-// setBounds checks the number of reports and sets the bounds of each rank's share by them.
+// setBounds checks the number of reports, and takes the bounds of each rank's share from them.
 func (t *table) setBounds(reports []Report) {
 	if len(reports) != len(t.costs) && reports != nil {
 		panic(fmt.Sprintf("loadbal: %d reports for a session of %d ranks", len(reports), len(t.costs)))
@@ -151,12 +151,12 @@ func (t *table) setBounds(reports []Report) {
 	}
 }
 
-// maxTime is the longest time that policies compute with, in ticks: two hours. Longer times are cut
-// to it.
+// maxTime is the longest time that policies compute with, in ticks: two hours. Longer times count
+// as maxTime.
 const maxTime = 1 << 43
 
-// solve returns the optimal shares for the costs. It first cuts the costs to values for which no
-// product overflows.
+// solve returns the optimal shares for the costs. It first limits the costs so that no product
+// overflows.
 func (t *table) solve(microbatches int) []int {
 	for r := range t.costs {
 		c := &t.costs[r]
@@ -178,17 +178,17 @@ func (t *table) needsNewShares(microbatches int) bool {
 	return total(t.shares) != microbatches || !bound
 }
 
-// restoreShares makes the present shares those of the last step with the given number of
-// microbatches, if the step just before had another number. The last step of a pass over the data
-// may be short; its shares say nothing against the shares of full steps.
+// restoreShares restores the shares of the last step that had the given number of microbatches, if
+// the step just before had another number. The last step of a pass over the data may be short;
+// after it the shares of the full steps are still good.
 func (t *table) restoreShares(microbatches int) {
 	if total(t.shares) != microbatches && total(t.otherShares) == microbatches {
 		t.shares = t.otherShares
 	}
 }
 
-// set makes shares the present ones. It returns a copy, and the reason of the change, "" if the
-// last returned shares are the same.
+// set makes the given shares the present ones. It returns a copy of them, and the reason why they
+// differ from the last returned shares, or "" if they do not.
 func (t *table) set(shares []int) ([]int, string) {
 	before := t.lastShares
 	if total(before) != total(shares) {
@@ -245,8 +245,8 @@ func (t *table) Forecast() []int64 {
 	return micros
 }
 
-// measured returns the reported compute time in ticks, cut to maxTime. ok is false for a report
-// without a measurement, or with an impossible one.
+// measured returns the reported compute time in ticks, at most maxTime. The result ok is false for
+// a report without a measurement, or with an impossible one.
 func (r Report) measured() (ticks int64, ok bool) {
 	return min(r.Micros, maxTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// settlePeriod is the number of steps after a jump in which small improvements also change the
+// settlePeriod is the number of steps after a jump in which even small improvements change the
 // shares.
 const settlePeriod = 3
 
@@ -13,7 +13,7 @@ const settlePeriod = 3
 // the best shares. C. Chen, Q. Weng, W. Wang, B. Li and B. Li, "Semi-dynamic load balancing:
 // efficient distributed learning in non-dedicated environments", ACM SoCC 2020.
 //
-// It differs from the paper in three ways, as measured times are never quite the same:
+// It differs from the paper in three ways, because measured times vary even if the speed does not:
 //
 //	fixedPart       separates the part of the time that does not depend on the share
 //	forecastScore   uses the mean of many steps where forecasts were worse
@@ -25,7 +25,7 @@ type predicting struct {
 	stuck       stuckDetector
 	fixed       []fixedPart
 	last        []int64 // last measured pace, by rank
-	noise       int64   // relative error of the paces, times unit, by the forecaster
+	noise       int64   // the forecaster's estimate of the relative error of the paces, times unit
 	settleSteps int     // remaining steps of the settlePeriod
 	steps       int     // number of steps with reports
 }
@@ -90,8 +90,8 @@ func (p *predicting) measure(reports []Report) {
 	p.complete()
 }
 
-// choose returns the best shares, by the forecast or by the means. eagerly is true for the
-// forecast. It leaves the chosen costs in p.costs.
+// choose returns the best shares, by the forecast or by the means. The result eagerly is true for
+// the forecast. choose leaves the chosen costs in p.costs.
 func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	t := &p.score
 	t.forecastShares = p.solve(microbatches)
@@ -109,9 +109,9 @@ func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	return t.meanShares, false
 }
 
-// learn records that a share took the given ticks, and returns the pace. If the pace was forecast
-// to change, the share was chosen so that the time stays the same. Such a pair of steps would teach
-// a fixed part that does not exist, so it is left out.
+// learn records that a share took the given ticks, and returns the pace. A pair of steps is left
+// out if a change of the pace was forecast between them. The share was then chosen so that the time
+// stays the same, and the pair would show a fixed part that does not exist.
 func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 	f := &p.fixed[rank]
 	if !near(max(1, p.last[rank]), p.costs[rank].Each, unit/4) {

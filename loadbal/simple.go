@@ -1,7 +1,7 @@
 package loadbal
 
 // equal gives all ranks the same share, within their bounds. It is the baseline without balancing.
-// It measures costs all the same, for Forecast, Costs and the reason of a change.
+// It still measures costs, for Forecast, Costs and the reason of a change.
 type equal struct{ table }
 
 // Next implements Policy.

@@ -1,13 +1,13 @@
 package loadbal
 
-// stuckDetector finds a rank whose learned fixed part is far too large, a state that does not end
-// by itself.
+// stuckDetector finds a rank whose learned fixed part is far too large. This state does not end by
+// itself.
 //
-// The first estimates of a fixed part come from few changes of the share, when the noise is not yet
-// known, and may be far too large. Then the shares seem to make no difference and stay. Without
-// changes nothing more is learned, although the rank holds up all others. A rank whose fixed part
-// really is that large holds up the others only with the least share; stuckDetector leaves it
-// alone.
+// The first estimates of a fixed part come from few changes of the share, while the noise is not
+// known yet, and may be far too large. Then the time seems not to depend on the share, so the share
+// stays. Without changes of the share nothing more is learned, although the rank holds up all
+// others. If the fixed part really is that large, the rank gets the least share; stuckDetector
+// leaves such a rank alone.
 type stuckDetector struct {
 	rank  int // slowest rank of the last step
 	steps int // number of steps in a row in which that rank was stuck

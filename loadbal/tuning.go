@@ -2,7 +2,8 @@ package loadbal
 
 // Parameters of tuning. The imbalance is (longest - shortest) / mean of the times, in parts of
 // unit. Below holdBelow the shares stay, below tuneBelow one microbatch is moved, and above it the
-// shares are solved for. For tuneSteps steps after that only single microbatches are moved.
+// shares are solved for. For tuneSteps steps after the shares were solved for, only single
+// microbatches are moved.
 const (
 	holdBelow = unit / 20
 	tuneBelow = unit * 3 / 10
@@ -52,8 +53,8 @@ func (l *tuning) Next(reports []Report, microbatches int) ([]int, string) {
 	return l.set(best)
 }
 
-// extremes returns the slowest and the fastest rank with the present shares, the lower rank of
-// equals, and the imbalance: (longest - shortest) / mean of the times, times unit.
+// extremes returns the slowest and the fastest rank with the present shares (of equal ranks the
+// lower one), and the imbalance: (longest - shortest) / mean of the times, times unit.
 func (t *table) extremes() (slow, fast int, imbalance int64) {
 	var sum, longest, shortest int64
 	for r, c := range t.costs {
@@ -69,8 +70,8 @@ func (t *table) extremes() (slow, fast int, imbalance int64) {
 	return slow, fast, quotient(longest-shortest, sum/int64(len(t.costs)))
 }
 
-// moved returns the present shares with up to count microbatches moved between two ranks: as many
-// as the lower bound of one and the upper bound of the other allow.
+// moved returns the present shares after a move of up to count microbatches from one rank to
+// another. The lower bound of the one rank and the upper bound of the other may limit the move.
 func (t *table) moved(from, to, count int) []int {
 	shares := append([]int(nil), t.shares...)
 	count = min(count, shares[from]-t.costs[from].Min)
