@@ -4,7 +4,7 @@
 // # Mechanism
 //
 // The vector is cut into one chunk per rank. Chunks travel to the right. At hop h a rank receives
-// chunk rank-h-1 (modulo the number of ranks) and sends the chunk that it received at hop h-1; at
+// chunk rank-h-1 (modulo the number of ranks). It sends the chunk that it received at hop h-1; at
 // hop 0 it sends its own chunk. During the first n-1 hops a rank adds its own elements to each
 // received chunk (reduce-scatter); then each chunk is complete at one rank. During another n-1 hops
 // the complete chunks overwrite the others (all-gather). Chunks travel in segments: a rank passes
@@ -31,8 +31,8 @@
 //	r := ring.Ring{Link: link, Rank: 2, Size: 4, Segment: 256 << 10}
 //	err := ring.AllReduce(ctx, r, dst, src, ring.Sum[float32]())
 //
-// The ring may have the ranks in any order, see Ring.Order; the function Order finds a good one.
-// Where this text says rank, the place of the rank in the ring is meant.
+// The ring may have the ranks in any order, see Ring.Order; the function Order finds a good order.
+// With another order, read "the place of the rank in the ring" where this text says "rank".
 //
 // # Guarantees
 //

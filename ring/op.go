@@ -32,15 +32,15 @@ type Reduction[T Number] struct {
 	Fold func(dst, a, b []T)
 	// FoldAll, if set, reduces many vectors in one pass: dst[k][i] = from[0][i] op from[1][i] op
 	// ... for every k. All vectors have the same length, and each vector of dst may also be one of
-	// from. past is the number of vectors at the end of dst that are not read again soon; they may
-	// be written by non-temporal stores.
+	// from. The last past vectors of dst are not read again soon, so they may be written by
+	// non-temporal stores.
 	FoldAll func(dst, from [][]T, past int)
 	// Finish, if set, is called once on the reduced vector of n ranks.
 	Finish func(v []T, n int)
 }
 
-// Op is a function that returns a reduction. Package collective takes an Op, so that users pass
-// Sum[float32] without a call.
+// Op is a function that returns a reduction. The functions of package collective have a parameter
+// of this type, so that users pass Sum[float32] without calling it.
 type Op[T Number] func() Reduction[T]
 
 // NewOp returns an Op for a user's own associative function. fold sets dst[i] = a[i] op b[i]; dst

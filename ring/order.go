@@ -14,18 +14,18 @@ const exactMost = 10
 // least sum of costs, and among these the first in lexicographic order.
 //
 // cost[i][j] >= 0 is the time that the link from rank i to rank j takes for a fixed amount of data,
-// in any unit. 0 stands for an unknown link, which is used only if no order of known links was
-// found. A negative cost stands for an impossible link, which is used only if no other order was
-// found.
+// in any unit. A cost of 0 stands for an unknown link, which is used only if Order finds no ring of
+// known links. A negative cost stands for an impossible link, which is used only if Order finds no
+// ring without it.
 //
 // host[i] is the host of rank i. site[i] is its site, the same for all ranks of a host; site may be
 // nil. The ranks of a host are next to each other in the ring, and so are the ranks of a site; the
 // last rank is next to the first.
 //
-// The result is the optimum for up to ten ranks. For more ranks, those of a host keep their own
-// order. Then the result is the optimum for up to ten hosts, and for more hosts the result of a
-// local search, first within each site and then between the sites. Order is a pure function, so all
-// ranks compute the same ring.
+// The result is the optimum for up to ten ranks. For more ranks, the ranks of a host stay in
+// ascending order, and only the hosts are ordered: the result is the optimum for up to ten hosts.
+// For more hosts a local search orders the hosts within each site and then the sites. Order is a
+// pure function, so all ranks compute the same ring.
 func Order(cost [][]int64, host, site []int) []int {
 	n := len(cost)
 	known := fill(cost)
@@ -66,13 +66,14 @@ func joinBlocks(blocks [][]int, order []int) []int {
 }
 
 // Bottleneck returns the cost of the slowest link of a ring in the given order, and the sum of all
-// costs. Unknown and impossible links count more than all known links together.
+// costs. An unknown or impossible link counts more than all known links together.
 func Bottleneck(cost [][]int64, order []int) (slowest, sum int64) {
 	return measure(fill(cost), order)
 }
 
 // Bound returns a lower bound of the slowest link over all rings: every ring enters and leaves each
-// host, at best by the fastest link into and out of it. It takes far less time than Order.
+// host, at best by the fastest link that leads into the host or out of it. It takes far less time
+// than Order.
 func Bound(cost [][]int64, host []int) int64 {
 	in, out := make(map[int]int64), make(map[int]int64)
 	for i, row := range fill(cost) {
@@ -207,8 +208,8 @@ const unreachable = math.MaxInt64
 
 // tours is a dynamic program over sets of nodes: M. Held and R. M. Karp, "A dynamic programming
 // approach to sequencing problems", Journal of SIAM 10 (1962). best[set][last] is the least price
-// of a path that has visited set, which includes node 0 and last, and goes on from last through all
-// other nodes back to node 0.
+// of the rest of a ring: a path that begins at the node last and leads through all nodes that are
+// not in set, back to node 0. The set has the visited nodes, with node 0 and last.
 type tours struct {
 	cost   [][]int64
 	groups []group
@@ -217,7 +218,8 @@ type tours struct {
 	best   [][]int64
 }
 
-// group is a partition of the nodes into hosts or sites, whose nodes must be next to each other.
+// group is a partition of the nodes into hosts or sites. The nodes of each must be next to each
+// other in the ring.
 type group struct {
 	of    []int        // host or site by node
 	nodes map[int]uint // the nodes of each host or site, as bit set
@@ -232,8 +234,9 @@ func newGroup(of []int) group {
 	return g
 }
 
-// exactOrder finds the least bottleneck first, and then the least sum over links that are not above
-// it. Both at once would not have optimal substructure, which a dynamic program needs.
+// exactOrder first finds the least bottleneck, and then the least sum of costs among the rings that
+// use only links up to this bottleneck. To look for both at once would lack the optimal
+// substructure that a dynamic program needs.
 func exactOrder(cost [][]int64, host, site []int) []int {
 	if len(cost) == 0 {
 		return nil
@@ -263,7 +266,8 @@ func (t *tours) solve() {
 	}
 }
 
-// from returns the least price of a path that goes on from last, when set was visited.
+// from returns the least price of a path that goes on from the node last, after the nodes in set
+// were visited.
 func (t *tours) from(set uint, last int) int64 {
 	n := len(t.cost)
 	if set == uint(1)<<n-1 {
@@ -281,7 +285,8 @@ func (t *tours) from(set uint, last int) int64 {
 	return least
 }
 
-// over returns the price of a path that begins with a link and goes on at price rest.
+// over returns the price of a path that begins with the given link; rest is the price of the path
+// after that link.
 func (t *tours) over(from, to int, rest int64) int64 {
 	if rest == unreachable || t.cost[from][to] > t.limit {
 		return unreachable
@@ -289,7 +294,8 @@ func (t *tours) over(from, to int, rest int64) int64 {
 	return t.price(t.cost[from][to], rest)
 }
 
-// allowed reports whether next may follow last, when set was visited.
+// allowed reports whether the node next may follow the node last, after the nodes in set were
+// visited.
 func (t *tours) allowed(set uint, last, next int) bool {
 	if set>>next&1 != 0 {
 		return false
@@ -302,9 +308,9 @@ func (t *tours) allowed(set uint, last, next int) bool {
 	return true
 }
 
-// allows reports whether a partition lets next follow last. A path leaves a host only after it has
-// visited all nodes of it. The host of node 0 is the exception: a path may leave it early, and then
-// visits its other nodes last.
+// allows reports whether a partition lets the node next follow the node last. A path leaves a host
+// only after it has visited all nodes of the host. The host of node 0 is the exception: a path may
+// leave it early, and then visits the rest of its nodes at the end.
 func (g group) allows(set uint, last, next int) bool {
 	from, to, home := g.of[last], g.of[next], g.of[0]
 	switch {
@@ -317,7 +323,7 @@ func (g group) allows(set uint, last, next int) bool {
 	return from == home || g.nodes[from]&^set == 0
 }
 
-// walk returns the best path, by the first node of several equally good ones at each step.
+// walk returns the best path. At each step it takes the first of the equally good nodes.
 func (t *tours) walk() []int {
 	order, set := []int{0}, uint(1)
 	for last := 0; len(order) < len(t.cost); {

@@ -22,10 +22,11 @@ type pipeline[T Number] struct {
 	memory   func(words int) []uint64 // working memory of the caller; nil allocates
 	dst, src []T                      // of the caller
 	fold     func(dst, a, b []T)      // nil if nothing is reduced
-	// scattered: dst is only the chunk of the last hop (reduce-scatter), not the whole vector.
+	// scattered means that dst is only the chunk of the last hop (as in a reduce-scatter), not the
+	// whole vector.
 	scattered bool
 
-	work     []T // for scattered: two slots for the partial sums of the hops before the last
+	work     []T // if scattered: two slots for the partial sums of all hops except the last
 	scratch  []T // a received segment before it is reduced
 	progress progress
 }
@@ -38,7 +39,7 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 	var sender sync.WaitGroup
 	ended := false
 	defer func() {
-		if !ended { // a reduction panicked: even then the sender must not outlive the call
+		if !ended { // a reduction has panicked: even so the sender must not outlive the call
 			p.progress.fail(errUnwound)
 			sender.Wait()
 		}
@@ -115,7 +116,7 @@ func (p *pipeline[T]) receive(ctx context.Context) error {
 // own returns this rank's elements of chunk c.
 func (p *pipeline[T]) own(c int) []T { return p.src[p.bounds[c]:p.bounds[c+1]] }
 
-// place returns the memory of chunk c as received at hop h.
+// place returns the memory for chunk c when it is received at hop h.
 func (p *pipeline[T]) place(h, c int) []T {
 	if !p.scattered {
 		return p.dst[p.bounds[c]:p.bounds[c+1]]
@@ -154,8 +155,8 @@ func (p *progress) advance(counter *int) {
 }
 
 // await waits until counter has reached n, and returns the first error. It needs no ctx: at least
-// one of the goroutines is always in a call of the link, which ends with ctx, and its error ends
-// the wait.
+// one of the goroutines is always in a call of the link. That call ends with ctx, and its error
+// ends the wait.
 func (p *progress) await(counter *int, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,9 +37,9 @@ type Ring struct {
 	// Segment is the greatest length of a message, in bytes. A message has at least one element,
 	// however small Segment is.
 	Segment int
-	// Memory, if set, provides working memory of at least the given number of 64-bit words. The
-	// call uses it until it returns: at most one segment, and for ReduceScatter also twice the
-	// longest chunk. Without Memory, calls allocate.
+	// Memory, if set, provides working memory of at least the given number of 64-bit words. A call
+	// of the ring uses this memory until it returns. It asks for at most one segment, and in
+	// ReduceScatter also for twice the longest chunk. If Memory is nil, the call allocates.
 	Memory func(words int) []uint64
 }
 
@@ -82,7 +82,8 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 //
 // Chunk i is [bounds[i], bounds[i+1]). bounds has Size+1 elements that do not decrease, the first 0
 // and the last len(src), and is the same at all ranks. dst has the length of the rank's own chunk.
-// dst may be that very part of src; they must not overlap otherwise. src stays intact.
+// dst may be the part of src at the rank's own chunk; dst and src must not overlap otherwise. src
+// stays intact.
 //
 // With more than two ranks the call needs memory for two partial sums of the longest chunk.
 func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds []int, op Reduction[T]) error {
@@ -204,8 +205,8 @@ func (r Ring) placeOf(rank int) int {
 // turn returns the place of this rank together with the order of the ring.
 func (r Ring) turn() turn { return turn{place: r.placeOf(r.Rank), order: r.Order} }
 
-// checkReduction is check, and refuses a reduction that is not commutative. It does so for a ring
-// of one rank too, so that a wrong program fails with any number of ranks.
+// checkReduction is like check, and also refuses a reduction that is not commutative. It does so
+// even for a ring of one rank, so that a wrong program fails with any number of ranks.
 func (r Ring) checkReduction(op string, commutative bool) error {
 	if !commutative {
 		return fmt.Errorf("ring: %q: %w", op, ErrNotCommutative)

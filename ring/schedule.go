@@ -24,9 +24,9 @@ type step struct {
 	hop, chunk int
 	lo, hi     int  // range of elements, from the start of the chunk
 	fold       bool // reduce the received segment instead of overwriting
-	// after is the number of segments that must be finished before. For a send these are receives,
-	// as the send passes on their data; for a receive these are sends, as the receive overwrites
-	// their data.
+	// after is the number of segments that must be finished before this step. For a send these are
+	// received segments, because the send passes on their data; for a receive these are sent
+	// segments, because the receive overwrites their data.
 	after int
 }
 
@@ -48,7 +48,7 @@ func allReduce(t turn, bounds []int, segment int) schedule {
 
 // reduceScatter returns the schedule of a reduce-scatter. It starts one chunk further left than
 // allReduce, so that after n-1 hops the chunk of this rank is complete. Partial sums alternate
-// between two slots: hop h writes where hop h-2 wrote, and from where hop h-1 sends.
+// between two slots: hop h writes the slot that hop h-2 wrote and that hop h-1 sends.
 func reduceScatter(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
 	return schedule{bounds: bounds, order: t.order, first: modulo(t.place-1, n), sends: n - 1, hops: n - 1,
@@ -111,8 +111,8 @@ func (s *schedule) eachReceive(visit func(step) error) error {
 	return nil
 }
 
-// step returns segment j of the chunk that is back chunks left of the first, as part of the given
-// hop.
+// step returns segment j of a chunk, as part of the given hop. The argument back is the distance of
+// the chunk, to the left, from the chunk first.
 func (s *schedule) step(hop, back, j int) step {
 	c := s.chunk(back)
 	lo := j * s.segment
@@ -133,7 +133,8 @@ func (s *schedule) released(h, j int) int {
 	return n
 }
 
-// chunk returns the number of the chunk that is back chunks left of the first.
+// chunk returns the number of a chunk. The argument back is its distance, to the left, from the
+// chunk first.
 func (s *schedule) chunk(back int) int {
 	c := modulo(s.first-back, len(s.bounds)-1)
 	if s.order != nil {
@@ -142,7 +143,7 @@ func (s *schedule) chunk(back int) int {
 	return c
 }
 
-// segments returns the number of segments of that chunk; an empty chunk has none.
+// segments returns the number of segments of the same chunk; an empty chunk has none.
 func (s *schedule) segments(back int) int {
 	return (s.length(s.chunk(back)) + s.segment - 1) / s.segment
 }

@@ -19,7 +19,8 @@ func searchOrder(cost [][]int64) []int {
 	return from0(order)
 }
 
-// chain returns a greedy order: from node 0 always on to the nearest unvisited node.
+// chain returns a greedy order: it begins at node 0 and always continues at the nearest unvisited
+// node.
 func chain(cost [][]int64) []int {
 	order := []int{0}
 	left := blockNumbers(len(cost))[1:]
@@ -54,16 +55,16 @@ func link(cost [][]int64, order []int, from, to int) int64 {
 	return cost[order[from%n]][order[to%n]]
 }
 
-// exchange looks for a 3-opt move without reversal: two more links, at the places at+i and at+j
-// with 0 < i < j. Without these two and the link at the place at, the ring falls into three parts,
-// which are joined again in the other order. All three new links must be faster than the link at
-// the place at. No part is reversed, as the two directions of a link may have different costs. It
-// returns the move with the least sum of costs for the first i that has any.
+// exchange looks for a 3-opt move without reversal: it exchanges the link at the place at and two
+// more links, at the places at+i and at+j with 0 < i < j. Without these three links the ring falls
+// into three parts, which are joined again in the other order. All three new links must be faster
+// than the link at the place at. No part is reversed, as the two directions of a link may have
+// different costs. It returns the move with the least sum of costs for the first i that has any.
 func exchange(cost [][]int64, order []int, at int) (i, j int, found bool) {
 	n := len(order)
 	limit := link(cost, order, at, at+1)
 	for i := 1; i < n-1; i++ {
-		// The part that begins at at+i+1 follows directly after the place at.
+		// The part that begins at the place at+i+1 now follows directly after the place at.
 		first := link(cost, order, at, at+i+1)
 		if first >= limit {
 			continue
