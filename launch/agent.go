@@ -22,10 +22,10 @@ var ErrLauncher = errors.New("launcher ended the job")
 
 const (
 	maxAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
-	// emitWait is the longest wait of Emit for the writer, where the launcher keeps up.
+	// emitWait is the longest time that Emit waits for the writer.
 	emitWait = 10 * time.Millisecond
-	// exitDelay is the time that a program has to end after the death of its launcher. Together
-	// with the time to detect the death it stays below two seconds.
+	// exitDelay is the time that a program gets to end by itself after its launcher's death.
+	// Together with the time to detect the death it stays below two seconds.
 	exitDelay = 1500 * time.Millisecond
 )
 
@@ -33,9 +33,9 @@ const (
 // launcher's death. It has two goroutines:
 //
 //	read    receives the launcher's answer to hello, then certain deaths and answers to scale.
-//	        When the launcher dies it ends the context gone and arms the exit. It lives as long
-//	        as the process: a program that closes its group after an error and then hangs has
-//	        to end as well
+//	        When the launcher dies, it ends the context launcherGone and starts the timer of the
+//	        exit. This goroutine lives as long as the process: a program that closes its group after
+//	        an error and then hangs must end as well
 //	write   sends the messages of the outbox, until Close and while the launcher lives
 //
 // Only the end of the socket means that the launcher is dead. A launcher that does not read,
@@ -53,7 +53,7 @@ type agent struct {
 	answer       chan message // the answer to hello, and orders that arrive before watchOrders
 	out          *outbox
 	launcherGone context.Context    // ends when the launcher is gone
-	cancelGone   context.CancelFunc // ends gone
+	cancelGone   context.CancelFunc // ends launcherGone
 	work         sync.WaitGroup     // owns the writer
 
 	scaling chan struct{} // capacity 1: one scale request waits at a time
@@ -106,11 +106,11 @@ func newAgent(conn net.Conn, exit func(int)) *agent {
 	return a
 }
 
-// hello registers this peer with the launcher and waits for the order how to join. An abort is an
-// error that wraps ErrLauncher.
+// hello registers this peer with the launcher and waits for the order that says how to join. An
+// abort is an error that wraps ErrLauncher.
 func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (startOrder, error) {
-	// Set before the message, because the events of elastic.Join, the first view among them,
-	// follow the answer.
+	// The reducer is set before the message is sent, because the events of elastic.Join (the first
+	// view is one of them) follow the answer.
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
@@ -200,8 +200,8 @@ func (a *agent) watchDead(f func(elastic.ID)) {
 	}
 }
 
-// describe tells the launcher the Program of this process, and registers learn for updates about
-// its services.
+// describe tells the launcher the Program of this process, and registers the function learn, which
+// gets the updates about its services.
 func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.mu.Lock()
 	a.onDirectory = learn
@@ -322,7 +322,7 @@ func (a *agent) dropped(events int) []byte {
 }
 
 // post sends a message through the outbox. It returns when the socket has the message, or after
-// emitWait where the launcher does not keep up.
+// emitWait if the launcher does not read in time.
 func (a *agent) post(m message, c class) {
 	line, err := m.encode()
 	if err != nil {

@@ -36,8 +36,8 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 	return conn, r, nil
 }
 
-// exchange sends a request and reads the line of the answer. It fails after controlPeriod, or
-// scalePeriod more where other peers take part in the answer.
+// exchange sends a request and reads the line of the answer. It fails after controlPeriod; a
+// request that other peers help to answer gets scalePeriod in addition.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
 	if what.Request != "status" && what.Request != "stop" {

@@ -96,8 +96,8 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 }
 
 const (
-	// Pause before a service that did not answer is dialled again: it doubles from firstRedial to
-	// longRedial (exponential backoff).
+	// The pause before another attempt to connect to a service that did not answer. It doubles from
+	// firstRedial to longRedial (exponential backoff).
 	firstRedial = 5 * time.Millisecond
 	longRedial  = 250 * time.Millisecond
 )
@@ -114,7 +114,7 @@ func (c *callers) connect(ctx context.Context, service string) (*rpc.Conn, error
 	return rpc.Dial(ctx, stream, greeting(c.program, service))
 }
 
-// link returns the entry of a service. After close it is an error.
+// link returns the entry of a service, or an error after close.
 func (c *callers) link(service string) (*serviceConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

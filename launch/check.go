@@ -42,8 +42,8 @@ const (
 	shownAddresses = 4       // the most addresses besides loopback in a finding
 )
 
-// checkCores judges the number of cores and the number of them that the system lets this process
-// use at a time. set is the value of the variable GOMAXPROCS.
+// checkCores judges how many cores the host has, and how many of them the system lets this process
+// use at a time (usable). set is the value of the environment variable GOMAXPROCS.
 func checkCores(cores, usable int, set string) Check {
 	c := Check{Level: OK, Name: "cores",
 		Found: fmt.Sprintf("%d; -n N gives each of N peers GOMAXPROCS = max(1, %d/N)", cores, cores)}
@@ -67,7 +67,7 @@ func checkMemory(available uint64) Check {
 	return c
 }
 
-// parseAvailable returns MemAvailable of the text of /proc/meminfo, in bytes.
+// parseAvailable returns the value of MemAvailable, in bytes, from the text of /proc/meminfo.
 func parseAvailable(meminfo string) (bytes uint64, ok bool) {
 	for line := range strings.Lines(meminfo) {
 		f := strings.Fields(line)

@@ -20,10 +20,10 @@ type Exit struct {
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if no signal ended it
 	Asked  bool           // the launcher had asked it to leave
-	Lost   bool           // the connection to its host broke: it may run on for a moment
+	Lost   bool           // the connection to its host broke: the process may run on for a moment
 	kicked bool           // it was put out of the job on request
 	result bool           // it had reported the result before its end
-	by     syscall.Signal // the signal to its agent, which asked it to leave
+	by     syscall.Signal // the signal on which its agent asked it to leave
 	at     time.Time      // when the launcher learned of it
 }
 
@@ -70,24 +70,25 @@ type notice struct {
 //
 // It may be a shell or another wrapper with the peer as its child.
 type process interface {
-	// watch passes everything from the process to its receiver, its end included, and returns when
-	// its output has ended as well.
+	// watch passes the messages, the output and the end of the process to its receiver. It returns
+	// when the process and its output have ended.
 	watch()
 	// send queues a message for the writer. It does not block on a peer that does not read, for
 	// example because it is stopped.
 	send(m message)
 	// signal sends sig to the process group. After the end of the process it does nothing.
 	signal(sig syscall.Signal)
-	// ask sends sig to the peer alone, which may run below a shell that has to go on after it. If
-	// the peer is unknown or has ended, the whole process group gets sig. A stopped process is
+	// ask sends sig to the peer alone: a shell that started the peer has to go on after it. If the
+	// peer is unknown or has ended, the whole process group gets sig. A stopped process is
 	// continued, because it could not handle the signal.
 	ask(sig syscall.Signal)
 	// setPID records the process ID of the peer.
 	setPID(pid int)
 	// pid returns the process ID of the peer, as far as it is known.
 	pid() int
-	// suspect kills the process if it is stopped. On this host it returns this at once; on another
-	// host the receiver gets halted later.
+	// suspect kills the process if it is stopped. If the process is on this host, the results say
+	// at once whether it was stopped; if it is on another host, the receiver's halted is called
+	// later.
 	suspect() (pid int, halted bool)
 }
 
@@ -205,8 +206,8 @@ func (f *feed) close() {
 	}
 }
 
-// openLog opens the log of a peer, nil without a directory. With again, for a restarted peer, it
-// appends to the file.
+// openLog opens the log of a peer. It returns nil if dir is "". If again is true, because the peer
+// was restarted, it appends to the file.
 func openLog(dir, name string, again bool) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

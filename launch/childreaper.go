@@ -14,7 +14,8 @@ type childReaper struct {
 	own map[int]bool // children that have not been waited for
 }
 
-// start starts a command as a child. With mu held, reap cannot take the new process for an orphan.
+// start starts a command as a child. It holds mu, so that reap does not take the new process for an
+// orphan.
 func (o *childReaper) start(cmd *exec.Cmd) error {
 	if o == nil {
 		return cmd.Start()

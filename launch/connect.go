@@ -54,7 +54,7 @@ type hostPlan struct {
 	self    string // path of this elrun
 	copied  *copiedFile
 	begin   beginOrder
-	program string // path of the program, copied if begin says so
+	program string // path of the program, copied if begin.Copy is set
 }
 
 // plan returns the hostPlan of the options. path is the program on this host, "" if there is none.
@@ -144,8 +144,8 @@ func (e *hostError) Error() string { return e.text }
 // greetings.
 const maxGreeting = 10_000
 
-// greet runs the protocol with the agent up to the point where it can start peers. It restarts
-// limit while a file is being copied.
+// greet runs the protocol with the agent up to the point where it can start peers. It restarts the
+// timer limit while a file is being copied.
 func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	// Find or copy elrun, check its version, and describe the job.
 	if err := h.findAgent(p, limit); err != nil {
@@ -214,7 +214,8 @@ func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 	return &hostError{"its shell writes without end when somebody logs in: keep .bashrc silent where there is no terminal"}
 }
 
-// sendFile sends the program in frames of at most maxPart bytes, and restarts limit at each.
+// sendFile sends the program in frames of at most maxPart bytes, and restarts the timer limit at
+// each frame.
 func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -256,8 +257,9 @@ func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 	return *f.Probed, nil
 }
 
-// request sends a frame and returns the first frame for which answers is true. It must be called
-// before run, which reads all frames. It kills the connection's process after the timeout.
+// request sends a frame and returns the first frame for which the function answers returns true. It
+// must be called before run, which reads all frames. It kills the connection's process after the
+// timeout.
 func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	limit := time.AfterFunc(max(h.timeout, doctorPeriod), func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()

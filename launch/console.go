@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 )
 
-// console merges the output of all peers. A printer writes each file, in blocks of whole lines, so
-// that lines never mix:
+// console merges the output of all peers. Each file has a printer, which writes blocks of whole
+// lines, so that lines never mix:
 //
 //	peer 0 stdout --block--\
 //	peer 0 stderr --block---+--> printer of the screen    --> standard output and error
@@ -27,7 +27,7 @@ type console struct {
 	printers  [targets]*printer // by target; nil where there is no event log
 	live      bool              // standard error is a terminal that shows a progress line
 	broken    chan error        // the first write error that means that nobody reads
-	once      sync.Once         // for abort
+	once      sync.Once         // for abandon
 	abandoned chan struct{}     // closed when senders shall stop waiting
 }
 
@@ -76,8 +76,8 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 	return c
 }
 
-// oneFile reports whether two streams share a printer. Writers that are no files share one; only
-// the event log then has its own.
+// oneFile reports whether two streams share a printer, where of is the target of the first stream
+// a. If one of them is no file, they share a printer unless a is the event log.
 func oneFile(a, b io.Writer, of target) bool {
 	fa, okA := a.(*os.File)
 	fb, okB := b.(*os.File)
@@ -109,7 +109,7 @@ func (c *console) send(b block) {
 	}
 }
 
-// abort releases waiting senders after one second, even if a printer is stuck. Blocks that are
+// abandon releases waiting senders after one second, even if a printer is stuck. Blocks that are
 // not written by then are lost.
 func (c *console) abandon() {
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
@@ -168,9 +168,9 @@ func cause(err error) error {
 	return err
 }
 
-// close writes last, unless it is empty, to standard output after everything else, and ends the
-// console. No sender may be left. It waits for stuck streams until ctx ends; the goroutine of a
-// stuck stream then remains until its write returns. The error says why last was not written.
+// close writes the line last, unless it is "", to standard output after everything else, and ends
+// the console. No sender may be left. It waits for stuck streams until ctx ends; the goroutine of a
+// stuck stream then remains until its write returns. The error says why this line was not written.
 func (c *console) close(ctx context.Context, last string) error {
 	var err error
 	if last != "" {

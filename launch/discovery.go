@@ -179,7 +179,8 @@ func (s *seeker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	begun, failed, found, missed := time.Now(), false, false, false
-	// Found members are passed on each time; people get one line for each kind of trouble.
+	// The members found are passed on after each lookup; people get one line for each kind of
+	// trouble.
 	for pause := lookupPause; ; pause = min(2*pause, maxLookupPause) {
 		select {
 		case <-timer.C:

@@ -91,8 +91,8 @@
 //	          scale    a request for another number of peers, in the job or on a host
 //
 // A peer that sees the end of the socket knows that the launcher died: it leaves its group, and
-// 1.5 s later it exits with status 1 if the program has not ended. This package has no other exit.
-// A program that never calls Init gets SIGTERM on Linux when its launcher dies.
+// 1.5 s later it exits with status 1 if the program has not ended. Nothing else in this package
+// exits the process. A program that never calls Init gets SIGTERM on Linux when its launcher dies.
 //
 // # Programs
 //
@@ -118,11 +118,11 @@
 //
 // A ticket names the job and some addresses of members, and carries a key with which the members
 // have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds out who listens at
-// the addresses, and proves there that it has the key (search.go); it does so as well at every
-// other member before the first message (identity.go). Members look up the key in their view
-// (admission.go). With Options.LAN multicast DNS finds the peer that made a ticket for other hosts, and
-// the peers that joined by one, on the local network. So the ticket stays usable after the members
-// that it names have died.
+// the addresses, and proves to these members that it has the key (search.go). It proves the same to
+// every other member before it sends the first message there (identity.go). Members look up the key
+// in their view (admission.go). With Options.LAN, newcomers also find members on the local network
+// by multicast DNS: the peers that made a ticket for other hosts, and the peers that joined by one.
+// So the ticket stays usable after the members that it names have died.
 //
 // A job whose launcher has no listen addresses listens on loopback until the first ticket for
 // other hosts opens it (open.go).
@@ -138,7 +138,7 @@
 //
 //	{"request":"status"}     {"status":{...}}: the job as this peer sees it
 //	{"request":"stop"}       {"stopping":true}: when the client hangs up, or after 2 s, the peer
-//	                         sends itself SIGTERM, and the program ends in its way for that
+//	                         sends itself SIGTERM, and the program ends as it does on that
 //	                         signal
 //	{"request":"scale",      {"scaling":"..."}: the launcher's action
 //	 "peers":3}              "host":"a" for the peers on that host

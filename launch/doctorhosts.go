@@ -17,9 +17,9 @@ const (
 	clockSlack = 2 * time.Second
 )
 
-// DoctorHosts runs Doctor on each of o.Hosts and tests whether each host can connect to each
-// other. It uses Hosts, SSH, ConnectTimeout and Copy of o. An unusable host is a failed Check; an
-// error means wrong options.
+// DoctorHosts runs Doctor on each of o.Hosts and tests whether each host can connect to every other
+// host. The only options that it uses are Hosts, SSH, ConnectTimeout and Copy. An unusable host is
+// a failed Check; an error means wrong options.
 func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	if len(o.Hosts) == 0 {
 		return nil, fmt.Errorf("launch: %w: no hosts", ErrOptions)
@@ -77,8 +77,8 @@ func (h *remoteHost) examine() []Check {
 	return out
 }
 
-// checkClock judges the clock of a host. Its time there was read between asked and answered by the
-// clock of this host.
+// checkClock judges the clock of a host. there is the time by that clock, read between the times
+// asked and answered by the clock of this host.
 func checkClock(there, asked, answered time.Time) Check {
 	c := Check{Level: OK, Name: "clock", Found: "as here"}
 	off := time.Duration(0)
@@ -119,8 +119,9 @@ func (l *hostList) pairs() []Check {
 	return out
 }
 
-// checkDirection judges the connection from one host to another. failed says whether it failed, with the
-// cause why, and back whether the opposite direction failed.
+// checkDirection judges the connection from one host to another. failed reports whether it failed,
+// why is the cause, and back reports whether the connection in the opposite direction failed as
+// well.
 func checkDirection(from, to, why string, failed, back bool) Check {
 	c := Check{Level: OK, Name: from + " -> " + to, Found: "connects"}
 	switch {

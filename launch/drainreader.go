@@ -12,8 +12,8 @@ import (
 // again.
 const maxDrained = 1 << 20
 
-// drainReader reads a stream, and after its deadline the data that is buffered already: a slow
-// reader must not lose data that was sent in time.
+// drainReader reads a stream until its deadline, and after it only the data that is already
+// buffered: a slow reader must not lose data that was sent in time.
 type drainReader struct {
 	stream io.Reader
 	read   int // bytes read after the deadline

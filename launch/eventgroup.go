@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// eventGroup collects events that report the same about several members, so that they become one line.
+// eventGroup collects events that report the same thing about several members, to print one line
+// about all of them.
 type eventGroup struct {
 	kind, reason string
 	members      []string // short IDs
@@ -36,8 +37,8 @@ func groupOf(e event.Event, line string, now time.Time) *eventGroup {
 	return c
 }
 
-// collect keeps the line about e for a moment if the same may be reported of other members. It
-// returns lines that do not wait.
+// collect holds back the line about e for a moment if the same thing may be reported about other
+// members. It returns the lines to print now.
 func (l *membershipLog) collect(e event.Event, line string, now time.Time) []string {
 	next := groupOf(e, line, now)
 	if next == nil {
@@ -69,7 +70,8 @@ func (l *membershipLog) takeDue(now time.Time) []string {
 	return lines
 }
 
-// dropReported removes a member that was put out from the waiting groups, because another line reports it.
+// dropReported removes from the waiting groups a member that was put out of the view, because
+// another line reports that.
 func (l *membershipLog) dropReported(id string) {
 	for _, w := range l.groups {
 		if w.kind == (event.Fenced{}).Name() {
@@ -96,7 +98,8 @@ func (l *membershipLog) formatGroup(w *eventGroup) string {
 	return fmt.Sprintf("%d peers were put out of the group while they still run%s; they join again under new IDs", n, inBrackets(why))
 }
 
-// checkLoad records the overload of this host when an event that it may have caused arrives.
+// checkLoad records whether this host is overloaded. It is called when an event arrives that an
+// overload may have caused.
 func (l *membershipLog) checkLoad() {
 	if l.overloaded == "" && l.load != nil {
 		l.overloaded = l.load()

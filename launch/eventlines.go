@@ -52,7 +52,7 @@ func (l *membershipLog) formatOther(e event.Event) string {
 			l.describe(b.Who), inBrackets(b.Reason))
 	case event.Resync:
 		if !slices.Contains(l.members, b.Who) || l.newcomers[b.Who] {
-			return "" // it is joining or has just joined, when catching up is expected
+			return "" // the member is joining or has just joined: catching up is expected then
 		}
 		if b.Began {
 			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",

@@ -143,7 +143,7 @@ type exitReport struct {
 	PID    int            `json:"pid"`
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	// Asked is the signal to the agent that made it ask the peer to leave.
+	// Asked is the signal on which the agent asked the peer to leave.
 	Asked syscall.Signal `json:"asked,omitempty"`
 }
 

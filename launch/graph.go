@@ -54,11 +54,12 @@ func NewProgram(name string) *Program { return &Program{name: name} }
 // NodeOption is an option of a node.
 type NodeOption struct{ apply func(*nodeInfo) }
 
-// Restart restarts a service or a task that fails, at most times times in all. The first restart
-// is immediate. After a further failure soon afterwards it waits for backoff (1 s for 0), and the
-// wait doubles up to a minute (exponential backoff). A task fails when it returns an error or its
-// process dies; a service fails when it ends before it was told to stop. Without Restart neither
-// is restarted. For peers, which join the others again, times adds to Options.Restart.
+// Restart restarts a failed service or task. times is the largest number of restarts. The first
+// restart is immediate. If the node soon fails again, the next restart waits for the time backoff
+// (0 means 1 s), and this wait doubles up to a minute (exponential backoff). A task fails when it
+// returns an error or its process dies; a service fails when it ends before it was told to stop.
+// Without Restart neither is restarted. For peers, which join the others again, times is added to
+// Options.Restart.
 func Restart(times int, backoff time.Duration) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.Restarts, n.Backoff = times, backoff }}
 }
@@ -89,7 +90,7 @@ func (p *Program) Task(name string, f func(ctx context.Context) error, options .
 	p.add(&node{info: nodeInfo{Name: name, Kind: kindTask}, task: f}, f == nil, options)
 }
 
-// add adds a node. empty says that it has no function, which is a mistake.
+// add adds a node. empty reports that the node has no function, which is a mistake.
 func (p *Program) add(n *node, empty bool, options []NodeOption) {
 	n.apply(options)
 	if empty {

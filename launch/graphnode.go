@@ -30,8 +30,8 @@ func Goroutines() Type { return Type{} }
 // Program and Args are this program and its arguments, Peers is the number that the program
 // declares, Stdout and Stderr are the outputs of this process, and Signals receives SIGINT and
 // SIGTERM. With Hosts the nodes run on these hosts, and Copy copies the program there. In a
-// process that was started in this way, or by elrun, Program.Run runs its own node, whatever the
-// options are.
+// process that was started in this way, or by elrun, Program.Run runs the node of that process,
+// whatever the options are.
 func Processes(o Options) Type { return Type{options: &o} }
 
 // Run runs the program and returns when all its nodes have ended. The result is the result of the

@@ -24,7 +24,7 @@ import (
 )
 
 // agentMark begins the lines that an agent, or the shell that starts it, writes before the first
-// frame. Other lines before it are output of the shell (a greeting of .bashrc).
+// frame. Other lines before the first frame are output of the shell (a greeting of .bashrc).
 const agentMark = "elrun-agent "
 
 // agentReady is the last of the lines with agentMark.
@@ -34,10 +34,10 @@ const agentReady = agentMark + "ready"
 // and passes on their messages and output. in and out are the connection to the launcher. It
 // returns when the launcher has ended and no peer is left.
 //
-// The end of in means the death of the launcher: the peers leave their group, and the agent kills
-// those that have not ended after a grace period, unless the launcher was told to detach. A signal
-// is passed on to the peers. If the launcher was silent for long, a read of in may continue after
-// the return.
+// The end of the input in means that the launcher has died: the peers leave their group, and the
+// agent kills those that have not ended after a grace period, unless the launcher was told to
+// detach. A signal is passed on to the peers. If the launcher was silent for long, a read of the
+// input may continue after the return.
 func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.Signal) error {
 	// The kernel sends the death signal of children when the thread ends that started them.
 	runtime.LockOSThread()
@@ -111,8 +111,8 @@ func (a *hostAgent) serve() error {
 	}
 }
 
-// read passes frames to next, until the launcher ends, or until the next frame after done is
-// closed.
+// read passes frames to next until the launcher ends, or until the first frame after the channel
+// done was closed.
 func (a *hostAgent) read(done <-chan struct{}) {
 	for {
 		f, err := a.in.next()
@@ -171,7 +171,7 @@ func (a *hostAgent) handle(f frame) error {
 		checks := Doctor(ctx)
 		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
 	case f.Ended != nil:
-		_ = writeEnded(*f.Ended) // errors are ignored, as in runner.keep
+		_ = writeEnded(*f.Ended) // errors are ignored, as in runner.recordEnd
 		return nil
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
@@ -276,7 +276,7 @@ func (a *hostAgent) requestProgram() error {
 	if err != nil {
 		return fmt.Errorf("no folder for copies of programs: %w", err)
 	}
-	// The hash becomes part of a path, so it must be one.
+	// The hash becomes part of a path, so check that it has the form of a hash.
 	all := filepath.Join(cache, "elrun")
 	if len(a.order.SHA256) != hex.EncodedLen(sha256.Size) || strings.Trim(a.order.SHA256, "0123456789abcdef") != "" {
 		return fmt.Errorf("hash %q of a program", a.order.SHA256)
@@ -461,8 +461,8 @@ func (a *hostAgent) each(f func(p *local)) {
 	}
 }
 
-// end waits until no peer is left. The launcher is gone: the peers are told so and killed after
-// defaultGrace, unless they shall go on without it (detach).
+// end waits until no peer is left. The launcher is gone: unless the peers shall go on without it
+// (detach), they are told that it is gone, and killed after defaultGrace.
 func (a *hostAgent) end() {
 	a.probe.close()
 	if !a.order.Detach {

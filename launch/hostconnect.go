@@ -30,8 +30,8 @@ type hostConnect struct {
 	answered bool // the user has got an answer
 }
 
-// answerDelay is the longest wait of an order for its host before the user gets an answer.
-// The attempt goes on after it.
+// answerDelay is how long an order waits for its host before the user gets an answer. The attempt
+// to connect goes on after the answer.
 const answerDelay = 5 * time.Second
 
 // newHostConnects returns hostConnects without a pending host. The caller ends it with stop.
@@ -41,8 +41,8 @@ func newHostConnects(p hostPlan, orphans *childReaper) *hostConnects {
 	return a
 }
 
-// add begins to connect to the host of an order that the peer with index from passed on. The
-// result is sent on results. A host that is being connected already is an error.
+// add begins to connect to the host of an order that the peer with index from passed on. The result
+// is sent on results. It is an error if the host is already being connected.
 func (a *hostConnects) add(o scaleOrder, from int) error {
 	if _, err := addHost(nil, Host{Name: o.Host}); err != nil {
 		return err

@@ -85,8 +85,8 @@ func joinErrors(errs []error) string {
 }
 
 // dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
-// at least one direction, or with relays through a third host. It returns the causes. With others
-// set, peers listen elsewhere than the probes, and it does nothing.
+// at least one direction, or with relays through a third host. It returns the causes. If others is set, peers do not listen at
+// the addresses of the probes, and dropUnreachable does nothing.
 func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
@@ -103,7 +103,7 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 			failed, out[i] = append(failed, err), true
 		}
 	}
-	// Greedy: leave out the host with the most broken pairs until none is left.
+	// Greedy: leave out the host with the most broken pairs, until no pair is broken.
 	for {
 		worst, with := l.mostCut(results, out, relays)
 		if len(with) == 0 {
@@ -113,7 +113,7 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
 		out[worst] = true
 	}
-	// Their agents are not needed any more.
+	// The agents of the hosts that were left out are not needed any more.
 	var rest []*remoteHost
 	for i, h := range l.hosts {
 		if out[i] {
@@ -126,8 +126,8 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	return failed
 }
 
-// tryAll makes each host try to connect to each other host. It returns the result of each host,
-// and the errors of hosts that could not try.
+// tryAll makes each host try to connect to every other host. It returns the result of each host, and the errors of hosts that
+// could not try.
 func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	results, errs = make([]probeResult, len(l.hosts)), make([]error, len(l.hosts))
 	if len(l.hosts) < 2 {
@@ -147,8 +147,8 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	return results, errs
 }
 
-// mostCut returns the host that cannot connect to the most other hosts, and these hosts. Of equals
-// it returns the last one.
+// mostCut returns the host with the largest number of hosts that it cannot connect to, and these hosts. If several have the
+// same number, it returns the last one.
 func (l *hostList) mostCut(results []probeResult, out map[int]bool, relays bool) (mostCut int, with []int) {
 	connects := func(i, k int) bool {
 		_, there := results[i].Failed[l.hosts[k].Name]
@@ -183,8 +183,7 @@ func anyOf(n int, ok func(int) bool) bool {
 	return false
 }
 
-// assign assigns peers to the slots of the hosts, in order, at most most peers in all; 0 means no
-// bound.
+// assign assigns peers to the slots of the hosts, in order. most is the largest number of peers in all; 0 means no bound.
 func (l *hostList) assign(most int) {
 	for _, h := range l.hosts {
 		if h.Slots == 0 {
@@ -207,7 +206,7 @@ func (l *hostList) hostFor(index int, running map[int]*child) *remoteHost {
 	if h := l.assignedHost(index); h != nil && !h.lostNow() {
 		return h
 	}
-	// The load of a host, with this peer on it, per slot. A lost host is the last choice.
+	// The load of a host is its number of peers per slot, this peer included. A lost host is the last choice.
 	load := func(h *remoteHost) float64 {
 		n := 1
 		for _, c := range running {
@@ -268,8 +267,8 @@ func (l *hostList) results() <-chan hostConnect {
 	return l.connects.results
 }
 
-// addConnected adds a host that has connected to the list, in place of a lost host with the same name. It
-// reports whether the order still waits for an answer.
+// addConnected adds a newly connected host to the list. It replaces a lost host with the same name. It reports whether the
+// order still waits for an answer.
 func (l *hostList) addConnected(a hostConnect) (waits bool) {
 	waits = !l.connects.pending[a.order.Host].answered
 	delete(l.connects.pending, a.order.Host)

@@ -42,7 +42,7 @@ func ParseHosts(list string) ([]Host, error) {
 }
 
 // ReadHostfile reads a host file in the syntax of mpirun: a line for each host, with slots=N after
-// the name; without it the host gets one peer for each core. # begins a comment. In addition to
+// the name; without slots the host gets one peer for each core. # begins a comment. In addition to
 // mpirun's syntax, site=NAME gives the site of the host.
 func ReadHostfile(r io.Reader) ([]Host, error) {
 	var hosts []Host

@@ -23,12 +23,13 @@ type network interface {
 }
 
 // identity is one ID of this process on the network: the endpoint of a host, and the proofs that a
-// newcomer owes the members before they accept its messages. It is the elastic.Network of the
-// group's endpoint, and safe for concurrent use.
+// newcomer must give to the members before they accept its messages. It is the elastic.Network of
+// the group's endpoint, and safe for concurrent use.
 //
-// All members know a member of the first view from the start. A newcomer proves itself to each
-// member that it learns of before it sends the first message there. Once it is in a view, all
-// members know it. Other newcomers cannot check a proof: members introduce them to each other.
+// All members know a member of the first view from the start. A newcomer proves its right to join
+// to each member that it learns of, before it sends the first message to that member. Once it is in
+// a view, all members know it. Other newcomers cannot check a proof: members introduce them to each
+// other.
 type identity struct {
 	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
@@ -95,7 +96,7 @@ func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	})
 }
 
-// mapPorts asks the router to forward ports to this identity. told is called with the result.
+// mapPorts asks the router to forward ports to this identity. report is called with the result.
 func (i *identity) mapPorts(report func(error)) {
 	i.work.Go(func() { i.net.MapPorts(i.ctx, report) })
 }
@@ -178,12 +179,12 @@ func (i *identity) prove(m elastic.Member, c ticket.Credential) {
 	}
 }
 
-// askAddrs asks member by for the current addresses of the others: the address of a host may have
-// changed since the view that names it.
+// askAddrs asks the member with ID by for the current addresses of the others: a host may have got
+// another address after the view was made.
 func (i *identity) askAddrs(by elastic.ID) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
-	_, _ = i.net.Contacts(ctx, by) // without new addresses the next proof fails as this one
+	_, _ = i.net.Contacts(ctx, by) // without new addresses the next proof fails like this one
 }
 
 // wait waits until the proof to the member is over, or ctx ends.

@@ -68,7 +68,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 //
 //  1. listen, under a fresh identity
 //  2. open the control socket, so that the status of a waiting peer can be read
-//  3. say hello, and wait for the order how to join
+//  3. say hello, and wait for the order that says how to join
 //  4. get the right to join (signature or ticket), or admit the peers of the first view
 //  5. agree on the first view and connect, or let the group ask to join
 //
@@ -97,7 +97,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.a.post(message{Note: noteOf(noControl)}, history)
 	}
 	cfg.Closers = closers
-	// Started is where deaths and orders that arrived early reach the group.
+	// Started passes deaths and orders that arrived early to the group.
 	cfg.Started = func(g *elastic.Group) { // called before all peers are there
 		p.admission.setGroup(g)
 		p.mu.Lock()
@@ -135,7 +135,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err
 	}
-	p.p2pHost.UseHostKey(order.HostKey) // not before the peers that may have connected by now are admitted
+	p.p2pHost.UseHostKey(order.HostKey) // only after admit: peers that may have connected by now must be admitted first
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.renewIdentity,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
 		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.admission.grantOf}

@@ -44,7 +44,7 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 }
 
 // cancel asks the peers to leave, as SIGTERM does, when the context of Run has ended. On a
-// preempted machine SIGTERM follows later, so the first signal after it kills no peer.
+// preempted machine SIGTERM follows later, so the first signal after cancel kills no peer.
 func (r *runner) cancel(cause error, now time.Time) {
 	if r.outcome.signal != 0 {
 		return
@@ -64,8 +64,8 @@ func (r *runner) forwardFirst(sig syscall.Signal, line string, now time.Time) {
 	r.killing = time.After(r.o.Grace)
 	r.console.say(line)
 	if sig == syscall.SIGPIPE || r.rendezvous.hasForeignMembers() {
-		// SIGPIPE: the peers' own output is not broken. Other launchers: their peers go on, and
-		// lose nobody if these peers leave.
+		// SIGPIPE: the peers' own output is not broken. If the job has peers of other launchers,
+		// they go on, and lose nobody if these peers leave.
 		sig = syscall.SIGTERM
 	}
 	for _, c := range r.children {

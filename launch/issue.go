@@ -113,7 +113,7 @@ func (p *peer) refresh(text string) (Ticket, error) {
 	return p.shown(t, ""), nil
 }
 
-// revoke revokes a ticket, named by its text or ID, or with "" all tickets that members have
+// revoke revokes the ticket with a text or ID, or, if name is "", all tickets that members have
 // issued. It returns a description of the effect.
 func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 	g := p.admission.currentGroup()
@@ -124,7 +124,7 @@ func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 	if t, err := ticket.Parse(name); err == nil {
 		id = elastic.ID(t.Signer().ID)
 	}
-	// named are the tickets that the name means, revoked those that were still valid.
+	// named holds the tickets that the name means, revoked the ones that were still valid.
 	var named, revoked []string
 	for _, grant := range g.View().Grants {
 		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {
@@ -169,7 +169,7 @@ func (p *peer) kick(ctx context.Context, name string) (string, error) {
 		time.Since(begun).Round(time.Millisecond)), nil
 }
 
-// choosePeer returns the member of a view with a name: an ID, a short ID or an index.
+// choosePeer returns the member of a view that has a name, which is an ID, a short ID or an index.
 func choosePeer(v elastic.View, name string) (elastic.Member, error) {
 	var fit []elastic.Member
 	for _, m := range v.Members {

@@ -13,7 +13,8 @@ import (
 
 // Errors of Find and of the methods of a Job. Compare them with errors.Is.
 var (
-	// ErrNoJob reports that there is no job of the name, no job at all, or that the job has ended.
+	// ErrNoJob reports that no job has the name, that there is no job at all, or that the job has
+	// ended.
 	ErrNoJob = errors.New("no such job")
 	// ErrWhichJob reports that a name fits several jobs.
 	ErrWhichJob = errors.New("several jobs could be meant")
@@ -51,7 +52,7 @@ func Find(ctx context.Context, name string) (*Job, error) {
 // Name returns the full name of the job.
 func (j *Job) Name() string { return j.name }
 
-// Status returns the state of the job, from the reports of its peers that answer within 2 s.
+// Status returns the state of the job. It combines the reports of the peers that answer within 2 s.
 func (j *Job) Status(ctx context.Context) (Status, error) { return j.status(ctx, false) }
 
 // Paths is Status with the paths of the data from each peer on this host to the other peers.
@@ -145,9 +146,9 @@ func (j *Job) Refresh(ctx context.Context, ticket string) (Ticket, error) {
 	return j.askTicket(ctx, request{Request: "refresh", Ticket: ticket})
 }
 
-// Revoke revokes a ticket, named by its text or ID, or with "" all tickets of the job: from then
-// on they admit nobody. Peers that have joined by them stay. Revoke returns a description of the
-// effect for people.
+// Revoke revokes the ticket with a text or ID, or, if ticket is "", all tickets of the job: from
+// then on they admit nobody. Peers that have joined by them stay. Revoke returns a description of
+// the effect for people.
 func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
 	answer, err := j.ask(ctx, request{Request: "revoke", Ticket: ticket}, func(socketName) bool { return true })
 	return answer.Done, err
@@ -173,8 +174,8 @@ func (j *Job) askTicket(ctx context.Context, r request) (Ticket, error) {
 	return *answer.Ticket, nil
 }
 
-// ask sends a request to the peers for which fits is true, one after the other, until one answers
-// without an error. It returns the last error.
+// ask sends a request to the peers for which the function fits returns true, one after the other,
+// until one answers without an error. It returns the last error.
 func (j *Job) ask(ctx context.Context, r request, fits func(socketName) bool) (reply, error) {
 	peers, err := j.peers()
 	if err != nil {
@@ -248,15 +249,15 @@ func askStatus(ctx context.Context, peers []socketName, paths bool) ([]Status, e
 	var reports []Status
 	for i, r := range replies {
 		if errs[i] == nil {
-			r.Status.Job = peers[i].job // the name in the socket's address counts
+			r.Status.Job = peers[i].job // the name in the socket's address is the right one
 			reports = append(reports, *r.Status)
 		}
 	}
 	return reports, cmp.Or(errs...)
 }
 
-// chooseJob returns the job with the name job in running, or else the only one whose name begins
-// with job. An empty job is the beginning of every name.
+// chooseJob returns the name in running that equals job, or else the only name that begins with
+// job. Every name begins with "".
 func chooseJob(job string, running []string) (string, error) {
 	var fit []string
 	for _, name := range running {

@@ -27,8 +27,8 @@ type waiter struct {
 }
 
 const (
-	// joinReportPause is the wait of a peer before the first line. The pause before each further line
-	// doubles, up to maxJoinReportPause.
+	// joinReportPause is how long a peer waits before the first line about it is printed. The pause
+	// before each further line doubles, up to maxJoinReportPause.
 	joinReportPause    = 10 * time.Second
 	maxJoinReportPause = time.Minute
 )
@@ -62,8 +62,8 @@ func (q *joinQueue) event(body event.Body) {
 	}
 }
 
-// due returns the line that is due at now, or nil: the waiting peers, the time and the reason. If
-// reasons differ, it gives the reason of the peer that has waited longest.
+// due returns the line that is due at now, or nil. The line has the waiting peers, the time and the
+// reason. If reasons differ, it gives the reason of the peer that has waited longest.
 func (q *joinQueue) due(now time.Time) []string {
 	if len(q.waiting) == 0 || now.Before(q.nextReport) {
 		return nil

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// maxFound bounds the peers found on the local network that are kept, and that are contacted
-	// at the same time.
+	// maxFound bounds how many peers found on the local network are kept, and how many of them are
+	// contacted at the same time.
 	maxFound = 64
 	// maxFoundPerAddr bounds the peers whose first address is the same.
 	maxFoundPerAddr = 4
 )
 
-// lanPeers holds peers that were found on the local network. Anybody there can announce any number of
-// false ones. So a new peer evicts the oldest one, from the same address first, but never a peer
-// that has proved that it belongs to the job. The zero value is empty. It is not safe for
-// concurrent use.
+// lanPeers holds peers that were found on the local network. Anybody there can announce any number
+// of false peers. So, when there are too many, a new peer replaces the oldest one, from the same
+// address first, but never a peer that has proved that it belongs to the job. The zero value is
+// empty. It is not safe for concurrent use.
 type lanPeers struct {
 	all []lanPeer // oldest first
 }
@@ -53,7 +53,7 @@ func (l *lanPeers) add(m elastic.Member) {
 	}
 }
 
-// drop removes the oldest peer for which fits is true.
+// drop removes the oldest peer for which the function fits returns true.
 func (l *lanPeers) drop(fits func(lanPeer) bool) {
 	if i := slices.IndexFunc(l.all, fits); i >= 0 {
 		l.all = slices.Delete(l.all, i, i+1)

@@ -18,7 +18,7 @@ import (
 //	            group of its own
 //	watch       passes on output and messages, and
 //	            1. waits for the process,
-//	            2. reads the messages that are in the socket then,
+//	            2. reads the messages that are still in the socket,
 //	            3. reports the end,
 //	            4. and continues with the output until the streams end. They end at once,
 //	               unless a process outside the process group holds them open
@@ -26,8 +26,8 @@ import (
 // So the end is reported after all messages of the peer, and a process that keeps the output open
 // does not delay it.
 //
-// The kernel gives the sender of each message (SCM_CREDENTIALS). So a request to leave goes to the
-// peer itself, and a wrapper around the peer can go on after it. All methods except watch are
+// The kernel tells which process sent each message (SCM_CREDENTIALS). So a request to leave goes to
+// the peer itself, and a wrapper around the peer can go on after it. All methods except watch are
 // called by one goroutine.
 type local struct {
 	index   int
@@ -199,7 +199,7 @@ func (c *local) abandon() { _ = c.pipe.conn.Close() }
 
 // wait waits for the end of the process and returns it.
 func (c *local) wait() Exit {
-	_ = c.cmd.Wait() // the process state says the same
+	_ = c.cmd.Wait() // the process state has the same information
 	c.orphans.ended(c.cmd.Process.Pid)
 	e := Exit{Index: c.index, PID: c.cmd.Process.Pid, Code: -1, at: time.Now()}
 	if s := c.cmd.ProcessState; s != nil {

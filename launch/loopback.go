@@ -11,7 +11,7 @@ import (
 var errLoopback = errors.New("launch: the loopback interface is down, by which the peers of this host reach each other: bring it up (ip link set lo up)")
 
 // checkLoopback returns errLoopback if the loopback interface is down. A system that lists no
-// loopback interface passes, because it may only hide it.
+// loopback interface passes: it may merely hide the interface.
 func checkLoopback(all []net.Interface) error {
 	up := func(i net.Interface) bool { return i.Flags&net.FlagUp != 0 }
 	loopbacks := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagLoopback == 0 })

@@ -6,8 +6,9 @@ import (
 )
 
 // machineID distinguishes this host from other hosts of a job, independent of their names. It is a
-// hash that includes the job's name, so that it does not reveal the host, nor that two jobs run on
-// the same host. If no ID is known it is "", and the host's name is used.
+// hash, so that it does not reveal the host, and includes the job's name, so that it does not
+// reveal that two jobs run on the same host. If no ID is known it is "", and the host's name is
+// used.
 func machineID(job string) string { return hashMachine(kernelID(), job) }
 
 // hashMachine returns machineID for a kernelID.

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// costPeriod is the longest wait of a membership change for the first step after it, which
-	// shows the cost of the change.
+	// costPeriod is how long the line about a membership change waits for the first step after the
+	// change, which shows its cost.
 	costPeriod = time.Second
-	// collectPeriod is the longest wait for the reports of further peers about the same thing.
+	// collectPeriod is how long a line waits for the reports of further peers about the same thing.
 	collectPeriod = 100 * time.Millisecond
 	// waitingPause is the least time between two lines about the same missing quorum.
 	waitingPause = 30 * time.Second
@@ -33,7 +33,7 @@ const (
 // and is not safe for concurrent use.
 //
 //	lost, leave, join, end of a child --> remembered as reasons
-//	view                              --> a change: the members that it adds or lacks
+//	view                              --> a change: the members that the view adds or lacks
 //	step, end of a child              --> cost and reasons of the change; then its line is written
 //
 // A change whose cost is not known within costPeriod is reported without it.
@@ -60,14 +60,14 @@ type membershipLog struct {
 	done      bool // a peer has finished: further leaves are not reported
 }
 
-// reason says why a member is gone, or how it came.
+// reason says why a member is gone, or why it came.
 type reason struct {
 	end      string // how its process ended
 	cause    string // highest-ranking cause of its lost events
 	detectMS float64
 	limitMS  float64
 	left     bool
-	out      bool   // it was put out of the view while its process runs
+	out      bool   // it was put out of the view, but its process runs on
 	why      string // why it left, came or was put out
 	bytes    int64
 	ms       float64
@@ -105,8 +105,8 @@ type childDeath struct {
 	due     time.Time
 }
 
-// newMembershipLog returns the log of a job that needs minPeers members. describe describes a member, given
-// its short ID, and own reports whether this launcher started it.
+// newMembershipLog returns the log of a job that needs minPeers members. describe describes a
+// member, given its short ID, and isLocal reports whether this launcher started it.
 func newMembershipLog(minPeers int, describe func(string) string, isLocal func(string) bool) *membershipLog {
 	return &membershipLog{describe: describe, isLocal: isLocal, minPeers: minPeers, reasons: make(map[string]*reason), reported: make(map[string]time.Time)}
 }
@@ -122,9 +122,9 @@ func (l *membershipLog) reason(id string) *reason {
 	return l.reasons[id]
 }
 
-// ended records that the process of member id has failed, with how in the form "exited with status
-// 3". It returns the lines to print now. For a member of the view the line waits for the next
-// view; if none comes soon, due returns the line.
+// ended records that the process of member id has failed, where how has the form "exited with
+// status 3". It returns the lines to print now. The line about a member of the view waits for the
+// next view; if none comes soon, due returns the line.
 func (l *membershipLog) ended(id, how string, now time.Time) []string {
 	l.reason(id).end = how
 	switch {
@@ -215,8 +215,8 @@ func (l *membershipLog) step(e event.Event, s event.Step, now time.Time) {
 	p.recomputed += s.Recomputed
 }
 
-// shortenWait lets the pending change be reported within collectPeriod if all is known: its cost, and
-// how the processes of lost members of this launcher ended.
+// shortenWait lets the pending change be reported within collectPeriod if everything about it is
+// known: its cost, and how the lost members that this launcher started ended.
 func (l *membershipLog) shortenWait(now time.Time) {
 	p := l.pending
 	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
@@ -264,8 +264,9 @@ func (l *membershipLog) finish() []string {
 	return append(lines, l.takeDue(time.Time{})...)
 }
 
-// takePending returns the line about the pending change, if there is one. It shortens a line that is too
-// long: counts in place of members, first by cause, then in all.
+// takePending returns the line about the pending change, if there is one. A line that is too long
+// gets counts in place of the members: first a count for each cause, and if that is too long as
+// well, a total.
 func (l *membershipLog) takePending() []string {
 	p := l.pending
 	l.pending = nil
@@ -287,7 +288,7 @@ func (l *membershipLog) takePending() []string {
 	return []string{line}
 }
 
-// formatChange returns the line about a change. parts describe the members that are gone and that came.
+// formatChange returns the line about a change. parts describes the members that are gone or came.
 func (l *membershipLog) formatChange(p *viewChange, parts []string) string {
 	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), l.formatNext(p.peers))
 }
@@ -385,8 +386,8 @@ func formatCauses(cause string) string {
 	return cause
 }
 
-// formatNext describes whether a view with this number of peers goes on or waits for a quorum. While
-// there are too few, members may still join and be lost.
+// formatNext says whether a view with this number of peers goes on or waits for a quorum. While
+// there are too few, members can still join or be lost.
 func (l *membershipLog) formatNext(peers int) string {
 	if peers >= l.minPeers {
 		return plural(peers, "peer goes", "peers go") + " on"

@@ -55,7 +55,7 @@ type message struct {
 	// Serving reports that a service accepts calls.
 	Serving *servingNode `json:"serving,omitempty"`
 
-	// Start is the launcher's answer to hello: the order how to join.
+	// Start is the launcher's answer to hello: the order that says how to join.
 	Start *startOrder `json:"start,omitempty"`
 	// Finished reports that the job finished before the peer was admitted.
 	Finished bool `json:"finished,omitempty"`
@@ -90,14 +90,14 @@ type startOrder struct {
 	// HostKey is a secret shared by the peers of this launcher: peers of one host authenticate
 	// each other with it.
 	HostKey []byte `json:"host_key,omitempty"`
-	// Root is the public key of the launcher that began the job, set if this is that launcher.
+	// Root is the public key of this launcher if it began the job, otherwise "".
 	Root string `json:"root,omitempty"`
 	// Pass gives the peer the right to join. A peer without it has a ticket, or is in the first
 	// view.
 	Pass   []byte `json:"pass,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
-	// Own reports that peers of this launcher have been admitted. They can admit later peers when
-	// the ticket is not valid any more.
+	// Own reports that peers of this launcher have been admitted. These peers can admit later ones when the ticket is not valid
+	// any more.
 	Own bool `json:"own,omitempty"`
 	// JoinTimeout is how long a peer looks for a member that admits it.
 	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
@@ -160,7 +160,7 @@ func decodeMessage(line []byte) (message, error) {
 	return m, nil
 }
 
-// check returns the error with which decodeMessage refuses m.
+// check returns the error for which decodeMessage refuses m.
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
@@ -221,7 +221,7 @@ func clipNote(text string) string {
 	return clip(text, maxNote)
 }
 
-// clip cuts a text to at most most bytes and marks a cut with dots.
+// clip cuts a text to most bytes, if it is longer, and marks the cut with dots.
 func clip(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most-3], "") + "..."

@@ -33,7 +33,7 @@ type nodeState struct {
 	failed   bool      // ended is a failure
 }
 
-// situation is the state of the program beside the nodes of the plan.
+// situation is the state of the rest of the program: everything but the nodes of the plan.
 type situation struct {
 	peers bool // some peers are running or will be started
 	stop  bool // the program has to end early
@@ -139,8 +139,8 @@ func (p *nodePlan) stop(i int, now time.Time) []nodeAction {
 	return nil
 }
 
-// exited records the end of a node, with how in the form "exited with status 3". It returns a line
-// about it for people, "" for an expected end.
+// exited records the end of a node, where how has the form "exited with status 3". It returns a
+// line about it for people, "" for an expected end.
 func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string {
 	n := &p.nodes[i]
 	n.running = false

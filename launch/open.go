@@ -24,7 +24,7 @@ import (
 var errLocal = errors.New("they listen on the loopback interface only, as --listen says")
 
 const (
-	// openPeriod is the time limit for all members together to begin to listen.
+	// openPeriod is the time limit for all members, together, to start listening on the network.
 	openPeriod = 4 * time.Second
 	// mapPeriod is the time limit for the router's port mapping; after it a ticket is made without
 	// mapped ports.
@@ -41,7 +41,7 @@ func (p *peer) isWide() bool {
 }
 
 // widen makes this peer and its later identities listen on the network, unless the user has
-// restricted them. It is an error if no other host can reach the peer afterwards.
+// restricted them. It returns an error if no other host can reach the peer afterwards.
 func (p *peer) widen() error {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -73,7 +73,7 @@ func (p *peer) widen() error {
 }
 
 // openJob makes this peer and all members listen on the network. It returns a note for people that
-// names the members that cannot, or "".
+// names the members that cannot listen there, or "".
 func (p *peer) openJob(ctx context.Context) (note string) {
 	if err := p.widen(); err != nil {
 		return fmt.Sprintf("the ticket works on this host alone, for its peers cannot be reached from others: %v", err)
@@ -149,7 +149,7 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 		})
 	}
 	work.Wait()
-	// Whether they could or not, these members need not be asked again.
+	// These members need not be asked again, whether they listen now or not.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.openAsked == nil {

@@ -27,10 +27,10 @@ type Options struct {
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted. Data
 	// within one host never is, and streams of libp2p always are.
 	Encrypt string
-	// Relay is members (also "") or never: whether two peers that cannot connect may use a third
-	// member as a relay, and through it try to open a direct connection through the routers
-	// between them (hole punching). It also decides whether these peers may be relays. All three
-	// peers must allow it.
+	// Relay is members (also "") or never. With members, two peers that cannot connect may use a
+	// third member as a relay; with its help they try to open a direct connection through the
+	// routers between them (hole punching). The peers of this launcher may then be relays, too. All
+	// three peers must allow it.
 	Relay string
 	// Listen is the place where peers listen. auto (also "") means the loopback interface until a
 	// ticket opens the job, or all interfaces from the start if the peers join by a ticket. local
@@ -48,10 +48,10 @@ type Options struct {
 	// nil for none.
 	Discovery Discovery
 
-	// Site is the name of the peers' site, as in "berlin", except for Hosts with their own; "" if
-	// unknown. The network within a site is faster than between sites. If all peers of a job have
-	// a site, and there are several, gradients are first reduced within each site and cross
-	// between sites only once (hierarchical allreduce).
+	// Site is the name of the peers' site, such as "berlin"; "" if unknown. A host in Hosts may
+	// have its own Site instead. The network within a site is faster than between sites. If all
+	// peers of a job have a site, and there are several, gradients are first reduced within each
+	// site and cross between sites only once (hierarchical allreduce).
 	Site string
 
 	// Hosts are the hosts of the peers. Each host gets as many peers as it has slots, up to Peers
@@ -62,8 +62,8 @@ type Options struct {
 	// Srun connects to hosts by srun in place of ssh: they belong to the Slurm job in which this
 	// process runs.
 	Srun bool
-	// ConnectTimeout is the time limit for a host to become ready to start peers, without the time
-	// to copy a program; 0 means 10 s.
+	// ConnectTimeout is the time limit for a host to become ready to start peers. The time to copy
+	// a program does not count. 0 means 10 s.
 	ConnectTimeout time.Duration
 	// Copy copies elrun and the program to hosts that lack them. Without Copy, elrun must be in
 	// PATH on the host, or have the same path as on this host, and the program is found by its
@@ -81,8 +81,8 @@ type Options struct {
 	// or the job of Ticket.
 	Join   bool
 	Ticket string
-	// JoinTimeout is how long a peer looks for a member that admits it, without an answer from
-	// any; 0 means 1 min.
+	// JoinTimeout is how long a peer that gets no answer looks for a member that admits it; 0 means
+	// 1 min.
 	JoinTimeout time.Duration
 
 	MinPeers      int           // members below which the group waits; 0 means 1
@@ -249,8 +249,8 @@ func (o *Options) name() error {
 	if err := validJob(o.Job); err != nil {
 		return fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
-	// Two jobs that start under one name at the same time are not detected, nor is any if the list
-	// cannot be read. The only effect is that their status is mixed.
+	// A second job of the same name is not detected if both start at the same time, or if the list
+	// cannot be read. The only effect is that the status of both is mixed.
 	used, _ := listControls()
 	if slices.ContainsFunc(used, func(n socketName) bool { return n.job == o.Job }) {
 		return fmt.Errorf("launch: %w: a job named %s is running already", ErrOptions, o.Job)

@@ -20,8 +20,8 @@ func (p *peer) status() Status {
 	return describeOthers(p.a.status(), members, heard)
 }
 
-// describeOthers adds the information in members and heard about members without a report of their
-// own.
+// describeOthers adds to s what members and heard say about the members that have no report of
+// their own.
 func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]time.Duration) Status {
 	for i := range s.Members {
 		m := &s.Members[i]

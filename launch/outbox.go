@@ -46,7 +46,8 @@ func (c class) bound() int {
 	return [classes]int{transient: 16 << 10, telemetry: 1 << 20, history: 16 << 20}[c]
 }
 
-// newOutbox returns an empty outbox. gap makes the message about dropped messages; it may be nil.
+// newOutbox returns an empty outbox. dropNotice makes the message about dropped messages; it may be
+// nil.
 func newOutbox(dropNotice func(lost int) []byte) *outbox {
 	return &outbox{dropNotice: dropNotice, wake: make(chan struct{}, 1)}
 }
@@ -136,8 +137,8 @@ func (o *outbox) run(write func(line []byte) error) {
 	}
 }
 
-// first returns the next message, with ok false if the queue is empty, and end true if in addition
-// no more will come. The message stays in the queue until written removes it, so that later
+// first returns the next message. ok is false if the queue is empty; end is then true if no more
+// messages will come. The message stays in the queue until written removes it, so that later
 // messages wait behind it.
 func (o *outbox) first() (m outgoing, ok, end bool) {
 	o.mu.Lock()

@@ -41,8 +41,8 @@ func (o outcome) anyFinished() bool {
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
-// leaveSignal returns the signal to agents on which all remaining peers were asked to leave, or 0 if
-// some ended without a request.
+// leaveSignal returns the signal to the agents that made them ask all remaining peers to leave, or
+// 0 if some peers ended without such a request.
 func (o outcome) leaveSignal() syscall.Signal {
 	by := syscall.Signal(0)
 	for _, e := range o.exits {
@@ -70,8 +70,8 @@ func (o outcome) failures() []Exit {
 }
 
 // resultSurvived reports whether the result outlived the peers that had it: at least one of them ended with
-// status 0, and none failed by itself, as a peer does that cannot save the result. A killed peer
-// does not count, because the others still have the result.
+// status 0, and none failed by itself. (A peer that cannot save the result fails in this way.) A
+// killed peer does not count, because the others still have the result.
 func (o outcome) resultSurvived() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
@@ -86,7 +86,7 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 128 + int(o.signal)
 	case disagree != nil:
 		return 1
-	case done != nil && o.resultSurvived(): // peers that died on the way cost their share of one step
+	case done != nil && o.resultSurvived(): // peers that died on the way cost only their share of one step
 		return 0
 	case done != nil:
 		return 1

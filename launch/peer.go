@@ -151,7 +151,7 @@ func (p *peer) byLauncher(signature []byte) ticket.Credential {
 }
 
 // useTicket joins by the ticket. If the ticket is expired or used up and peers of this launcher
-// are members, it joins by a ticket of one of these.
+// are members, it joins by a ticket from one of these peers.
 func (p *peer) useTicket(ctx context.Context) error {
 	t, err := ticket.Parse(p.order.Ticket)
 	if err != nil {
@@ -159,8 +159,8 @@ func (p *peer) useTicket(ctx context.Context) error {
 	}
 	p.publish()
 	err = p.showTicket(ctx, t)
-	// The ticket is not valid any more, but peers of this launcher are members and can make
-	// another.
+	// The ticket is not valid any more, but peers of this launcher are members and can make another
+	// ticket.
 	if p.order.Own && (errors.Is(err, ticket.ErrExpired) || errors.Is(err, ticket.ErrUsedUp)) {
 		err = errors.Join(p.localTicketFromPeer(ctx, &t), err)
 		if t.String() != p.order.Ticket {
@@ -227,8 +227,9 @@ func (p *peer) searched() string {
 // passPeriod is how long a peer waits for the launcher's signature of a new identity.
 const passPeriod = time.Second
 
-// renewIdentity makes a new identity for a peer that was put out of the group. The peer comes back with a
-// signature of its previous identity, or in the way in which it first came.
+// renewIdentity makes a new identity for a peer that was put out of the group. The peer comes back
+// with a signature by the key of its previous identity, and with the right by which it first came:
+// its ticket, or a new pass.
 func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
 	if err := p.open(ctx); err != nil {
@@ -283,8 +284,8 @@ func (p *peer) onPass(got pass) {
 	}
 }
 
-// recordFirstView records the first view of the launcher's order. A job that waits for more peers than that
-// enters no view yet, but the missing peers must be able to find it.
+// recordFirstView records the first view of the launcher's order. A job that still waits for more
+// peers than these enters no view yet, but the missing peers must be able to find it.
 func (p *peer) recordFirstView() {
 	if len(p.order.Peers) > 0 {
 		p.onView(elastic.View{Epoch: 1, Members: p.order.Peers})

@@ -15,8 +15,8 @@ import (
 
 // probe tests whether hosts can connect to each other before peers are started. Each host listens
 // at a port of the kernel's choice and sends a random word, which identifies it, followed by data
-// that does not fit in one packet. Where large packets are lost silently, because ICMP is filtered
-// (path MTU black hole), connections are made and then hang.
+// that does not fit in one packet. This data finds a path MTU black hole: where ICMP is filtered
+// and large packets are lost silently, a connection is made and then hangs.
 type probe struct {
 	listener net.Listener
 	addrs    []string // ADDRESS/WORD

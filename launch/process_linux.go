@@ -18,7 +18,7 @@ type stat struct {
 	start string
 }
 
-// readStat reads the file stat in dir, a folder such as /proc/PID. ok is false if it cannot.
+// readStat reads the file stat in dir, a folder such as /proc/PID. ok is false if that fails.
 func readStat(dir string) (s stat, ok bool) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -65,9 +65,9 @@ func processName() string {
 	return fmt.Sprintf("%d:%s", os.Getpid(), s.start)
 }
 
-// inspect returns the state of a peer's process on this host. If there is no process with that ID
-// and start time, as with peers in other containers, the state is unknown, except that a zombie
-// counts as ended.
+// inspect returns the state of a peer's process on this host. A zombie counts as ended. If there is
+// no process with that ID and start time, for example because the peer is in another container, the
+// state is unknown.
 func inspect(m elastic.Member) elastic.ProcessState {
 	pid, start, ok := strings.Cut(m.Process, ":")
 	if _, err := strconv.Atoi(pid); !ok || err != nil {

@@ -55,14 +55,15 @@ func startError(name string, err error) error {
 	return err
 }
 
-// childEnvironment returns base with the variables of a peer, one of here peers on this host. It
-// does not change base.
+// childEnvironment returns base with the variables of a peer. here is the number of peers on this
+// host. It does not change base.
 func childEnvironment(base []string, e environment, here int) []string {
 	return boundProcessors(append(append([]string{}, base...), e.list()...), here)
 }
 
-// boundProcessors adds GOMAXPROCS for one of peers peers on this host, unless it is set. Without
-// this bound every peer would run as many threads as there are cores (oversubscription).
+// boundProcessors adds GOMAXPROCS for a peer, unless it is set. peers is the number of peers on
+// this host. Without this bound every peer would run as many threads as there are cores
+// (oversubscription).
 func boundProcessors(env []string, peers int) []string {
 	for _, v := range env {
 		if strings.HasPrefix(v, "GOMAXPROCS=") {

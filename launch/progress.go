@@ -92,8 +92,8 @@ func (p *progress) line(now time.Time) string {
 	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {
 		s += fmt.Sprintf("  shares %d-%d", slices.Min(p.shares), slices.Max(p.shares))
 	}
-	// During a pause of the job the shown speed falls, as intended. After the last step the time
-	// stands still.
+	// During a pause of the job the shown speed falls, as intended. After the last step the shown
+	// time does not change any more.
 	if p.of > 0 && p.step >= p.of {
 		now = p.seen
 	}

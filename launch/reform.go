@@ -43,16 +43,16 @@ func (r *rendezvous) recordView(members []string) {
 // job is finished.
 func (r *rendezvous) complete(i int) { r.finished = r.finished || r.peers[i].inView }
 
-// noMemberAlive reports whether it is certain that no member lives. With peers of other launchers it
-// never is.
+// noMemberAlive reports whether it is certain that no member lives. That is never certain if the
+// job has peers of other launchers.
 func (r *rendezvous) noMemberAlive() bool {
 	return r.started && len(r.order.Secret) > 0 && !r.foreign && !r.hasForeignMembers() &&
 		!slices.ContainsFunc(r.indices(), func(i int) bool { return r.peers[i].inView && !r.peers[i].ended })
 }
 
-// reform decides what happens when no member lives. It returns the messages to send, either that the
-// job is finished or the first view of the peers that form it, and the indices of these peers; the
-// indices are nil if no view can be formed yet.
+// reform decides what happens when no member lives. It returns the messages to send: either that
+// the job is finished, or a new first view. It also returns the indices of the peers that form this
+// view; they are nil if no view can be formed yet.
 func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 	r.reforming = r.noMemberAlive()
 	if !r.reforming {
@@ -76,7 +76,7 @@ func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 			order.Peers, begin = append(order.Peers, g.member), append(begin, i)
 		}
 	}
-	// A peer that runs but has not said hello will: wait for it, so that one view has all.
+	// A peer that runs will say hello: wait for it, so that the view has all peers.
 	if missing || len(begin) == 0 {
 		return messages, nil
 	}

@@ -18,7 +18,7 @@ import (
 // carries the frames. Its life:
 //
 //	connect   starts ssh, and through it the agent, which prepares itself
-//	spawn     orders peers; run passes on their messages and output
+//	spawn     orders the agent to start a peer; run passes on its messages and output
 //	beat      sends the launcher's heartbeat
 //	hangUp    ends the agent, and so its peers
 //
@@ -102,7 +102,7 @@ func (h *remoteHost) handle(f frame) {
 		p.processID = f.PID
 	}
 	h.mu.Unlock()
-	// Frames of a peer that has ended are late, and of no use.
+	// A frame of a peer that has ended comes too late to be of use.
 	if p == nil {
 		return
 	}
@@ -217,8 +217,8 @@ func (h *remoteHost) lostNow() bool {
 	return h.gone
 }
 
-// spawn orders a peer, one of here peers on the host. If the connection has ended, the peer counts
-// as lost.
+// spawn orders the agent to start a peer. here is the number of peers on the host. If the
+// connection has ended, the peer counts as lost.
 func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 	p := &remote{index: index, h: h, to: to, done: make(chan struct{})}
 	h.mu.Lock()
@@ -257,7 +257,8 @@ type remote struct {
 }
 
 // serve opens a control socket on this host for the peer, so that elrun status and other commands
-// see it here. If the peer's own socket is visible here, or none can be opened, there is none.
+// see it here. It opens none if that fails, for example because the peer's own socket is visible
+// here.
 func (p *remote) serve() {
 	if p.control == nil {
 		p.control, _ = serveControl(socketName{p.h.job, p.index, p.pid()}, p)
@@ -270,7 +271,8 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	switch {
 	case err != nil:
 		return reply{Error: err.Error()}
-	// end then asks the peer to leave, so the request itself is not forwarded.
+	// The server of the socket calls end after this answer, and end asks the peer to leave. So the
+	// request itself is not forwarded.
 	case what.Request == "stop":
 		return reply{Stopping: true}
 	}
@@ -331,7 +333,8 @@ func (p *remote) endOutput(t target) {
 	}
 }
 
-// abort ends everything that has not ended: the process, with e, and its output.
+// abort reports the end of everything that has not ended: of the process, with e as its Exit, and
+// of its output.
 func (p *remote) abort(e Exit) {
 	if !p.exited {
 		p.exit(e)

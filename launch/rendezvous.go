@@ -55,8 +55,8 @@ type peerMessage struct {
 	msg message
 }
 
-// newRendezvous returns a rendezvous of n peers. With joining, for a launcher that joins a running job, the
-// peers do not wait for each other.
+// newRendezvous returns a rendezvous of n peers. If joining is set, because the launcher joins a
+// running job, the peers do not wait for each other.
 func newRendezvous(n int, order startOrder, joining bool) *rendezvous {
 	r := &rendezvous{order: order, peers: make(map[int]*localPeer), started: joining, names: make(map[string]int)}
 	r.latest.Members, r.order.Contacts = order.Contacts, nil
@@ -120,7 +120,7 @@ func (r *rendezvous) tryStart() []peerMessage {
 	return r.answerAll(message{Start: &order})
 }
 
-// answerJoin answers peer i with the way into the running group and the certain deaths.
+// answerJoin tells peer i how to join the running group, and which members are certainly dead.
 func (r *rendezvous) answerJoin(i int) []peerMessage {
 	order := r.order
 	order.Sole = len(r.order.Secret) > 0 && !r.hasForeignMembers()
@@ -137,7 +137,7 @@ func (r *rendezvous) answerJoin(i int) []peerMessage {
 }
 
 // contacts returns the members that are not known to be dead, and the local peers that may have
-// become members since, except for peer i.
+// become members since. It leaves out peer i.
 func (r *rendezvous) contacts(i int) []elastic.Member {
 	var out []elastic.Member
 	there := map[elastic.ID]bool{r.peers[i].member.ID: true}
@@ -167,8 +167,8 @@ func (r *rendezvous) learn(k known) {
 	r.latest.Open = k.Open
 }
 
-// recordExit records that peer i ended, with how in the form "exited with status 3", and returns the
-// messages to send now. certain is false if only the connection to its host was lost.
+// recordExit records that peer i ended, and returns the messages to send now. how has the form
+// "exited with status 3". certain is false if only the connection to its host was lost.
 func (r *rendezvous) recordExit(i int, how string, certain bool) []peerMessage {
 	g := r.peers[i]
 	g.ended = true
@@ -224,7 +224,7 @@ func (r *rendezvous) index(short string) int {
 	return -1
 }
 
-// host returns the host of a member by its short ID, "" if unknown.
+// host returns the host of the member with a short ID, or "" if unknown.
 func (r *rendezvous) host(short string) string {
 	for _, p := range r.latest.Members {
 		if p.ID.Short() == short {

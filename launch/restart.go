@@ -3,8 +3,8 @@ package launch
 import "time"
 
 const (
-	// quickDeath is the length of a life below which a process has hardly done any work. To
-	// restart such a process at once would only waste the machine's time.
+	// quickDeath is the running time below which a process has hardly done any work. To restart
+	// such a process at once would only waste the machine's time.
 	quickDeath = 10 * time.Second
 	// The pause before the restart of a process that died quickly. It doubles from firstPause to
 	// longPause (exponential backoff).
@@ -25,8 +25,8 @@ func newRestarts(n int) *restarts {
 	return &restarts{left: n, quick: make(map[int]int), pause: firstPause}
 }
 
-// decide handles the death of peer index after a life. It returns the pause before the restart,
-// and false if the peer is not restarted.
+// decide handles the death of peer index, which ran for the time life. It returns the pause before
+// the restart, and false if the peer is not restarted.
 func (r *restarts) decide(index int, life time.Duration) (pause time.Duration, again bool) {
 	if r.left == 0 {
 		return 0, false

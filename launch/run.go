@@ -40,7 +40,7 @@ type Result struct {
 // The end of ctx acts as SIGTERM and is reported with its cause. The next signal then counts as
 // the first one.
 func Run(ctx context.Context, o Options) (Result, error) {
-	sought := o.key() // not the key of a job on this host, which complete finds
+	sought := o.key() // read before complete, which sets the ticket of a job on this host
 	path, err := o.complete(ctx)
 	if err != nil {
 		return Result{}, err
@@ -102,9 +102,9 @@ func (o *Options) order() startOrder {
 	return order
 }
 
-// spawn starts the process of peer index, one of n, and the goroutine that watches it. first is an
-// event about the start for the event log, or nil. A start takes about a millisecond; signals wait
-// in their channel meanwhile.
+// spawn starts the process of peer index, one of n peers, and the goroutine that watches it. first
+// is an event about the start for the event log, or nil. A start takes about a millisecond; signals
+// wait in their channel meanwhile.
 func (r *runner) spawn(index, n int, first []byte) error {
 	env := r.environment(index, max(n, index+1))
 	c, err := r.startChild(env, n, r.hosts.hostFor(index, r.children), strconv.Itoa(index), first)
@@ -115,7 +115,7 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	return nil
 }
 
-// environment returns the environment of the process with an index, one of n peers.
+// environment returns the environment of the process with an index. n is the number of peers.
 func (r *runner) environment(index, n int) environment {
 	return environment{job: r.o.Job, index: index, peers: n,
 		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen(), site: r.o.Site}
@@ -151,7 +151,7 @@ func (r *runner) startChild(env environment, n int, h *remoteHost, name string, 
 	return c, nil
 }
 
-// start starts the process of a peer on this host, one of n.
+// start starts the process of a peer on this host. n is the number of peers.
 func (r *runner) start(env environment, n int, to receiver) (process, error) {
 	cmd := exec.Command(r.path, r.o.Args...)
 	cmd.Args[0] = r.o.Program

@@ -16,8 +16,8 @@ import (
 //
 //	spawn -> loop: notices of the children, signals, time -> finish
 //
-// The loop never waits for the console, so that signals work while output is stuck. reaction.go
-// has the reactions to notices.
+// The loop never waits for the console, so that signals work while output is stuck. The handlers of
+// notices are in events.go.
 type runner struct {
 	o        Options
 	path     string // path of the program
@@ -34,7 +34,7 @@ type runner struct {
 	restarts   *restarts
 	progress   progress
 	shown      int64     // step of the last plain progress line
-	showAt     time.Time // time of the next one
+	showAt     time.Time // time of the next line
 	stalls     stalls
 	joinQueue  joinQueue
 	outcome    outcome
@@ -45,7 +45,7 @@ type runner struct {
 
 	pendingRestarts []pendingRestart
 	interrupted     time.Time        // time of the first signal
-	cancelled       bool             // the context has ended in its place, and no signal has come since
+	cancelled       bool             // the end of the context took the place of the first signal, and no signal has come since
 	killing         <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
 	suspended       bool             // the peers were stopped together with this process
 	logged          map[int]bool     // logs that have been opened, by index of the peer

@@ -27,7 +27,7 @@ func (r *runner) scale(from int, o scaleOrder) {
 		err = fmt.Errorf("the peers listen on their own host alone: open the job by elrun ticket, or start it with --listen all")
 	default:
 		if err = r.hosts.add(o, from); err == nil {
-			return // arrived will answer
+			return // hostConnected will answer
 		}
 	}
 	r.answerScale(from, o.Seq, text, err)
@@ -120,8 +120,8 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The slots follow the request, so that later placements do, too. Pending restarts on this
-	// host are part of the new number.
+	// Set the slots to the requested number, so that later peers are placed accordingly. Pending
+	// restarts on this host are part of the new number.
 	h.Slots = max(1, n)
 	r.pendingRestarts = slices.DeleteFunc(r.pendingRestarts, func(b pendingRestart) bool { return r.hosts.assignedHost(b.index) == h })
 	for _, i := range plan.start {
@@ -130,8 +130,8 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	return r.follow(plan, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"), n)
 }
 
-// follow carries out a plan, after which all peers run in total. It returns a line about it, from
-// begin and n.
+// follow carries out a plan. all is the number of peers after it. It returns a line about the plan,
+// made of begin and n.
 func (r *runner) follow(plan scalePlan, all int, begin string, n int) (string, error) {
 	for _, i := range plan.start {
 		if err := r.startLate(i, all, nil); err != nil {
@@ -173,8 +173,8 @@ type scalePlan struct{ start, leave []int }
 // planScale returns the plan that changes the number of remaining peers to n. New peers get the
 // lowest free indices. Peers that still wait to join (waiting) are the first to leave, because the
 // members have the state of the job; of the members the highest indices leave. leaving lists the
-// running peers that have been asked to leave already, and taken the indices in use on other
-// hosts. It changes nothing.
+// running peers that have been asked to leave already, and taken lists the indices in use on other
+// hosts. planScale changes none of the lists.
 func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error) {
 	if n < 0 || n > maxPeers {
 		return scalePlan{}, fmt.Errorf("%d peers: want at most %d", n, maxPeers)
@@ -196,7 +196,7 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 			p.start = append(p.start, i)
 		}
 	}
-	// The last of stay leave: waiting peers, then the highest indices.
+	// The last peers of stay leave: waiting peers, then the highest indices.
 	for len(stay) > n {
 		last := len(stay) - 1
 		p.leave = append(p.leave, stay[last])

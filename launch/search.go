@@ -24,8 +24,9 @@ import (
 //	address --identify--> member --prove--> in, or a refusal
 //	found   --------------^
 //
-// Found peers are not authenticated. Only members at the ticket's addresses are believed when they
-// refuse without a proof. One goroutine owns the search: the caller of run.
+// Found peers are not authenticated. A refusal without a proof of membership counts only if it
+// comes from a member at one of the ticket's addresses. One goroutine owns the search: the caller
+// of run.
 type search struct {
 	i          *identity
 	credential ticket.Credential
@@ -67,8 +68,8 @@ const (
 	contactPeriod = 100 * time.Millisecond
 	// redialPeriod is the pause between two attempts at an address.
 	redialPeriod = 500 * time.Millisecond
-	// newsPeriod is the longest time until all members know a ticket, and so the time for which a
-	// refusal waits for a better answer of another member.
+	// newsPeriod is the longest time until all members know a new ticket. So a refusal waits that
+	// long for a better answer from another member.
 	newsPeriod = 2 * time.Second
 	// vacantAfter is the time after which a job counts as ended if nobody listens at any address
 	// of the ticket.
@@ -107,8 +108,8 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 			in.unheard = append(in.unheard, addrs[n])
 		}
 	}
-	// Members may listen at more addresses than their view has, and some are reachable only there.
-	// Ask now, because the member that has admitted this peer may be about to leave.
+	// Members may listen at addresses that are not in the view, and some members are reachable only
+	// there. Ask now, because the member that has admitted this peer may be about to leave.
 	known, err := i.net.Contacts(ctx, by.ID)
 	if err == nil {
 		in.others = append(in.others, known[:min(len(known), maxFound)]...)
@@ -156,8 +157,8 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 				return r.member, err
 			}
 		case now := <-again.C:
-			// These did not know the ticket: forget that they were asked, so that ask asks them
-			// again.
+			// The members in retry did not know the ticket: forget that they were asked, so that
+			// ask asks them again.
 			for _, id := range s.retry {
 				delete(s.asked, id)
 			}
@@ -229,8 +230,7 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 		}
 		asked[m.ID] = true
 		within, cancel := context.WithCancel(ctx)
-		// Attempts with found peers are bounded, attempts with members at the ticket's addresses
-		// are not.
+		// Only attempts with found peers are bounded.
 		if !named {
 			s.foundCancels = append(s.foundCancels, cancel)
 			if len(s.foundCancels) > maxFound {
@@ -324,7 +324,7 @@ func (e *searchError) Unwrap() []error {
 	return []error{e.cause, e.last}
 }
 
-// addrText returns a multiaddr in the form HOST:PORT, if it has that form.
+// addrText returns a multiaddr as HOST:PORT, if it can be written so.
 func addrText(addr string) string {
 	parts := strings.Split(addr, "/")
 	if len(parts) == 5 && parts[3] == "tcp" && parts[1] == "ip4" {

@@ -23,7 +23,7 @@ type signals struct {
 	work sync.WaitGroup
 }
 
-// newSignals returns a signals that does nothing before leave.
+// newSignals returns a signals that does nothing before onTerm is called.
 func newSignals() *signals { return &signals{ch: make(chan os.Signal, 1), end: make(chan struct{})} }
 
 // onTerm calls f at the first SIGTERM. f must not block for long.

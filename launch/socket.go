@@ -36,8 +36,9 @@ func socketDirs() []string {
 			all = append(all, filepath.Join(dir, "elrun"))
 		}
 	}
-	// Not TMPDIR, which may differ between a job and the terminal of its user. Another user can
-	// occupy this name, but not the name in the home folder below, which several hosts may share.
+	// Use /tmp and not TMPDIR, which may differ between a job and the terminal of its user. Another
+	// user can occupy this name in /tmp. That cannot happen to the name in the home folder below,
+	// but several hosts may share that folder.
 	all = append(all, filepath.Join("/tmp", "elrun-"+user))
 	home, err := os.UserHomeDir()
 	host, err2 := os.Hostname()
@@ -128,7 +129,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	return nil, err
 }
 
-// dialControl connects to a socket, in whichever directory it is.
+// dialControl connects to a socket in any of the directories.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)

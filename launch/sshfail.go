@@ -13,8 +13,8 @@ type sshFailure struct {
 	remedy string
 }
 
-// sshFailures returns the known failures. Failures that come together with another one are first.
-// The signs are messages of OpenSSH, of resolvers and of shells.
+// sshFailures returns the known failures. A failure that comes together with a more general one
+// stands before it. The signs are messages of OpenSSH, of resolvers and of shells.
 func sshFailures() []sshFailure {
 	return []sshFailure{
 		{"Bad configuration option", "ssh cannot read its configuration here: mend ~/.ssh/config (ssh -G HOST shows the mistake)"},

@@ -24,8 +24,9 @@ type culprit struct {
 // stallPause is the least time between two lines about the same culprit.
 const stallPause = time.Minute
 
-// line describes e, a stall that peer index reports, or returns "" if there is nothing new. It
-// names only the culprits that are new to people. who describes members, given their short IDs.
+// line returns a line about e, a stall that peer index reports, or "" if there is nothing new. It
+// names only the culprits that are new to people. The function describe describes members, given
+// their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
 	var fresh []string

@@ -26,7 +26,8 @@ func (s starter) command(host, script string, timeout time.Duration) *exec.Cmd {
 	if len(words) == 0 {
 		words = []string{"ssh"}
 	}
-	// ssh has to time out first, because its error says more about the cause.
+	// ssh has to time out before this process does, because the error of ssh says more about the
+	// cause.
 	patience := max(1, int(timeout.Seconds()*0.8))
 	args := append(slices.Clone(words), "-T", "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", patience),
 		"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3", host, script)

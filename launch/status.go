@@ -28,13 +28,13 @@ type Status struct {
 // Balanced describes the members' shares and the reason for them.
 type Balanced struct {
 	Step   int64  `json:"step"`          // the first step with these shares
-	Old    []int  `json:"old,omitempty"` // previous shares, by the ranks of that time; empty at the start
+	Old    []int  `json:"old,omitempty"` // previous shares, by the ranks at that time; empty at the start
 	Shares []int  `json:"shares"`        // microbatches of a full step, by rank
 	Reason string `json:"reason"`
 }
 
-// MemberStatus is one peer of a Status. For a peer on another host, or without an answer, it has
-// only the knowledge of other members.
+// MemberStatus is one peer of a Status. For a peer that is on another host, or did not answer, it
+// has only what other members know.
 type MemberStatus struct {
 	ID        string  `json:"id"`                 // short
 	Index     int     `json:"index"`              // local index at its launcher, -1 if unknown
@@ -50,15 +50,14 @@ type MemberStatus struct {
 	ComputeMS float64 `json:"compute_ms"` // of the last step
 	CommMS    float64 `json:"comm_ms"`    // of the last step
 	StepMS    float64 `json:"step_ms"`    // of the last step
-	// PredictedMS is the forecast of ComputeMS from the time when the share was decided; 0 if
+	// PredictedMS is the value of ComputeMS that was forecast when the share was decided; 0 if
 	// unknown.
 	PredictedMS float64 `json:"predicted_ms"`
 	Path        string  `json:"path"` // kinds of its paths to others: shm, direct, p2p, ...
 	// SeenMS is the time since the reporting members last heard from the peer, in milliseconds. It
 	// is 0 if the peer reports itself, and -1 if unknown.
 	SeenMS float64 `json:"seen_ms"`
-	// Paths are its paths to the other members of the latest view. They are empty except for
-	// Job.Paths.
+	// Paths has its paths to the other members of the latest view. Only Job.Paths sets it.
 	Paths []PeerPath `json:"paths,omitempty"`
 }
 
@@ -142,7 +141,8 @@ func (r *reducer) apply(e event.Event) {
 	}
 }
 
-// mark records a state of this peer. States of other peers are ignored, because they report them.
+// mark records a state of this peer. It ignores the states of other peers, which report them
+// themselves.
 func (r *reducer) mark(who, state string) {
 	if who == r.self.ID && r.state != stateDone {
 		r.state = state
@@ -227,9 +227,9 @@ func (r *reducer) report() Status {
 }
 
 // StepTime returns the time of the last step, and the time that was predicted when its shares were
-// decided, in milliseconds; 0 means unknown. The prediction is the longest predicted compute time
-// plus the rest of the step (communication) at the member that computed longest: at other members
-// the rest includes their wait for that member.
+// decided, in milliseconds; 0 means unknown. The prediction is a sum: the longest predicted compute
+// time, and the rest of the step (communication) at the member that computed longest. At other
+// members the rest would include their wait for that member.
 func (s Status) StepTime() (measured, predicted float64) {
 	var slowest MemberStatus
 	for _, m := range s.Members {
@@ -251,7 +251,7 @@ func mergeStatus(reports []Status) Status {
 	var out Status
 	own, seen := map[string]MemberStatus{}, map[string]float64{}
 	var base []MemberStatus
-	// Take the view of the latest epoch, and from each report what is newest.
+	// Take the view of the latest epoch, and the newest values of all reports.
 	for i, s := range reports {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members

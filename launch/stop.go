@@ -16,7 +16,7 @@ const (
 	// stopPeriod is how long Stop waits for the peers. It equals a launcher's default grace
 	// period.
 	stopPeriod = defaultGrace
-	// leavePeriod is the time that the peers have to leave the group in good order.
+	// leavePeriod is the time that the peers get to leave the group in good order.
 	leavePeriod = stopPeriod / 2
 	// stopPoll is the interval at which Stop checks which peers are left.
 	stopPoll = 20 * time.Millisecond
@@ -29,14 +29,14 @@ type Stopped struct {
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal,
-// which the peers do when all have answered. Peers that have not left the group after 5 s are
-// asked again, and then end at once. Stop returns when all their control sockets are gone. If some
-// are left after 10 s, or at the end of ctx, it returns an error that names these peers; they have
-// been asked nevertheless.
+// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal. The
+// peers do so when all have answered. Peers that have not left the group after 5 s are asked again,
+// and then end at once. Stop returns when all their control sockets are gone. If some are left
+// after 10 s, or at the end of ctx, it returns an error that names these peers; they have been
+// asked to end nevertheless.
 //
-// A running launcher sees its peers end, and ends with the status that follows from theirs. A
-// process that has not called Init has no control socket and is not asked.
+// A running launcher sees its peers end, and ends with the status that follows from their statuses.
+// A process that has not called Init has no control socket and is not asked.
 func (j *Job) Stop(ctx context.Context) (Stopped, error) {
 	if _, err := j.peers(); err != nil {
 		return Stopped{}, err

@@ -68,7 +68,7 @@ func openListen(listen string) string {
 
 const (
 	// shownContacts bounds the members in a ticket: enough to survive the death of some, and few
-	// enough for a line that people can copy.
+	// enough that people can copy the line.
 	shownContacts = 5
 	// shownAddrs bounds the addresses of a ticket's first member, its issuer, and moreAddrs the
 	// addresses of each other member.
@@ -92,8 +92,8 @@ func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Mem
 }
 
 // ticketAddrs returns the addresses of these members for a ticket: for each member the addresses
-// of its best kind. They do not contain IDs, because members identify themselves; relayed
-// addresses do, because the relay needs them.
+// of its best kind. Only relayed addresses contain IDs, because the relay needs them; other members
+// say who they are when a peer connects.
 func ticketAddrs(members []elastic.Member) []string {
 	var out []string
 	for i, m := range members {
@@ -106,7 +106,7 @@ func ticketAddrs(members []elastic.Member) []string {
 	return out
 }
 
-// bestAddrs returns at most most addresses of the best kind that a member has.
+// bestAddrs returns the member's addresses of the best kind, at most as many as most says.
 func bestAddrs(m elastic.Member, most int) (out []string) {
 	best := addrKinds
 	for _, a := range m.Addrs {

@@ -1,5 +1,5 @@
 // Package rpc carries calls between two processes of a program over any stream: a pipe within one
-// process, a Unix socket, or TLS. The maker of the stream has to authenticate the other end.
+// process, a Unix socket, or TLS. Whoever makes the stream has to authenticate the other end.
 //
 //	NewServer      answers calls with methods, on any number of streams
 //	Dial           exchanges hellos on a stream and returns a Conn, which makes calls
