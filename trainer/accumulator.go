@@ -16,12 +16,12 @@ import (
 type accumulator interface {
 	// clear empties the contribution; scale is the scale of the gradients that are added next.
 	clear(scale exact.Scale)
-	// groups joins microbatches that need not be computed each as if it were alone. A microbatch
-	// is given, and a group returned, as a list of samples.
+	// groups joins microbatches that may be computed together, and returns the groups. Microbatches
+	// and groups are lists of samples.
 	groups(micros [][]int) [][]int
 	// collect returns a sink for the gradients of the given number of groups. The sink calls
-	// ready when the elements of parameter i from index from on are final, provided that no other
-	// call adds to the contribution.
+	// ready(i, from) when the elements of parameter i, from the index from to the end, are final.
+	// They are final only if no other call adds to the contribution.
 	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket of the contribution, which it does not change.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
@@ -32,14 +32,15 @@ type accumulator interface {
 	fault() fault
 	// square returns the squared Euclidean norm of this peer's own sums.
 	square() float64
-	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. Of
-	// parameter i only the first left(i) elements are still sums. fits is false if the step has
-	// to be computed again; scale is the scale of the next step, or of the next attempt.
+	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. In
+	// parameter i only the first left(i) elements are still sums; the others are means already.
+	// fits is false if the step has to be computed again; scale is the scale of the next step, or
+	// of the next attempt.
 	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
 }
 
-// sink receives the gradients of one call of the model. They are in the contribution once end has
-// returned nil. Before that, and after an error, the contribution is invalid.
+// sink receives the gradients of one call of the model. The gradients are in the contribution once
+// end has returned nil. Before that, and after an error, the contribution is invalid.
 type sink struct {
 	grad [][]float32              // gradient memory, by parameter
 	done func(group, i, from int) // as Gate.Done
@@ -168,7 +169,7 @@ func (q *exactAccumulator) clear(scale exact.Scale) {
 	clear(q.peaks)
 }
 
-// groups keeps the microbatches apart: each has to have the bits that it has alone.
+// groups keeps the microbatches apart: each must get the same bits as if it were computed alone.
 func (q *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
 // collect quantises each gradient as soon as the model is done with it, so that its reduction can
@@ -218,14 +219,15 @@ func (q *exactAccumulator) begin(micros int) {
 	}
 }
 
-// lacks reports whether a microbatch before the last still has to add elements of parameter i,
-// from index from on.
+// lacks reports whether elements of parameter i, at the index from or later, have not been added
+// yet by some microbatch before the last.
 func (q *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
-// take quantises and adds the gradient of parameter i of microbatch k, from index from on, unless
-// that is done. It leaves zeros in the buffer if other microbatches follow.
+// take quantises the gradient of parameter i in microbatch k, from the index from to the end, and
+// adds it to the sums, unless that was done before. It leaves zeros in the buffer if other
+// microbatches follow.
 func (q *exactAccumulator) take(k, i, from int, others bool) {
 	end := q.left[k][i]
 	if from < 0 || from >= end {
@@ -266,8 +268,8 @@ func (q *exactAccumulator) fault() fault {
 	return faultNone
 }
 
-// square adds up the squares of the integers in units of the scale; the mean of a single 1 is one
-// unit.
+// square returns the squared norm of the sums that the integers stand for. The value of one unit of
+// parameter i is the mean of the integer 1 over one sample.
 func (q *exactAccumulator) square() float64 {
 	total := 0.0
 	for i, sums := range q.views {

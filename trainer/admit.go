@@ -58,8 +58,8 @@ const latencyPasses = 4
 // overlap each other, and the commit record.
 const reductions = 2
 
-// predict predicts steps with additional members. near means that their own measurements of the
-// network do not count.
+// predict predicts steps with additional members. near means that the network measurements of the
+// additional members do not count.
 func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)

@@ -36,7 +36,7 @@ type audits struct {
 	told     uint64     // encoded fingerprint of this peer's part of the last committed step
 	open     check      // audit of the open step
 	waiting  check      // audit of the committed step, whose fingerprints are not published yet
-	accusing accusation // to be published at the next entry
+	accusing accusation // to be published at the entry of the next session
 }
 
 // record is what this peer keeps of a step in order to recompute a part of it.
@@ -63,14 +63,16 @@ type check struct {
 	computed, sums audit.Print
 }
 
-// accusation states that a member has published another fingerprint than this peer has computed.
+// accusation states that a member has published a fingerprint that differs from the one that this
+// peer has computed.
 type accusation struct {
 	step     int64  // 0 for none
 	accused  uint64 // nameOf the member
 	computed audit.Print
 }
 
-// newAudits returns the audits of a job whose gradients are in own; nil if Config.Audit is 0.
+// newAudits returns the audits of a job, or nil if Config.Audit is 0. own holds the job's
+// gradients.
 func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 	if cfg.Audit == 0 {
 		return nil
@@ -83,7 +85,8 @@ func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 		binary.LittleEndian.PutUint64(seed[:], cfg.auditSeed)
 	}
 	a := &audits{rate: cfg.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.log}
-	// The gradients of a microbatch are computed in the staging buffer, for either of the sums.
+	// The gradients of a microbatch are computed in the same staging buffer, whether they are added
+	// to own or to a.sums.
 	size := own.layout.size()
 	a.sums = &exactAccumulator{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
 	a.sums.views = cut(own.layout, a.sums.own)
@@ -104,7 +107,7 @@ func (a *audits) at(step int64) *record {
 	return nil
 }
 
-// nameOf returns a short name for a member, as entries carry it.
+// nameOf returns the short name of a member for the reports at the entry of a session.
 func nameOf(id elastic.ID) uint64 { return xxhash.Sum64String(string(id)) }
 
 // accusation returns the pending accusation, which this peer publishes at the entry of a session.
@@ -199,7 +202,7 @@ func (a *audits) concluded(step int64, reports []rankReport) {
 	a.open = check{}
 }
 
-// toldOf encodes a fingerprint in a word, of which 0 means none.
+// toldOf encodes a fingerprint as a word; the word 0 means no fingerprint.
 func toldOf(p audit.Print) uint64 { return (uint64(p) + 1) % (uint64(audit.None) + 1) }
 
 // printOf is the inverse of toldOf.
@@ -234,8 +237,9 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 		a.accusing = accusation{step, nameOf(r.members[w.victim].ID), w.computed}
 		return nil
 	}
-	// The audited fingerprint is right, but all fingerprints do not add up to the sums of the
-	// step: some part of the sums is not the published one.
+	// The audited fingerprint is right, but the fingerprints of all members do not add up to the
+	// fingerprint of the sums: some member's part of the sums is not the part whose fingerprint it
+	// published.
 	if audit.Sum(r.prints) != w.sums {
 		return event.Audit{Who: []string{}, Reason: "the sums of the step are not those of what the members have contributed"}
 	}
@@ -243,7 +247,7 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 }
 
 // vote returns this peer's vote on a member's contribution to a step. It recomputes the
-// contribution from the saved parameters. Where it cannot, its vote is None.
+// contribution from the saved parameters. If that is impossible, the vote is None.
 func (a *audits) vote(step int64, accused elastic.ID, most int, broken func() error) audit.Vote {
 	none := audit.Vote{Told: audit.None, Computed: audit.None}
 	r := a.at(step)

@@ -28,7 +28,7 @@ type balance struct {
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
-	cause string // of a new session, in which the policy started afresh
+	cause string // why there is a new session, in which the policy started afresh
 	short bool   // a short step lies between the last logged step and the open one
 
 	// Local knowledge of this peer.
@@ -69,8 +69,9 @@ func (b *balance) speed() int64 {
 	return slices.Sorted(slices.Values(b.speeds))[len(b.speeds)/2]
 }
 
-// enter starts a session from the entries of all ranks. The policy starts afresh: the members may
-// come from different sessions, and what these learned is contained in the speeds.
+// enter starts a session with the reports that all ranks gave at its entry. The policy starts
+// afresh, because the members may come from different sessions; what they learned there is in the
+// speeds.
 func (b *balance) enter(policy string, all []resumeReport, microbatches, self int) error {
 	var err error
 	if b.policy, err = loadbal.New(policy); err != nil {
@@ -116,8 +117,9 @@ func (b *balance) ahead() []int {
 // costs returns the costs of the ranks, in nanoseconds; nil if the policy does not know them.
 func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 
-// measured records how long a share took to compute. A share of which a part was computed before,
-// in a session that broke, is no measurement of the peer's speed; an empty share is none either.
+// measured records how long a share took to compute. It ignores an empty share, and a share that
+// was not computed as a whole because a part of it was computed before, in a session that broke:
+// neither tells the peer's speed.
 func (b *balance) measured(share int, whole bool, took time.Duration) {
 	if b.micros = 0; whole && share > 0 {
 		b.note(share, took)
@@ -125,8 +127,8 @@ func (b *balance) measured(share int, whole bool, took time.Duration) {
 }
 
 // learn advances to step, the step after the committed one, with the reports of the commit
-// record. The policy decides on that step, or with early shares on the step after it. self is
-// this peer's rank.
+// record. The policy decides the shares of that step, or, if shares are decided early, of the step
+// after it. self is this peer's rank.
 func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	reports := make([]loadbal.Report, len(ranks))
 	for rank, o := range ranks {
@@ -146,8 +148,8 @@ func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	return shares
 }
 
-// assignShares assigns the microbatches of a step of which no rank holds any: after a commit, or
-// for another attempt at the same step.
+// assignShares assigns the microbatches of a step when no rank holds any of them: after a commit,
+// or for another attempt at the same step.
 func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
 	b.logShares(s, step)
@@ -176,8 +178,8 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})
 }
 
-// reason returns why the shares of a full step differ from the logged ones. The policy's reason
-// compares with the previous step, so it does not apply after a short step.
+// reason returns why the shares of a full step differ from the logged ones. The policy's reason is
+// about the difference from the previous step, so it does not apply after a short step.
 func (b *balance) reason() string {
 	switch {
 	case b.cause != "":

@@ -55,7 +55,7 @@ func newLayout(params []Param, limit int) layout {
 }
 
 // completeIn sets the order in which the model completes its gradients (Model.Order), for the
-// buckets of the next divide.
+// buckets that the next call of divide makes.
 func (l *layout) completeIn(order []Piece) error {
 	var pieces []piece
 	// from[i] is the first element of parameter i that the order has covered so far.
@@ -87,9 +87,9 @@ func (l *layout) pieceAt(at int) int {
 
 // divide cuts the flat vector into buckets, from its end, which most backward passes complete
 // first. Buckets have limit elements, more if many elements are left. The last bucket becomes
-// complete when nothing is left to compute, so its reduction hides behind nothing. To keep it
-// small, a bucket has at most half of the remaining elements, but not fewer than least. The
-// result depends on arguments and layout only: all peers must make the same buckets.
+// complete when nothing is left to compute, so nothing hides the time of its reduction. To keep it
+// small, a bucket has at most half of the remaining elements, but not fewer than least. The result
+// depends on arguments and layout only: all peers must make the same buckets.
 func (l *layout) divide(limit, least int) {
 	l.buckets = nil
 	for hi := l.size(); hi > 0; {
@@ -108,8 +108,8 @@ func (l *layout) divide(limit, least int) {
 
 // begin returns the start of a bucket that ends at hi and may begin at lo or later: preferably at
 // the start of a parameter, else at the start of a piece, provided that the bucket keeps at least
-// some elements. So a wait for one parameter does not include the next one, and a bucket does not
-// wait for the rest of a piece.
+// as many elements as the parameter some says. So a wait for one parameter does not include the
+// next one, and a bucket does not wait for the rest of a piece.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
@@ -203,8 +203,8 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 	return r
 }
 
-// ready records that the gradient of parameter i is complete from an element on, and starts every
-// bucket whose turn has come. It is the model's callback.
+// ready records that the gradient of parameter i is complete, from the index from to the end, and
+// starts every bucket whose turn has come. It is the model's callback.
 //
 // A call that was just started has sent nothing yet. Where the model computes on the only
 // processor, the first send would wait until the scheduler preempts the model, 10 to 20 ms later.

@@ -20,8 +20,8 @@ func callsOf(micros []int, most int) (calls [][]int) {
 	return calls
 }
 
-// mostOf returns the number of microbatches of the given samples that one call of the model may
-// have.
+// mostOf returns how many microbatches one call of the model may have, where samples is the number
+// of samples of a microbatch.
 func mostOf(m Model, samples int, exactly bool) int {
 	if m.Whole {
 		return math.MaxInt

@@ -14,8 +14,8 @@ import (
 // describes the model's first mistake. It is meant for tests of a model; a run notices only some
 // of these rules:
 //
-//   - The same samples have bit-identical gradients and losses, also with gradients at other multiples
-//     of exact.Alignment and after other samples.
+//   - The same samples have bit-identical gradients and losses, also if the gradients begin at
+//     other multiples of exact.Alignment, and after a call with other samples.
 //   - Gradients are added to the present values of the memory, and do not change once they are done.
 //   - Parameters are not modified, and not read before they have been waited for (Model.Waits): they
 //     are filled with NaN until then.
@@ -65,7 +65,8 @@ type computation struct {
 	loss float64
 }
 
-// compute calls the model on some samples, with gradients that begin at a value.
+// compute calls the model on some samples, with gradients that have the value begin before the
+// call.
 func (c *checker) compute(samples []int, begin float32) (computation, error) {
 	var o computation
 	var err error
@@ -92,8 +93,8 @@ func (c *checker) restore() error {
 	return changed
 }
 
-// bits checks that the same samples have the same result, wherever the gradients are and whatever
-// was computed before.
+// bits is the check that the same samples have the same result, wherever the gradients are and
+// whatever was computed before.
 func (c *checker) bits() error {
 	var err error
 	if c.want, err = c.compute(c.first, 0); err != nil {
@@ -134,13 +135,14 @@ func (c *checker) equal(got, want computation, about string) error {
 	return nil
 }
 
-// adds checks that gradients are added, and do not change once they are done.
+// adds is the check that the model adds its gradients to the memory, and does not change them once
+// they are done.
 func (c *checker) adds() error {
 	const begin = 1
 	_, grad := exact.Views(c.sizes)
 	var done [][]float32
 	// left[i] is the length of the prefix of gradient i that is not done; done has copies of the
-	// parts that are.
+	// parts that are done.
 	left := slices.Clone(c.sizes)
 	for _, g := range grad {
 		fill(g, begin)
@@ -171,7 +173,7 @@ func (c *checker) adds() error {
 	return nil
 }
 
-// waits checks that parameters are read only after they have been waited for.
+// waits is the check that the model reads parameters only after it has waited for them.
 func (c *checker) waits() error {
 	if !c.model.Waits {
 		return nil
@@ -208,7 +210,7 @@ func (c *checker) waits() error {
 	return nil
 }
 
-// groups checks that each of two groups has the same bits as alone.
+// groups is the check that each of two groups has the same bits as alone.
 func (c *checker) groups() error {
 	if !c.model.Grouped {
 		return nil
@@ -275,7 +277,7 @@ func (c *checker) together() error {
 	return nil
 }
 
-// order checks that gradients are done in the order of Model.Order.
+// order is the check that gradients are done in the order of Model.Order.
 func (c *checker) order() error {
 	if c.model.Order == nil {
 		return nil
@@ -303,7 +305,8 @@ func (c *checker) order() error {
 	return nil
 }
 
-// leaves checks that a call whose result does not count ends, and that the next call is right.
+// leaves is the check that a call ends if its result does not count, and that the next call is
+// right.
 func (c *checker) leaves() error {
 	useless := errors.New("of no use")
 	_, grad := exact.Views(c.sizes)

@@ -39,7 +39,8 @@ type header struct {
 	Slots     int    // optimizer vectors for each parameter
 }
 
-// fits checks that the vectors of a header match those of this job, given by want.
+// fits checks that the vectors that h describes match the vectors of this job, which want
+// describes.
 func (h header) fits(want header) error {
 	switch {
 	case !slices.Equal(h.Sizes, want.Sizes):
@@ -84,7 +85,7 @@ func decodeHeader(r io.Reader, magic string) (header, error) {
 	if n > maxHeader {
 		return header{}, fmt.Errorf("a header of %d bytes, at most %d", n, maxHeader)
 	}
-	// A growing buffer, because the claimed length is not trusted.
+	// Use a growing buffer, because the claimed length is not trusted.
 	var text bytes.Buffer
 	if _, err := io.CopyN(&text, r, int64(n)); err != nil {
 		return header{}, fmt.Errorf("read the header: %w", whole(err))

@@ -21,7 +21,7 @@ type compressedAccumulator struct {
 	// step's sum. A reduction reads lacked and writes next, so that a failed step can be reduced
 	// again.
 	lacked, next vector
-	of           int64 // samples of the step that lacked belongs to; 0 for no error
+	of           int64 // samples of the step to which the error in lacked belongs; 0 for no error
 	staged       bool  // next holds the coding error of the open step
 	sent, raw    int64 // bytes of the last try: as sent, and as a ring would send float32
 }

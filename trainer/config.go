@@ -72,10 +72,9 @@ type Config struct {
 	Exact bool
 	// Audit is the probability, from 0 to 1, with which each peer recomputes another peer's part
 	// of a step and compares the bits. A peer with bad memory, or a cheating one, is named and
-	// put out (ErrAudit). Audit needs Exact. It adds that fraction of the computing; a copy and a
-	// fingerprint of all parameters per step, which weigh more for a small model than for a large
-	// batch; and memory of three times the parameters and one gradient. The weights stay the
-	// same.
+	// put out (ErrAudit). Audit needs Exact. It costs this fraction of the computing; in each step
+	// a copy and a fingerprint of all parameters, which are cheap in relation to a large batch; and
+	// memory for three times the parameters and one gradient. The weights stay the same.
 	Audit     float64
 	auditSeed uint64 // for tests; 0 draws a random one
 	// Compression shortens gradients on their way, by a coding of package compress: "fp16",
@@ -99,15 +98,16 @@ type Config struct {
 	// refused.
 	DataHash string
 	// Settings are the program's own settings, under the names that its users know, such as
-	// flags. Peers compare them before the derived ones, so that the error of a differing peer
-	// names the flag. Checkpoints do not contain them.
+	// flags. Peers compare them before the settings that follow from them, so that the error at a
+	// differing peer names the flag. Checkpoints do not contain them.
 	Settings []elastic.Setting
 	// Checkpoint says where and how often to save the state, and from where to resume.
 	Checkpoint Checkpoint
 
-	// Evaluate, if set, is called at every peer when the training has ended, and returns the
-	// score on one of parts parts of the test set. The sum of all parts is the score that every
-	// peer reports. It is called again, for another part, if a peer is lost meanwhile.
+	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
+	// on one part of the test set, which is divided into as many parts as the argument parts says.
+	// The sum of all parts is the score that every peer reports. It is called again, for another
+	// part, if a peer is lost meanwhile.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
 	// OnBegin, if set, is called before this peer computes its part of a step, and again for
 	// another try at the step. Gradient may have begun earlier (Model.Waits).
@@ -135,9 +135,9 @@ type Checkpoint struct {
 	Every      time.Duration // interval in time; 0 for none
 	Keep       int           // number of checkpoints to keep in Dir; 0 means 3
 	// Resume, if set, is a folder with checkpoints; Run resumes from the newest intact one. The
-	// settings of the checkpoint must be those of the job, except the number of peers, the steps
-	// or passes, the schedule, BucketBytes, Balance and Compression. A peer that finds no
-	// checkpoint gets the state from the others.
+	// settings of the checkpoint must equal the settings of the job, but these may differ: the
+	// number of peers, the steps or passes, the schedule, BucketBytes, Balance and Compression. A
+	// peer that finds no checkpoint gets the state from the others.
 	Resume string
 }
 

@@ -82,7 +82,8 @@ func (c *contribution) take(l *call, err error) error {
 // as recomputed.
 func (c *contribution) forget() { c.computed = nil }
 
-// ignore is the ready callback for gradients to which later calls add.
+// ignore is the callback ready for gradients that are not complete yet, because later calls add to
+// them.
 func ignore(i, from int) {}
 
 // fault returns the first error in the contribution. It is complete once every bucket has been

@@ -15,7 +15,7 @@ import (
 // decision is agreed on in the same way as a step:
 //
 //  1. All ranks gather what they have of the point after the committed step: its sums, and whether
-//     it is concluded. A rank adopts sums that it lacks: a sum that one rank has is the sum.
+//     it is concluded. A rank adopts sums that it lacks: a sum that one rank has holds for all.
 //  2. Each program decides, unless it has already decided for that step.
 //  3. All ranks gather the decisions. The decision of the rank that has seen most points counts,
 //     because newcomers do not know the points before. A rank that has all decisions concludes the

@@ -13,8 +13,9 @@ import (
 	"github.com/elrun/elrun/trainer/internal/audit"
 )
 
-// ErrAudit: most members have computed another result than this peer, for its own part of a step
-// or for a part that it audited. The machine has bad memory, or the program is a different one.
+// ErrAudit reports that most members have computed a result that differs from this peer's result,
+// for its own part of a step or for a part that it audited. The machine has bad memory, or the
+// program is a different one.
 var ErrAudit = errors.New("put out by an audit")
 
 // errAccused ends a session in which a member accuses another. The next session finds out who is
@@ -77,8 +78,8 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 // verdictPatience bounds the wait until the other members have the verdict.
 const verdictPatience = 2 * time.Second
 
-// awaitOthers waits until all members have the verdict. A member that was put out before that
-// would not know why, and would join again under another ID.
+// awaitOthers waits until all members have the verdict. If a member were put out before it has the
+// verdict, it would not know why, and would join again under another ID.
 func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
 	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
 	defer cancel()
@@ -86,8 +87,8 @@ func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
 	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
 }
 
-// claims returns the accusation of the lowest rank that has one against another member of the
-// view; accused is negative if there is none.
+// claims returns the accusation of the lowest rank that accuses another member of the view; accused
+// is negative if no rank does.
 func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, step int64) {
 	for rank, e := range all {
 		if e.accusing.step == 0 {

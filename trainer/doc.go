@@ -110,11 +110,11 @@
 // # The ledger
 //
 // The event log accounts for every sample. Each microbatch of each stable step appears in the
-// entry of one (peer, step), written by that peer, or by others if the peer is gone. No later
-// entry exists for the last step, so each part of it is also written by the peer of the previous
-// rank. Microbatches that a peer computed a second time are counted as recomputed. That count is
-// 0 through every death: only a peer that was put out or ran out of memory discards computed
-// microbatches.
+// entry of one (peer, step), written by that peer, or by others if the peer is gone. No later entry
+// of the log could add a part of the last step, so each part of it is also written by the peer of
+// the previous rank. Microbatches that a peer computed a second time are counted as recomputed.
+// That count is 0 through every death: only a peer that was put out or ran out of memory discards
+// computed microbatches.
 //
 // # Shares
 //
@@ -123,15 +123,15 @@
 // reported, and after each commit it gets the times of all ranks from the commit record. The
 // global batch does not change and sums over samples need no weights, so the gradient equals the
 // gradient of equal shares. A time counts only if the whole share was computed in one go. If a
-// model runs out of memory (ErrOutOfMemory), its peer halves the microbatches per call, or, at a
-// single microbatch per call, its bound on the share. Then it ends the session for all; the next
-// entry carries the bound.
+// model runs out of memory (ErrOutOfMemory), its peer halves the number of microbatches per call.
+// If a call has only one microbatch, the peer bounds its share at half. Then the peer ends the
+// session for all; at the entry of the next session all ranks learn the bound.
 //
 // Before a peer joins it computes a few microbatches as a trial, whose results are discarded
 // (trial.go). From its speed and the measured parts of a step, a member predicts the step time
 // with and without the candidate (admit.go), and admits it if steps get shorter. Otherwise the
-// candidate is parked: it follows the job and asks again. An admitted candidate starts with a
-// share that suits its speed.
+// candidate is parked: it follows the job, and asks again later. An admitted candidate starts with
+// a share that suits its speed.
 //
 // The commit record also carries the gradient norm of every rank, from which noise.go estimates
 // the largest useful batch.
@@ -173,10 +173,10 @@
 //
 // With Config.Delay the commit of a step applies the mean gradient of the previous step (a
 // staleness of one). All members keep this gradient anyway, for members that missed the previous
-// commit (state.go). So a step can be computed before the sums of the step ahead of it have
-// arrived (forward.go). The state is the parameters and the outstanding gradient, which is
-// applied at the end of the job (job.go). A share is decided one step earlier than otherwise,
-// from the commit record before the last (balance.go).
+// commit (state.go). So a step can be computed before the sums of the previous step have arrived
+// (forward.go). The state is the parameters and the outstanding gradient, which is applied at the
+// end of the job (job.go). A share is decided one step earlier than otherwise, from the commit
+// record before the last (balance.go).
 //
 // # Decisions
 //
@@ -190,8 +190,8 @@
 // sums do not depend on the assignment of microbatches. If the gradients of a step do not fit the
 // scale, all ranks compute the step again, as another attempt with a scale made from the step's
 // own gradients. The commit record is equal at every rank, so all begin the attempt together.
-// Ranks that missed the commit record learn of the attempt at the next entry, where the highest
-// attempt counts.
+// Ranks that missed the commit record learn of the attempt at the entry of the next session, where
+// the highest attempt counts.
 //
 // # How to change it
 //

@@ -32,8 +32,9 @@ type forward struct {
 	waited    time.Duration // time spent waiting for parameters
 }
 
-// need returns when parameter i may be read from an element on. While it waits for a sum, it
-// updates parameters whose sums have arrived, which the model will need next.
+// need returns when the elements of parameter i may be read, from the index from to the end. While
+// it waits for a sum, it updates parameters whose sums have arrived, which the model will need
+// next.
 func (f *forward) need(ctx context.Context, i, from int) error {
 	begun := time.Now()
 	defer func() { f.waited += time.Since(begun) }()
@@ -50,8 +51,8 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 }
 
 // another updates one block whose sums have arrived, and reports whether there was one. It tries
-// the end of the last parameter that is not fully updated, whose gradients most models complete
-// first.
+// the end of the last parameter that is not fully updated, because most models complete the
+// gradients there first.
 func (f *forward) another() bool {
 	for i := range slices.Backward(f.params) {
 		if end := f.left(i); end > 0 {
@@ -88,8 +89,8 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	} else {
 		l.coming = func(i, from int) error { return f.need(ctx, i, from) }
 	}
-	// At the first gradient the open step is finished. If that fails, or the share turns out to
-	// be another, the call continues into scratch memory and is dropped.
+	// At the first gradient the open step is finished. If that fails, or the share turns out to be
+	// a different one, the call goes on with scratch memory, and its result is dropped.
 	l.opening = func() {
 		t.following = time.Since(l.begun) - f.waited
 		if err := o.follow(ctx, s, t, l, finish); err != nil {

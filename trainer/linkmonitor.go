@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// minLinkBytes is the size in bytes of the gradients from which on links are measured. Steps
-	// of smaller models are dominated by message latency.
+	// minLinkBytes is the least size of the gradients, in bytes, for which links are measured.
+	// Steps of smaller models are dominated by message latency.
 	minLinkBytes = 512 << 10
 	// probeBytes is the length of a probe, of which the transport measures three quarters.
 	probeBytes = 256 << 10
@@ -31,7 +31,7 @@ const (
 	// minHysteresis is the initial hysteresis: the percentage by which another order must be
 	// better. Each change doubles the hysteresis, up to maxHysteresis, and every hysteresisSteps
 	// steps without a change halve it. So the order does not follow links that keep changing a
-	// little, but leaves a link that is far slower than the others at once.
+	// little, but it avoids at once a link that is far slower than the others.
 	minHysteresis, maxHysteresis, hysteresisSteps = 33, 400, 100
 	// maxFirstProbes is the number of unmeasured links that get probes on top of the budget.
 	maxFirstProbes = 16
@@ -93,9 +93,9 @@ func (l *linkMonitor) enter(s *elastic.Session, rows [][]linkCost) {
 	l.meter, l.last, l.best = nil, make([]int64, n), slices.Clone(rows[s.Rank])
 	places := l.host
 	if l.site != nil {
-		places = l.site // one rank of each goes round
+		places = l.site // one rank of each site is in the ring
 	}
-	if l.bytes >= minLinkBytes && slices.Max(places) >= 2 { // of two there is one order
+	if l.bytes >= minLinkBytes && slices.Max(places) >= 2 { // with two places there is only one order
 		l.meter = s.Comm.Meter()
 	}
 	l.hysteresis, l.sinceChange = minHysteresis, 0
@@ -181,7 +181,7 @@ func (l *linkMonitor) updateOrder() {
 		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
 			l.pendingOrder = &event.Order{Order: next, Before: megabytes(slowestOf(cost, l.order)), After: megabytes(slowestOf(cost, next)),
 				Reason: l.changeReason(cost, was)}
-			if l.measured(l.order) { // left because of its cost
+			if l.measured(l.order) { // the order is left because of its cost
 				l.hysteresis, l.sinceChange = min(2*l.hysteresis, maxHysteresis), 0
 			}
 			l.order = next
@@ -204,8 +204,8 @@ func (l *linkMonitor) measured(order []int) bool {
 // better reports whether cost is lower than another cost by more than the hysteresis.
 func (l *linkMonitor) better(cost, than int64) bool { return cost*(100+l.hysteresis) < than*100 }
 
-// changeReason returns the link that is the reason to leave the present order: an unmeasured
-// link, or else the slowest one, with cost most.
+// changeReason returns the link that is the reason to leave the present order: an unmeasured link,
+// or else the slowest one, whose cost is most.
 func (l *linkMonitor) changeReason(cost [][]int64, most int64) string {
 	for i, from := range l.order {
 		switch to := l.order[(i+1)%len(l.order)]; {
@@ -305,8 +305,8 @@ func (l *linkMonitor) probe() {
 		to := (l.self + l.probeDistance) % n
 		p := l.known[l.self][to]
 		size := probeLength(p)
-		// Skip links within the host. As long as there are unmeasured links skip measured ones;
-		// after that skip only the link that the ring measures.
+		// Skip links within the host. As long as there are unmeasured links, skip the measured
+		// ones; after that, skip only the link that the ring measures.
 		if l.host[to] == l.host[l.self] || p != 0 && (l.unknown() > 0 || to == l.next()) {
 			continue
 		}

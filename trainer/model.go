@@ -35,11 +35,11 @@ type Model struct {
 	// another address.
 	Params []Param
 
-	// Gradient adds, for each parameter i, the sum over the samples of b of d loss / d parameter
-	// i to b.Grad(i), and returns the sum of the samples' losses. After its return nothing writes
-	// to the gradients any more: all goroutines that it started have ended. It should declare
-	// gradients complete early (b.Done), because their reduction then begins while the others are
-	// computed.
+	// Gradient sums d loss / d parameter i over the samples of b, for each parameter i, and adds
+	// the sum to b.Grad(i). It returns the sum of the samples' losses. After its return nothing
+	// writes to the gradients any more: all goroutines that it started have ended. It should
+	// declare gradients complete early (b.Done), because their reduction then begins while the
+	// others are computed.
 	//
 	// All calls are made from the goroutine of Run, one at a time. A panic or runtime.Goexit
 	// passes through Run; the other peers are notified.
@@ -68,16 +68,16 @@ type Model struct {
 	// only after a session that broke, or for lack of memory. It is refused in exact mode, whose
 	// results must not depend on the shares.
 	Whole bool
-	// Order, if set, returns the order in which gradients become complete: all or some of the
-	// calls of b.Done, and for each parameter the last one, with From 0. Buckets follow the
-	// returned order. A nil Order stands for the order from the last parameter to the first. If
+	// Order, if set, returns the order in which gradients become complete: all or some of the calls
+	// of b.Done, but for each parameter at least the last call, which has From 0. Buckets follow
+	// the returned order. A nil Order stands for the order from the last parameter to the first. If
 	// overlapped is true, each step begins before all sums of the previous step have arrived
 	// (Waits), so the parameter that is read last may be complete last; otherwise all gradients
 	// should be complete early.
 	Order func(overlapped bool) []Piece
 	// Prefetch, if set, reads the data of samples ahead, as far as it can. It gets the samples of
 	// this peer's share of the open step, except those of the first call, which is computed at
-	// once, and the samples of the next step, as they follow if the shares stay.
+	// once, and the samples that this peer will have in the next step if the shares do not change.
 	//
 	// It is called from a goroutine of its own, concurrently with Gradient, one call at a time.
 	// No sample is named twice for one step. A slow call delays no step: newer samples are in the

@@ -2,10 +2,10 @@ package trainer
 
 import "math"
 
-// noise estimates the gradient noise scale, that is how much the gradients of single samples
-// differ, from the gradients of the ranks and their mean. Let rank i of n ranks have b_i samples
-// of the batch B, the mean gradient g_i over its samples, and g the mean gradient of the batch.
-// Then
+// noise estimates the gradient noise scale, which says how much the gradients of single samples
+// differ. The estimate uses the gradients of the ranks and their mean. Let rank i of n ranks have
+// b_i samples of the batch B, the mean gradient g_i over its samples, and g the mean gradient of
+// the batch. Then
 //
 //	A       = sum (b_i/B) |g_i|^2
 //	tr      = (A - |g|^2) B / (n-1)     trace of the covariance of a sample's gradient

@@ -172,9 +172,9 @@ func (o *openStep) together() int {
 	return 1
 }
 
-// readAhead passes the samples that this peer is about to compute to the prefetcher: the missing
-// part of its share of this step, and its share of the next step if the shares stay as they are.
-// rank is this peer's rank.
+// readAhead tells the prefetcher which samples this peer is about to compute: the missing part of
+// its share of this step, and the share that it will have in the next step if the shares stay as
+// they are. rank is this peer's rank.
 func (o *openStep) readAhead(p stepPlan, rank int) {
 	if o.ahead.box == nil {
 		return
@@ -196,9 +196,9 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 
 // shrinkBatch handles a model that has run out of memory. It halves the microbatches per call,
 // or, at one microbatch per call, bounds this peer's share at half its present size. It returns
-// an error that makes all ranks leave the session, because the bound travels in the next entry.
-// The computed microbatches are dropped with the failed call, which may have added a part of its
-// gradients to the sums. No reduction may be under way.
+// an error that makes all ranks leave the session, because the others learn the bound at the entry
+// of the next session. The computed microbatches are dropped with the failed call, which may have
+// added a part of its gradients to the sums. No reduction may be under way.
 func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:
@@ -279,7 +279,7 @@ func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm 
 	}
 }
 
-// advance closes this step if done commits it, and opens the step after done.
+// advance closes this step if it is the step of the outcome done, and opens the step after that.
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)

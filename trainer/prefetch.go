@@ -7,17 +7,17 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// prefetcher reads samples ahead that this peer will need. The needs change with every step and
-// every change of the shares. So each step puts its newest list into a box of capacity one,
-// replacing a list that was not taken. A goroutine takes the list when it has finished the
-// previous one. The step never blocks, at most one call of the model is under way, and each
-// sample of a step is requested once.
+// prefetcher reads, ahead of their use, the samples that this peer will need. The needs change with
+// every step and every change of the shares. So each step puts its newest list into a box of
+// capacity one, replacing a list that was not taken. A goroutine takes the list when it has
+// finished the previous one. The step never blocks, at most one call of the model is under way, and
+// each sample of a step is requested once.
 type prefetcher struct {
 	box     chan []need                              // holds at most one list; nil without a function
 	read    func(ctx context.Context, samples []int) // Model.Prefetch
 	working sync.WaitGroup
 
-	asked []need // owned by the goroutine: requests so far, of the steps of the last list
+	asked []need // owned by the goroutine: requests so far, for the steps of the last list
 }
 
 // need is a set of microbatches of a step that this peer will compute.

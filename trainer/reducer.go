@@ -19,7 +19,7 @@ type reducer struct {
 	layout      layout                 // of the gradients, with the buckets of the session
 	bucketBytes int                    // Config.BucketBytes
 	sums        accumulator            // this peer's gradients
-	coded       *compressedAccumulator // the same as sums with a lossy coding, otherwise nil
+	coded       *compressedAccumulator // the same accumulator as sums if there is a lossy coding, otherwise nil
 	links       linkMonitor            // measures links and chooses the order of the ring
 	shared      sharedBuffers          // of the operands
 	poll        func()                 // lets calls under way make progress
@@ -81,7 +81,7 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 	l.pendingOrder = nil
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
-	if l.slowLinkElsewhere && l.site == nil { // with sites, only one rank of each goes round
+	if l.slowLinkElsewhere && l.site == nil { // with sites, only one rank of each site is in the ring
 		o.Algorithm = collective.Ring
 	}
 	ordered := s.Comm.With(o)

@@ -101,9 +101,9 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	return lost
 }
 
-// withNext adds to lost the part of the peer after self in the last outcome of a job. That peer
-// may die before it reports, or never learn that the step is stable, and no later report would
-// name it.
+// withNext returns lost with one more part: the part of the peer after self in the last outcome of
+// a job. That peer may die before it reports, or never learn that the step is stable, and no later
+// report would name it.
 func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Contribution {
 	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == self })
 	next := o.Shares[(at+1)%len(o.Shares)].Peer

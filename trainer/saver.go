@@ -44,8 +44,8 @@ func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
 	return v
 }
 
-// due reports whether a stable step is to be saved. It stays true until a step is saved, so a
-// step that is due while a checkpoint is being written is made up for.
+// due reports whether a stable step is to be saved. It stays true until a step is saved. So if a
+// step is due while a checkpoint is being written, a later step is saved in its place.
 func (v *saver) due(step int64, now time.Time) bool {
 	if v.cfg.Dir == "" {
 		return false
@@ -109,8 +109,8 @@ func (v *saver) copy(s *state, o outcome) checkpoint.Header {
 	return v.header(s, o)
 }
 
-// tensorsOf returns the vectors of a state with the names that they have in a checkpoint: those of
-// the parameters; optimizer.0.NAME for the optimizer state, by slot; and gradient.NAME for the
+// tensorsOf returns the vectors of a state with the names that they have in a checkpoint: the names
+// of the parameters; optimizer.0.NAME for the optimizer state, by slot; and gradient.NAME for the
 // gradient that a delay holds back.
 func tensorsOf(s *state) []checkpoint.Tensor {
 	var tensors []checkpoint.Tensor
@@ -173,7 +173,8 @@ func (v *saver) header(s *state, o outcome) checkpoint.Header {
 
 // resume loads the newest intact checkpoint, if the job is to resume from one. Without a
 // checkpoint the job begins at the first step, or this peer gets the state from others. A
-// checkpoint of another job is an error. busy marks this peer as busy until its result is called.
+// checkpoint of another job is an error. busy marks this peer as busy until the function that it
+// returns is called.
 func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	dir := v.cfg.Resume
 	if dir == "" {

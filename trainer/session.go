@@ -58,7 +58,8 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 		e := decodeResumeReport(w, len(mine.exponents), len(mine.links))
 		all, states = append(all, e), append(states, e.state)
 	}
-	// Equal states first; then a pending accusation; then the assignment of the open step.
+	// First check that all states are equal, then settle a pending accusation, then assign the open
+	// step.
 	if err := j.agree(s, states); err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ type state struct {
 // observer is notified of the state's transitions, because reports and the contribution to the
 // open step depend on them.
 type observer interface {
-	// superseded is called before another member's copy moves the state to step by. The copy is a
-	// whole state, or else the update of the step after the committed one.
+	// superseded is called before another member's copy moves the state to the step whose number is
+	// by. The copy is a whole state, or else the update of the step after the committed one.
 	superseded(by int64, whole bool)
 	// advanced is called when the state is the state after o; was is the outcome before.
 	advanced(was, o outcome)
@@ -117,8 +117,8 @@ func (s *state) Update(w io.Writer) error {
 	return nil
 }
 
-// Apply commits the step of another member's Update, exactly as a member does that received the
-// commit record itself.
+// Apply commits the step of another member's Update, exactly as a member that received the commit
+// record itself does.
 func (s *state) Apply(from io.Reader) error {
 	h, err := decodeHeader(from, updateMagic)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const (
 	// timingWindow is the number of recent steps of which a member keeps timings.
 	timingWindow = 9
-	// minTimings is the number of steps in a session from which on their median is used.
+	// minTimings is the least number of steps of a session whose median is used.
 	minTimings = 3
 )
 

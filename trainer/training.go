@@ -36,9 +36,9 @@ import (
 //	}
 //	return run.Err()
 //
-// A peer that joins does not know the earlier points. So among the decisions of a point, the one
-// of the peer that has seen most points counts, the lowest rank among equals. Run is the short
-// form, without points. A Training is not safe for concurrent use.
+// A peer that joins does not know the earlier points. So at each point the decision of the peer
+// that has seen most points counts; if several have seen as many, the decision of the lowest rank
+// counts. Run is the short form, without points. A Training is not safe for concurrent use.
 type Training struct {
 	job   *job
 	group *elastic.Group

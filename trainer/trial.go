@@ -43,8 +43,8 @@ func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	if len(times) > 1 {
 		times = times[1:]
 	}
-	// The mean rather than the median: pauses of a peer make it slower on average. A peer whose
-	// speed was underestimated gets another trial.
+	// Use the mean rather than the median, because pauses of a peer make it slower on average. A
+	// peer whose speed was underestimated gets another trial.
 	pace := max(time.Microsecond, mean(times))
 	// Smaller differences are due to cold caches and timers.
 	if first > pace+pace/2 {

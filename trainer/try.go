@@ -23,8 +23,8 @@ type try struct {
 	computed time.Time // when this peer's share was complete
 }
 
-// readyAt returns the callback for complete gradients: the reduction's if the call is the last
-// one, which completes the sums.
+// readyAt returns the callback for complete gradients. Only the last call completes the sums, so
+// only this call gets the callback of the reduction.
 func (t *try) readyAt(last bool) func(i, from int) {
 	if last {
 		return t.sums.ready

@@ -43,9 +43,9 @@ type Problem struct {
 func (p Problem) String() string { return fmt.Sprintf("%s: %v", p.Path, p.Err) }
 
 // Latest opens the checkpoint of the latest step in dir that is undamaged and that fits accepts;
-// a nil fits accepts all. The problems are the later checkpoints that it skipped, newest first,
-// with and without an error. If no checkpoint is usable, the error wraps ErrNone. The caller
-// closes the checkpoint.
+// a nil fits accepts all. It also returns, as problems, the later checkpoints that it skipped,
+// newest first, whether or not there is an error. If no checkpoint is usable, the error wraps
+// ErrNone. The caller closes the checkpoint.
 func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -93,9 +93,9 @@ func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint,
 	return c, nil
 }
 
-// Keep deletes old checkpoints from dir: of those up to step the newest n stay. Checkpoints of
-// later steps belong to another run and stay too. n is at least 1; with 2 or more a checkpoint
-// that gets damaged on the disk has a predecessor.
+// Keep deletes old checkpoints from dir. Of the checkpoints whose step is at most step, the newest
+// n stay. Checkpoints of later steps belong to another run and stay too. n is at least 1; with 2 or
+// more a checkpoint that gets damaged on the disk has a predecessor.
 func Keep(dir string, n int, step int64) error {
 	if n < 1 {
 		return fmt.Errorf("checkpoint: keep %d in %s: want at least 1", n, dir)

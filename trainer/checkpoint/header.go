@@ -17,8 +17,8 @@ type Header struct {
 	Position int64 `json:"position"`
 	// Seed determines the order of the samples.
 	Seed uint64 `json:"seed"`
-	// Samples is the size of the training set, GlobalBatch that of a step, Microbatch that of its
-	// smallest parts; all in samples.
+	// Samples is the size of the training set, GlobalBatch the size of the batch of a step, and
+	// Microbatch the size of the smallest parts of a batch; all in samples.
 	Samples     int `json:"samples"`
 	GlobalBatch int `json:"global_batch"`
 	Microbatch  int `json:"microbatch"`

@@ -108,8 +108,8 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	return c, nil
 }
 
-// read passes the data of the tensors to load, which reads all of it, and then compares the
-// checksum of the file.
+// read calls load with a reader of the tensors' data, and load reads all of it. Then read compares
+// the checksum of the file.
 func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error {
 	hash := xxhash.New()
 	start := slices.Clone(c.layout.header)
@@ -127,9 +127,9 @@ func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error 
 	return nil
 }
 
-// Load fills the data of the tensors, and verifies the checksum again. They must have the names and
-// the shapes of the checkpoint's tensors, in any order: if not, it returns an error and leaves them
-// as they were. After another error their data must not be used.
+// Load fills the data of the tensors, and verifies the checksum again. The tensors must have the
+// names and the shapes of the checkpoint's tensors, in any order: if not, Load returns an error and
+// leaves the tensors as they were. After another error their data must not be used.
 func (c *Checkpoint) Load(tensors []Tensor) error {
 	err := c.match(tensors)
 	if err == nil {

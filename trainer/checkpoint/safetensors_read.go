@@ -12,8 +12,8 @@ import (
 
 // ReadSafetensors reads a safetensors file of float32 tensors, and returns them in the order of
 // their data. Other element types are refused. Errors wrap ErrDamaged if the file violates the
-// format. Files that the reference implementation refuses are refused here too; in addition so
-// are duplicate names, which that does not always detect.
+// format. Files that the reference implementation refuses are refused here too. Duplicate names,
+// which it does not always detect, are always refused here.
 func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string, err error) {
 	file, size, err := openRegular(path)
 	if err != nil {

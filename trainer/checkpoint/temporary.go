@@ -75,9 +75,9 @@ func isLinked(f *os.File) bool {
 	return err == nil && os.SameFile(named, info)
 }
 
-// removeAbandonedFiles deletes the temporary files that killed writers of path have left, and of
-// other steps' checkpoints if path is a checkpoint. Other files stay. Errors are ignored: the next
-// call tries again, and the file to be written matters more.
+// removeAbandonedFiles deletes the temporary files that killed writers of path have left. If path
+// is a checkpoint, it also deletes the temporary files of checkpoints of other steps. Other files
+// stay. Errors are ignored: the next call tries again, and the file to be written matters more.
 func removeAbandonedFiles(path string) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -91,8 +91,8 @@ func removeAbandonedFiles(path string) {
 	}
 }
 
-// sameKind reports whether removeAbandonedFiles for file b also covers file a: the same name, or
-// both checkpoints.
+// sameKind reports whether removeAbandonedFiles for file b also covers file a: they have the same
+// name, or both are checkpoints.
 func sameKind(a, b string) bool {
 	_, first := stepOf(a)
 	_, second := stepOf(b)

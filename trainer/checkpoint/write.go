@@ -28,10 +28,10 @@ const (
 )
 
 // Write writes a checkpoint with the tensors of the state, and returns its path. It creates dir if
-// necessary. Only the user may read folder and file. The checkpoint is on the disk when Write
-// returns; no file has its name before. A checkpoint of the same step is replaced. Names of tensors
-// must be UTF-8 and unique. Write is safe for concurrent use, also by several processes in one
-// folder. After an error dir has no new file.
+// necessary. Only the user may read folder and file. When Write returns, the checkpoint is on the
+// disk; until it is, no file has its name. A checkpoint of the same step is replaced. Names of
+// tensors must be UTF-8 and unique. Write is safe for concurrent use, also by several processes in
+// one folder. After an error dir has no new file.
 func Write(dir string, h Header, tensors []Tensor) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
 	if err := private.MkdirAll(dir); err != nil {
@@ -69,7 +69,8 @@ func encode(w io.Writer, h Header, tensors []Tensor) error {
 func checksumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
 // checksumAt returns the position of the checksum's digits in the header of a safetensors file; -1
-// if there are none. Elsewhere the key cannot come before a string: in one its quotes are escaped.
+// if there are none. The key, with its quotes, cannot stand before another string, because inside a
+// string the quotes would be escaped.
 func checksumAt(header []byte) int {
 	key := []byte(`"` + checksumKey + `":"`)
 	i := bytes.Index(header, key)

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// block is the number of elements that share a scale: few, because a large value costs its whole
-// block precision; many enough that the bytes of scales are negligible.
+// block is the number of elements that share a scale. It is small, because a large value costs its
+// whole block precision, but large enough that the bytes of the scales are negligible.
 const block = 1024
 
 // blocks returns the number of blocks of n elements.
@@ -104,8 +104,8 @@ func exponentOf(m float32) int {
 	return min(max(x-15, -126), 126)
 }
 
-// power returns 2^e as a float32. For e outside the results of exponentOf, as in a corrupt code,
-// it is the nearest value there is.
+// power returns 2^e as a float32. If exponentOf never returns e, as in a corrupt code, the result
+// is the nearest float32.
 func power(e int) float32 { return float32(math.Ldexp(1, e)) }
 
 // largest returns the largest magnitude in v. It ignores NaN.

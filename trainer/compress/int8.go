@@ -11,7 +11,7 @@ import (
 // The code of n elements: for each block the step size as a float32; then n int8.
 type Int8 struct{}
 
-// levels is the number of the positive levels: the largest magnitude is levels distances.
+// levels is the number of positive levels: the largest magnitude is levels times the step size.
 const levels = 127
 
 // Name returns "int8".

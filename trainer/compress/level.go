@@ -24,9 +24,9 @@ func chunks(n int) int { return (n + chunk - 1) / chunk }
 // levelPair is the two magnitudes of a chunk, the smaller one first.
 type levelPair [2]float32
 
-// levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold from:
-// values of this magnitude and above get the second one. A value that is not finite makes the
-// second magnitude not finite.
+// levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold: values of
+// at least the magnitude from get the second one. A value that is not finite makes the second
+// magnitude not finite.
 func levelsOf(values []float32) (pair levelPair, from float64) {
 	var mean [2]float64
 	for range 1 + splits { // in the first iteration all values are in the second part
@@ -49,7 +49,7 @@ func levelsOf(values []float32) (pair levelPair, from float64) {
 	return levelPair{dtype.ToBFloat16(float32(mean[0])).Float32(), dtype.ToBFloat16(float32(mean[1])).Float32()}, from
 }
 
-// sideOf returns 0 for magnitudes below from, and 1 for others and for NaN.
+// sideOf returns 0 for magnitudes below the threshold from, and 1 for others and for NaN.
 func sideOf(x float32, from float64) int {
 	if math.Abs(float64(x)) < from {
 		return 0
@@ -58,7 +58,8 @@ func sideOf(x float32, from float64) int {
 }
 
 // encodeLevels codes the kept elements of v into values, and subtracts the coded values from v.
-// counts has the number of kept elements by run, positions their positions in the run.
+// counts has the number of kept elements of each run, and positions has the positions of these
+// elements in their runs.
 func encodeLevels(values, counts, positions []byte, v []float32) {
 	levels, bits := values[:levelBytes*chunks(len(v))], values[levelBytes*chunks(len(v)):]
 	clear(bits)

@@ -11,15 +11,15 @@ import (
 )
 
 // TopK keeps a fraction of the elements, those of the largest magnitude, and rounds each to
-// bfloat16 or to 2 bits (top-k sparsification). Encode leaves the other elements in its argument,
-// and so the rounding errors of those kept. At increases the fraction in the first steps of a
-// training.
+// bfloat16 or to 2 bits (top-k sparsification). Encode leaves in its argument the elements that it
+// does not keep, and the rounding errors of the elements that it keeps. At increases the fraction
+// in the first steps of a training.
 //
-// The code of n elements, of which k are kept: for each run of 255 elements a byte, the number of
-// elements kept in it; k bytes, their positions in the run, ascending; k times 2 bytes, their
-// values. With values of 2 bits the last part has for each chunk of 16 runs two bfloat16
-// magnitudes, the smaller one first; then k times 2 bits, from the low bits of each byte up: bit
-// 0 is the sign, bit 1 is set for the larger magnitude (level.go).
+// The code of n elements, of which k are kept, has three parts: one byte for each run of 255
+// elements, the number of elements kept in it; k bytes, their positions in the run, ascending; k
+// times 2 bytes, their values. With values of 2 bits the last part is: for each chunk of 16 runs
+// two bfloat16 magnitudes, the smaller one first; then k times 2 bits, from the low bits of each
+// byte up: bit 0 is the sign, bit 1 is set for the larger magnitude (level.go).
 type TopK struct {
 	fraction float64 // of the elements that are kept, at most 0.5
 	twoBit   bool    // values have 2 bits instead of 16
@@ -29,7 +29,8 @@ type TopK struct {
 // covers biases and the last layer, which have few but important elements.
 const minKept = 256
 
-// run is the number of elements whose positions, and whose count, fit one byte.
+// run is the number of elements of a run: each position in a run, and the number of elements kept
+// in it, fits one byte.
 const run = 255
 
 // A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, then
@@ -89,7 +90,7 @@ const twoBit = "2bit"
 func (TopK) Sparse() bool { return true }
 
 // Size returns the bytes of the code of n elements: one for each run and 3 for each kept element.
-// With values of 2 bits a kept element has 1.25 bytes, and each chunk 4.
+// With values of 2 bits a kept element takes 1.25 bytes, and each chunk takes 4.
 func (c TopK) Size(n int) int { return runs(n) + c.kept(n) + c.valueBytes(n) }
 
 // valueBytes returns the bytes of the values in the code of n elements.
@@ -205,7 +206,7 @@ func magnitude(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 // exactly that magnitude are among the k largest. It is a radix selection of 8 bits at a time
 // from the top: 4 passes over v without extra memory.
 func threshold(v []float32, k int) (lowest uint32, equal int) {
-	mask := uint32(0) // bits of least that are known
+	mask := uint32(0) // the bits of lowest that are known
 	for shift := 24; shift >= 0; shift -= 8 {
 		var count [256]int
 		for _, x := range v {

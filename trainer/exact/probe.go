@@ -28,8 +28,8 @@ func Probe() uint64 {
 	return h.Sum64()
 }
 
-// products returns a * b, a * b transposed and a transposed * b for matrices with m x n results
-// and sums of k terms, and a dot product.
+// products returns three matrix products, a * b, a * b transposed and a transposed * b, with m x n
+// elements that are sums of k terms, and a dot product.
 func products(m, n, k int) [][]float32 {
 	a, b := numbers(m*k, 1), numbers(k*n, 2)
 	matrix := func(v []float32, rows, cols int) blas32.General {

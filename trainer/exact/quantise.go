@@ -12,8 +12,8 @@ import (
 // Fits and NotFinite detect that by the peak. The other microbatches must still be computed,
 // because the next scale depends on the peaks of all.
 //
-// A dst may take as many gradients as the step has microbatches without overflow. Add panics if
-// the lengths differ.
+// A dst does not overflow as long as no more gradients are added to it than the step has
+// microbatches. Add panics if the lengths differ.
 func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 	if len(dst) != len(grad) {
 		panic(fmt.Sprintf("exact: add %d values to %d", len(grad), len(dst)))

@@ -112,8 +112,8 @@ func (s Scale) next(exponent int8, p Peak) int8 {
 	return int8(want)
 }
 
-// ideal returns the exponent that puts values below 2^(p-126) the headroom below the room. It is
-// at least -118, because p is at most 254 and the room at least 14.
+// ideal returns the exponent with which values below 2^(p-126) leave as many bits of the room free
+// as headroom says. It is at least -118, because p is at most 254 and the room at least 14.
 func (s Scale) ideal(p Peak) int {
 	return min(s.room-s.headroom()-(int(p)-126), maxExponent)
 }

@@ -1,6 +1,6 @@
 // Package idx reads IDX files, the format of MNIST and similar data sets: a magic number, the
-// dimensions as big-endian 32-bit integers, and unsigned bytes. Files may be compressed with
-// gzip; their content decides, not their name.
+// dimensions as big-endian 32-bit integers, and unsigned bytes. Files may be compressed with gzip,
+// which is recognised by their content, not by their name.
 //
 //	train, err := idx.Open("data/mnist", "train", 10) // or "t10k"
 //	defer train.Close()

@@ -20,10 +20,10 @@ type Set struct {
 	failure        mmap.Failure
 }
 
-// Open opens the files name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir; where
-// one is missing, the same with .gz. The parts of MNIST have the names "train" and "t10k".
-// Uncompressed files are mapped, compressed ones are decompressed into memory. Each label must be
-// below classes. The caller closes the set when its last user has finished.
+// Open opens the files name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir. If one
+// is missing, it opens the file of this name with .gz at the end. The parts of MNIST have the names
+// "train" and "t10k". Uncompressed files are mapped, compressed ones are decompressed into memory.
+// Each label must be below classes. The caller closes the set when its last user has finished.
 func Open(dir, name string, classes int) (*Set, error) { return load(dir, name, classes, openRecords) }
 
 // Load is Open, but it always reads the files into memory, so later changes of the files do no
@@ -125,8 +125,8 @@ func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.labels.Prefetch(ctx, samples)
 }
 
-// WriteTo writes all pixels and then all labels to w, and returns the number of bytes. They are
-// the same for compressed and uncompressed files. It does not read through the mappings.
+// WriteTo writes all pixels and then all labels to w, and returns the number of bytes. The bytes
+// are the same for compressed and uncompressed files. It does not read through the mappings.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.images.WriteTo(w)
 	if err == nil {

@@ -29,11 +29,11 @@
 // A round has as many paths as a step of ordinary training has microbatches, GlobalBatch /
 // Microbatch, whatever the number of peers. A single peer computes them one after the other; with
 // one peer for each path they run in parallel. So the result does not depend on the peers, except
-// for rounding in sums; in exact mode not at all. Peers may join, leave and die as in ordinary
-// training: completed paths stay in the sum, and each sample has the same weight. The other
-// features of the trainer work too: balancing, in units of whole paths; compression; checkpoints,
-// after whole rounds; evaluation. A local step uses the samples of one microbatch, so the
-// learning rate should suit a batch of that size.
+// for rounding in sums, and in exact mode it does not depend on them at all. Peers may join, leave
+// and die as in ordinary training: completed paths stay in the sum, and each sample has the same
+// weight. The other features of the trainer work too: balancing, in units of whole paths;
+// compression; checkpoints, after whole rounds; evaluation. A local step uses the samples of one
+// microbatch, so the learning rate should suit a batch of that size.
 //
 // # Peers of different speeds
 //
@@ -54,13 +54,13 @@
 //
 // The inner optimizer starts each path with zero state and step number 1. (DiLoCo keeps the inner
 // state at each peer, which makes the result depend on the peers.) Losses are measured along the
-// paths. The gradient noise scale in reports is that of paths and says nothing about batch sizes.
-// Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and Waits
-// have no effect: a path is computed alone and its gradient is complete only at its end, so
-// communication does not overlap with computation. A peer leaves, or notices the end of a
-// session, between two calls of the model; a call computes one path, or with Delay or BySpeed the
-// whole share. trainer.CheckModel applies to the model before Wrap: the gradient of a path is not
-// the sum of the gradients of its halves.
+// paths. The gradient noise scale in reports is measured on paths, and says nothing about batch
+// sizes. Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and
+// Waits have no effect: a path is computed alone and its gradient is complete only at its end, so
+// communication does not overlap with computation. A peer leaves, or notices the end of a session,
+// between two calls of the model; a call computes one path, or with Delay or BySpeed the whole
+// share. trainer.CheckModel applies to the model before Wrap: the gradient of a path is not the sum
+// of the gradients of its halves.
 //
 // The wrapped model needs memory for three more copies of the parameters, and one more for each
 // slot of the inner optimizer. With Delay in exact mode it needs one more copy for each further
@@ -82,7 +82,7 @@ import (
 // refused with an error that names the difference.
 type Config struct {
 	// Steps is the number of local steps of a path, 1 or more. The last round of a pass may have
-	// fewer. With 1 peers sum after every step, as in ordinary training.
+	// fewer. If it is 1, the peers sum after every step, as in ordinary training.
 	Steps int
 	// Outer applies the mean displacement of the paths; nil stands for optim.SGD{}.
 	Outer optim.Optimizer
@@ -200,13 +200,14 @@ type stepMap struct {
 	perPass int64 // steps of ordinary training in a pass; its last round may be shorter
 }
 
-// newStepMap returns the stepMap for a configuration of ordinary training and rounds of steps local
-// steps.
+// newStepMap returns the stepMap for a configuration of ordinary training; steps is the number of
+// local steps of a round.
 func newStepMap(cfg trainer.Config, steps int) stepMap {
 	return stepMap{steps: int64(steps), perPass: ceilDiv(int64(cfg.Samples), int64(cfg.GlobalBatch))}
 }
 
-// rounds returns the least number of rounds that cover the first steps of ordinary training.
+// rounds returns the least number of rounds that cover the first steps of ordinary training, whose
+// number is steps.
 func (p stepMap) rounds(steps int64) int64 {
 	return steps/p.perPass*ceilDiv(p.perPass, p.steps) + ceilDiv(steps%p.perPass, p.steps)
 }

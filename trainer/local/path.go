@@ -126,8 +126,8 @@ func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32
 	return loss, nil
 }
 
-// rate returns the learning rate of local step k of steps, from 1, or an error if that is not
-// finite.
+// rate returns the learning rate of local step k, from 1, of a path that has as many local steps as
+// steps says. A rate that is not finite is an error.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
 		k = 1 + (k-1)*p.steps.steps/steps
@@ -140,8 +140,8 @@ func (p *path) rate(round, k, steps int64) (float64, error) {
 	return rate, nil
 }
 
-// step makes local step k of steps, from 1, and returns the sum of the samples' losses before the
-// step.
+// step makes local step k, from 1, of a path, and returns the sum of the samples' losses before the
+// step. steps is the number of local steps of the path.
 func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float64, err error) {
 	rate, err := p.rate(b.Step(), k, steps)
 	if err != nil {

@@ -121,8 +121,8 @@ func (l *conv) transposeRows(dy []float32) {
 	l.rowsHoldGrad = true
 }
 
-// split defers all rows: even a few weights' gradient takes a product over all positions and
-// samples.
+// split defers all rows, because even the gradient of a few weights takes a product over all
+// positions and samples.
 func (l *conv) split() int { return l.out.C }
 
 // accumulateFirst computes no gradient, because split defers all of it. It only saves dy in the

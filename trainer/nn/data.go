@@ -45,8 +45,8 @@ type batch struct {
 	classes []int
 }
 
-// load replaces the batch by the given samples of d. Each sample has size inputs; a class of the
-// model's number of classes or above is an error.
+// load replaces the batch by the given samples of d. Each sample has size inputs; a class that is
+// not below the model's number of classes is an error.
 func (b *batch) load(d Data, samples []int, size, classes int) error {
 	b.inputs = grow(b.inputs, len(samples)*size)
 	b.classes = b.classes[:0]

@@ -59,12 +59,12 @@ type layer interface {
 type deferrable interface {
 	layer
 	// split returns the number of rows of params()[0], from the first on, whose gradient is
-	// deferred to finish. If it returns all rows, the gradients of the other parameters are
-	// deferred too.
+	// deferred to accumulateDeferred. If it returns all rows, the gradients of the other parameters
+	// are deferred too.
 	split() (rows int)
 	// accumulateFirst is the part of accumulate that is not deferred.
 	accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter)
-	// accumulateDeferred is the deferred part of accumulate, with the dy of begin.
+	// accumulateDeferred is the deferred part of accumulate, with the same dy as accumulateFirst.
 	accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter)
 }
 
@@ -121,8 +121,8 @@ func (l *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 	return l.y
 }
 
-// pieceSize is the granularity of a large weight matrix, in elements: at least so many are waited
-// for in forward, and reported as finished in accumulate, together.
+// pieceSize is the granularity of a large weight matrix, in elements: forward waits for at least
+// this many at a time, and accumulate reports at least this many as finished at a time.
 const pieceSize = 16 << 10
 
 // pieceBefore returns the first row of the piece of W that ends before row end. A piece is a

@@ -115,7 +115,8 @@ func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	}
 }
 
-// tile returns the view of m that holds rows x cols elements of op(m) from row i and column j on.
+// tile returns the view of m that holds the rows x cols elements of op(m) that begin at row i and
+// column j.
 func tile(op blas.Transpose, m blas32.General, i, j, rows, cols int) blas32.General {
 	if op == blas.Trans {
 		return part(m, j, i, cols, rows)
@@ -123,7 +124,7 @@ func tile(op blas.Transpose, m blas32.General, i, j, rows, cols int) blas32.Gene
 	return part(m, i, j, rows, cols)
 }
 
-// part returns a view of rows x cols elements of m from row i and column j on.
+// part returns a view of the rows x cols elements of m that begin at row i and column j.
 func part(m blas32.General, i, j, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: m.Stride, Data: m.Data[i*m.Stride+j:]}
 }

@@ -15,7 +15,7 @@ type Network struct {
 	data          Data
 	in            Shape
 	classes       int             // outputs of the last layer
-	first         []int           // index of each layer's first parameter, and the number of parameters at the end
+	first         []int           // index of each layer's first parameter; the last element is the number of parameters
 	deferred      []int           // layers that defer a part of their own gradient until the first layer's gradient is complete
 	params        []trainer.Param // of all layers, in order
 	gemmer        *gemmer         // computes the products of all layers
@@ -84,8 +84,8 @@ func (n *Network) deferredLayers() (deferred []int) {
 	return deferred
 }
 
-// order implements trainer.Model.Order: the order in which gradients are finished. If ahead is
-// set, layers defer a part of their gradient; before the first call none does.
+// order implements trainer.Model.Order: the order in which gradients are finished. If pipelined is
+// set, some layers defer a part of their gradient; before the first call of order none does.
 func (n *Network) order(pipelined bool) (order []trainer.Piece) {
 	n.deferred = nil
 	if pipelined {
@@ -213,7 +213,8 @@ type gradReporter struct {
 	batch *trainer.Batch
 }
 
-// report reports that the gradient of the layer's parameter i is complete from element from on.
+// report reports that the gradient of the layer's parameter i is complete, from the index from to
+// the end.
 func (l gradReporter) report(i, from int) { l.batch.Done(l.first+i, from) }
 
 // paramWaiter provides the parameters of one layer, which may still be in the middle of an update.
@@ -222,7 +223,7 @@ type paramWaiter struct {
 	batch *trainer.Batch // nil if all parameters are up to date
 }
 
-// wait blocks until the layer's parameter i is up to date from element from on.
+// wait blocks until the layer's parameter i is up to date, from the index from to the end.
 func (s paramWaiter) wait(i, from int) {
 	if s.batch != nil {
 		s.batch.Wait(s.first+i, from)
@@ -296,9 +297,9 @@ func (n *Network) maxSamples() int {
 	return max(1, callBytes/4/size)
 }
 
-// forward computes the logits of samples of d and leaves them in l.delta. With a batch b it waits
-// for each parameter before it reads that, and returns early with b.Err if the batch is
-// cancelled.
+// forward computes the logits of samples of d and leaves them in ws.delta. If b is not nil, it
+// waits for each parameter before it reads the parameter, and returns early with b.Err if the batch
+// is cancelled.
 func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
 	if len(samples) == 0 { // gonum takes no matrices without rows
 		return errors.New("nn: no samples to compute with")

@@ -87,7 +87,7 @@ func (s *scanner) accept(c byte) bool {
 	return true
 }
 
-// want is take, but a missing c is an error.
+// want is accept, except that a missing c is an error.
 func (s *scanner) want(c byte) {
 	if !s.accept(c) && s.err == nil {
 		s.fail("want %q before %q", c, shorten(s.rest))

@@ -5,8 +5,8 @@
 //	defer set.Close()
 //	label := set.Sample(inputs, 0) // set.Size() inputs
 //
-// It reads versions 1, 2 and 3 of the format, in C order, with little-endian elements: booleans,
-// integers of 8 to 64 bits, or floating-point numbers of 16 to 64 bits.
+// The package reads versions 1, 2 and 3 of the format, in C order, with little-endian elements:
+// booleans, integers of 8 to 64 bits, or floating-point numbers of 16 to 64 bits.
 //
 // Files are mapped into memory. Opening copies nothing, all processes of a host share the pages
 // that they have read, and the kernel reclaims pages when memory is short. So a data set may be
@@ -82,7 +82,8 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	return &Array{Type: h.descr, Shape: h.shape, path: f.Path(), kind: kind, rows: f.Records(start, row, h.shape[0])}, nil
 }
 
-// sizes returns the bytes of a row and of all rows, for elements of element bytes.
+// sizes returns the number of bytes of a row and of all rows. element is the size of an element in
+// bytes.
 func sizes(shape []int, element int) (row int, all int64, err error) {
 	if len(shape) == 0 {
 		return 0, 0, formatErrorf("it is a single number; save an array of samples")

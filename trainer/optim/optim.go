@@ -26,9 +26,9 @@ type Optimizer interface {
 	Slots() int
 	// Check returns an error for a setting outside its range.
 	Check() error
-	// Update makes step number step, from 1, with the learning rate rate. It changes param and
-	// state, all of one length with grad, which it only reads. state is zero before the first
-	// step. It panics if lengths differ.
+	// Update makes one step. step is its number, from 1, and rate the learning rate. It changes
+	// param and state, and only reads grad; all have the same length. state is zero before the
+	// first step. It panics if lengths differ.
 	Update(step int64, rate float64, param, grad []float32, state [][]float32)
 }
 
@@ -158,9 +158,9 @@ func newMoments(step int64, rate, b1, b2, eps float64) moments {
 	}
 }
 
-// update makes one step. l2 is the weight decay of Adam, shrink the rate times the weight decay
-// of AdamW; one of both is zero. The float32 conversions prevent fused multiply-add, which rounds
-// differently and which compilers emit only for some processors.
+// update makes one step. l2 is the weight decay of Adam, shrink is the learning rate times the
+// weight decay of AdamW; one of the two is zero. The float32 conversions prevent fused
+// multiply-add, which rounds differently and which compilers emit only for some processors.
 func (c moments) update(param, grad []float32, state [][]float32, l2, shrink float32) {
 	mean, square := state[0], state[1][:len(state[0])]
 	for i, m := range mean {
@@ -177,7 +177,7 @@ func (c moments) update(param, grad []float32, state [][]float32, l2, shrink flo
 // sqrt returns the correctly rounded square root, the same on every machine.
 func sqrt(v float32) float32 { return float32(math.Sqrt(float64(v))) }
 
-// or returns v, or the default zero if v is 0.
+// or returns v, or the default if v is 0. The argument zero is this default.
 func or(v, zero float64) float64 {
 	if v == 0 {
 		return zero

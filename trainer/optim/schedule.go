@@ -11,8 +11,8 @@ func Constant(rate float64) Schedule {
 	return func(int64) float64 { return rate }
 }
 
-// Steps returns a schedule that starts at rate and is multiplied by factor each time that every
-// steps have passed (step decay). It panics if every < 1.
+// Steps returns a schedule that starts at rate and is multiplied by factor at equal intervals (step
+// decay). every is the number of steps of an interval. It panics if every < 1.
 func Steps(rate, factor float64, every int64) Schedule {
 	if every < 1 {
 		panic("optim: Steps needs at least one step between changes")
@@ -22,8 +22,9 @@ func Steps(rate, factor float64, every int64) Schedule {
 	}
 }
 
-// Cosine returns a schedule that falls from rate at step 1 to final at step last along half a
-// cosine, and stays at final (cosine annealing: Loshchilov and Hutter, arXiv 1608.03983).
+// Cosine returns a schedule that falls along half a cosine, from rate at step 1 to final at the
+// step with the number last, and then stays at final (cosine annealing: Loshchilov and Hutter,
+// arXiv 1608.03983).
 func Cosine(rate, final float64, last int64) Schedule {
 	return func(step int64) float64 {
 		if step >= last {
@@ -34,9 +35,9 @@ func Cosine(rate, final float64, last int64) Schedule {
 	}
 }
 
-// Warmup returns a schedule that rises linearly for the given number of steps, and then follows
-// the schedule then, which sees steps counted from the end of the warm-up. The rise ends one
-// increment below then(1).
+// Warmup returns a schedule that rises linearly for the given number of steps, and afterwards
+// follows another schedule, named then, which sees steps counted from the end of the warm-up. The
+// rise ends one increment below then(1).
 func Warmup(steps int64, then Schedule) Schedule {
 	return func(step int64) float64 {
 		if step > steps {

@@ -37,12 +37,13 @@
 //
 // # The verdict
 //
-// Judge takes the fingerprint on which more than half of those ranks agree that can recompute the
-// share. It names three kinds of members: the accused, if it published another fingerprint; the
-// auditor, if it accused on the basis of another; and every rank that votes for another. Named
-// members are put out. So as long as most members are honest, nobody is put out by a false
-// accusation. Without such a majority, for example with two members that both insist, both are
-// named, nobody is put out, and the job goes on.
+// Judge takes the fingerprint on which a majority agrees: more than half of the ranks that can
+// recompute the share. It names three kinds of members: the accused, if it published a different
+// fingerprint; the auditor, if it accused on the basis of a different one; and every rank that
+// votes for a different one. Named members are put out. So as long as most members are honest,
+// nobody is put out by a false accusation. Without such a majority, for example if there are only
+// two members and both insist, the accused and the auditor are named, nobody is put out, and the
+// job goes on.
 //
 // # Costs
 //

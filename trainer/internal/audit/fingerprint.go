@@ -7,7 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// prime is the Mersenne prime 2^61 - 1, modulo which a reduction takes a shift and an addition.
+// prime is the Mersenne prime 2^61 - 1. To reduce a number modulo prime takes a shift and an
+// addition.
 const prime = 1<<61 - 1
 
 // block is the number of elements with random coefficients of their own. An element's coefficient

@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/internal/apportion"
 )
 
-// Assign divides the microbatches of a step among the ranks, some of which already hold some:
-// held[r] is the set that rank r has computed, nil for an empty one. shares[r] is everything that
-// rank r contributes. Every microbatch is in exactly one share.
+// Assign divides the microbatches of a step among the ranks. Some ranks may hold microbatches
+// already: held[r] is the set that rank r has computed, or nil if it is empty. shares[r] is
+// everything that rank r contributes. Every microbatch is in exactly one share.
 //
 // Held microbatches stay with their holder. The others go to the ranks with the fewest in
 // proportion to their wanted number, so that the sizes of the shares come as close to wanted as

@@ -46,9 +46,9 @@ func (r *Records) Len() int { return r.count }
 // Size returns the number of bytes per record.
 func (r *Records) Size() int { return r.size }
 
-// Read copies len(dst) bytes of record i to dst, from byte at of the record on. It panics if the
-// record does not exist or is too short. Errors are the errors of File.ReadAt; they leave dst
-// undefined.
+// Read copies len(dst) bytes of record i to dst. It begins at the offset at in the record. It
+// panics if the record does not exist or is too short. Errors are the errors of File.ReadAt; they
+// leave dst undefined.
 func (r *Records) Read(dst []byte, i, at int) error {
 	if i < 0 || i >= r.count || at < 0 || len(dst) > r.size-at {
 		panic(fmt.Sprintf("mmap: %d bytes from %d on of record %d, there are %d of %d bytes", len(dst), at, i, r.count, r.size))
