@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// helloTime is how long a member may take to say hello on a stream it opened, and to
-	// agree on a better way: where many peers of one host connect at once that is long. Who
-	// gives up too early breaks a session which the other side takes for begun.
+	// helloTime is how long a member may take to say hello on a stream that it opened, and to
+	// agree on a better path. Both take long where many peers of one host connect at once. A side
+	// that gives up too early breaks a session that has already begun at the other side.
 	helloTime = time.Minute
 	// parkTime is how long a stream waits for this host to enter its view.
 	parkTime = time.Minute
-	// maxParked is how many streams of one peer may wait: those of two views, with a knock each.
+	// maxParked is how many streams of one peer may wait: the streams and one knock for each of two views.
 	maxParked = 2 * (streamsPerPair + 1)
 )
 
@@ -27,8 +27,8 @@ type parkedStream struct {
 	claimed chan *attempt // of one element, so that claiming never blocks
 }
 
-// acceptLine handles a stream of frames that a member opened: it joins the Connect of its
-// view, now or when that begins, or is refused.
+// acceptLine handles a stream of frames that a member opened. It gives the stream to the attempt to
+// enter its view, now or when that begins, or refuses the stream.
 func (m *Mesh) acceptLine(k Kind, s Stream) {
 	if err := s.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
 		_ = s.Reset()
@@ -53,7 +53,8 @@ func (m *Mesh) acceptLine(k Kind, s Stream) {
 	}
 }
 
-// receive takes the stream on which g was said into the view of a, as a lane. It returns false if it ends.
+// receive makes the stream s, on which the hello g came, a lane of the view of a. It returns false if it
+// has ended the stream instead.
 func (m *Mesh) receive(a *attempt, g wire.Greeting, number int, s Stream) (link, bool) {
 	if !a.demand.hold() {
 		a.demand.refuse(s)
@@ -64,7 +65,7 @@ func (m *Mesh) receive(a *attempt, g wire.Greeting, number int, s Stream) (link,
 		refuse(s, refused, nil)
 		return link{}, false
 	}
-	stop := context.AfterFunc(a.demand.life, func() { _ = s.Reset() }) // a write may be stuck
+	stop := context.AfterFunc(a.demand.life, func() { _ = s.Reset() }) // as a write may be stuck
 	l, err := m.admit(a, g, number, s)
 	ended := !stop()
 	if ended && err == nil {
@@ -79,8 +80,8 @@ func (m *Mesh) receive(a *attempt, g wire.Greeting, number int, s Stream) (link,
 	return l, true
 }
 
-// invite returns the attempt to which the hello g of a peer belongs, now or when that begins.
-// Without one it refuses the stream, or ends it.
+// invite returns the attempt to which the hello g of a peer belongs. If the attempt has not begun, it
+// waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
 func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := m.find(from, g)
 	if parked != nil {
@@ -99,8 +100,9 @@ func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	return nil
 }
 
-// find returns the attempt that g belongs to; if there is none, g parked until there is
-// one; if there cannot be one, the reason, and the cause of left.
+// find returns the attempt to which the hello g belongs. If there is none yet, it returns a
+// parkedStream to wait on. If there cannot be one, it returns the refusal, and the cause that goes
+// with the refusal left.
 func (m *Mesh) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,14 +123,14 @@ func (m *Mesh) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, 
 	case g.Epoch < m.floor || m.closed:
 		return nil, nil, stale, nil
 	}
-	// An attempt that begins from now on finds it there.
+	// An attempt that begins from now on finds the stream in m.parked.
 	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
 	m.parkLocked(p)
 	return nil, p, wanted, nil
 }
 
-// wait returns the attempt that claims p; it returns nil when time is up, the host
-// closes, or the peer parks too many others.
+// wait returns the attempt that claims p. It returns nil if parkTime passes, the mesh
+// closes, or the peer parks too many other streams.
 func (m *Mesh) wait(p *parkedStream) *attempt {
 	timer := time.NewTimer(parkTime)
 	defer timer.Stop()
@@ -144,8 +146,8 @@ func (m *Mesh) wait(p *parkedStream) *attempt {
 	return nil
 }
 
-// parkLocked adds p, in place of the peer's oldest if it has too many: of that the peer
-// has despaired.
+// parkLocked adds p. If the peer has maxParked streams already, p replaces its oldest one, as the peer
+// has given up on that one.
 func (m *Mesh) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
@@ -160,7 +162,7 @@ func (m *Mesh) parkLocked(p *parkedStream) {
 	m.parked = append(m.parked, p)
 	if count >= maxParked {
 		m.unparkLocked(oldest)
-		oldest.claimed <- nil // never blocks: who claims has unparked, and has the lock
+		oldest.claimed <- nil // never blocks: an attempt that claims a stream takes it out of m.parked under the lock
 	}
 }
 
@@ -169,16 +171,16 @@ func (m *Mesh) unparkLocked(p *parkedStream) {
 	m.parked = slices.DeleteFunc(m.parked, func(o *parkedStream) bool { return o == p })
 }
 
-// belongs reports whether g is the hello of the member with ID from, which the carrier
-// has proved; all else is the peer's word.
+// belongs reports whether the hello g is right for the member with the ID from. The carrier has proved
+// that ID; the rest of the hello is only a claim of the peer.
 func (m *Mesh) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
 	rank := int(g.Rank)
 	return rank != a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
 		m.check(a, g, rank) == nil
 }
 
-// admit answers the hello on a new stream, and returns the link over the best one that both sides
-// want in its place.
+// admit answers the hello g on the new stream s. It returns the link over the best stream that both sides
+// want, which may replace s.
 func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) (link, error) {
 	ctx, cancel := context.WithTimeout(a.demand.life, helloTime)
 	defer cancel()

@@ -12,30 +12,29 @@ import (
 )
 
 // A bulk stream carries one request and its answer. The request has its length in four
-// bytes before it. The answer comes in pieces of at most pieceSize bytes, with the
-// length before each, and ends with an empty one; without that it was broken off. The
-// one who asked sends a byte for each piece that it has read, and closes the stream when
+// bytes before it. The answer comes in pieces of at most pieceSize bytes, each with its
+// length before it, and ends with an empty piece; without that it was broken off. The
+// requester sends a byte for each piece that it has read, and closes the stream when
 // it is done.
 //
 // Costs: four bytes per piece one way and one byte the other. A message of Control that
-// is sent while an answer is under way waits for what that has in the buffers of the
-// connection: the window of the answer, which pacer keeps so small that this takes
-// about 20 ms more than the link itself. (A second connection for bulk would keep the
-// queues apart, but both still share the link, and its addresses and identity would have
-// to be kept in step.)
+// is sent while an answer is under way waits behind the bytes of the answer that are in the
+// buffers of the connection. These are at most the window of the answer. The pacer keeps the
+// window so small that the wait is at most about 20 ms. (A second connection for bulk would have
+// its own queues, but both would share the link, and the addresses and the identity of the
+// second one would have to be kept in step with the first.)
 
-// errBusy: the peer answers as many requests as it may.
+// errBusy: the peer is answering as many requests as it may.
 var errBusy = errors.New("busy with other requests")
 
-// busyMark stands in place of the length of the first piece where the request is refused.
+// busyMark is sent in place of the length of the first piece if the request is refused.
 const busyMark = 1<<32 - 1
 
 // ackByte acknowledges a piece.
 const ackByte = 1
 
-// Request implements elastic.Network. Errors of the peer, also that it is busy, come from
-// reading the answer. The peer breaks the answer off when it is not read for
-// progressTime.
+// Request implements elastic.Network. Errors of the peer, also errBusy, are returned when the
+// answer is read. The peer breaks off the answer if it is not read for progressTime.
 func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	a, err := m.request(ctx, to, request)
 	if err != nil {
@@ -78,12 +77,12 @@ type answer struct {
 	ctx  context.Context
 	from elastic.ID
 	s    Stream
-	stop func() bool // ends the watch of ctx
+	stop func() bool // undoes the context.AfterFunc of ctx
 	once sync.Once
 
 	left int   // bytes of the present piece that are not read yet
 	any  bool  // a piece was begun and is not acknowledged
-	err  error // what Read returned last; it stays
+	err  error // the first error of Read, which later calls return again
 }
 
 // Read implements io.Reader.
@@ -109,7 +108,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, a.err
 }
 
-// next acknowledges the piece before and reads the length of the next.
+// next acknowledges the last piece and reads the length of the next one.
 func (a *answer) next() error {
 	if a.any {
 		if _, err := a.s.Write([]byte{ackByte}); err != nil {
@@ -121,7 +120,7 @@ func (a *answer) next() error {
 	return err
 }
 
-// readPiece reads the length of a piece: io.EOF stands for the empty one.
+// readPiece reads the length of a piece. For the empty piece at the end it returns io.EOF.
 func readPiece(r io.Reader) (int, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -139,7 +138,7 @@ func readPiece(r io.Reader) (int, error) {
 	return int(n), nil
 }
 
-// broken makes sure that a stream that ended early is not taken for the end.
+// broken replaces io.EOF, so that a stream that ended early is not taken for the end of the answer.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -147,8 +146,8 @@ func broken(err error) error {
 	return err
 }
 
-// explain returns the cause of ctx in place of what its end did to the stream, and adds
-// whose answer it was.
+// explain adds to err the peer that answers. If ctx has ended, it takes the cause of ctx in place of err,
+// which is only the result of the reset.
 func (a *answer) explain(err error) error {
 	if err == io.EOF {
 		return err
@@ -159,8 +158,8 @@ func (a *answer) explain(err error) error {
 	return fmt.Errorf("mesh: answer of %s: %w", a.from.Short(), err)
 }
 
-// Close implements io.Closer. It breaks the answer off if it was not read to its end;
-// a reset is the way to say so in either case.
+// Close implements io.Closer. It resets the stream: that breaks off an answer that was not read to its
+// end, and tells the peer otherwise that the answer was read.
 func (a *answer) Close() error {
 	a.once.Do(func() {
 		a.stop()

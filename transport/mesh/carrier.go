@@ -17,23 +17,25 @@ import (
 type Carrier interface {
 	// ID returns the identity of this end.
 	ID() elastic.ID
-	// Introduce lets the members in and remembers how to reach them, in addition to those that
-	// it knows. It does not block.
+	// Introduce adds members: it remembers how to reach them, and accepts their connections.
+	// Members that it knows already stay. It does not block.
 	Introduce(members []elastic.Member) error
-	// Open makes one attempt to open a stream of a kind to a peer. It may wait for the peer until
-	// ctx ends, or return an error, after which it is called again a little later. Errors that
-	// are elastic.ErrGone, certainly nobody is there, or ErrBanned end that. The peer has taken
-	// a Control stream when Open returns it; whether it takes one of the other kinds may
-	// show only when that is read.
+	// Open makes one attempt to open a stream of kind k to a peer. It may wait for the peer until
+	// ctx ends, or return an error. After an error the mesh calls it again a little later, unless
+	// the error is elastic.ErrGone (certainly nobody is there) or ErrBanned. When Open returns a
+	// Control stream, the peer has accepted it. Whether the peer accepts a stream of another kind
+	// may show only when that stream is read.
 	Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error)
-	// Handle sets who takes the streams that others open, before the first can come. take is
-	// called in a goroutine of its own for each stream, which it owns, and may return late.
+	// Handle sets the function that gets the streams that others open. It is called once, before
+	// the first such stream can come. The carrier calls take in a new goroutine for each stream;
+	// take owns the stream, and may take long to return.
 	Handle(take func(k Kind, s Stream))
-	// HangUp gives up the connections with a peer: what is stuck in them holds up nothing any
-	// more, their streams end, and the next Open makes new ones. Streams of Data that have a
-	// connection of their own may stay. When it returns what it gave up is out of use.
+	// HangUp closes the connections with a peer, so that bytes that are stuck in them hold up
+	// nothing any more. Their streams end, and the next Open makes a new connection. Streams of
+	// Data that have a connection of their own may stay. When HangUp returns, nothing uses the
+	// closed connections any more.
 	HangUp(peer elastic.ID)
-	// Close ends all streams and waits until every call of take has returned.
+	// Close ends all streams and waits until every call of take (see Handle) has returned.
 	Close() error
 }
 
@@ -46,56 +48,56 @@ const (
 	Data                // frames of one view
 	Urgent              // frames of the same view that must not wait behind others
 	Bulk                // one request and its answer
-	Kinds               // how many there are
+	Kinds               // the number of kinds
 )
 
-// Stream is an ordered and reliable stream of bytes in both directions between two
-// identities that are proven. It has one reader and one writer at a time; the other methods
-// may be called meanwhile.
+// Stream is an ordered and reliable stream of bytes in both directions between two peers, each of
+// which has proved its identity. It has one reader and one writer at a time; the other methods
+// may be called while these read and write.
 type Stream interface {
 	io.ReadWriter
 	// CloseWrite ends the stream after what was written: the other side reads io.EOF.
 	CloseWrite() error
 	// Close ends the stream after what was written. Nothing more is read.
 	Close() error
-	// Reset ends the stream at once, in both directions and whoever reads or writes: calls of
-	// this side return an error, and those of the other side one that is ErrReset, or
-	// io.EOF where the carrier cannot tell. What was written before may be lost.
+	// Reset ends the stream at once, in both directions, also while it is read or written. Calls
+	// of this side return an error. Calls of the other side return ErrReset, or io.EOF where the
+	// carrier cannot tell the difference. Bytes that were written before may be lost.
 	Reset() error
-	// SetReadDeadline and SetWriteDeadline are those of net.Conn: they also end a call that is
-	// under way. A write that was ended has spoiled the stream.
+	// SetReadDeadline and SetWriteDeadline work as in net.Conn: they also end a call that is
+	// under way. After a deadline has ended a write the stream is unusable.
 	SetReadDeadline(t time.Time) error
 	SetWriteDeadline(t time.Time) error
 	// Peer returns who is at the other end.
 	Peer() elastic.ID
-	// Path describes the way that the stream takes; Who and Rank are left out.
+	// Path describes the route of the stream; it does not set the fields Who and Rank.
 	Path() event.Path
 }
 
-// Upgrader is a Stream of Data for which there may be a better one. When both sides have
-// said hello, and so belong to one view, each calls Upgrade, with opener at the side that
-// has opened the stream. They agree on the best way that both want, and go on there: the stream
-// that it returns may be another one. The opener writes its hello in one call of Write, so
-// that a carrier may send what it has to say of other ways along with it.
+// Upgrader is a Stream of kind Data that may be replaced by one over a better path. When both sides
+// have said hello, and so belong to one view, each calls Upgrade; opener is true at the side that
+// has opened the stream. The two sides agree on the best path that both want. Upgrade returns the
+// stream over that path, which may be the same stream. The opener writes its hello in one call of
+// Write, so that the carrier can send its offer of other paths along with the hello.
 type Upgrader interface {
 	Upgrade(ctx context.Context, opener bool) (Stream, error)
 }
 
-// TwoWriter is a Stream that can write a header and a payload without a copy, and of which
-// small reads cost as much as large ones: it is a connection of its own.
+// TwoWriter is a Stream that can write a header and a payload without a copy. It has a connection
+// of its own, so each read is a system call: a small read costs as much as a large one.
 type TwoWriter interface {
 	// WriteTwo writes two slices one after the other. Either may be empty.
 	WriteTwo(head, body []byte) error
 }
 
-// FilePasser is a Stream within a host that passes open files, which proves that both sides
-// are of one kernel.
+// FilePasser is a Stream within a host that can pass open files to the other side. A file that
+// arrives proves that both sides run on one kernel.
 type FilePasser interface {
-	// SendFiles writes b, which is not empty, and gives the other side the files. They stay the
-	// caller's.
+	// SendFiles writes b, which is not empty, and passes the files along with it. The caller
+	// still owns its files afterwards.
 	SendFiles(b []byte, files []*os.File) error
-	// ReceiveFiles fills b, and returns the files that came along with it, which are the
-	// caller's, also where there is an error.
+	// ReceiveFiles fills b, and returns the files that came along with those bytes. The caller
+	// owns the files, also if there is an error.
 	ReceiveFiles(b []byte) ([]*os.File, error)
 }
 
@@ -109,25 +111,25 @@ type Viewer interface {
 
 // Throttler is a Carrier that bounds the work for peers outside the view.
 type Throttler interface {
-	// Took is called when a message was read from a Control stream. It returns when the
-	// next one may be.
+	// Took is called when a message was read from a Control stream. It blocks until the next
+	// message may be read.
 	Took(from elastic.ID)
 }
 
 // ErrReset: the other side has reset the stream.
 var ErrReset = errors.New("stream reset")
 
-// ErrBanned: the peer was put out of the group, and is not let in again.
+// ErrBanned: the peer was put out of the group, and may not join again.
 var ErrBanned = errors.New("was put out of the group")
 
 // ErrBadID: no peer has such an ID.
 var ErrBadID = errors.New("no peer has such an ID")
 
-// Observer is a Stream that is told of each message before it is written: simulated networks,
-// whose faults befall messages rather than bytes. It is called by who writes then.
+// Observer is a Stream that is told of each message before the message is written. Simulated networks
+// use it, as their faults concern messages rather than bytes. The goroutine that writes calls it.
 type Observer interface {
-	// Sending returns true if the message is to be lost: then it is not written. An error ends
-	// the sending.
+	// Sending returns true if the message is to be lost: then the caller does not write it. After
+	// an error the caller does not write the message either, and reports the error.
 	Sending(m Outgoing) (lost bool, err error)
 }
 
@@ -140,6 +142,6 @@ type Outgoing struct {
 	Envelope transport.Envelope // on Data
 }
 
-// ErrPath is wrapped by the errors of a Stream whose way failed, or for which the carrier has found a
-// better one, while the peer lives. Nobody needs to be waited for to learn the cause.
+// ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a better
+// one, while the peer is alive. The cause is thus known: the mesh does not wait for the peer to tell it.
 var ErrPath = errors.New("the path changes")

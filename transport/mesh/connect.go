@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// The streams of a pair, by the place of their Kind behind Data.
+// The numbers of the streams of a pair: the Kind of a stream is Data plus its number.
 const (
 	dataStream = iota
 	urgentStream
@@ -25,8 +25,9 @@ const (
 // maxDials is how many streams are opened at the same time.
 const maxDials = 16
 
-// attempt is a Connect in progress: the streams of one view as they come. After a success it goes on, for
-// the pairs that were not planned (demand.go), until the view is over at this rank.
+// attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect has
+// succeeded, the attempt stays for the pairs that were not planned (demand.go), until the view is over at
+// this rank.
 type attempt struct {
 	ctx     context.Context // of the Connect; ended when it returns
 	view    elastic.View
@@ -39,44 +40,44 @@ type attempt struct {
 
 	mu      sync.Mutex
 	streams []couple // of planned pairs, by rank
-	asked   []*lane  // that are to be bound to the view
-	missing int
+	asked   []*lane  // the lanes that are to be bound to the view
+	missing int      // the number of planned streams that are not there
 	ended   bool
 	err     error
-	lastErr []error // by rank, of dials so far, for people
+	lastErr []error // by rank: the last error of a dial, for messages to users
 
 	dials sync.WaitGroup // added to before ended is set
 	turns chan struct{}  // a token for each stream that is being opened
 }
 
-// link is one of the two lanes of a pair, and what is known of it in this view.
+// link is one of the two lanes of a pair, with its properties in this view.
 type link struct {
 	*lane
 	path  event.Path
-	wants Path     // of the other side
-	site  [32]byte // of the other side
+	wants Path     // the Config.Path of the other side
+	site  [32]byte // the Config.Site of the other side
 }
 
-// couple is the two lanes of a pair; those that are not there are zero.
+// couple is the two lanes of a pair; a lane that is not there is zero.
 type couple [streamsPerPair]link
 
-// linkOver returns the link over a lane on which the other side has said g.
+// linkOver returns the link over a lane on which the other side has sent the hello g.
 func linkOver(l *lane, g wire.Greeting) link {
 	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), site: g.Site}
 }
 
-// end ends a link that no pair has.
+// end ends a link that no pair uses, by the method how of its stream.
 func (l *link) end(how func(Stream) error) {
 	_ = how(l.raw)
 	close(l.pair)
 }
 
-// revokedTime is how long an attempt whose view was revoked may go on. Streams that come in a
-// moment are let come: a peer that has entered with this rank would blame it for the end of one.
+// revokedTime is how long an attempt goes on after its view was revoked. Streams that are about to come
+// are still accepted: if one failed, a peer that has entered the view already would blame this rank.
 const revokedTime = time.Second
 
-// listen reads the first frame of an urgent lane while other streams of the view are still
-// missing: a peer that has all of its own may have revoked the view already, which ends the attempt.
+// listen reads the first frame of an urgent lane while other streams of the view are still missing.
+// A peer that has all of its streams may have revoked the view already; the revocation ends the attempt.
 func (l *lane) listen(a *attempt) urgentFrame {
 	first := l.nextUrgent()
 	if first.err == nil && first.Kind == wire.Revoke {
@@ -100,9 +101,9 @@ func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport
 	return t, nil
 }
 
-// connect gathers two streams per planned pair, by dialling and by waiting for dials, until all
-// are there or one cannot be had. There is no barrier at the end: a member that fails
-// resets its streams, which revokes those that have begun.
+// connect gathers two streams per planned pair, by dialling peers and by waiting for their dials, until
+// all are there or one cannot be made. There is no barrier at the end: a member whose attempt fails
+// resets its streams, and that revokes the view at the members that have begun it.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
 		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, m.id.Short())
@@ -152,8 +153,8 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	return m.start(outer, a)
 }
 
-// newAttempt returns the attempt of m to gather the planned streams of v, which is over at once where there
-// are none. Without a plan those of all pairs are planned.
+// newAttempt returns the attempt of m to gather the planned streams of v. If there are none, the attempt
+// has succeeded already. If planned is nil, the streams of all pairs are planned.
 func newAttempt(ctx context.Context, m *Mesh, v elastic.View, self int, planned []bool) *attempt {
 	n := len(v.Members)
 	a := &attempt{ctx: ctx, view: v, hash: v.Hash(), self: self, planned: planned, over: make(chan struct{}),
@@ -175,8 +176,8 @@ func newAttempt(ctx context.Context, m *Mesh, v elastic.View, self int, planned 
 	return a
 }
 
-// enter makes the attempt known to the handlers of streams, and gives it those that
-// came before.
+// enter makes the attempt known to the handlers of streams, and gives it the streams that have
+// been waiting for it.
 func (m *Mesh) enter(a *attempt) error {
 	waiting, err := m.register(a)
 	for _, p := range waiting {
@@ -185,7 +186,7 @@ func (m *Mesh) enter(a *attempt) error {
 	return err
 }
 
-// register is the part of enter that needs the lock; it returns the streams to be told.
+// register is the part of enter that needs the lock; it returns the parked streams of the view.
 func (m *Mesh) register(a *attempt) ([]*parkedStream, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,8 +211,8 @@ func (m *Mesh) register(a *attempt) ([]*parkedStream, error) {
 	return waiting, nil
 }
 
-// leave notes that the attempt is over. After a success no other view of this epoch, and no older one, is
-// entered any more.
+// leave notes that Connect is about to return. If it has succeeded, this end enters no other view of this
+// epoch or of an earlier one.
 func (m *Mesh) leave(a *attempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,15 +223,15 @@ func (m *Mesh) leave(a *attempt) {
 	m.forgetLocked(a)
 }
 
-// bindTime is how long an attempt waits for lanes that are in use in an earlier view, before it opens
-// new ones in their place.
+// bindTime is how long an attempt waits for lanes that are still in use in an earlier view, before it opens
+// new lanes in their place.
 const bindTime = 100 * time.Millisecond
 
-// dialAll binds the planned lanes with all lower ranks to the view, and opens those that are missing. Higher
-// ranks do so with this one.
+// dialAll binds the planned lanes with all lower ranks to the view, and opens the lanes that are missing.
+// Higher ranks do the same for their lanes with this rank.
 func (m *Mesh) dialAll(a *attempt) {
 	for back := range a.self {
-		rank := a.self - 1 - back // the nearest first: else all would begin with rank 0
+		rank := a.self - 1 - back // the nearest first: otherwise all ranks would begin with rank 0
 		if !a.planned[rank] {
 			continue
 		}
@@ -261,7 +262,7 @@ func (a *attempt) expect(l *lane) bool {
 	return true
 }
 
-// dialLate opens streams in place of lanes that are still in use.
+// dialLate opens streams in place of the lanes that are still in use after bindTime.
 func (m *Mesh) dialLate(a *attempt) {
 	a.mu.Lock()
 	asked := slices.Clone(a.asked)
@@ -336,7 +337,7 @@ func (m *Mesh) join(ctx context.Context, a *attempt, rank, number int) (link, er
 	return l, nil
 }
 
-// shakeHands exchanges hellos, and finds a better way if there is one.
+// shakeHands exchanges hellos on s, and moves to a better path if there is one.
 func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank, number int) (link, error) {
 	if err := sendHello(s, m.greeting(a)); err != nil {
 		return link{}, err
@@ -351,8 +352,8 @@ func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank, numbe
 	return upgrade(ctx, s, answer, number, true)
 }
 
-// upgrade returns the link over the best stream that both sides want in place of s, on which
-// the other side has said g.
+// upgrade returns the link over the best stream that both sides want, which may replace s. The other
+// side has sent the hello g on s.
 func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
 	peer := s.Peer()
 	if u, ok := s.(Upgrader); ok {
@@ -364,8 +365,8 @@ func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener 
 	return linkOver(newLane(s, peer, number), g), nil
 }
 
-// put adds a lane. One that comes again replaces the first, of which its opener has
-// despaired; one that comes too late is reset.
+// put adds a lane. A second lane of the same number replaces the first, as its opener has given up
+// on that one. A lane that comes too late is reset.
 func (a *attempt) put(rank int, l link) {
 	if !a.planned[rank] {
 		a.demand.put(rank, l)
@@ -398,8 +399,9 @@ func (a *attempt) fail(err error) {
 	a.finish(err, func() { a.end(Stream.Reset) })
 }
 
-// revoke ends the attempt as the view was revoked, and passes that on: who sees only the end
-// would blame this rank. If the attempt has succeeded it revokes the transport.
+// revoke ends the attempt because the view was revoked, and tells the others the cause: a peer that
+// saw only the end of its streams would blame this rank. If the attempt has succeeded already, it
+// revokes the transport instead.
 func (a *attempt) revoke(cause error) {
 	finished := a.finish(cause, func() {
 		told := transport.EncodeCause(a.self, cause)
@@ -415,7 +417,8 @@ func (a *attempt) revoke(cause error) {
 	}
 }
 
-// finish ends the attempt with err, and its streams by end, and returns true, unless it has ended.
+// finish ends the attempt with err, and calls end, which ends its streams. It returns false, and does
+// nothing, if the attempt has ended already.
 func (a *attempt) finish(err error, end func()) bool {
 	a.mu.Lock()
 	if a.ended {
@@ -429,22 +432,23 @@ func (a *attempt) finish(err error, end func()) bool {
 	return true
 }
 
-// end ends all streams of an attempt that is over: nobody adds to them any more.
+// end ends all streams of an attempt that is over, so that no stream is added meanwhile.
 func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
 		pair.end(how)
 	}
 }
 
-// note remembers why a dial failed.
+// note remembers why a dial to a rank failed.
 func (a *attempt) note(rank int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lastErr[rank] = err
 }
 
-// blame returns the loss of the first member that is missing, because of cause, which
-// is the end of a ctx; if the caller gave up of its own will it returns just that.
+// blame returns the error of an attempt that ended as a ctx ended with cause. If its time was over, the
+// error is the loss of the first rank whose streams are missing. If the caller cancelled it, the error
+// is cause.
 func (a *attempt) blame(cause error) error {
 	if !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -464,8 +468,8 @@ func (a *attempt) blame(cause error) error {
 	return cause
 }
 
-// blameFor returns why the attempt failed because of err, which concerns rank. A member
-// that is in a later view already is not at fault.
+// blameFor returns the error of an attempt that failed because of err, which concerns rank. The
+// rank counts as lost, unless it has left the view for a cause of its own or is in a later view already.
 func (a *attempt) blameFor(rank int, err error) error {
 	var over *overError
 	if errors.As(err, &over) && len(over.cause) > 0 {
@@ -477,7 +481,7 @@ func (a *attempt) blameFor(rank int, err error) error {
 	return a.lost(rank, err)
 }
 
-// lost returns the loss of a rank of the view.
+// lost returns the error for the loss of a rank of the view.
 func (a *attempt) lost(rank int, why error) error {
 	return &transport.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
 }

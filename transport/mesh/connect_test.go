@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// entering is an attempt of rank 0 of three, which has the urgent streams of the others, and
-// what these have of them.
+// entering returns an attempt of rank 0 of three that has the urgent streams with the others, and the other
+// ends of these streams, by rank.
 func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	v := elastic.View{Epoch: 7, Members: []elastic.Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
 	a = newAttempt(t.Context(), nil, v, 0, nil)
@@ -25,7 +25,7 @@ func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	return a, far
 }
 
-// revoke says on an urgent stream that rank 1 has revoked the view.
+// revoke writes on an urgent stream that rank 1 has revoked the view.
 func revoke(t *testing.T, c net.Conn) {
 	t.Helper()
 	cause := transport.EncodeCause(1, errors.New("enough"))
@@ -34,8 +34,8 @@ func revoke(t *testing.T, c net.Conn) {
 	}
 }
 
-// A rank that waits for streams hears of a revocation, ends its attempt, and passes it on to
-// others that it has reached.
+// A rank that still waits for streams of a view handles a revocation: it ends its attempt, and passes the
+// revocation on to the ranks whose streams it has.
 func TestRevokedWhileEntering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, far := entering(t)
@@ -49,7 +49,7 @@ func TestRevokedWhileEntering(t *testing.T) {
 			told <- cause
 		}()
 		revoke(t, far[1])
-		go func() { // which is told, too
+		go func() { // rank 1 is told, too
 			_, _, _ = wire.ReadFrame(far[1], wire.Revoke)
 		}()
 		cause := transport.DecodeCause(2, <-told)
@@ -66,8 +66,8 @@ func TestRevokedWhileEntering(t *testing.T) {
 	})
 }
 
-// Streams that come soon after a revocation complete the view, which is revoked then: nobody is
-// blamed for the end of a stream.
+// Streams that come soon after a revocation still complete the attempt, and the view is revoked after
+// that: nobody is blamed for the end of a stream.
 func TestRevokedAndComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, far := entering(t)
@@ -88,7 +88,7 @@ func TestRevokedAndComplete(t *testing.T) {
 			t.Errorf("got %v, want what rank 1 said", err)
 		}
 		for _, c := range far[1:] {
-			_ = c.Close() // it hears nothing more
+			_ = c.Close() // the transport reads nothing more from it
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -96,7 +96,7 @@ func TestRevokedAndComplete(t *testing.T) {
 	})
 }
 
-// A peer may have the streams of two views waiting; one more takes the place of the oldest.
+// The streams of a peer for two views may wait; one more stream takes the place of the oldest.
 func TestParked(t *testing.T) {
 	m := &Mesh{}
 	var all []*parkedStream

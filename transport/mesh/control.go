@@ -9,19 +9,19 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Two peers may open a control stream to each other at the same time, so a pair can
-// have two: each side writes to the first it has, to keep its messages in order, and
-// reads all of them. More than maxControls are refused.
+// maxControls is how many control streams a pair may have. Two peers may open one to each other
+// at the same time. Each side writes to the first stream that it has, which keeps its messages in
+// order, and reads all streams.
 const maxControls = 4
 
-// Send implements elastic.Network. To a peer with which there is no stream it connects
-// first. It ends with elastic.ErrGone as soon as it is certain that nobody is there, which it
-// is not in the first second after a peer was introduced: then, and while the peer does
-// not answer or does not know this host, it tries again until ctx ends.
+// Send implements elastic.Network. If there is no stream with the peer, it connects first. It
+// returns elastic.ErrGone as soon as it is certain that nobody is there; in the first second after
+// a peer was introduced this is never certain. In that second, and while the peer does not answer
+// or does not know this host, Send tries again until ctx ends.
 //
-// A connection on which messages have not been acknowledged for stuckTime, while nothing
-// else came from the peer either, is closed and made anew: TCP by itself would try
-// again ever more rarely, so that a network that works again would not be noticed.
+// If no message has been acknowledged for stuckTime, and nothing else has come from the peer, Send
+// closes the connection and makes a new one: TCP retransmits ever more rarely, so it would
+// notice late that the network works again.
 func (m *Mesh) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	err := m.send(ctx, to, msg)
 	if err != nil {
@@ -30,8 +30,8 @@ func (m *Mesh) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	return nil
 }
 
-// send writes on the stream of the pair, and on a new one should that have ended. It does
-// not end by itself while the peer may come: only its death, or ctx, does that.
+// send writes on the stream of the pair, or on a new one if that stream has ended. While the peer may
+// still come it goes on until ctx ends.
 func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
@@ -53,7 +53,7 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 			continue
 		}
 		if err := s.takeTurn(ctx); err != nil {
-			return err // another is writing, and sees to it
+			return err // another call is writing: it handles a stream that is stuck
 		}
 		err = s.write(ctx, msg)
 		<-s.turn
@@ -68,11 +68,11 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 			}
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
-		// The stream had ended: this is the time to connect again.
+		// The stream had ended: connect again.
 	}
 }
 
-// stuck reports whether the peer acknowledges nothing and says nothing.
+// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
 func (m *Mesh) stuck(id elastic.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,15 +87,15 @@ func (m *Mesh) stuck(id elastic.ID) bool {
 	return waiting
 }
 
-// abandon gives up the connections with a peer, one of which s is on.
+// abandon gives up the connections with a peer, among them that of the stream s.
 func (m *Mesh) abandon(id elastic.ID, s *controlStream) {
 	m.dropControl(id, s)
 	_ = s.Reset()
 	m.carrier.HangUp(id)
 }
 
-// control returns the stream to write to id on. If there is none it opens one, while
-// other callers wait: with several open, messages could overtake each other.
+// control returns the stream on which to write to id. If there is none it opens one, while
+// other callers wait: if each opened its own, messages could overtake each other.
 func (m *Mesh) control(ctx context.Context, id elastic.ID) (*controlStream, error) {
 	for {
 		if s := m.firstControl(id); s != nil {
@@ -118,8 +118,8 @@ func (m *Mesh) control(ctx context.Context, id elastic.ID) (*controlStream, erro
 	}
 }
 
-// beginOpening makes the caller the one that opens a stream to id, or returns the
-// channel that is closed when another has ended doing so.
+// beginOpening lets one caller at a time open a stream to id: mine is true for that caller. For other
+// callers it returns the channel that is closed when the attempt to open has ended.
 func (m *Mesh) beginOpening(id elastic.ID) (ended chan struct{}, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func (m *Mesh) beginOpening(id elastic.ID) (ended chan struct{}, mine bool) {
 	return ended, true
 }
 
-// endOpening lets those look again that waited for the opener.
+// endOpening wakes the callers that wait for a stream to be opened, so that they look again.
 func (m *Mesh) endOpening(id elastic.ID, ended chan struct{}) {
 	m.mu.Lock()
 	delete(m.opening, id)
@@ -161,7 +161,7 @@ func (m *Mesh) openControl(ctx context.Context, id elastic.ID) error {
 	return nil
 }
 
-// firstControl returns the stream that this host writes to id on, or nil.
+// firstControl returns the stream on which this end writes to id, or nil.
 func (m *Mesh) firstControl(id elastic.ID) *controlStream {
 	m.mu.Lock()
 	defer m.mu.Unlock()

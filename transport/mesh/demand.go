@@ -11,39 +11,40 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// demand makes the pairs of a view that are not planned, when one of the two ranks sends to the other one or
-// waits for a message of it.
+// demand makes the pairs of a view that are not planned. It makes a pair when one of its two ranks sends to
+// the other, or waits for a message from it.
 //
-// The higher rank opens the lanes, as in planned pairs: so two that need each other at once do not open two
-// lanes, of which each side would use another one. A lower rank knocks (knock.go), and the higher one opens
-// them. The knock makes the connection below, in whatever direction that is possible.
+// The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes when they need each other at
+// the same time, each side might use another lane. So a lower rank that needs the pair knocks (knock.go), and
+// the higher rank opens the lanes. The knock makes the connection for them, which the carrier may dial in
+// either direction.
 //
-// The urgent lane is opened first, and the data lane when that is bound. So who has the data lane can be told
-// on the urgent one why the view ends, also by a rank that has not begun the pair when that happens: it says
-// farewell. A hello that comes later is refused, with the cause.
+// The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So a rank that
+// has the data lane can be told on the urgent lane why the view ends. Also a rank at which the pair has not
+// begun tells the cause, by couple.farewell. A hello that comes later is refused, with the cause.
 type demand struct {
 	m     *Mesh // nil in tests in which all pairs are planned
 	a     *attempt
-	life  context.Context // of the view at this rank
+	life  context.Context // ends when the view is over at this rank
 	end   context.CancelFunc
 	begun chan struct{}  // closed when t is set
-	holds sync.WaitGroup // who may begin a pair; added to before over is set
+	holds sync.WaitGroup // the goroutines that may begin a pair; added to before over is set
 
 	mu      sync.Mutex
 	t       *Transport // nil before the attempt has succeeded
 	revoked error      // why t is to be revoked as soon as it is there
-	over    bool       // the view is over: no pair is begun any more but by who holds
-	told    []byte     // the encoded cause, once it is over
+	over    bool       // the view is over: only goroutines that are in holds may begin a pair
+	told    []byte     // the encoded cause, once the view is over
 	spare   map[int]*couple
 	making  map[int]*making
 }
 
-// making is the making of a pair at a rank that needs it.
+// making is the state of a pair that is needed at this rank and has not begun.
 type making struct {
-	signals chan []byte // for the pair
-	probes  chan int
+	signals chan []byte   // to be sent when the pair has begun
+	probes  chan int      // to be sent when the pair has begun
 	done    chan struct{} // closed when the pair has begun, or err is set
-	err     error         // the peer has closed
+	err     error         // set if the peer has closed
 }
 
 // newDemand returns the demand of an attempt of m.
@@ -58,7 +59,7 @@ func newDemand(m *Mesh, a *attempt) *demand {
 	return d
 }
 
-// hold lets the caller begin a pair, until it calls Done of holds. It returns false if the view is over.
+// hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the view is over.
 func (d *demand) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,8 +70,8 @@ func (d *demand) hold() bool {
 	return true
 }
 
-// put adds a lane; the caller holds. One that comes again replaces the first, of which its opener has
-// despaired, unless the pair has begun.
+// put adds a lane; the caller has called hold. If the pair has begun, the lane is reset. Otherwise it replaces
+// an earlier lane of the same number, as its opener has given up on that one.
 func (d *demand) put(rank int, l link) {
 	d.mu.Lock()
 	old := l
@@ -104,7 +105,8 @@ func (d *demand) beginLocked(rank int) {
 	}
 }
 
-// adopt gives t the pairs that are made from now on, and those of which the lanes are there.
+// adopt sets the transport, and begins the pairs whose lanes are there already. Later pairs begin as their lanes
+// come.
 func (d *demand) adopt(t *Transport) {
 	d.mu.Lock()
 	d.t = t
@@ -119,7 +121,7 @@ func (d *demand) adopt(t *Transport) {
 	}
 }
 
-// revoke revokes the transport, now or when it is there.
+// revoke revokes the transport, now or as soon as it is there.
 func (d *demand) revoke(cause error) {
 	d.mu.Lock()
 	t := d.t
@@ -132,8 +134,8 @@ func (d *demand) revoke(cause error) {
 	}
 }
 
-// need begins to make the pair with a rank, if nobody does so yet. It returns the pair, if that has begun, or
-// else what to wait for; nil if the view is over.
+// need starts to make the pair with a rank, unless that has been started. It returns the pair if it has begun,
+// and otherwise the making to wait for. Both are nil if the view is over.
 func (d *demand) need(rank int) (*pair, *making) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,8 +152,8 @@ func (d *demand) need(rank int) (*pair, *making) {
 	return nil, mk
 }
 
-// make makes the pair with a rank. If it cannot be made the view is revoked, but not if the peer has closed:
-// then only those fail who need it.
+// make makes the pair with a rank. If it cannot be made, the view is revoked. But if the peer has closed the
+// view, only the calls that need the pair fail.
 func (d *demand) make(rank int, mk *making) {
 	defer d.holds.Done()
 	err := d.link(rank)
@@ -165,7 +167,7 @@ func (d *demand) make(rank int, mk *making) {
 	}
 }
 
-// depart notes that the peer has closed and has sent nothing.
+// depart notes that the peer has closed the view and has sent nothing.
 func (d *demand) depart(rank int, mk *making) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +191,7 @@ func (d *demand) link(rank int) error {
 	return nil
 }
 
-// open binds a lane that rests to the view, or opens one.
+// open binds a resting lane to the view, or opens a new one.
 func (d *demand) open(rank, number int) error {
 	l, bound := d.m.bind(d.a, rank, number)
 	if l != nil {
@@ -206,13 +208,13 @@ func (d *demand) open(rank, number int) error {
 	return d.m.dial(d.life, d.a, rank, number)
 }
 
-// serve ends the making of pairs when the transport has failed, and says farewell to those whose pairs have
-// not begun.
+// serve waits until the transport has failed. Then it ends the making of pairs, and ends the lanes of pairs
+// that have not begun, with a farewell.
 func (d *demand) serve() {
 	<-d.t.box.Failed()
 	dead := false
 	select {
-	case <-d.t.host: // nobody is told anything any more
+	case <-d.t.host: // nothing is sent to peers any more
 		dead = true
 	default:
 	}
@@ -231,7 +233,7 @@ func (d *demand) serve() {
 	}
 }
 
-// close ends the life of the view.
+// close notes that the view is over, and why.
 func (d *demand) close(cause []byte) {
 	d.mu.Lock()
 	d.over, d.told = true, cause
@@ -239,7 +241,7 @@ func (d *demand) close(cause []byte) {
 	d.end()
 }
 
-// abandon ends what was gathered for an attempt that failed with err.
+// abandon ends the lanes that were gathered for an attempt that failed with err.
 func (d *demand) abandon(err error) {
 	cause := transport.EncodeCause(d.a.self, err)
 	d.close(nil)
@@ -249,15 +251,16 @@ func (d *demand) abandon(err error) {
 	}
 }
 
-// retire has the mesh forget the view, which all pairs have left, but for why it is over. Before, a peer that
-// knocks may be one with which there is a pair that it has not begun yet.
+// retire has the mesh forget the view, except for why it is over. All pairs have left the view by now. It must
+// not be called earlier: a peer may still knock for a pair that has begun at this end and not yet at the peer.
 func (d *demand) retire() {
 	if d.m != nil {
 		d.m.retire(d.a, d.told)
 	}
 }
 
-// farewell ends the lanes of a pair that has not begun at this end, but perhaps at the other one.
+// farewell tells the peer the cause and ends the lanes of a pair that has not begun at this end; it may have
+// begun at the peer.
 func (s *couple) farewell(last wire.Header, cause []byte) {
 	if l := s[urgentStream]; l.lane != nil {
 		if l.writeWithin(urgentTime, last, cause) == nil {
@@ -269,7 +272,7 @@ func (s *couple) farewell(last wire.Header, cause []byte) {
 	s.end(Stream.Reset)
 }
 
-// end ends the lanes that are there.
+// end ends the lanes that are there, by the method how of their streams.
 func (s *couple) end(how func(Stream) error) {
 	for _, l := range s {
 		if l.lane != nil {
@@ -278,7 +281,8 @@ func (s *couple) end(how func(Stream) error) {
 	}
 }
 
-// pairWith returns the pair with a rank, and has it made if there is none. The error is for a revocation.
+// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller revokes the
+// view with the error.
 func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
 	p, mk := t.demand.need(rank)
 	switch {

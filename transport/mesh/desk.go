@@ -14,43 +14,43 @@ import (
 )
 
 const (
-	// progressTime is how long one who asked may read nothing.
+	// progressTime is how long a requester may read nothing before its answer is broken off.
 	progressTime = 30 * time.Second
-	// maxAnswers is how many requests are answered at a time, and maxAnswersTo how many
-	// of them to one peer. More wait for queueTime, and then are refused: one who has
-	// just broken off an answer can ask again before that is known here.
+	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo
+	// those of one peer. Further requests wait for queueTime before they are refused: a peer that
+	// has just broken off an answer may send a new request before this side knows that.
 	maxAnswers   = 64
 	maxAnswersTo = 8
 	queueTime    = time.Second
 )
 
-// errStuck: who asked does not read.
+// errStuck: the requester does not read the answer.
 var errStuck = errors.New("the answer is not being read")
 
-// answerer is what Serve is given.
+// answerer is the type of the function that is passed to Serve.
 type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
-// desk is where requests come in.
+// desk admits the requests of peers, within maxAnswers and maxAnswersTo.
 type desk struct {
 	mu     sync.Mutex
 	answer answerer
 	all    int
 	from   map[elastic.ID]int
-	left   chan struct{} // closed, and made anew, when a request has been dealt with
+	left   chan struct{} // closed, and replaced, when a request has ended
 }
 
-// newDesk returns a desk that refuses all requests until Serve was called.
+// newDesk returns a desk that refuses all requests until Serve is called.
 func newDesk() *desk { return &desk{from: make(map[elastic.ID]int), left: make(chan struct{})} }
 
-// Serve implements elastic.Network. What answer writes is sent in pieces of 64 KiB.
+// Serve implements elastic.Network. The bytes that answer writes are sent in pieces of 64 KiB.
 func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
 	m.desk.mu.Lock()
 	defer m.desk.mu.Unlock()
 	m.desk.answer = answer
 }
 
-// enter returns what answers one more request of a peer, or nil if there are too many for
-// too long, or the host closes.
+// enter admits one more request of a peer, and returns the function that answers it. It returns nil if
+// there are too many requests for queueTime, or the mesh closes.
 func (d *desk) enter(from elastic.ID, closed <-chan struct{}) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
@@ -69,8 +69,8 @@ func (d *desk) enter(from elastic.ID, closed <-chan struct{}) answerer {
 	}
 }
 
-// tryEnter is enter without waiting: it returns a channel if it is worth to try again
-// when that is closed.
+// tryEnter is enter without waiting. If there are too many requests it returns a channel: the caller may
+// try again when the channel is closed.
 func (d *desk) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *Mesh) acceptBulk(s Stream) {
 		return
 	}
 	defer m.desk.leave(from)
-	defer func() { _ = s.Reset() }() // a stream that ended in good order does not mind
+	defer func() { _ = s.Reset() }() // no effect on a stream that has ended in good order
 	if s.SetReadDeadline(time.Now().Add(helloTime)) != nil {
 		return
 	}
@@ -119,17 +119,17 @@ func (m *Mesh) acceptBulk(s Stream) {
 	w := &pieceWriter{ctx: ctx, s: s, pace: newPacer()}
 	var acks sync.WaitGroup
 	acks.Go(func() {
-		defer cancel() // also when the host closes, with its streams
+		defer cancel() // also when the mesh closes, which ends the stream
 		w.readAcks()
 	})
 	if err := w.send(func(b io.Writer) error { return answer(ctx, from, request, b) }); err != nil {
 		_ = s.Reset()
 	}
-	acks.Wait() // for the other side to close
+	acks.Wait() // until the other side has closed the stream
 }
 
-// refuseBulk says that a request is refused, and ends the stream behind that when the other
-// side has.
+// refuseBulk tells the requester that its request is refused, and ends the stream when the requester has
+// ended it.
 func refuseBulk(s Stream) {
 	defer func() { _ = s.Reset() }()
 	if setDeadline(s, time.Now().Add(refuseTime)) != nil {
@@ -155,16 +155,16 @@ func readRequest(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// pieceWriter sends what is written to it in pieces, when its pacer says so.
+// pieceWriter sends the bytes that are written to it in pieces, each as soon as its pacer has room for it.
 type pieceWriter struct {
-	ctx   context.Context // ends when the other side has gone
+	ctx   context.Context // ends when the requester has ended the stream
 	s     Stream
 	pace  *pacer
 	frame []byte
 }
 
-// send lets answer write, and ends the answer. The other side has progressTime to read
-// the rest of it.
+// send lets the function answer write, then ends the answer. The requester has progressTime to read
+// the rest of the answer.
 func (w *pieceWriter) send(answer func(io.Writer) error) error {
 	b := bufio.NewWriterSize(w, pieceSize)
 	if err := errors.Join(answer(b), b.Flush()); err != nil {
@@ -195,7 +195,7 @@ func (w *pieceWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// await waits until the pacer lets a piece of n bytes go.
+// await waits until the pacer has room for a piece of n bytes.
 func (w *pieceWriter) await(n int) error {
 	timer := time.NewTimer(progressTime)
 	defer timer.Stop()
@@ -227,8 +227,8 @@ func (w *pieceWriter) piece(b []byte) error {
 	return err
 }
 
-// readAcks takes in the acknowledgements until the other side closes the stream, breaks
-// it off, or sends what is none.
+// readAcks handles acknowledgements until the other side closes or resets the stream, or sends
+// something else.
 func (w *pieceWriter) readAcks() {
 	var b [256]byte
 	for {

@@ -9,14 +9,14 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// finish ends the view on both streams: it waits for the mailbox to fail, tells the peer, and
-// at Close waits until the peer has what it needs. Streams that were ended in good order stay for the
-// next view.
+// finish ends the view on both streams. It waits until the mailbox fails, then tells the peer, and
+// at Close waits until the peer needs nothing more from this rank. Streams that were ended in good order
+// stay for the next view.
 func (p *pair) finish() {
 	select {
 	case <-p.t.box.Failed():
 	case <-p.t.host:
-		p.sever() // and the reader makes the mailbox fail
+		p.sever() // so the reader makes the mailbox fail
 		<-p.t.box.Failed()
 	}
 	cause := p.t.box.Cause()
@@ -26,7 +26,7 @@ func (p *pair) finish() {
 	}
 	select {
 	case <-p.t.closing:
-	case <-p.t.host: // nobody is told anything any more
+	case <-p.t.host: // nothing is sent to peers any more
 	}
 	timer := time.NewTimer(closeTime)
 	defer timer.Stop()
@@ -50,8 +50,8 @@ func (p *pair) finish() {
 	p.urgentOver <- whole
 }
 
-// isEmptied makes sure that nothing is read into the mailbox any more. It returns false if that took the
-// end of the stream.
+// isEmptied makes sure that nothing is read into the mailbox any more. It returns false if it had to reset the
+// stream for that.
 func (p *pair) isEmptied() bool {
 	empty := p.filling.TryLock()
 	if !empty {
@@ -62,9 +62,9 @@ func (p *pair) isEmptied() bool {
 	return empty
 }
 
-// sayBye ends the data stream in good order, and reports whether it has. The announcement on the
-// urgent stream makes the peer read on, so that what is being written does get through; if it does
-// not, the peer lacks half a message and is revoked.
+// sayBye ends the data stream, and reports whether it has done so in good order. The announcement on the
+// urgent stream makes the peer read on, so that a frame that is being written gets through. If that takes
+// longer than turnTime, the peer has only a part of the message, so sayBye revokes the view at the peer.
 func (p *pair) sayBye() bool {
 	select {
 	case <-p.left:
@@ -88,12 +88,12 @@ func (p *pair) sayBye() bool {
 	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }
 
-// passOn tells the peer the cause of a revocation, then ends the data stream, and with it what
-// this rank reads and writes there. It reports whether that was in good order.
+// passOn tells the peer the cause of a revocation, then ends the data stream, and thus the reads and
+// writes of this rank on it. It reports whether the stream was ended in good order.
 func (p *pair) passOn(cause error) bool {
 	select {
 	case <-p.t.host:
-		p.sever() // all connections end one by one, and those still open must not blame others
+		p.sever() // connections end one by one: this rank must not blame others on those that are still open
 		return false
 	default:
 	}
@@ -101,12 +101,12 @@ func (p *pair) passOn(cause error) bool {
 	return p.endData()
 }
 
-// endData ends the view on the data stream behind its last frame, and reports true. If this rank is in
-// the middle of a frame, which it writes or reads, it resets the stream: buffers have to be free.
+// endData ends the view on the data stream by a last frame, End, and returns true. If this rank is in the
+// middle of writing or reading a frame, it resets the stream and returns false, so that buffers are free.
 func (p *pair) endData() bool {
 	whole := p.filling.TryLock()
 	if whole {
-		p.filling.Unlock() // the mailbox has failed: it takes nothing any more
+		p.filling.Unlock() // the mailbox has failed: it accepts nothing any more
 		at, idle := p.tryTurn()
 		if whole = idle; idle {
 			whole = p.data.writeWithin(turnTime, wire.Header{Kind: wire.End}, nil) == nil
@@ -119,8 +119,8 @@ func (p *pair) endData() bool {
 	return whole
 }
 
-// endUrgent ends the view on the urgent stream, if the peer needs nothing more that is said there, and
-// reports whether it has.
+// endUrgent ends the view on the urgent stream by a last frame and returns true. If the pair is not settled, or
+// the write fails, it resets the stream and returns false.
 func (p *pair) endUrgent(settled bool) bool {
 	at := p.urgent.writers.join(0)
 	<-at.turn
@@ -133,11 +133,12 @@ func (p *pair) endUrgent(settled bool) bool {
 	return false
 }
 
-// sever ends the data stream along with the mesh, also where it has a connection of its own.
+// sever resets the data stream when the mesh closes. The carrier may not have ended it yet, as it may have
+// a connection of its own.
 func (p *pair) sever() { _ = p.data.raw.Reset() }
 
-// writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
-// that cannot be told sees the streams end.
+// writeUrgent writes a frame on the urgent stream. Errors need no handling: a peer that does not get
+// the frame sees the streams end.
 func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 	at := p.urgent.writers.join(0)
 	<-at.turn
@@ -147,8 +148,9 @@ func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 	p.urgent.writers.leave(at)
 }
 
-// tryTurn takes the turn to write on the data stream when the mailbox has failed, unless a frame is being
-// written. Who has the turn and does not write is about to give it up.
+// tryTurn takes the turn to write on the data stream after the mailbox has failed. It returns false if a frame
+// is being written. A goroutine that has the turn without writing is about to give it up, so tryTurn waits for
+// it.
 func (p *pair) tryTurn() (*place, bool) {
 	at := p.data.writers.join(math.MaxInt32)
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// frame returns an encoded header, and payload.
+// frame returns an encoded frame: the header, then the payload.
 func frame(h wire.Header, payload string) []byte {
 	var b [wire.HeaderSize]byte
 	h.Encode(&b)
@@ -24,7 +24,7 @@ func frame(h wire.Header, payload string) []byte {
 
 // canned is a stream that reads given bytes and then ends.
 type canned struct {
-	Stream // nil: what is not below is not used
+	Stream // nil: methods that canned does not define are not called
 	io.Reader
 }
 
@@ -35,7 +35,7 @@ func (canned) Reset() error                     { return nil }
 func (canned) Path() event.Path                 { return event.Path{} }
 func (canned) SetWriteDeadline(time.Time) error { return nil }
 
-// Whatever a member writes on its streams, the transport ends with an error or not at
+// Whatever a member writes on its streams, the transport fails with an error or not at
 // all, and Close returns.
 func FuzzStreams(f *testing.F) {
 	data := frame(wire.Header{Kind: wire.Data, Seq: 1, Length: 3}, "abc")
@@ -112,7 +112,7 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// A request is what its length says, within the limit.
+// readRequest returns as many bytes as the length before them says, and refuses lengths above the limit.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("\x03\x00\x00\x00abc"))
 	f.Add([]byte("\xff\xff\xff\xff"))
@@ -128,8 +128,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// Whatever a peer sends as an answer, what is read of it is what its pieces hold, and its
-// end is taken for the end only if it is marked.
+// Whatever a peer sends as an answer, Read returns the bytes of its pieces, and returns io.EOF only at
+// the empty piece that marks the end.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x03\x00\x00\x00abc\x01\x00\x00\x00d\x00\x00\x00\x00"))
 	f.Add([]byte("\x03\x00\x00\x00ab"))

@@ -9,17 +9,17 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// Why a peer does not want a stream.
+// The reasons for which a peer refuses a stream.
 var (
-	// errRefused: it is of another job, or the peer is not in that view.
+	// errRefused: the stream is for another job, or for a view that the peer is not in.
 	errRefused = errors.New("refused: another job or view")
-	// errStale: it is of an epoch that the peer has done with.
+	// errStale: the stream is for an epoch that is over at the peer.
 	errStale = errors.New("the peer has gone on to a later view")
 )
 
-// overError: it is of a view that the peer has entered and that is over there.
+// overError: the stream is for a view that the peer had entered, and that is over at the peer.
 type overError struct {
-	cause []byte // encoded, why it was revoked; empty if the peer has closed it
+	cause []byte // the encoded cause of the revocation; empty if the peer has closed the view
 }
 
 // Error implements error.
@@ -31,15 +31,15 @@ func (e *overError) Is(target error) bool { return target == errStale }
 // refusal is the first byte of a Refuse frame, which answers a hello.
 type refusal byte
 
-// The refusals. wanted stands for none.
+// The refusals; wanted means that the stream is not refused.
 const (
 	wanted refusal = iota
 	refused
 	stale
-	left // the view was entered, and is over; the cause of its revocation follows, if it was revoked
+	left // the peer had entered the view, and it is over; if it was revoked, the cause follows in the frame
 )
 
-// error returns what a refusal means; cause is what follows it.
+// error returns the error for a refusal; cause is what follows the refusal in its frame.
 func (r refusal) error(cause []byte) error {
 	switch r {
 	case stale:
@@ -53,7 +53,7 @@ func (r refusal) error(cause []byte) error {
 // refuseTime is how long a refusal may take to be written.
 const refuseTime = 5 * time.Second
 
-// refuse answers a hello with a refusal, and ends the stream behind it. The cause is that of left.
+// refuse answers a hello with a refusal, then ends the stream. The cause is for the refusal left; it may be nil.
 func refuse(s Stream, r refusal, cause []byte) {
 	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
 	if err == nil {
@@ -66,7 +66,7 @@ func refuse(s Stream, r refusal, cause []byte) {
 	_ = s.Close()
 }
 
-// sendHello writes g as a Hello frame, in one piece.
+// sendHello writes g as a Hello frame, in one call of Write.
 func sendHello(w io.Writer, g wire.Greeting) error {
 	body, err := g.Append(nil)
 	if err == nil {
@@ -95,7 +95,8 @@ func (m *Mesh) greeting(a *attempt) wire.Greeting {
 		Path: uint8(m.cfg.Path), Site: m.cfg.Site}
 }
 
-// check compares a hello with what rank should say. What it wants is its own.
+// check compares a hello with the one that the rank should send. Its path and site may differ from those of
+// this rank.
 func (m *Mesh) check(a *attempt, g wire.Greeting, rank int) error {
 	want := m.greeting(a)
 	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site

@@ -27,7 +27,7 @@ type sock struct {
 func (s sock) Peer() elastic.ID { return s.peer }
 func (s sock) Path() event.Path { return event.Path{Kind: "unix"} }
 
-// plug makes pairs of Unix sockets.
+// plug makes pairs of connected Unix sockets.
 type plug struct{ port *direct.Port }
 
 func newPlug(t testing.TB) plug {
@@ -60,21 +60,21 @@ func (p plug) pair(ctx context.Context, a, b elastic.ID) (toB, toA sock, err err
 	return sock{near, b}, sock{far, a}, nil
 }
 
-// house is a host whose processes reach each other by Unix sockets alone.
+// house is a host whose processes reach each other only by Unix sockets.
 type house struct {
 	plug
 	mu   sync.Mutex
 	ends map[elastic.ID]*lodger
 }
 
-// lodger is the Carrier of a process.
+// lodger is the Carrier of a process of a house.
 type lodger struct {
 	*house
 	id     elastic.ID
 	take   func(Kind, Stream)
 	taking sync.WaitGroup
 
-	closed bool // guarded by the house's mu
+	closed bool // guarded by house.mu
 	open   []Stream
 }
 
@@ -83,7 +83,7 @@ func (l *lodger) Introduce([]elastic.Member) error   { return nil }
 func (l *lodger) Handle(take func(k Kind, s Stream)) { l.take = take }
 func (l *lodger) HangUp(elastic.ID)                  {}
 
-// add has a stream end with the process.
+// add registers a stream, which the Close of the carrier ends.
 func (l *lodger) add(s Stream) bool {
 	if !l.closed {
 		l.open = append(l.open, s)
@@ -117,7 +117,7 @@ func (l *lodger) Close() error {
 	return nil
 }
 
-// party starts a process of one host for each way in which its data may travel.
+// party starts processes of one host, one for each of ways, which are names of Paths.
 func party(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
 	t.Helper()
 	h := &house{plug: newPlug(t), ends: make(map[elastic.ID]*lodger)}
@@ -149,7 +149,7 @@ func following(v elastic.View, ranks ...int) elastic.View {
 	return next
 }
 
-// mustMeet enters a view; ms are in rank order.
+// mustMeet has all processes of ms enter a view; ms are in rank order.
 func mustMeet(t testing.TB, ms []*Mesh, v elastic.View) []*Transport {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -166,7 +166,7 @@ func mustMeet(t testing.TB, ms []*Mesh, v elastic.View) []*Transport {
 	return ts
 }
 
-// endAll ends transports as ranks do, all at once.
+// endAll closes transports at the same time, as ranks do.
 func endAll(t testing.TB, ts []*Transport) {
 	t.Helper()
 	done := make(chan error)
@@ -180,7 +180,7 @@ func endAll(t testing.TB, ts []*Transport) {
 	}
 }
 
-// talk sends a message from each rank to each other.
+// talk sends a message from each rank to each other rank.
 func talk(t testing.TB, ts []*Transport) {
 	t.Helper()
 	for a, from := range ts {
@@ -215,7 +215,7 @@ func wantPath(t testing.TB, ts []*Transport, a, b int, kind, why string) {
 	}
 }
 
-// hurryAway closes meshes before the test looks for what they have left open.
+// hurryAway closes meshes before the test looks for files that they have left open.
 func hurryAway(t testing.TB, ms []*Mesh) {
 	t.Helper()
 	for _, m := range ms {

@@ -7,13 +7,14 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// A knock is a stream by which the lower rank of a pair has the higher one open its lanes. It begins as an
-// urgent lane does. The other side ends it when it has begun the pair: if its process dies before, that is seen.
+// A knock is a request of the lower rank of a pair that the higher rank open the lanes. The lower rank opens a
+// stream for it, which begins with hellos as an urgent lane does. The higher rank closes the stream when the
+// pair has begun. The stream also ends if the process of the higher rank dies, so the lower rank notices that.
 
-// errKnocked: the stream of a knock has ended, and there is no pair.
+// errKnocked: the stream of a knock has ended, and the pair has not begun.
 var errKnocked = errors.New("it has not opened the lanes")
 
-// knock has a higher rank open the lanes of the pair, and returns nil if there is one.
+// knock requests that a higher rank open the lanes of the pair. It returns nil if the pair has begun.
 func (d *demand) knock(rank int) error {
 	s, err := d.m.carrier.Open(d.life, d.a.view.Members[rank].ID, Urgent)
 	if err == nil {
@@ -28,7 +29,7 @@ func (d *demand) knock(rank int) error {
 	return err
 }
 
-// waitBehind knocks on a stream, and returns when the other side ends it.
+// waitBehind sends the knock on s, and returns when the other side has ended s.
 func (m *Mesh) waitBehind(a *attempt, s Stream, rank int) error {
 	if err := sendHello(s, m.greeting(a)); err != nil {
 		return err
@@ -44,13 +45,13 @@ func (m *Mesh) waitBehind(a *attempt, s Stream, rank int) error {
 	return err
 }
 
-// answerKnock makes the pair with a lower rank that has said g on s.
+// answerKnock makes the pair with a lower rank, whose knock is the stream s with the hello g.
 func (m *Mesh) answerKnock(a *attempt, s Stream, g wire.Greeting) {
 	d := a.demand
 	select {
 	case <-d.begun:
 	case <-d.life.Done():
-		_ = s.Reset() // it knocks again, and is told why the view is over
+		_ = s.Reset() // the lower rank knocks again, and is then told why the view is over
 		return
 	}
 	p, mk := d.need(int(g.Rank))
@@ -71,7 +72,7 @@ func (m *Mesh) answerKnock(a *attempt, s Stream, g wire.Greeting) {
 	_ = s.Close()
 }
 
-// refuse answers a hello for the view, which is over.
+// refuse answers the hello on s, which is for this view, when the view is over.
 func (d *demand) refuse(s Stream) {
 	d.mu.Lock()
 	failed, told := d.t == nil, d.told
@@ -83,8 +84,8 @@ func (d *demand) refuse(s Stream) {
 	refuse(s, left, told)
 }
 
-// maxPast is how many views are remembered that are over: who is late to open a lane for one of them is told
-// how that has ended.
+// maxPast is how many finished views are remembered. A rank that opens a lane for one of them too late is told
+// how the view has ended.
 const maxPast = 8
 
 // pastView is a view that is over at this end.
@@ -93,7 +94,7 @@ type pastView struct {
 	cause []byte // encoded; empty if it was closed
 }
 
-// retire forgets a view that is over, but for why. It may be called again.
+// retire forgets a view that is over, but remembers the cause. A second call has no effect.
 func (m *Mesh) retire(a *attempt, cause []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +108,7 @@ func (m *Mesh) retire(a *attempt, cause []byte) {
 	}
 }
 
-// maxCause is the longest cause in a refusal, in bytes. All that EncodeCause makes are shorter.
+// maxCause is the longest cause in a refusal, in bytes. EncodeCause makes only shorter ones.
 const maxCause = 500
 
 // forgetLocked forgets an attempt.
@@ -117,7 +118,7 @@ func (m *Mesh) forgetLocked(a *attempt) {
 	}
 }
 
-// pastLocked returns how a view has ended that is over, if that is remembered.
+// pastLocked returns why the view with this hash has ended, if it is among the remembered ones.
 func (m *Mesh) pastLocked(hash [32]byte) (cause []byte, ok bool) {
 	for _, p := range m.past {
 		if p.hash == hash {

@@ -12,28 +12,28 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// lane is a stream of frames with another process, for as long as both keep it. It is bound to
-// one view at a time: by a hello in both directions, which the frames of the view follow, in each
-// direction up to the one that ends them (Bye or End). When both sides have ended them it rests,
-// until one of them says hello for a later view. A lane that was left in the middle of a frame is
-// reset, and the next view that needs one opens another. One goroutine reads it all the time.
+// lane is a stream of frames with another process; it lasts over many views. It is bound to one view
+// at a time. A hello in each direction binds it. The frames of the view follow, and in each direction
+// the last one is Bye or End. When both sides have sent theirs, the lane rests: it is idle until one
+// side says hello for a later view. A lane on which the view ended in the middle of a frame is reset,
+// and the next view that needs one opens another. One goroutine reads the lane all the time.
 type lane struct {
 	*stream
 	peer   elastic.ID
 	number int        // dataStream or urgentStream
-	pair   chan *pair // of one element: who has it in the present view; closed if that does not begin
+	pair   chan *pair // of one element: the pair that uses the lane in the present view; closed if the view does not begin
 
-	// Guarded by the mu of lanes.
+	// Guarded by lanes.mu.
 	resting bool     // both sides have ended the view
-	left    bool     // this side has, and the other one perhaps never will
-	asked   *request // for the next view
+	left    bool     // this side has ended the view; the other side may never do so
+	asked   *request // to bind it to the next view
 }
 
-// request is what an attempt has asked of a lane.
+// request is the request of an attempt that a lane be bound to its view.
 type request struct {
 	a     *attempt
-	rank  int        // of the peer there
-	bound chan error // of one element: what came of it, if the pair is not planned; else nil
+	rank  int        // of the peer in that view
+	bound chan error // of one element: the result, if the pair is not planned; else nil
 }
 
 // newLane returns the lane over a stream on which the hellos have been exchanged.
@@ -41,15 +41,15 @@ func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
 }
 
-// lanes are those of a process, at most one of a number with each peer. Others that may exist for a
-// while are not used again.
+// lanes are the lanes of a process: at most one of each number with each peer. A lane that was replaced
+// may exist until its view ends, and is not used again.
 type lanes struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[berth]*lane
 }
 
-// berth is the place of a lane.
+// berth is the key of a lane in lanes.
 type berth struct {
 	peer   elastic.ID
 	number int
@@ -57,8 +57,8 @@ type berth struct {
 
 func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
 
-// add makes l the lane of its berth, in place of one that is not used any more. It is called before a view
-// gets the lane: whoever enters the next view looks for it here as soon as this one is entered.
+// add stores l, and discards the lane that was stored for the same peer and number before. It is called before
+// a view gets the lane: the attempt to enter the next view looks for the lane here as soon as this view is entered.
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *lanes) add(l *lane) {
 	s.all[at] = l
 }
 
-// drop forgets a lane that has ended, and returns what was asked of it, if anything was.
+// drop forgets a lane that has ended, and returns its request, or nil if there is none.
 func (s *lanes) drop(l *lane) (asked *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,8 @@ func (s *lanes) drop(l *lane) (asked *request) {
 	return asked
 }
 
-// discardLocked ends a lane that nobody wants any more: now, or when this side has ended its view.
+// discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets leave end it
+// if this side has not ended the view yet.
 func (s *lanes) discardLocked(l *lane) {
 	delete(s.all, berth{l.peer, l.number})
 	if l.resting || l.left {
@@ -89,8 +90,8 @@ func (s *lanes) discardLocked(l *lane) {
 	}
 }
 
-// leave notes that this side has ended the view on a lane. A lane that nobody wants any more is reset, as
-// a peer that is cut off never ends the view, and its reader would wait for ever.
+// leave notes that this side has ended the view on a lane. A lane that was discarded is reset now: if the
+// peer is cut off it never ends the view, and the reader of the lane would wait for ever.
 func (s *lanes) leave(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +101,7 @@ func (s *lanes) leave(l *lane) {
 	}
 }
 
-// keep ends the lanes with those who are not members of v.
+// keep ends the lanes with peers that are not members of v.
 func (s *lanes) keep(v elastic.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *lanes) keep(v elastic.View) {
 	}
 }
 
-// close ends all lanes: those in a view when this side has ended it.
+// close ends all lanes; a lane that is in use in a view ends when this side has ended the view.
 func (s *lanes) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +122,9 @@ func (s *lanes) close() {
 	}
 }
 
-// ask has a lane with a rank of a be bound to its view. If it rests the caller says hello on it; if it
-// is still in another view its reader does when that is over. It returns nil where there is none.
+// ask requests that a lane with a rank be bound to the view of a. If the lane rests, the caller says hello
+// on it. If the lane is still in another view, its reader says hello when that view is over. It returns nil
+// if there is no such lane, or another request has it.
 func (s *lanes) ask(a *attempt, rank, number int) (l *lane, asked *request, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +140,8 @@ func (s *lanes) ask(a *attempt, rank, number int) (l *lane, asked *request, rest
 	return l, asked, l.resting
 }
 
-// withdraw takes back what a has asked of a lane, and reports whether it had come to nothing. A lane
-// on which hello was said is ended if the attempt is over.
+// withdraw takes back the request of a for a lane. It returns true if no hello was sent for the request yet.
+// If one was sent, the lane is reset if the attempt is over, and otherwise the request stays.
 func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +157,8 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	return false
 }
 
-// rest notes that the view of a lane is over, and returns what was asked of it. It returns false if the lane
-// is not used again.
+// rest notes that the view of a lane is over, and returns the request for the lane, if any. It returns false
+// if the lane is not used again.
 func (s *lanes) rest(l *lane) (asked *request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +169,7 @@ func (s *lanes) rest(l *lane) (asked *request, ok bool) {
 	return l.asked, true
 }
 
-// wake notes that a hello has come on a lane that has rested, and returns what was asked of it.
+// wake notes that a resting lane has got a hello, or has failed. It returns the request for the lane, if any.
 func (s *lanes) wake(l *lane) (asked *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +178,7 @@ func (s *lanes) wake(l *lane) (asked *request) {
 	return asked
 }
 
-// serve reads a lane, which has been added and given to a, until it ends: one view after the other.
+// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other.
 func (m *Mesh) serve(a *attempt, l *lane) {
 	for a != nil && l.follow(a) {
 		a = m.rest(l)
@@ -189,8 +191,8 @@ func (m *Mesh) serve(a *attempt, l *lane) {
 // errEnded: the lane ended before it was bound to the view.
 var errEnded = errors.New("the lane has ended")
 
-// follow reads a lane while it is bound to the view of a. It returns false if the lane has ended, and
-// true if both sides have ended the view on it, so that it may be bound again.
+// follow reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
+// on it, so that it may be bound again, and false if the lane has ended.
 func (l *lane) follow(a *attempt) bool {
 	var first urgentFrame
 	if l.number == urgentStream {
@@ -198,7 +200,7 @@ func (l *lane) follow(a *attempt) bool {
 	}
 	p := <-l.pair
 	if p == nil {
-		return false // who closed it has ended the lane
+		return false // link.end has closed the channel and ended the lane
 	}
 	whole := false
 	if l.number == urgentStream {
@@ -212,12 +214,12 @@ func (l *lane) follow(a *attempt) bool {
 	return whole
 }
 
-// rest waits until a lane is bound to another view, and gives it to the attempt to enter that. It
-// returns nil if the lane has ended.
+// rest waits until a lane is bound to another view, and gives it to the attempt that enters that view, which
+// it returns. It returns nil if the lane has ended.
 func (m *Mesh) rest(l *lane) *attempt {
 	asked, ok := m.lanes.rest(l)
 	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
-		_ = l.raw.Close() // both sides have read all of it
+		_ = l.raw.Close() // nothing is lost: both sides have read all frames
 		return nil
 	}
 	if asked != nil {
@@ -225,7 +227,7 @@ func (m *Mesh) rest(l *lane) *attempt {
 	}
 	g, err := readHello(unbuffered{l.stream})
 	if err == nil && l.buffered() > 0 {
-		err = errProtocol // nothing may follow before it was answered
+		err = errProtocol // nothing may follow the hello before it is answered
 	}
 	if asked = m.lanes.wake(l); asked != nil {
 		return m.bound(asked, l, g, err)
@@ -244,7 +246,7 @@ func (m *Mesh) rest(l *lane) *attempt {
 	return nil
 }
 
-// rebind answers the hello g on a lane that has rested. It returns false if the lane is to end.
+// rebind answers the hello g on a resting lane. It returns false if the lane is to end.
 func (m *Mesh) rebind(a *attempt, l *lane, g wire.Greeting) bool {
 	if !a.demand.hold() {
 		a.demand.refuse(l.raw)
@@ -263,12 +265,12 @@ func (m *Mesh) rebind(a *attempt, l *lane, g wire.Greeting) bool {
 	return true
 }
 
-// lasts reports whether a new stream would take no better way than one of that path: a relay, and what
-// stands in for a connection of its own, are not kept.
+// lasts reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
+// better path: if p is a relay, or the substitute for a connection of its own.
 func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
-// greet says hello on a lane that rests. Its reader finds out if that fails, or has the answer, and so may
-// others who write, before this returns: so it takes its turn.
+// greet says hello on a resting lane; the reader of the lane gets the answer, or the error. The answer may come
+// before greet returns, and then others may write on the lane. So greet takes the writer's turn.
 func (m *Mesh) greet(a *attempt, l *lane) {
 	at := l.writers.join(math.MaxInt32)
 	<-at.turn
@@ -278,7 +280,7 @@ func (m *Mesh) greet(a *attempt, l *lane) {
 	}
 }
 
-// writeHello says hello on a lane that has rested.
+// writeHello says hello on a resting lane.
 func (l *lane) writeHello(g wire.Greeting) error {
 	return errors.Join(
 		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
@@ -286,9 +288,9 @@ func (l *lane) writeHello(g wire.Greeting) error {
 		l.raw.SetWriteDeadline(time.Time{}))
 }
 
-// bound takes in the answer to the hello that was asked for, or why there is none, and returns the attempt to
-// which the lane is bound. A hello for another view is an error: both sides have said hello at once, or the
-// lane's end did not know what its process knows.
+// bound handles the answer g to the hello of a request, or the error in its place. It returns the attempt to
+// which the lane is bound, or nil. A hello for another view is an error: both sides have said hello at the same
+// time, each for another view.
 func (m *Mesh) bound(asked *request, l *lane, g wire.Greeting, err error) *attempt {
 	a := asked.a
 	if err == nil && m.check(a, g, asked.rank) != nil {
@@ -296,7 +298,7 @@ func (m *Mesh) bound(asked *request, l *lane, g wire.Greeting, err error) *attem
 	}
 	if err == nil && asked.bound != nil {
 		if !a.demand.hold() {
-			err = errEnded // who has asked does not wait any more
+			err = errEnded // the view is over, so nobody waits for the lane any more
 		} else {
 			defer a.demand.holds.Done()
 		}
@@ -314,8 +316,8 @@ func (m *Mesh) bound(asked *request, l *lane, g wire.Greeting, err error) *attem
 	return a
 }
 
-// unanswered takes in that nothing came of what was asked of a lane. A planned pair gets a new stream, or the
-// attempt fails if the error is final.
+// unanswered handles a request for a lane that has failed with err. For a planned pair it opens a new stream,
+// or fails the attempt if the error is final.
 func (m *Mesh) unanswered(asked *request, number int, err error) {
 	a := asked.a
 	switch {
@@ -328,7 +330,8 @@ func (m *Mesh) unanswered(asked *request, number int, err error) {
 	}
 }
 
-// bind has a lane that rests be bound to the view, and returns what tells of the answer; nil if none rests.
+// bind requests that a resting lane be bound to the view of a. It returns the lane and a channel of the result,
+// or nil if no lane rests.
 func (m *Mesh) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 	l, asked, rests := m.lanes.ask(a, rank, number)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// tube is a stream in memory between known ends.
+// tube is a stream in memory whose ends know each other's ID.
 type tube struct {
 	net.Conn
 	net  *tubes
@@ -39,7 +39,7 @@ func (s tube) CloseWrite() error { return s.Close() }
 func (s tube) Peer() elastic.ID  { return s.peer }
 func (s tube) Path() event.Path  { return event.Path{Kind: s.net.kind} }
 
-// roomy is a connection whose writes wait for nobody, as those of sockets with room do.
+// roomy is a connection whose writes never block, as in a socket with enough buffer.
 type roomy struct {
 	net.Conn
 	out  chan []byte
@@ -78,22 +78,22 @@ func (r *roomy) Close() error {
 
 // tubes is a network in memory that counts the streams of views.
 type tubes struct {
-	kind string // of paths
+	kind string // the Kind of all paths
 
 	mu         sync.Mutex
 	ends       map[elastic.ID]*tubeEnd
 	opened     int
-	paused     chan struct{} // if not nil, bytes of pausedKind are read when it is closed
+	paused     chan struct{} // if not nil, bytes of pausedKind are read only after it is closed
 	pausedKind Kind
 }
 
-// tubeEnd is the Carrier of one of its ends.
+// tubeEnd is the Carrier of one end of a network of tubes.
 type tubeEnd struct {
 	*tubes
 	id     elastic.ID
 	take   func(Kind, Stream)
 	taking sync.WaitGroup
-	open   []Stream // guarded by the mu of tubes
+	open   []Stream // guarded by tubes.mu
 }
 
 func (e *tubeEnd) ID() elastic.ID                     { return e.id }
@@ -103,7 +103,7 @@ func (e *tubeEnd) HangUp(elastic.ID)                  {}
 
 func (e *tubeEnd) Open(_ context.Context, to elastic.ID, k Kind) (Stream, error) {
 	near, far := net.Pipe()
-	if k == Urgent { // both readers may answer at once
+	if k == Urgent { // the readers of both sides may answer at the same time
 		near, far = newRoomy(near), newRoomy(far)
 	}
 	e.mu.Lock()
@@ -136,7 +136,7 @@ func (n *tubes) count() int {
 	return n.opened
 }
 
-// tubed runs f with three meshes, in virtual time, and their first view.
+// tubed runs f, in virtual time, with three meshes and their first view.
 func tubed(t *testing.T, kind string, f func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &tubes{kind: kind, ends: make(map[elastic.ID]*tubeEnd)}
@@ -153,8 +153,8 @@ func tubed(t *testing.T, kind string, f func(t *testing.T, n *tubes, ms []*Mesh,
 	})
 }
 
-// After views that ended in good order, by Close or by a revocation, no stream is opened, whoever
-// has which rank.
+// After a view that has ended in good order, by Close or by a revocation, the next view opens no stream,
+// also if the ranks have changed.
 func TestLanesStay(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		for i, want := range []int{6, 0, 0, 0, 0} {
@@ -188,7 +188,8 @@ func (n *tubes) resume() {
 	n.paused = nil
 }
 
-// Of a view that is revoked in the middle of a message the stream of that is opened anew, and no other.
+// If a view is revoked in the middle of a message, the next view opens a new stream in place of the stream of
+// that message, and no other stream.
 func TestLaneBreaksOff(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		ts := mustMeet(t, ms, v)
@@ -213,8 +214,8 @@ func TestLaneBreaksOff(t *testing.T) {
 	})
 }
 
-// Who is revoked while a message comes into its buffer has that back at once, and what follows of the
-// message comes into no view.
+// A rank that is revoked while a message is read into its buffer has the buffer back at once, and the rest
+// of the message reaches no view.
 func TestLaneBreaksOffAtReader(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		ts := mustMeet(t, ms, v)
@@ -224,7 +225,7 @@ func TestLaneBreaksOffAtReader(t *testing.T) {
 		synctest.Wait()
 		p := ts[0].pairs[1].Load()
 		p.data.writers.busy = true
-		p.writing.Store(true) // whose message has come in part
+		p.writing.Store(true) // as if only a part of its message had come
 		if _, err := p.data.raw.Write(frame(dataHeader(2), "x")); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +247,7 @@ func TestLaneBreaksOffAtReader(t *testing.T) {
 	})
 }
 
-// A view that begins while another one lasts gets streams of its own after bindTime.
+// A view that begins while the view before is still in use gets streams of its own after bindTime.
 func TestLanesInUse(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		first := mustMeet(t, ms, v)
@@ -270,7 +271,7 @@ func TestLanesInUse(t *testing.T) {
 	})
 }
 
-// A view that is entered while the one before ends gets its streams as soon as that has ended.
+// A view that is entered while the view before ends gets the streams of that view as soon as it has ended.
 func TestLanesEnding(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		first := mustMeet(t, ms, v)
@@ -296,7 +297,7 @@ func TestLanesEnding(t *testing.T) {
 	})
 }
 
-// Streams with those who have left end, and so do relays.
+// Streams with peers that are not in the next view end, and so do streams over relays.
 func TestLanesAreGivenUp(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		endAll(t, mustMeet(t, ms, v))
@@ -318,7 +319,7 @@ func TestLanesAreGivenUp(t *testing.T) {
 	})
 }
 
-// Two processes that say hello at once on one stream, for different views, open new ones for both.
+// If two processes say hello on one stream at the same time, for different views, both open new streams.
 func TestHellosCross(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
 		ms, v.Members = ms[:2], v.Members[:2]
@@ -354,8 +355,8 @@ func TestHellosCross(t *testing.T) {
 	})
 }
 
-// Over the streams of the view before ranks agree to share memory, whose files come along with bytes, as
-// over new ones.
+// Ranks agree to share memory over streams of the view before as they do over new ones, although the files of
+// the memory come along with certain bytes of the stream.
 func TestLanesStayWithFiles(t *testing.T) {
 	ms, v := party(t, "auto", "auto", "auto")
 	for range 30 {

@@ -8,9 +8,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A lane on which this side has ended the view, and the other side never does, is reset as soon as nobody
-// wants it any more: when the mesh closes, when the peer is no member, and when another lane replaces it.
-// One in a view stays until this side has ended that.
+// A lane on which this side has ended the view, and the other side never does, is reset as soon as it is not
+// needed any more: when the mesh closes, when the peer is no member of the next view, or when another lane
+// replaces it. A lane that is in use in a view stays until this side has ended the view.
 func TestLanesOfTheSilent(t *testing.T) {
 	unwanted := map[string]func(s *lanes){
 		"closed":   (*lanes).close,

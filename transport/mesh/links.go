@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// maxEvents is how many events wait for their reader before the readers of control
-	// streams pause.
+	// maxEvents is how many events may wait for the reader of Events. When as many wait, the
+	// readers of control streams pause.
 	maxEvents = 256
-	// maxWaiting is how many bytes of messages of one peer wait, and one message more.
-	// Who sends more than is read fills no memory, and no place that others need.
+	// maxWaiting bounds the messages of one peer that wait for the reader of Events, in bytes; one
+	// message may exceed it. So a peer that sends faster than its messages are read cannot fill
+	// memory, nor the queue that all peers share.
 	maxWaiting = 256 << 10
 )
 
-// links counts the control streams per peer and puts what happens on them into one
-// order. A peer is up from its first stream to the end of its last.
+// links counts the control streams per peer and puts their events into one
+// order. A peer is up from the beginning of its first stream to the end of its last.
 type links struct {
 	onDown func(elastic.ID) // told of each PeerDown, without locks held
 	out    chan elastic.PeerEvent
@@ -26,14 +27,14 @@ type links struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond         // queue or stopped
-	open    map[elastic.ID]int // streams
+	open    map[elastic.ID]int // the number of streams
 	queue   []elastic.PeerEvent
-	waiting map[elastic.ID]int  // bytes of messages that the reader has not got
-	met     map[elastic.ID]bool // those of whom there was a stream, or a view
+	waiting map[elastic.ID]int  // bytes of messages that the reader of Events has not got
+	met     map[elastic.ID]bool // the peers that had a stream or were in a view with this one
 	stopped bool
 }
 
-// newLinks starts the goroutine that hands out the events; stop ends it.
+// newLinks starts the goroutine that delivers the events; stop ends it.
 func newLinks(onDown func(elastic.ID)) *links {
 	l := &links{onDown: onDown, out: make(chan elastic.PeerEvent), gone: make(chan struct{}),
 		open: make(map[elastic.ID]int), waiting: make(map[elastic.ID]int), met: make(map[elastic.ID]bool)}
@@ -52,7 +53,7 @@ func (l *links) up(id elastic.ID) {
 	}
 }
 
-// meet notes that all members of v have been there, and forgets others that are gone.
+// meet notes that all members of v have been reached, and forgets peers that are neither members nor up.
 func (l *links) meet(v elastic.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,14 +63,14 @@ func (l *links) meet(v elastic.View) {
 	}
 }
 
-// seen reports whether a peer is up, and whether it has ever been.
+// seen reports whether a peer is up, and whether it has been reached before.
 func (l *links) seen(id elastic.ID) (up, met bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open[id] > 0, l.met[id]
 }
 
-// down counts one stream less, which ended with err.
+// down counts one stream of id less; that stream ended with err.
 func (l *links) down(id elastic.ID, err error) {
 	l.mu.Lock()
 	l.open[id]--
@@ -84,7 +85,7 @@ func (l *links) down(id elastic.ID, err error) {
 	}
 }
 
-// message queues a message, and waits while the queue or the peer's part of it is full.
+// message queues a message. Before that it waits while the queue is full, or the peer's part of it.
 func (l *links) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,10 +102,11 @@ func (l *links) pushLocked(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// cost is what a message takes of its sender's part: its bytes, and some for keeping it.
+// cost is how much a message counts against maxWaiting, in bytes: its length, and an overhead for the
+// memory around it.
 func cost(data []byte) int { return len(data) + 4<<10 }
 
-// handed notes that the reader has an event.
+// handed notes that the reader of Events has got e.
 func (l *links) handed(e elastic.PeerEvent) {
 	if e.Kind != elastic.PeerMessage {
 		return
@@ -117,7 +119,7 @@ func (l *links) handed(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// run hands the queue to the reader of Events.
+// run delivers the queued events to the reader of Events.
 func (l *links) run() {
 	defer close(l.out)
 	for {
@@ -152,7 +154,7 @@ func (l *links) take() []elastic.PeerEvent {
 	return batch
 }
 
-// stop drops what nobody has read and closes the events.
+// stop drops the events that nobody has read, and closes the channel of events.
 func (l *links) stop() {
 	l.mu.Lock()
 	l.stopped = true

@@ -7,12 +7,12 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A peer that sends more than is read has a bounded part of the memory, and leaves others
-// their places.
+// The messages of a peer that sends faster than they are read take a bounded part of the memory, and leave
+// room in the queue for other peers.
 func TestOnePeerFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinks(func(elastic.ID) {})
-		defer l.stop() // which lets all go that wait
+		defer l.stop() // so that all calls that wait return
 		for range 4 {  // as many streams as a peer may have
 			go func() {
 				for range 100 {

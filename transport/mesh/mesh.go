@@ -19,8 +19,8 @@ type Config struct {
 	Job string
 	// Path is how the data of this end may travel.
 	Path Path
-	// Site is equal at ends that share a kernel, a network namespace and a user, who so may
-	// share memory; zero where that cannot be told.
+	// Site is equal at ends that share a kernel, a network namespace and a user; such ends may
+	// share memory. It is zero where this is not known.
 	Site [32]byte
 	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
 	Plan Plan
@@ -29,7 +29,7 @@ type Config struct {
 // MaxJob is the longest name of a job, in bytes.
 const MaxJob = wire.MaxJob
 
-// Path is how data may travel. Both sides of a stream must want what they use.
+// Path is how data may travel. A stream uses only what the Paths of both sides allow.
 type Path uint8
 
 // The values of Path. They are part of formats on the wire.
@@ -39,7 +39,7 @@ const (
 	UnixPath               // Unix sockets within a host, direct connections between hosts
 	DirectPath             // a connection of its own
 	StreamPath             // streams of the carrier's connections
-	paths                  // how many there are
+	paths                  // the number of paths
 )
 
 // pathNames are the names by which users choose a Path, in its order.
@@ -68,7 +68,7 @@ type Mesh struct {
 	links   *links
 	lanes   *lanes
 	desk    *desk
-	begun   atomic.Bool // it has been in a session
+	begun   atomic.Bool // this end has been in a session
 
 	neighbours *neighbours
 	spare      spare
@@ -80,15 +80,16 @@ type Mesh struct {
 
 	mu       sync.Mutex
 	closed   bool
-	controls map[elastic.ID][]*controlStream // that can be written to
-	opening  map[elastic.ID]chan struct{}    // closed when a control stream was opened or not
-	attempts map[[32]byte]*attempt           // of views that are entered, or in use, by hash
-	past     []pastView                      // that are over, the latest last
-	parked   []*parkedStream                 // for views that this end has not entered, oldest first
-	floor    uint64                          // epochs below it are over
+	controls map[elastic.ID][]*controlStream // the streams that can be written to
+	opening  map[elastic.ID]chan struct{}    // closed when the attempt to open a control stream has ended
+	attempts map[[32]byte]*attempt           // the views that are being entered or are in use, by hash
+	past     []pastView                      // the views that are over, the latest last
+	parked   []*parkedStream                 // streams for views that this end has not entered, oldest first
+	floor    uint64                          // epochs below floor are over
 }
 
-// New begins to take the streams of a carrier, which the Mesh owns from now on.
+// New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh owns
+// the carrier from now on.
 func New(c Carrier, cfg Config) *Mesh {
 	if cfg.Plan == nil {
 		cfg.Plan = sparse
@@ -131,7 +132,7 @@ func (m *Mesh) take(k Kind, s Stream) {
 	}
 }
 
-// begin counts a goroutine for which Close waits, unless the mesh is closed.
+// begin counts one more goroutine that Close waits for. It returns false if the mesh is closed.
 func (m *Mesh) begin() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,8 +143,8 @@ func (m *Mesh) begin() bool {
 	return true
 }
 
-// Close ends all streams at once, and the carrier, and waits for the goroutines. Close the
-// transports that Connect returned first: those left open see a crash.
+// Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh. Close
+// the transports that Connect has returned before: to the peers of an open one it looks like a crash.
 func (m *Mesh) Close() error {
 	m.mu.Lock()
 	first := !m.closed
@@ -161,13 +162,13 @@ func (m *Mesh) Close() error {
 	return errors.Join(err, m.spare.close(), m.neighbours.shut())
 }
 
-// final marks an error after which trying again is of no use.
+// final marks an error after which it is useless to try again.
 type final struct{ error }
 
 // Unwrap returns the error itself.
 func (f final) Unwrap() error { return f.error }
 
-// isFinal reports whether trying again is of no use.
+// isFinal reports whether it is useless to try again after err.
 func isFinal(err error) bool {
 	return errors.As(err, new(final)) || errors.Is(err, elastic.ErrGone) || errors.Is(err, ErrBanned) ||
 		errors.Is(err, ErrBadID)
@@ -180,8 +181,8 @@ const (
 )
 
 // retry calls f until it succeeds, the peer refuses for good or is gone, the mesh closes, or
-// ctx ends. A peer that was told of this end a little later than this one of it ends the
-// stream first, and answers the next.
+// ctx ends. The first call may fail as the peer has not been told of this end yet: then it ends the
+// stream, and accepts a later one.
 func (m *Mesh) retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
@@ -194,7 +195,7 @@ func (m *Mesh) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// pause waits between two attempts, of which the first failed with last.
+// pause waits for d after an attempt that failed with the error last.
 func (m *Mesh) pause(ctx context.Context, d time.Duration, last error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -208,7 +209,7 @@ func (m *Mesh) pause(ctx context.Context, d time.Duration, last error) error {
 	}
 }
 
-// errClosed returns what ends calls of a mesh that is closed.
+// errClosed returns the error of calls of a mesh that is closed.
 func errClosed() error { return fmt.Errorf("%w: host closed", transport.ErrClosed) }
 
 // setDeadline sets both deadlines of a stream.

@@ -11,27 +11,27 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// stuckTime is how long a message may go without being acknowledged. Its owner may know
-// earlier that a peer is silent, and calls Redial; this is for the case that it does not.
+// stuckTime is how long a message may go without being acknowledged. The user of the mesh may know
+// earlier that a peer is silent, and then calls Redial; this limit is for the case that it does not.
 const stuckTime = 5 * time.Second
 
-// ackMark stands in place of the length of a message, and acknowledges one. A peer
-// acknowledges when it has read a message, in order.
+// ackMark is sent in place of the length of a message, and acknowledges one message. A peer
+// acknowledges messages in the order in which it reads them.
 const ackMark = 1<<32 - 1
 
-// controlStream is a stream of messages, each with its length in four bytes before it,
-// and of acknowledgements of those of the other side.
+// controlStream carries messages, each with its length in four bytes before it, and the
+// acknowledgements of the messages that came from the other side.
 type controlStream struct {
 	Stream
 	turn chan struct{} // holds a token while somebody writes
 
 	mu      sync.Mutex
 	pending int       // messages that are not acknowledged
-	since   time.Time // of the first of them, or of the acknowledgement of the one before it
-	heard   time.Time // the last message or acknowledgement
+	since   time.Time // when the oldest pending message was written, or the one before it acknowledged, if that was later
+	heard   time.Time // when the last message or acknowledgement came
 }
 
-// newControl wraps a stream that the peer has taken.
+// newControl wraps a stream that the peer has accepted.
 func newControl(raw Stream) *controlStream {
 	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
 }
@@ -46,8 +46,7 @@ func (s *controlStream) takeTurn(ctx context.Context) error {
 	}
 }
 
-// write writes one message; it is the caller's turn. After an error the stream cannot be
-// used any more.
+// write writes one message; the caller has called takeTurn. After an error the stream is unusable.
 func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -86,15 +85,15 @@ func (s *controlStream) acknowledged() {
 }
 
 // silence reports whether a message has been pending for stuckTime, and whether nothing
-// was heard for as long.
+// has come from the peer for stuckTime.
 func (s *controlStream) silence() (waiting, quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pending > 0 && time.Since(s.since) >= stuckTime, time.Since(s.heard) >= stuckTime
 }
 
-// acknowledge tells the peer that a message was read. One that cannot be told hears
-// nothing for long, and gives the stream up.
+// acknowledge tells the peer that a message was read. Errors need no handling: a peer that gets no
+// acknowledgement for stuckTime gives up the stream.
 func (s *controlStream) acknowledge() {
 	s.mu.Lock()
 	s.heard = time.Now()
@@ -110,8 +109,8 @@ func (s *controlStream) acknowledge() {
 	_, _ = s.Write(binary.LittleEndian.AppendUint32(nil, ackMark))
 }
 
-// readMessages reads until an error, which it returns. The length of a message is
-// checked before there is memory for it.
+// readMessages reads until an error, which it returns. It checks the length of a message before it
+// allocates memory for the message.
 func readMessages(r io.Reader, acknowledged func(), deliver func([]byte)) error {
 	var head [4]byte
 	for {

@@ -9,16 +9,16 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// arenaSize is how much of a process's memory others can map, in bytes. It is only room for
-// addresses: pages come with what is allocated.
+// arenaSize is the size of a process's arena, which others can map, in bytes. It reserves only
+// addresses: the kernel provides pages as vectors are allocated.
 const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addresses are short
 
-// neighbours are the processes of this host, this one included, with what each brings into shared memory: the
-// event that wakes it, and the arena of its vectors. Neither ever changes, so their files come once,
-// and are kept over views, as the vectors are.
+// neighbours are the processes of this host, this one included, each with its two files for shared memory: the
+// event that wakes the process, and the arena of its vectors. Neither file ever changes. So a process passes
+// its files once, and the others keep them over views, as the vectors stay, too.
 type neighbours struct {
 	self    elastic.ID
-	machine func() shm.Machine // read when it is needed first
+	machine func() shm.Machine // reads the properties of the machine, at the first call
 
 	mu     sync.Mutex
 	closed bool
@@ -26,25 +26,25 @@ type neighbours struct {
 	known  map[elastic.ID]*neighbour
 }
 
-// neighbour is one process of the host as this process has it.
+// neighbour is one process of the host.
 type neighbour struct {
-	waker *shm.Waker // nil for this process
+	waker *shm.Waker // wakes the process; nil for this process
 	event *shm.Event // of this process; nil for others
 	arena *shm.Arena // of this process; nil for others, and where there is none
-	bytes []byte     // of its arena; nil if it has none
-	file  *os.File   // of its arena, which belongs to memory
+	bytes []byte     // of the arena; nil if the process has none
+	file  *os.File   // of the arena; close closes it along with the mapping
 	close func() error
-	users int  // views that use it
-	gone  bool // it is in no view any more
+	users int  // the number of views that use it
+	gone  bool // the process is in no view any more
 }
 
-// newNeighbours returns those of a process before its first view.
+// newNeighbours returns the neighbours of a process before its first view.
 func newNeighbours(self elastic.ID) *neighbours {
 	return &neighbours{self: self, machine: sync.OnceValue(shm.ReadMachine), known: make(map[elastic.ID]*neighbour)}
 }
 
-// own returns this process, until drop. Its event and its arena are made once. Without an arena its vectors are
-// copied.
+// own returns this process and counts a use, which drop ends. The first call makes its event and its arena. If
+// the arena cannot be made, calls copy the vectors of this process.
 func (s *neighbours) own() (*neighbour, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,8 @@ func (s *neighbours) lack() error {
 	return s.lacks
 }
 
-// hold returns a process until drop, or nil if its files have not come yet.
+// hold returns a process and counts a use, which drop ends. It returns nil if the files of the process have not
+// come yet.
 func (s *neighbours) hold(id elastic.ID) *neighbour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,13 +96,13 @@ func (s *neighbours) holdLocked(id elastic.ID) *neighbour {
 	return n
 }
 
-// take returns a process whose files have come, until drop. It takes over the files, also if there is an error;
-// arena is nil if the process has none.
+// take returns a process whose files have come, and counts a use, which drop ends. It owns the files from now
+// on, also if there is an error; arena is nil if the process has none.
 func (s *neighbours) take(id elastic.ID, event, arena *os.File) (*neighbour, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.holdLocked(id); n != nil {
-		closeFiles([]*os.File{event, arena}) // they came before
+		closeFiles([]*os.File{event, arena}) // the same files came before
 		return n, nil
 	}
 	if s.closed {
@@ -126,7 +127,8 @@ func (s *neighbours) take(id elastic.ID, event, arena *os.File) (*neighbour, err
 	return n, nil
 }
 
-// openEvent returns the file of the event that wakes it, for a third process. The caller closes it.
+// openEvent returns a new file of the event that wakes this neighbour, to be passed to a third process. The
+// caller closes the file.
 func (n *neighbour) openEvent() (*os.File, error) {
 	if n.event != nil {
 		return n.event.Again()
@@ -134,7 +136,7 @@ func (n *neighbour) openEvent() (*os.File, error) {
 	return n.waker.Again()
 }
 
-// drop ends one use.
+// drop ends one use of a process.
 func (s *neighbours) drop(id elastic.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,19 +144,19 @@ func (s *neighbours) drop(id elastic.ID) error {
 	return s.tidyLocked(id)
 }
 
-// keep lets go of those that are not members of v, as soon as nothing uses them.
+// keep releases the processes that are not members of v, each as soon as nothing uses it.
 func (s *neighbours) keep(v elastic.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, n := range s.known {
 		if v.Rank(id) < 0 {
 			n.gone = true
-			_ = s.tidyLocked(id) // what cannot be unmapped stays
+			_ = s.tidyLocked(id) // memory that cannot be unmapped stays mapped
 		}
 	}
 }
 
-// tidyLocked lets go of a process that is not needed any more.
+// tidyLocked releases a process, unless it is still needed.
 func (s *neighbours) tidyLocked(id elastic.ID) error {
 	n := s.known[id]
 	if n.users > 0 || !n.gone && !s.closed {
@@ -164,7 +166,7 @@ func (s *neighbours) tidyLocked(id elastic.ID) error {
 	return n.close()
 }
 
-// shut lets go of all, now or when the last use ends.
+// shut releases all processes, each now or when its last use ends.
 func (s *neighbours) shut() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// What another process brings is taken once, and kept for as long as somebody uses it or the process
+// The files of another process are taken over once, and kept for as long as they are used or the process
 // is a member.
 func TestNeighbours(t *testing.T) {
 	keepsFiles(t)
@@ -39,7 +39,7 @@ func TestNeighbours(t *testing.T) {
 		t.Errorf("taken again, %v", err)
 	}
 	for _, f := range files {
-		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) { // the garbage collector would close it at last
+		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) { // before the garbage collector closes it
 			t.Errorf("a file of what is there already is open: %v", err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// again returns a second handle of a file, as a message brings it.
+// again returns a second descriptor of a file, like one that comes with a message.
 func again(t *testing.T, f *os.File) *os.File {
 	t.Helper()
 	g, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR, 0)
@@ -89,7 +89,7 @@ func viewOf(ids ...elastic.ID) elastic.View {
 	return v
 }
 
-// What this process brings stays the same until the end, and beyond it while something of it is in use.
+// The event and the arena of this process stay the same until it closes, and longer while they are in use.
 func TestOwn(t *testing.T) {
 	keepsFiles(t)
 	s := newNeighbours("self")
@@ -177,9 +177,9 @@ func closeComms(t testing.TB, cs []*collective.Comm) {
 	}
 }
 
-// Arenas are mapped once for all sessions, so vectors stay where they are; the memory of a
-// session goes with it, and the arena of a peer that has left with the last session in
-// which it was.
+// Arenas are mapped once for all sessions, so vectors keep their addresses. The memory of a session is
+// unmapped with the session, and the arena of a peer that has left with the last session in which the
+// peer was.
 func TestArenasOverSessions(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto", "auto")
@@ -227,8 +227,8 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 }
 
-// A process that can make no arena shares memory without. Its own paths say why, and those
-// to it that it has none.
+// A process that can make no arena shares memory without an arena. Its own paths say why it has none; the paths
+// of others to it say only that it has none.
 func TestPathWithoutArena(t *testing.T) {
 	keepsFiles(t)
 	for lone := range 3 {
@@ -260,7 +260,7 @@ func TestPathWithoutArena(t *testing.T) {
 	}
 }
 
-// sumAll reduces the vectors of the ranks, each to its own.
+// sumAll reduces the vectors of the ranks; each rank gets the sum in its own vector.
 func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 	t.Helper()
 	errs := atAll(cs, func(rank int, c *collective.Comm) error {
@@ -283,8 +283,8 @@ func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 	}
 }
 
-// The death of a peer ends the calls in the memory that the others have under way, however
-// far these have come, and names it. They go on without it.
+// The death of a peer ends the calls of the others in shared memory, however far these calls have come, and
+// the error names the peer. The others go on without it.
 func TestDeathInMemory(t *testing.T) {
 	keepsFiles(t)
 	for dead := range 3 {
@@ -330,7 +330,7 @@ func TestDeathInMemory(t *testing.T) {
 	}
 }
 
-// A revocation may come while the memory is being given back.
+// A revocation may come while the memory is being released.
 func TestRevokeAtTheEnd(t *testing.T) {
 	hs, v := party(t, "auto", "auto")
 	for range 30 {
@@ -349,7 +349,7 @@ func TestRevokeAtTheEnd(t *testing.T) {
 	}
 }
 
-// A transport that nobody makes a communicator of gives the memory back itself.
+// Close of a transport releases the memory if no communicator was made of the transport.
 func TestSharedIsGivenBack(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto")
@@ -366,8 +366,8 @@ func TestSharedIsGivenBack(t *testing.T) {
 	hurryAway(t, hs)
 }
 
-// A rank that cannot set up the memory keeps all of its host from it. They use their Unix
-// sockets, and each says why; in the next view all is well again.
+// If one rank of a host cannot set up the memory, no rank of the host shares memory. They use their Unix
+// sockets, and the path of each says why. In the next view they share memory again.
 func TestShareFails(t *testing.T) {
 	for broken := range 3 {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {

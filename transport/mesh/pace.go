@@ -13,17 +13,17 @@ const (
 	maxWindow   = 4 << 20
 )
 
-// maxQueueing is how much longer than at best a piece may take before the window
-// shrinks: about the most by which an answer holds up a message of Control.
+// maxQueueing is how much longer than the fastest piece a piece may take before the window
+// shrinks. About that long an answer may delay a message of Control.
 const maxQueueing = 20 * time.Millisecond
 
-// pacer decides how much of an answer may be under way. Everything between two hosts
-// shares one connection, in which bytes wait for those before them; so an answer must
-// not fill the buffers of a link that is slower than its sender. The pacer watches how
-// long pieces take until they are acknowledged: as long as that is close to the least
-// it has seen, no queue has built up, and the window grows by each piece; otherwise it
-// shrinks, at most once per round trip. Traffic of others that fills the link makes it
-// shrink, too: an answer gives way to the training.
+// pacer is the congestion control of an answer: it decides how many bytes may be under way. All
+// streams between two hosts may share one connection, in which later bytes wait for earlier ones. So an
+// answer must not fill the buffers of a link that is slower than its sender. The pacer measures the
+// time until each piece is acknowledged. While this time is close to the least one so far, no queue
+// has built up, and the window grows by each piece. Otherwise the window shrinks, at most once
+// per round trip. It also shrinks if other traffic fills the link: an answer gives way to the
+// training.
 type pacer struct {
 	mu       sync.Mutex
 	window   int
@@ -43,8 +43,8 @@ type flying struct {
 // newPacer returns the pacer of one answer.
 func newPacer() *pacer { return &pacer{window: firstWindow, room: make(chan struct{}, 1)} }
 
-// take notes that a piece of that size is sent at now, and reports true, if the window
-// has room for it; one piece always fits.
+// take returns true if the window has room for a piece of size bytes, and counts it as sent at the
+// time now. There is always room for one piece.
 func (p *pacer) take(size int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,8 +56,8 @@ func (p *pacer) take(size int, now time.Time) bool {
 	return true
 }
 
-// acknowledge notes that the oldest piece has been taken in. It reports false if none was
-// under way.
+// acknowledge notes that the peer has read the oldest piece that was under way. It returns false if
+// there was none.
 func (p *pacer) acknowledge(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *pacer) acknowledge(now time.Time) bool {
 	case took < p.least+maxQueueing:
 		p.window = min(p.window+first.size, maxWindow)
 	case first.sent.After(p.shrunkAt):
-		// What was sent before the last time could not know of it.
+		// Pieces that were sent before the last shrink are not counted: they met the old window.
 		p.window = max(p.window/2, minWindow)
 		p.shrunkAt = now
 	}

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// runLink has an imaginary link: pieces take turns at its rate, and then take delay there and
-// back. It sends as much as the pacer allows for the given time, and returns the bytes
-// that got through and the longest queue in the second half of that.
+// runLink simulates a link: pieces pass one after the other at the rate in bytes per second, and then take
+// the time delay there and back. For the time span it sends as much as the pacer allows. It returns the bytes
+// that got through, and the longest queueing time in the second half of the span.
 func runLink(rate float64, delay, span time.Duration) (through int, longest time.Duration) {
 	p := newPacer()
 	start := time.Unix(0, 0)
-	now, free := start, start // free: when the link is done with what it has
+	now, free := start, start // free: when the link has passed all pieces that it has
 	var acks []time.Time
 	for now.Before(start.Add(span)) {
 		for p.take(pieceSize, now) {
@@ -37,7 +37,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// On links fast and slow, near and far, an answer uses most of the link and does not
+// On links of all speeds and delays an answer uses most of the link and does not
 // build up a queue.
 func TestPacer(t *testing.T) {
 	for _, mbit := range []float64{10, 100, 1000, 10_000} {
@@ -45,7 +45,7 @@ func TestPacer(t *testing.T) {
 			rate := mbit * 1e6 / 8
 			through, queue := runLink(rate, delay, 10*time.Second)
 			share := float64(through) / (rate * 10)
-			// The window has its limits: 4 MiB per round trip, and at the least two pieces.
+			// The window is at most 4 MiB per round trip, and at least two pieces.
 			most := min(1, float64(maxWindow)/(rate*delay.Seconds()))
 			floor := time.Duration(2 * minWindow / rate * float64(time.Second))
 			if share < most*0.7 || queue > max(3*maxQueueing, floor) {
@@ -55,8 +55,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// Whatever acknowledgements come and when, what is under way stays within the window, and
-// one piece can always be sent when none is.
+// Whenever acknowledgements come, the bytes under way stay within the window, and one piece can
+// always be sent when none is under way.
 func TestPacerBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := newPacer(), time.Unix(0, 0)

@@ -17,26 +17,26 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// How long a pair waits for its peer. Each is reached only when the peer's process is
+// How long a pair waits for its peer. These limits are reached only when the peer's process is
 // stopped or its network is cut.
 const (
-	// verdictTime: after the data stream broke, for the urgent stream to tell why. That was
-	// written before, but where the data has a connection of its own it may be read later, on
-	// a machine that has much else to do by seconds.
+	// verdictTime bounds the wait for a cause on the urgent stream after the data stream broke. The
+	// peer has written the cause first. But where the data stream has a connection of its own, the
+	// cause may be read later than the break, by seconds on a busy machine.
 	verdictTime = 10 * time.Second
-	// turnTime: at Close, for a Send or signal that is still being written.
+	// turnTime bounds the wait at Close for a Send or signal that is still being written.
 	turnTime = 2 * time.Second
-	// urgentTime: to write a frame on the urgent stream. Who gives up too early is blamed
-	// for what it could not tell.
+	// urgentTime bounds a write on the urgent stream. A rank that gives up too early is blamed
+	// itself, as the peer does not learn the cause.
 	urgentTime = 5 * time.Second
-	// closeTime: for a peer to answer bye.
+	// closeTime bounds the wait for the answer to a bye.
 	closeTime = 5 * time.Second
 )
 
 // signalQueue is how many signals wait to be written before new ones are lost.
 const signalQueue = 64
 
-// errProtocol: an authenticated member sends what no version of this program would.
+// errProtocol: an authenticated member has sent something that no version of this program sends.
 var errProtocol = errors.New("broke the protocol")
 
 // pair is the connection with one other rank.
@@ -48,25 +48,25 @@ type pair struct {
 	data, urgent *stream // of the lanes
 	path         event.Path
 	signals      chan []byte
-	probes       chan int // lengths
+	probes       chan int // lengths of probes, in bytes
 	gauge        mailbox.Gauge
 
 	writing atomic.Bool // a message or signal is being written
 	filling sync.Mutex  // held while a message is read into the mailbox
 
 	left     chan struct{} // closed when the peer has said bye
-	told     chan struct{} // closed when the urgent stream has ended
-	parted   atomic.Bool   // the peer has closed, before it had the data stream
-	settled  chan struct{} // closed when the peer needs nothing more of this rank
+	told     chan struct{} // closed when the view on the urgent stream has ended
+	parted   atomic.Bool   // the peer has closed the view before it had the data stream
+	settled  chan struct{} // closed when the peer needs nothing more from this rank
 	settling sync.Once
 
-	// Whether this side has ended the view in good order on its data stream and on the urgent one. Each has
-	// an element when finish is done.
+	// finish sends one value on each when it is done: whether this side has ended the view in good order on
+	// the data stream, and on the urgent stream.
 	dataOver, urgentOver chan bool
-	silent               bool // nothing is written on the urgent stream any more; its writer's
+	silent               bool // nothing is written on the urgent stream any more; guarded by the writer's turn
 }
 
-// newPair takes over the streams to one rank; its goroutines are for newTransport to start.
+// newPair takes over the streams to one rank; Transport.begin starts its goroutines.
 func newPair(t *Transport, rank int, name string, s couple) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
@@ -82,14 +82,14 @@ func newPair(t *Transport, rank int, name string, s couple) *pair {
 // settle notes that Close need not wait for the peer any more.
 func (p *pair) settle() { p.settling.Do(func() { close(p.settled) }) }
 
-// lost returns the loss of the peer.
+// lost returns the error for the loss of the peer.
 func (p *pair) lost(why string) error {
 	return &transport.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
 }
 
-// verdict returns what to revoke with after the data stream broke with err. It waits
-// for a revocation that may be under way on the urgent stream, and then is the cause
-// that stays, so that nobody is blamed for passing on the bad news.
+// verdict returns the cause with which to revoke the view after the data stream broke with err. First
+// it waits for a revocation that may be under way on the urgent stream. If one comes, its cause
+// stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
 func (p *pair) verdict(err error) error {
 	select {
 	case <-p.t.host:
@@ -120,19 +120,19 @@ func (p *pair) verdict(err error) error {
 	return p.lost(err.Error())
 }
 
-// died takes in that the peer's process is ending, some milliseconds before its streams do.
-// It had not been revoked, as a revocation ends the death watch first: there is no other cause on
-// its way to wait for.
+// died handles the report of the death watch that the peer's process is ending, some milliseconds
+// before its streams end. A rank that is revoked ends its death watch first, so the peer was not
+// revoked, and no other cause is under way.
 func (p *pair) died() {
 	select {
-	case <-p.t.host: // of which the readers tell
+	case <-p.t.host: // the readers handle that
 	case <-p.left:
 	default:
 		p.t.Revoke(p.lost("process ended"))
 	}
 }
 
-// send writes one message. The error is for a revocation.
+// send writes one message. The caller revokes the view with the error.
 func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error {
 	turn, err := p.takeTurn(ctx, e.Priority)
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	return nil
 }
 
-// takeTurn waits for the data stream, which is the caller's until it leaves its place.
+// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls leave.
 func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
 	at := p.data.writers.join(priority)
 	var err error
@@ -177,13 +177,13 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
 	return nil, err
 }
 
-// leave gives up the place of takeTurn.
+// leave gives up the turn that takeTurn has returned.
 func (p *pair) leave(at *place) {
 	p.writing.Store(false)
 	p.data.writers.leave(at)
 }
 
-// over returns why nothing is to be written any more, or nil.
+// over returns why no message may be written any more, or nil.
 func (p *pair) over() error {
 	select {
 	case <-p.left:
@@ -193,7 +193,7 @@ func (p *pair) over() error {
 	}
 }
 
-// writeUntil writes a frame; the end of ctx revokes, which ends the writing.
+// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)
@@ -225,20 +225,20 @@ func (p *pair) writeSignals() {
 		err = p.data.write(&h, payload)
 		p.leave(turn)
 		if err != nil {
-			return // the reader finds out why
+			return // the reader finds the cause
 		}
 	}
 }
 
-// readData fills the mailbox until the peer ends the view on the data stream, or that breaks.
-// After a failure of the mailbox it reads on and throws away. It reports whether both sides have ended in
-// good order.
+// readData fills the mailbox until the peer ends the view on the data stream, or the stream breaks.
+// After a failure of the mailbox it reads on and discards messages. It reports whether both sides have
+// ended the view on the stream in good order.
 func (p *pair) readData() bool {
 	last, err := p.readFrames()
 	switch {
 	case err != nil:
-		// Of no effect if this rank has been revoked or closed. The urgent stream settles
-		// the pair: the peer may still need the cause that is on its way there.
+		// Revoke has no effect if this rank has been revoked or closed. The pair is not settled
+		// here: the peer may still need the cause, which is under way on the urgent stream.
 		cause := p.verdict(err)
 		if p.parted.Load() {
 			p.part()
@@ -247,19 +247,19 @@ func (p *pair) readData() bool {
 		p.t.Revoke(cause)
 		return false
 	case last == wire.End:
-		p.t.Revoke(p.verdict(io.EOF)) // nor has this
+		p.t.Revoke(p.verdict(io.EOF)) // no effect if this rank has been revoked or closed
 	default:
 		p.takeBye()
 	}
 	return <-p.dataOver
 }
 
-// takeBye takes in that the peer has closed.
+// takeBye handles the bye of the peer, which has closed the view.
 func (p *pair) takeBye() {
 	p.part()
 	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
 	if p.t.box.Cause() == nil && p.writing.Load() {
-		// What is still being sent to the peer will not be read: end the Send.
+		// The peer will not read the message that is being written: end the Send.
 		_ = p.data.raw.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
@@ -271,7 +271,7 @@ func (p *pair) part() {
 	p.settle()
 }
 
-// readFrames returns the frame by which the peer ends, Bye or End.
+// readFrames handles frames until the peer's last frame of the view, and returns its kind, Bye or End.
 func (p *pair) readFrames() (wire.Kind, error) {
 	var signal [transport.MaxSignal]byte
 	for {
@@ -296,7 +296,7 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		case wire.Probe:
 			err = p.gauge.Skip(p.data.in, int(h.Length))
 		case wire.Share:
-			// The first rank of the host had given its verdict before it came.
+			// This frame came after the first rank of the host had given its verdict: discard it.
 			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		case wire.Bye, wire.End:
 			return h.Kind, nil
@@ -309,8 +309,8 @@ func (p *pair) readFrames() (wire.Kind, error) {
 	}
 }
 
-// readMessage reads the payload of a message to where the mailbox wants it. When that has
-// failed the payload is thrown away, as a bye may follow.
+// readMessage reads the payload of a message into the buffer that the mailbox gives. If the mailbox has
+// failed it discards the payload and reads on, as a bye may follow.
 func (p *pair) readMessage(h wire.Header) error {
 	call, err := transport.DecodeCall(h.Call[:])
 	if err != nil {
@@ -326,7 +326,8 @@ func (p *pair) readMessage(h wire.Header) error {
 	return err
 }
 
-// fill reads the payload of a message into the mailbox, which takes none when it has failed.
+// fill reads the payload of a message into the mailbox. taken is false if the mailbox has failed: then
+// nothing was read.
 func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	if err := p.t.box.Cause(); err != nil {
 		return false, err
@@ -345,32 +346,32 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	return true, nil
 }
 
-// turnFrom is how long a message is, in bytes, after which the reader lets others have their
-// turn: who has waited for it finds it in the cache, and asks for the next one, which then goes
-// straight to where it is wanted. A reader that read on would have to keep that for later, and
-// it would be copied.
+// turnFrom is the shortest message, in bytes, after which the reader yields to other goroutines. Then the
+// goroutine that has waited for the message finds it in the cache, and posts the next receive, so that the
+// next message is read straight into its buffer. If the reader read on instead, it would have to buffer the
+// next message, and the message would be copied.
 const turnFrom = 64 << 10
 
-// readUrgent takes in revocations and answers to bye or revocation until the stream or the view on it
-// ends. first is what came first. It reports whether both sides have ended in good order.
+// readUrgent handles the frames of the urgent stream, beginning with first, until the view on the stream
+// ends, or the stream does. It reports whether both sides have ended the view on it in good order.
 func (p *pair) readUrgent(first urgentFrame) bool {
 	f, bye := first, false
 	for f.err == nil && f.Kind != wire.End && p.takeUrgent(f) {
 		bye = bye || f.Kind == wire.Bye
 		f = p.urgent.nextUrgent()
 	}
-	// Who has closed ends this stream when its messages were taken in. Where the data stream breaks before
-	// its bye, there were none.
+	// A peer that has closed ends this stream only when all its messages were received. If the data stream
+	// breaks before its bye came, the peer has sent no messages.
 	p.parted.Store(bye && f.err == nil && f.Kind == wire.End)
-	// A paused reader of the data stream must see that this has ended, too.
+	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
 	p.t.box.LiftLimit(p.rank)
 	p.settle()
 	close(p.told)
 	return f.err == nil && f.Kind == wire.End && <-p.urgentOver
 }
 
-// takeUrgent takes in a frame, and returns false if it is none that belongs there. A bye
-// here announces the one on the data stream.
+// takeUrgent handles a frame of the urgent stream. It returns false if the frame does not belong there. A
+// bye on the urgent stream announces the bye on the data stream.
 func (p *pair) takeUrgent(f urgentFrame) bool {
 	switch f.Kind {
 	case wire.Revoke:
@@ -380,7 +381,7 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 	case wire.Ack:
 		p.settle()
 	case wire.Bye:
-		// The peer waits until all it sent is taken in, which is not much more.
+		// Read all that is still to come, beyond the limit: it is not much, and the peer waits for that.
 		p.t.box.LiftLimit(p.rank)
 	default:
 		p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, f.Kind)))

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// piped is a stream in memory, so that it can be waited for in virtual time.
+// piped is a stream in memory, for tests in virtual time.
 type piped struct{ net.Conn }
 
 func (p piped) Reset() error      { return p.Close() }
@@ -25,7 +25,7 @@ func (p piped) CloseWrite() error { return p.Close() }
 func (p piped) Peer() elastic.ID  { return "b" }
 func (p piped) Path() event.Path  { return event.Path{} }
 
-// pipedPair returns the transport of rank 0 of two, and what the other has of their lines.
+// pipedPair returns the transport of rank 0 of two, and rank 1's ends of the streams of the pair.
 func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
 	var near, far [streamsPerPair]net.Conn
 	for i := range far {
@@ -43,24 +43,24 @@ func begunWith(data, urgent Stream) *Transport {
 	return newTransport(make(chan struct{}), newLanes(), a, nil)
 }
 
-// put gives an attempt a stream with another rank, which is read until the view is over.
+// put gives an attempt a stream with another rank, and starts to read it until the view is over.
 func put(a *attempt, rank, number int, s Stream) {
 	l := newLane(s, a.view.Members[rank].ID, number)
 	a.put(rank, linkOver(l, wire.Greeting{}))
 	go l.follow(a)
 }
 
-// lateWord is what the other side does on its urgent stream some time after the data stream
-// broke, and what this one must say then or later.
+// lateWord is an action of the other side on its urgent stream some time after the data stream
+// broke, and the error that this side must report then or later.
 type lateWord struct {
 	act        func(urgent net.Conn) error
 	acts, told time.Duration
 	want       string
-	blames     bool // the other
+	blames     bool // the error names the other rank
 }
 
-// When the data stream breaks the urgent one has a while to tell why. A peer whose urgent
-// stream stays open in silence, as it is stopped or cut off, is lost after that.
+// After the data stream broke, the urgent stream may bring the cause within verdictTime. If it stays open and
+// silent, as of a peer that is stopped or cut off, the peer is lost after that time.
 func TestVerdict(t *testing.T) {
 	cause := transport.EncodeCause(1, errors.New("it was the third"))
 	revoke := func(c net.Conn) error {
@@ -103,8 +103,8 @@ func (w lateWord) check(t *testing.T) {
 	}
 }
 
-// While a message is being written others wait. The most urgent is written next, though it
-// was sent last; signals keep their places among the messages that are not urgent.
+// While a message is being written others wait. The message of the highest priority is written next, though
+// it was sent last. A signal waits its turn among the messages of ordinary priority.
 func TestUrgentGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, far := pipedPair()
@@ -113,7 +113,7 @@ func TestUrgentGoesFirst(t *testing.T) {
 		send := func(name string, priority int32) {
 			sends++
 			go func() { sent <- e.Send(t.Context(), 1, transport.Envelope{Priority: priority}, []byte(name)) }()
-			synctest.Wait() // it has its place
+			synctest.Wait() // until the send has its place in the queue
 		}
 		signal := func(name string) {
 			e.Signal(1, []byte(name))
@@ -162,7 +162,7 @@ func nextFrame(t *testing.T, c net.Conn) string {
 	return string(payload)
 }
 
-// A Send that gives up while it waits, or though its turn has come, holds up no other.
+// A Send that gives up, while it waits or when its turn has just come, holds up no other Send.
 func TestSendGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, far := pipedPair()
@@ -184,7 +184,7 @@ func TestSendGivesUp(t *testing.T) {
 		}
 		p.data.writers.leave(first)
 		e.Revoke(errors.New("enough"))
-		for range 20 { // of what is ready select takes any
+		for range 20 { // as select takes any of the cases that are ready
 			if _, err := p.takeTurn(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "enough") {
 				t.Errorf("revoked: %v", err)
 			}
@@ -196,5 +196,5 @@ func TestSendGivesUp(t *testing.T) {
 	})
 }
 
-// dataHeader returns that of a message of n bytes.
+// dataHeader returns the header of a message of n bytes.
 func dataHeader(n int) wire.Header { return wire.Header{Kind: wire.Data, Length: uint64(n)} }

@@ -5,18 +5,19 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Plan says with which other ranks of a view a rank has lanes before Connect returns, by rank; nil stands for
-// all of them, at every rank of the view. All ranks follow the same plan. What they plan must connect all of
-// them, as revocations are passed on from rank to rank; other pairs get their lanes when they are needed.
+// Plan returns, by rank, whether the rank self of a view has lanes with that rank before Connect returns. It
+// returns nil, at every rank of the view, if all pairs have them. All ranks follow the same plan. The planned
+// pairs must connect all ranks, as revocations are passed on from rank to rank. Other pairs get their lanes
+// when they are needed.
 type Plan func(v elastic.View, self int) []bool
 
 // densest is the number of members up to which a view has lanes between all pairs from its beginning.
 const densest = 16
 
-// sparse is the usual plan. In a view of more than densest members each rank has lanes with those at the
-// distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks: so their number grows as log n,
-// and so does the number of steps in which a revocation comes from any rank to any other. The processes of a
-// host, which agree to share memory, also have lanes with the lowest rank there.
+// sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at the
+// distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its lanes grows as
+// log n, and so does the number of steps in which a revocation gets from any rank to any other. Each rank of
+// a host also has lanes with the lowest rank of the host, over which they agree to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= densest {
@@ -35,8 +36,8 @@ func sparse(v elastic.View, self int) []bool {
 	return planned
 }
 
-// besides returns the ranks of a view that are on the host of one of them, as the members say, that rank
-// included; none if that is not known.
+// besides returns the ranks of a view that are on the host of the rank self, that rank included. It compares
+// the hosts that the members state. It returns nil if the host of self is not stated.
 func besides(v elastic.View, self int) (ranks []int) {
 	at := hostOf(v.Members[self])
 	if at == [2]string{} {
@@ -50,7 +51,8 @@ func besides(v elastic.View, self int) (ranks []int) {
 	return ranks
 }
 
-// hostOf returns what tells a member's host from others, as elastic.Member.Beside does, which takes longer.
+// hostOf returns a key of a member's host: it is equal for two members where elastic.Member.Beside is true, and
+// cheaper to compare.
 func hostOf(m elastic.Member) [2]string {
 	if m.Machine != "" {
 		return [2]string{m.Machine, ""}

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spread returns a view of n members, so many of them on each host.
+// spread returns a view of n members, of which each host has as many as the parameter each says.
 func spread(n, each int) (v elastic.View) {
 	for i := range n {
 		v.Members = append(v.Members, elastic.Member{ID: elastic.ID(fmt.Sprint("peer ", i)), Host: fmt.Sprint("host ", i/each)})
@@ -17,8 +17,8 @@ func spread(n, each int) (v elastic.View) {
 	return v
 }
 
-// Both ranks of a pair plan it or neither does, the number of lanes of a rank grows as log n, and the lowest
-// rank of a host reaches all others there. Small views have lanes between all.
+// Either both ranks of a pair plan its lanes or neither does. The number of lanes of a rank grows as log n. The
+// lowest rank of a host has lanes with all others of the host. Small views have lanes between all ranks.
 func TestSparse(t *testing.T) {
 	if sparse(spread(densest, 4), 0) != nil {
 		t.Error("a small view has a plan")

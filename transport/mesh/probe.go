@@ -9,15 +9,15 @@ import (
 
 var errMissing = errors.New("has not come yet")
 
-// settlingTime is how long a member may take to come that was never there: all peers of a job
-// start at about the same time.
+// settlingTime is how long Connect waits for a member that was never reached before, until it probes the
+// member: all peers of a job start at about the same time, and some may not listen yet.
 const settlingTime = time.Second
 
-// A member of a higher rank opens the streams of a pair. If it is dead it never will, and
-// nothing else would tell: so Connect asks those with whom there is no control stream.
+// The higher rank of a pair opens its streams. If that rank is dead it never does, and the lower rank would
+// not notice. So Connect opens a control stream to each higher rank with which there is none.
 
-// probeMissing probes those whose lanes are planned and with whom there is no control stream. Lower ranks
-// are dialled anyway.
+// probeMissing probes the higher ranks whose lanes are planned and with which there is no control stream. Lower
+// ranks are dialled anyway.
 func (m *Mesh) probeMissing(a *attempt) {
 	for rank, member := range a.view.Members {
 		if rank < a.self || !a.planned[rank] {
@@ -25,7 +25,7 @@ func (m *Mesh) probeMissing(a *attempt) {
 		}
 		up, met := m.links.seen(member.ID)
 		switch {
-		case up: // when that ends down is called
+		case up: // down is called when the control stream ends
 		case met:
 			m.probe(a, member.ID, 0)
 		default:
@@ -34,8 +34,8 @@ func (m *Mesh) probeMissing(a *attempt) {
 	}
 }
 
-// down probes a peer whose control streams have ended for the attempts that wait for
-// it.
+// down probes a peer, as its control streams have ended. It does so for each attempt that may wait for
+// the peer.
 func (m *Mesh) down(id elastic.ID) {
 	m.mu.Lock()
 	var hit []*attempt
@@ -50,8 +50,8 @@ func (m *Mesh) down(id elastic.ID) {
 	}
 }
 
-// probe opens a control stream to a member, in a goroutine, and fails the attempt if the
-// member is dead. It first waits for the given time, in which the member may come.
+// probe starts a goroutine that opens a control stream to a member, and fails the attempt if that
+// is impossible. Before, it gives the member the time wait to start.
 func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
 	if !m.begin() {
 		return

@@ -5,23 +5,24 @@ import (
 	"sync"
 )
 
-// queue lets one writer of a stream in at a time: of those that wait one of the highest
-// priority, and of its equals the one that came first. What one writer writes is small
-// beside what waits, so an urgent message need not be: it is the next one.
+// queue lets one writer at a time write on a stream. The next writer is the waiting one with the highest
+// priority, and among equal ones the one that came first. A writer is never interrupted: each writes only
+// a small part of the bytes that wait, so an urgent message is written soon.
 //
-// The parts of a long message are written one by one, and who has written one is back with the
-// next in a moment. So a writer that was more urgent than those that wait leaves the stream
-// open until its goroutine has done what it does: else it would share the stream with them.
+// The parts of a long message are written one by one, and the goroutine that has written one part comes
+// back with the next in a moment. So when a writer leaves whose priority is above those that wait, the
+// stream stays open for writers of such priorities until the goroutine waits for something else. Otherwise
+// the long message would alternate with messages of lower priority.
 type queue struct {
 	mu      sync.Mutex
 	busy    bool
-	open    bool     // nobody writes, though busy: who is more urgent than those that wait may
-	waiting []*place // in the order in which they will be let in
+	open    bool     // busy, but nobody writes: a writer whose priority is above those that wait may begin
+	waiting []*place // in the order in which they will write
 	places  sync.Pool
-	later   func(f func()) // calls f when this goroutine waits
+	later   func(f func()) // calls f when the calling goroutine waits
 }
 
-// place is that of a writer.
+// place is the place of a writer in the queue.
 type place struct {
 	priority int32
 	turn     chan struct{} // has a token when the writer may write
@@ -33,7 +34,8 @@ func newQueue() *queue {
 	return q
 }
 
-// join takes a place. Who gets a token from its turn calls leave, and others quit.
+// join takes a place in the queue. The caller receives a token from the place's turn, writes, and calls leave;
+// or it calls quit without receiving.
 func (q *queue) join(priority int32) *place {
 	p := q.places.Get().(*place)
 	p.priority = priority
@@ -52,7 +54,7 @@ func (q *queue) join(priority int32) *place {
 	return p
 }
 
-// precedes reports whether a priority is higher than that of all who wait.
+// precedes reports whether a priority is higher than the priorities of all waiting writers.
 func (q *queue) precedes(priority int32) bool {
 	return len(q.waiting) == 0 || q.waiting[0].priority < priority
 }
@@ -70,7 +72,7 @@ func (q *queue) leave(p *place) {
 	q.places.Put(p)
 }
 
-// close lets the next writer in unless one that was more urgent came.
+// close lets the next waiting writer write, unless a writer of a higher priority has come meanwhile.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +82,7 @@ func (q *queue) close() {
 	}
 }
 
-// quit gives up the place of a writer that does not wait for its turn any more. It may have
+// quit gives up the place of a writer that does not wait for its turn any more. The turn may have
 // come meanwhile.
 func (q *queue) quit(p *place) {
 	q.mu.Lock()
@@ -94,7 +96,7 @@ func (q *queue) quit(p *place) {
 	q.places.Put(p)
 }
 
-// next lets the next writer in. The caller holds the lock.
+// next lets the next waiting writer write. The caller holds the lock.
 func (q *queue) next() {
 	if len(q.waiting) == 0 {
 		q.busy = false

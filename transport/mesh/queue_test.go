@@ -17,13 +17,13 @@ type visitor struct {
 	priority int32
 }
 
-// slowQueue is the slow twin of a queue, which it works along with it.
+// slowQueue is a simple and slow model of a queue. Each of its methods also calls the queue.
 type slowQueue struct {
 	q     *queue
 	here  []visitor // in the order in which they came
-	owner *place    // whose turn it is; nil if it is nobody's
-	open  bool      // it is kept for who is more urgent than all who are here
-	later []func()  // what the queue has put off
+	owner *place    // the place whose turn it is, or nil
+	open  bool      // the turn is kept for a writer of a higher priority than all who are here
+	later []func()  // the functions that the queue has passed to its later
 }
 
 func newSlowQueue() *slowQueue {
@@ -44,7 +44,7 @@ func (s *slowQueue) join(t *rapid.T, priority int32) {
 	}
 }
 
-// most is the highest priority of those who are here.
+// most returns the highest priority of the writers in here.
 func (s *slowQueue) most() int32 {
 	return slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).priority
 }
@@ -64,7 +64,7 @@ func (s *slowQueue) leave() {
 	}
 }
 
-// wait lets go on what the queue has put off.
+// wait calls the functions that the queue has put off.
 func (s *slowQueue) wait() {
 	for _, f := range s.later {
 		f()
@@ -75,7 +75,7 @@ func (s *slowQueue) wait() {
 	}
 }
 
-// quit lets one of those who are here give up: the owner has not begun to write then.
+// quit lets one of the writers in here give up. It may be the owner, before it has begun to write.
 func (s *slowQueue) quit(t *rapid.T) {
 	if len(s.here) == 0 {
 		return
@@ -91,12 +91,12 @@ func (s *slowQueue) quit(t *rapid.T) {
 	}
 }
 
-// strike takes out one that has gone.
+// strike removes a writer that has gone from here.
 func (s *slowQueue) strike(p *place) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
 }
 
-// next makes it the turn of the first to come of the highest priority.
+// next gives the turn to the writer of the highest priority, and among equal ones to the first that came.
 func (s *slowQueue) next() {
 	s.owner = nil
 	if len(s.here) > 0 {
@@ -104,7 +104,7 @@ func (s *slowQueue) next() {
 	}
 }
 
-// check wants the owner to have been told, and nobody else.
+// check checks that the queue has given a token to the owner, and to nobody else.
 func (s *slowQueue) check(t *rapid.T) {
 	for i, v := range s.here {
 		if told := len(v.place.turn) == 1; told != (v.place == s.owner) {
@@ -113,9 +113,9 @@ func (s *slowQueue) check(t *rapid.T) {
 	}
 }
 
-// In whatever order writers come and go, one may write at a time, and of those that wait the
-// first of the highest priority is next; one that comes back in time goes before those that are
-// less urgent. A call that waits would be found by the bubble.
+// In whatever order writers come and go, one may write at a time. The next one is the first of the highest
+// priority. A writer that comes back in time precedes waiting ones of lower priority. The synctest bubble
+// would find a call that blocks.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// rapid would ask a *testing.T for its deadline, which bubbles forbid.
@@ -133,18 +133,19 @@ func TestQueue(t *testing.T) {
 				s.wait()
 				s.check(t)
 			}
-			s.join(t, 0) // the last has left the door open
+			s.join(t, 0) // the last writer has left the queue open
 			s.check(t)
 		})
 	})
 }
 
-// Writers that come and go at once do not meet, and none waits for ever. Some look whether it is their turn, and quit while it may be coming.
+// Of writers that come and go at the same time one writes at a time, and none waits for ever. Some look whether
+// it is their turn, and quit while it may be coming.
 func TestQueueOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, rounds = 16, 300
 		q := newQueue()
-		inside, wrote := 0, 0 // of who may write: the race detector sees a second one
+		inside, wrote := 0, 0 // only the writer whose turn it is accesses them: the race detector would find a second one
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {

@@ -14,43 +14,43 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// How the ranks of one host come to share memory, when all lines are there:
+// How the ranks of one host agree to share memory, when all planned streams are there:
 //
-//  1. Each finds in the offers who is on its host: the group, in the order of ranks. All
-//     find the same. Of ranks with which it has no lanes each believes the view, and the first, which
-//     has lanes with all, finds out if that is wrong.
-//  2. The first of the group makes the memory. Each other one reaches it by a Unix socket,
-//     which proves that all are on one host. It gives the first the files of its event
-//     (eventfd) and its arena, and tells whose files have come to it in earlier views.
-//  3. The first gives everybody the memory, and the files that are missing there; each maps
-//     them and says whether it could.
-//  4. The first gives the verdict. If anything failed, or took longer than shareTime, that
-//     is bad news, and all of the group do without.
+//  1. Each rank finds in the hellos which ranks are on its host: the group, in the order of ranks.
+//     All find the same group. About ranks with which it has no lanes a rank believes the view. The
+//     first rank of the group has lanes with all others, and finds out if that is wrong.
+//  2. The first rank makes the memory. Each other rank is connected with it by a Unix socket,
+//     which proves that all are on one host. It sends the first rank the files of its event
+//     (eventfd) and its arena, and tells which ranks' files it has from earlier views.
+//  3. The first rank sends each other rank the memory, and the files that the other lacks. The other
+//     maps them and answers whether it could.
+//  4. The first rank sends the verdict. If anything failed, or took longer than shareTime, the verdict
+//     is the reason, and no rank of the group shares memory.
 //
-// The first alone keeps the time: would others, too, some could share and some not. A rank
-// that cannot know the verdict breaks its line to the first, or that is broken already, and
-// a broken line revokes the session as soon as that has begun.
+// Only the first rank has a time limit: if others had one, too, some could share and some not. A rank
+// that does not get the verdict resets its socket to the first rank, unless that is broken already. A
+// broken socket revokes the session as soon as the session has begun.
 //
-// The memory is new in each view (spare.go); the files of a process come once (neighbours.go).
+// The memory is new in each view (spare.go); a process sends its files once (neighbours.go).
 
-// shareTime is how long the first rank waits for the others, which may still be trying to
-// reach ranks elsewhere. A peer that dies breaks its line at once.
+// shareTime is how long the first rank waits for the others, which may still be connecting to
+// ranks of other hosts. If a peer dies its socket breaks at once, which ends the wait.
 const shareTime = time.Minute
 
 // sharing is the group of a host as one of its ranks sees it.
 type sharing struct {
 	m        *Mesh
 	view     elastic.View
-	ranks    []int         // by place
+	ranks    []int         // of the group; a place is an index of it
 	place    int           // of this rank
-	conns    []line        // by place: all at the first rank, that to the first at others
-	patience time.Duration // of the first rank
+	conns    []line        // by place: at the first rank to all others; at others to the first only
+	patience time.Duration // how long the first rank waits
 
 	sparse    bool  // not all ranks of the group have lanes with each other
-	unwilling error // a rank does not want to share; those without lanes with it do not know
+	unwilling error // set if a rank does not want to share; ranks without lanes with it do not know
 
-	parts   []*neighbour // by place; nil before they are held
-	has     []uint64     // at the first rank, by place: a bit for each place whose files the rank has
+	parts   []*neighbour // by place; nil until neighbours.hold or take has returned it
+	has     []uint64     // at the first rank, by place: a bit for each place whose files that rank has
 	memory  *shm.Memory
 	segment *shm.Segment
 	vigil   *shm.DeathWatch // nil before keepVigil
@@ -59,21 +59,21 @@ type sharing struct {
 	hurried bool
 }
 
-// line is a Unix socket between two ranks of the group.
+// line is the stream over a Unix socket between two ranks of the group.
 type line interface {
 	Stream
 	FilePasser
 }
 
-// passing marks why memory is not shared where that may be otherwise the next time: a line
-// broke, or nothing came in time.
+// passing marks a transient error: memory is not shared in this view, but may be in the next one. A
+// socket broke, or nothing came in time.
 type passing struct{ error }
 
 // Unwrap returns the error itself.
 func (p passing) Unwrap() error { return p.error }
 
-// share lets this rank share memory with the others of its host, if that can be done; if
-// not, the error is the reason, or nil where there is nobody to share with.
+// share makes this rank share memory with the other ranks of its host. If that is impossible it returns
+// nil and the reason; the reason is nil if there is no other rank to share with.
 func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
 	s, err := m.group(a)
 	if s == nil {
@@ -91,7 +91,7 @@ func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
 	return s, nil
 }
 
-// conclude agrees with the others. The end of ctx, or of the host, is the end of that.
+// conclude makes the agreement with the others. It fails when ctx ends or the mesh closes.
 func (s *sharing) conclude(ctx context.Context) error {
 	stops := []func() bool{context.AfterFunc(ctx, s.hurry), context.AfterFunc(s.m.life, s.hurry)}
 	err := s.agree()
@@ -105,7 +105,7 @@ func (s *sharing) conclude(ctx context.Context) error {
 	return err
 }
 
-// hurry ends all waiting, for good.
+// hurry aborts the agreement: all pending and later waits on the sockets fail.
 func (s *sharing) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *sharing) hurry() {
 	s.deadline(time.Unix(1, 0))
 }
 
-// limit sets until when to wait, unless there is no time at all any more.
+// limit sets the deadline of the sockets, unless hurry was called.
 func (s *sharing) limit(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *sharing) deadline(t time.Time) {
 	}
 }
 
-// agree maps the memory as all others of the group do.
+// agree makes the agreement, and maps the memory. After an error no rank of the group shares memory.
 func (s *sharing) agree() error {
 	own, err := s.m.neighbours.own()
 	if err == nil {
@@ -149,8 +149,8 @@ func (s *sharing) agree() error {
 	return err
 }
 
-// tell gives the others the verdict. It fits into the buffers of the sockets; who does not
-// get it has lost this rank.
+// tell sends the others the verdict. It fits into the buffers of the sockets, so the writes do not wait
+// for the others. A rank to which it cannot be sent has lost its socket to this rank.
 func (s *sharing) tell(err error) {
 	m := shareMessage{step: stepVerdict}
 	if err != nil {
@@ -161,13 +161,13 @@ func (s *sharing) tell(err error) {
 	}
 	for _, c := range s.conns {
 		if c != nil {
-			_ = c.SetWriteDeadline(time.Now().Add(s.patience)) // the time for all else may be over
+			_ = c.SetWriteDeadline(time.Now().Add(s.patience)) // the earlier deadline may be over
 			_ = sendShare(c, m)
 		}
 	}
 }
 
-// verdict is what tell has told.
+// verdict returns the error that tell has sent in m.
 func verdict(m shareMessage) error {
 	switch {
 	case m.why == "":
@@ -178,7 +178,7 @@ func verdict(m shareMessage) error {
 	return errors.New(m.why)
 }
 
-// lead is the part of the first rank, up to the verdict.
+// lead is the part of the first rank, before the verdict.
 func (s *sharing) lead() error {
 	if s.unwilling != nil {
 		return s.unwilling
@@ -205,7 +205,7 @@ func (s *sharing) lead() error {
 	})
 }
 
-// checkReached returns an error if the first rank does not reach all others.
+// checkReached returns an error if the first rank is not connected with all others by Unix sockets.
 func (s *sharing) checkReached() error {
 	for place, c := range s.conns[1:] {
 		if c == nil {
@@ -215,8 +215,8 @@ func (s *sharing) checkReached() error {
 	return nil
 }
 
-// collect receives a message of that step from all others, and has it taken in, along with
-// its files.
+// collect receives one message of the given step from each of the others, and calls take with the message
+// and its files.
 func (s *sharing) collect(step byte, take func(place int, m shareMessage, files []*os.File) error) error {
 	for place, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
@@ -239,7 +239,7 @@ func (s *sharing) collect(step byte, take func(place int, m shareMessage, files 
 	return nil
 }
 
-// takeReady takes in what a rank brings.
+// takeReady handles the stepReady message of a rank, with the files of its event and its arena.
 func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 	rank := s.ranks[place]
 	switch {
@@ -258,7 +258,7 @@ func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 	return s.take(place, files[0], arena)
 }
 
-// follow is the part of all ranks but the first. failed is why this one cannot take part.
+// follow is the part of all ranks except the first. failed is why this rank cannot take part, or nil.
 func (s *sharing) follow(failed error) error {
 	first := s.conns[0]
 	if first == nil {
@@ -266,13 +266,13 @@ func (s *sharing) follow(failed error) error {
 	}
 	m, err := s.answer(first, failed)
 	if err != nil {
-		_ = first.Reset() // as others may share memory with this rank
+		_ = first.Reset() // revokes the session, as others may take this rank for one that shares memory
 		return passing{fmt.Errorf("rank %d: %w", s.ranks[0], err)}
 	}
 	return verdict(m)
 }
 
-// answer speaks with the first rank up to its verdict.
+// answer exchanges messages with the first rank, and returns the message with its verdict.
 func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	ready := shareMessage{step: stepReady, layout: s.layout()}
 	var files []*os.File
@@ -312,7 +312,7 @@ func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	return m, nil
 }
 
-// attach makes the segment over what the ranks have brought.
+// attach makes the segment over the memory and the arenas and events of all ranks.
 func (s *sharing) attach() error {
 	n := len(s.ranks)
 	arenas, wakers := make([][]byte, n), make([]*shm.Waker, n)
@@ -327,8 +327,8 @@ func (s *sharing) attach() error {
 	return nil
 }
 
-// copied returns why calls with another rank copy vectors though it shares memory with this
-// one; "" if they need not. Why there is no arena only the rank knows that lacks it.
+// copied returns why calls with another rank copy vectors although the two share memory; "" if
+// they need not copy. Only the rank that lacks an arena knows why it does.
 func (s *sharing) copied(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
 	if s.parts[s.place].arena == nil {
@@ -340,12 +340,13 @@ func (s *sharing) copied(rank int) string {
 	return ""
 }
 
-// keepVigil calls died with the rank of each process of the group that dies.
+// keepVigil starts the death watch, which calls died with the rank of each process of the group that dies.
 func (s *sharing) keepVigil(died func(rank int)) {
 	s.vigil = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
-// release gives everything back. Nothing may use it any more.
+// release unmaps the memory, and ends the death watch and the uses of neighbours. Nothing may use the
+// memory any more.
 func (s *sharing) release() error {
 	var errs []error
 	if s.vigil != nil {
@@ -362,7 +363,7 @@ func (s *sharing) release() error {
 	return errors.Join(errs...)
 }
 
-// shared is what a communicator gets of it; cause is that of its transport.
+// shared returns the shared memory for a communicator; cause returns why its transport has failed.
 func (s *sharing) shared(cause func() error) *transport.Shared {
 	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.parts[s.place].arena}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}

@@ -27,8 +27,8 @@ func (c counted) SendFiles(b []byte, files []*os.File) error {
 	return c.line.SendFiles(b, files)
 }
 
-// afterwards returns some of the ranks of one host before they agree on the next view. Each keeps what its process
-// has, and its lines.
+// afterwards returns some of the ranks of one host, before they agree for the next view. Each keeps the neighbours
+// of its process and its sockets.
 func afterwards(all []*sharing, places ...int) []*sharing {
 	var next []*sharing
 	v := following(all[0].view, places...)
@@ -44,7 +44,7 @@ func afterwards(all []*sharing, places ...int) []*sharing {
 	return next
 }
 
-// mustAgree has ranks agree on memory.
+// mustAgree lets the ranks agree to share memory.
 func mustAgree(t *testing.T, all []*sharing) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -64,7 +64,7 @@ func mustAgree(t *testing.T, all []*sharing) {
 	}
 }
 
-// releaseAll gives the memory of ranks back.
+// releaseAll releases the memory of all ranks.
 func releaseAll(t *testing.T, all []*sharing) {
 	t.Helper()
 	for _, s := range all {
@@ -74,7 +74,7 @@ func releaseAll(t *testing.T, all []*sharing) {
 	}
 }
 
-// sumInMemory has ranks sum up some numbers in their memory, several times.
+// sumInMemory lets the ranks sum up some numbers in their memory, several times.
 func sumInMemory(t *testing.T, all []*sharing) {
 	t.Helper()
 	errs := make(chan error)
@@ -103,7 +103,7 @@ func sumInMemory(t *testing.T, all []*sharing) {
 	}
 }
 
-// The files of a process come once to each other one, whoever comes and goes between the views.
+// Each process gets the files of each other process once, whoever comes and goes between the views.
 func TestAgreeAgain(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 4)
@@ -118,8 +118,8 @@ func TestAgreeAgain(t *testing.T) {
 	now := afterwards(all, 0, 1, 2)
 	for _, step := range []struct {
 		what   string
-		places []int // of the crew
-		want   int   // files: own ones to the first rank, memory to each, and missing ones
+		places []int // the places in crew of the ranks that agree
+		want   int   // how many files are sent: each rank's own to the first rank, the memory to each, and missing ones
 	}{
 		{"nobody has any", []int{0, 1, 2}, 2*2 + 2*1 + 2*2*2},
 		{"all have all", []int{0, 1, 2}, 2*2 + 2*1},
@@ -136,7 +136,7 @@ func TestAgreeAgain(t *testing.T) {
 			s.view.Epoch = epoch + 1
 			for i := range s.conns {
 				if s.place > 0 && i > 0 {
-					s.conns[i] = nil // as group has it
+					s.conns[i] = nil // as group does
 				}
 			}
 		}
@@ -149,8 +149,8 @@ func TestAgreeAgain(t *testing.T) {
 	}
 }
 
-// A rank that was put out of a view, and runs on, writes to the memory of that view, and wakes its ranks, at any
-// later time. The views after it have other memory, also when it was reserved meanwhile.
+// A rank that was put out of a view and runs on may write to the memory of that view, and wake its ranks, at any
+// later time. Later views have other memory, also if that memory was reserved while the old view lasted.
 func TestLateRankOfOldView(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 3)
@@ -165,7 +165,7 @@ func TestLateRankOfOldView(t *testing.T) {
 			for j := range old[2].memory.Bytes() {
 				old[2].memory.Bytes()[j] = i
 			}
-			l.Post(&shm.Header{}, shm.Refs{}) // all seem to sleep
+			l.Post(&shm.Header{}, shm.Refs{}) // in its memory all ranks seem to sleep, so it wakes them
 		}
 	}()
 	for range 10 {
@@ -183,8 +183,8 @@ func TestLateRankOfOldView(t *testing.T) {
 	releaseAll(t, old)
 }
 
-// A rank that dies while its host agrees on memory leaves nothing with the others that spoils the next view, and
-// one that comes late to the agreement finds that it is over.
+// If a rank dies while its host agrees to share memory, the others keep nothing that disturbs the next view. A
+// rank that comes late to the agreement finds that the agreement is over.
 func TestAgreeAfterDeath(t *testing.T) {
 	for name, m := range misfits() {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAgreeAfterDeath(t *testing.T) {
 			releaseAll(t, now)
 			all[0].m.spare.fill(shm.Size(3))
 			conclude(t, afterwards(all, 0, 1, 2), 2, m.play)
-			_ = all[2].conns[0].Reset() // it has died by now
+			_ = all[2].conns[0].Reset() // as rank 2 has died by now
 			all[0].m.spare.fill(shm.Size(3))
 			now = afterwards(all, 0, 1)
 			mustAgree(t, now)
@@ -205,7 +205,7 @@ func TestAgreeAfterDeath(t *testing.T) {
 	}
 }
 
-// However many views a process has been in, it has no more descriptors, mappings and goroutines.
+// The numbers of descriptors, mappings and goroutines of a process do not grow with the number of its views.
 func TestThousandViews(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto", "auto")

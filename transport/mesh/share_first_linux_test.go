@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// takeAll takes what the others send first.
+// takeAll receives the first message of each of the others.
 func takeAll(s *sharing) error {
 	for _, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
@@ -25,8 +25,8 @@ func takeAll(s *sharing) error {
 	return nil
 }
 
-// sendAll is a first rank that sends a message with files to all, and then hears from each
-// nothing, or that it cannot.
+// sendAll returns a first rank that sends a message with files to all others, and then waits until each has hung
+// up or has answered that it failed.
 func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
 	return func(s *sharing) error {
 		err := takeAll(s)
@@ -38,7 +38,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
 			err = errors.Join(err, sendShare(c, m, all...))
 			closeFiles(all)
 		}
-		for _, c := range s.conns[1:] { // until they hang up, or have answered
+		for _, c := range s.conns[1:] { // wait until each hangs up or has answered
 			m, files, e := receiveShare(c)
 			closeFiles(files)
 			if e == nil && (m.step != stepAck || m.why == "" || sendShare(c, shareMessage{step: stepVerdict}) != nil) {
@@ -49,8 +49,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
 	}
 }
 
-// A first rank that dies or does what it must not leaves nobody with a line to it that seems
-// good.
+// If the first rank dies or breaks the protocol, each other rank resets its socket to the first rank.
 func TestAgreeWithBadFirst(t *testing.T) {
 	shrinks, small := func() *os.File { return memory(false) }, func() *os.File { return memory(true) }
 	bell := counter
@@ -103,7 +102,7 @@ func TestAgreeWithBadFirst(t *testing.T) {
 	}
 }
 
-// The end of the context ends the waiting for a rank that says nothing.
+// When the context ends, a rank stops waiting for a silent rank.
 func TestAgreeCancelled(t *testing.T) {
 	keepsFiles(t)
 	for silent := range 2 {
@@ -121,7 +120,7 @@ func TestAgreeCancelled(t *testing.T) {
 	}
 }
 
-// deadlines is a line that keeps its last deadline.
+// deadlines is a line that records its last deadline.
 type deadlines struct {
 	line
 	last time.Time
@@ -130,7 +129,7 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { d.last = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil }
 
-// When there is no time at all any more, a limit gives none back.
+// After hurry a call of limit does not extend the deadline again.
 func TestLimitAfterTheEnd(t *testing.T) {
 	d := new(deadlines)
 	s := &sharing{conns: []line{nil, d}}
@@ -145,7 +144,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	}
 }
 
-// crewOf is one of a crew of two, with that host.
+// crewOf returns the rank of m in a crew of two, at the given place.
 func crewOf(t *testing.T, m *Mesh, place int) *sharing {
 	t.Helper()
 	s := crew(t, 2)[place]
@@ -153,7 +152,7 @@ func crewOf(t *testing.T, m *Mesh, place int) *sharing {
 	return s
 }
 
-// All need a Unix socket to the first rank, and none to others.
+// Each rank needs a Unix socket to the first rank, and none to others.
 func TestAgreeWithGap(t *testing.T) {
 	for _, gap := range [][2]int{{0, 1}, {1, 2}} {
 		keepsFiles(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// keepsFiles expects that the test, with its other cleanups, leaves no descriptor open. Some
-// are closed by goroutines that may be about to end.
+// keepsFiles checks that no descriptor is left open after the test and its other cleanups. It waits a moment,
+// as goroutines that are about to end may still close some.
 func keepsFiles(t testing.TB) {
 	t.Helper()
 	count := func() int {
@@ -44,7 +44,7 @@ func keepsFiles(t testing.TB) {
 	})
 }
 
-// crew returns the ranks of one host at the moment at which all lines are there.
+// crew returns the n ranks of one host at the moment at which all their sockets are there.
 func crew(t *testing.T, n int) []*sharing {
 	t.Helper()
 	v := elastic.View{Epoch: 1}
@@ -73,7 +73,7 @@ func crew(t *testing.T, n int) []*sharing {
 	return all
 }
 
-// wired returns both ends of a Unix socket.
+// wired returns both ends of a connection over Unix sockets.
 func wired(t *testing.T, p plug) (line, line) {
 	t.Helper()
 	a, b, err := p.pair(t.Context(), "a", "b")
@@ -81,13 +81,13 @@ func wired(t *testing.T, p plug) (line, line) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, _ = a.Close(), b.Close() // or they are closed already
+		_, _ = a.Close(), b.Close() // no effect if they are closed already
 	})
 	return a, b
 }
 
-// conclude lets ranks agree, but for one which f plays, and returns what they have come to.
-// Those that share have released it again.
+// conclude lets ranks agree, and returns their errors. f plays the rank with the index played. Ranks that
+// shared memory have released it when conclude returns.
 func conclude(t *testing.T, all []*sharing, played int, f func(s *sharing) error) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -127,7 +127,7 @@ func conclude(t *testing.T, all []*sharing, played int, f func(s *sharing) error
 	return errs
 }
 
-// All of a group share what each of them has brought.
+// All ranks of a group share the arenas of all.
 func TestAgree(t *testing.T) {
 	keepsFiles(t)
 	for _, n := range []int{2, 3, 6} {
@@ -182,12 +182,12 @@ func TestAgree(t *testing.T) {
 
 func isPassing(err error) bool { return errors.As(err, new(passing)) }
 
-// readyOf is a message that is right.
+// readyOf returns a correct stepReady message.
 func readyOf(s *sharing) shareMessage {
 	return shareMessage{step: stepReady, mask: 1 << s.place, layout: shm.Layout}
 }
 
-// sendReady says that a rank is ready, with an event.
+// sendReady sends a message of a rank that is ready, with the file of an event.
 func sendReady(s *sharing, m shareMessage) error {
 	b, err := shm.NewEvent()
 	if err != nil {
@@ -196,7 +196,7 @@ func sendReady(s *sharing, m shareMessage) error {
 	return errors.Join(sendShare(s.conns[0], m, b.File()), b.Close())
 }
 
-// getOffer takes an offer, and what it brings.
+// getOffer receives an offer, and its files.
 func getOffer(s *sharing) error {
 	m, files, err := receiveShare(s.conns[0])
 	closeFiles(files)
@@ -206,16 +206,16 @@ func getOffer(s *sharing) error {
 	return err
 }
 
-// misfit is what a rank does instead of what it should, and the reason that the others give.
+// misfit is a wrong behaviour of a rank, and the reason that the others then report.
 type misfit struct {
 	play func(s *sharing) error
 	want string
 }
 
-// first is the line to the first rank.
+// first returns the socket to the first rank.
 func first(s *sharing) line { return s.conns[0] }
 
-// oddly is ready in another way than it should be.
+// oddly returns a rank that sends its stepReady message with a change.
 func oddly(change func(*shareMessage)) func(*sharing) error {
 	return func(s *sharing) error {
 		m := readyOf(s)
@@ -224,7 +224,7 @@ func oddly(change func(*shareMessage)) func(*sharing) error {
 	}
 }
 
-// with is ready and sends other files than it should.
+// with returns a rank that sends the wrong files with its stepReady message.
 func with(files func() []*os.File) func(*sharing) error {
 	return func(s *sharing) error {
 		all := files()
@@ -233,7 +233,7 @@ func with(files func() []*os.File) func(*sharing) error {
 	}
 }
 
-// misfits are for one of three ranks, which is not the first.
+// misfits returns the wrong behaviours of one of three ranks, which is not the first.
 func misfits() map[string]misfit {
 	return map[string]misfit{
 		"ends at once": {func(s *sharing) error { return first(s).Reset() }, "rank 2: direct: receive"},
@@ -276,7 +276,7 @@ func misfits() map[string]misfit {
 	}
 }
 
-// pipes returns the ends of pipes.
+// pipes returns n files: the ends of pipes.
 func pipes(n int) []*os.File {
 	var all []*os.File
 	for len(all) < n {
@@ -302,7 +302,7 @@ func counter() *os.File {
 	return os.NewFile(uintptr(fd), "test")
 }
 
-// memory returns a file that can shrink, or cannot.
+// memory returns a file of memory that can shrink, or cannot if sealed is true.
 func memory(sealed bool) *os.File {
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err == nil {
@@ -317,8 +317,8 @@ func memory(sealed bool) *os.File {
 	return os.NewFile(uintptr(fd), "test")
 }
 
-// A rank that cannot share, dies, or does what it must not, keeps all of the group from
-// sharing, with one reason, and their lines stay as they were.
+// If a rank cannot share memory, dies, or breaks the protocol, no rank of the group shares memory. All get the
+// same reason, and the sockets between the others stay usable.
 func TestAgreeWithMisfit(t *testing.T) {
 	for name, m := range misfits() {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +338,8 @@ func TestAgreeWithMisfit(t *testing.T) {
 	}
 }
 
-// stillOpen sends a byte each way. What has come too late for sharing may be before it.
+// stillOpen checks that a byte gets through each way. Messages that came too late for the agreement may come
+// before it.
 func stillOpen(t *testing.T, a, b line) {
 	t.Helper()
 	for _, c := range [][2]line{{a, b}, {b, a}} {
@@ -368,8 +369,8 @@ func stillOpen(t *testing.T, a, b line) {
 	}
 }
 
-// A rank that is silent is waited for as long as the first has patience. All others hear
-// of it, though the time for it is over.
+// The first rank waits for a silent rank for its time limit. All others get the verdict after that, although
+// the deadline of their sockets is over.
 func TestAgreeWithSilence(t *testing.T) {
 	for name, ready := range map[string]bool{"from the beginning": false, "when it is ready": true} {
 		t.Run(name, func(t *testing.T) {
@@ -383,9 +384,9 @@ func TestAgreeWithSilence(t *testing.T) {
 					if err := errors.Join(sendReady(s, readyOf(s)), getOffer(s)); err != nil {
 						return err
 					}
-					all[0].limit(time.Unix(1, 0)) // as when its patience ends
+					all[0].limit(time.Unix(1, 0)) // as when its time limit is over
 				}
-				m, _, err := receiveShare(s.conns[0]) // the bad news, and nothing else
+				m, _, err := receiveShare(s.conns[0]) // the verdict with its reason, and nothing else
 				if err != nil || m.step != stepVerdict || m.mask == 0 || !strings.Contains(m.why, "timeout") {
 					return fmt.Errorf("told %+v, %v", m, err)
 				}
@@ -403,7 +404,7 @@ func TestAgreeWithSilence(t *testing.T) {
 	}
 }
 
-// What the memory says of a place's death is told of its rank, once.
+// If the death watch reports the death of a place, died is called once, with the rank of that place.
 func TestVigilNamesRank(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 3)
@@ -418,8 +419,8 @@ func TestVigilNamesRank(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const ownerDied = 1 << 30                // as the kernel has it
-	b := all[1].memory.Bytes()               // which ends with 8 bytes for each pair
+	const ownerDied = 1 << 30                // FUTEX_OWNER_DIED of the kernel
+	b := all[1].memory.Bytes()               // ends with 8 bytes for each pair
 	word := b[len(b)-3*3*8+(2*3+1)*8:][:4:4] // for place 1, of place 2
 	binary.NativeEndian.PutUint32(word, ownerDied)
 	died := make(chan int, 3)
@@ -437,7 +438,7 @@ func TestVigilNamesRank(t *testing.T) {
 	}
 }
 
-// A peer whose process has died is lost at once, though its streams are open, unless it had
+// A peer whose process has died counts as lost at once, although its streams are open, unless it had
 // said bye.
 func TestDiedPeer(t *testing.T) {
 	hs, v := party(t, "auto", "auto", "auto")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// In a large view the ranks of a host share memory, though most of them have no lanes with each other. If one
-// of them cannot none does, and nobody waits for the others.
+// In a large view the ranks of a host share memory, although most of them have no lanes with each other. If one
+// rank cannot share memory then no rank does, and nobody waits for the time limit.
 func TestShareOfMany(t *testing.T) {
 	const ranks = densest + 4
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestShareOfMany(t *testing.T) {
 	}
 }
 
-// change makes a process one of another site than it says.
+// change gives a process another site than the view says.
 func change(ms []*Mesh, i int) {
 	if ms != nil {
 		ms[i].cfg.Site = [32]byte{2}

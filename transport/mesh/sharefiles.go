@@ -8,9 +8,9 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// The files of an agreement: which of them a rank needs, and how it tells apart those that come.
+// The files of an agreement: which files a rank needs, and which of the received files is which.
 
-// take takes over the files that a rank brings.
+// take takes over the files that a rank has sent.
 func (s *sharing) take(place int, event, arena *os.File) error {
 	rank := s.ranks[place]
 	var err error
@@ -20,8 +20,8 @@ func (s *sharing) take(place int, event, arena *os.File) error {
 	return nil
 }
 
-// offer gives each of the others the memory, and the files that it has not got. Those of each rank
-// are opened once for all of them.
+// offer sends each of the others the memory, and the files that it lacks. The event of each rank is opened
+// once for all of them.
 func (s *sharing) offer() error {
 	m := shareMessage{step: stepOffer}
 	for place, p := range s.parts {
@@ -43,8 +43,8 @@ func (s *sharing) offer() error {
 	return nil
 }
 
-// missing returns the files of the places that are not in has: of each its event, and its arena if it has one.
-// events are those that are open.
+// missing returns the files of the places whose bit is not set in has: of each place its event, and its arena if
+// there is one. events has the event files that are open, by place; missing adds those that it opens.
 func (s *sharing) missing(has uint64, events []*os.File) (files []*os.File, err error) {
 	for place, p := range s.parts {
 		if has&(1<<place) != 0 {
@@ -63,7 +63,8 @@ func (s *sharing) missing(has uint64, events []*os.File) (files []*os.File, err 
 	return files, nil
 }
 
-// holdKnown holds all whose files have come in earlier views, and returns a bit for each, and for this rank.
+// holdKnown holds the neighbours of the group whose files have come in earlier views. It returns a mask with a
+// bit for the place of each of them and of this rank.
 func (s *sharing) holdKnown() uint64 {
 	has := uint64(1) << s.place
 	for place, rank := range s.ranks {
@@ -77,8 +78,8 @@ func (s *sharing) holdKnown() uint64 {
 	return has
 }
 
-// takeOffer maps what the first rank offers, and takes over the files. Those that were not asked for are not
-// there.
+// takeOffer maps the memory that the first rank offers, and takes over the files: came has the memory, and the
+// files that this rank lacked.
 func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
 	memory, files, err := s.sort(m.mask, came)
 	if err != nil {
@@ -103,8 +104,8 @@ func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
 	return s.attach()
 }
 
-// sort tells apart the files of an offer: the memory, and by place the event and the arena of each that was not
-// held, if it is in the mask of those that have one.
+// sort assigns the files of an offer: the memory first, then by place the event of each rank whose files this
+// rank lacked, and its arena if its bit is set in arenas.
 func (s *sharing) sort(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
 	next := func() (f *os.File) {
 		if len(came) == 0 {

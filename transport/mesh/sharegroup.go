@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// group finds who is on this rank's host.
+// group finds the ranks on this rank's host. It returns nil if this rank cannot share memory with any of them,
+// and an error if there is a reason to report.
 func (m *Mesh) group(a *attempt) (*sharing, error) {
 	if !m.cfg.Path.sharesMemory() || m.cfg.Site == [32]byte{} {
 		return nil, nil
@@ -52,8 +53,8 @@ func (m *Mesh) group(a *attempt) (*sharing, error) {
 	return s, nil
 }
 
-// layout returns a number that differs where the program lays out memory in another way. In a sparse view, in
-// which ranks may differ in who they take for the group, it differs for other ranks, too.
+// layout returns a number that differs between programs that lay out memory in different ways. In a sparse view
+// ranks may have different ideas of the group, so there the number also differs between different groups.
 func (s *sharing) layout() uint32 {
 	h := uint32(shm.Layout)
 	if !s.sparse {

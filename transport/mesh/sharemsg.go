@@ -11,26 +11,26 @@ import (
 
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
-	// stepReady, to the first rank, along with a rank's event and its arena, if it has one: the places
-	// whose files it has from earlier views, and its own.
+	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if it has
+	// one. Its mask has the places whose files the sender has from earlier views, and its own place.
 	stepReady = iota + 1
-	// stepOffer, from the first rank: the places that have an arena, along with the memory and, for
-	// each place that was not in stepReady's mask, its event and its arena.
+	// stepOffer comes from the first rank, with the memory and, for each place that was not in the mask
+	// of stepReady, the event and the arena. Its mask has the places that have an arena.
 	stepOffer
-	// stepAck, to the first rank: it is mapped, or why not.
+	// stepAck goes to the first rank: the sender has mapped the memory, or why it has not.
 	stepAck
-	// stepVerdict, from the first rank: it is used, or why not, with a mask that is not 0 if
-	// it could work the next time.
+	// stepVerdict comes from the first rank: the memory is used, or why it is not. Its mask is not 0 if
+	// the error is transient.
 	stepVerdict
 )
 
-// shareMessage is the payload of a Share frame. Its format is for all versions of the
-// program: they must find out that they differ.
+// shareMessage is the payload of a Share frame. Its format is the same in all versions of the
+// program, so that two versions can find out that their layouts differ.
 type shareMessage struct {
 	step   byte
 	mask   uint64 // a bit for each place
 	layout uint32 // in stepReady: how the sender's program lays out the memory
-	why    string // "" is good news
+	why    string // the reason of a failure; "" for success
 }
 
 const (
@@ -57,12 +57,12 @@ func decodeShare(b []byte) (shareMessage, error) {
 	return shareMessage{b[0], binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint32(b[9:]), string(b[shareFixed:])}, nil
 }
 
-// sendShare sends a message along with files, which stay the caller's.
+// sendShare sends a message along with files. The caller still owns the files.
 func sendShare(c line, m shareMessage, files ...*os.File) error {
 	return c.SendFiles(wire.AppendFrame(nil, wire.Share, m.append(nil)), files)
 }
 
-// receiveShare receives a message, and files that are the caller's.
+// receiveShare receives a message, and files that the caller owns from then on.
 func receiveShare(c line) (m shareMessage, files []*os.File, err error) {
 	var head [wire.HeaderSize]byte
 	files, err = c.ReceiveFiles(head[:])
@@ -76,7 +76,7 @@ func receiveShare(c line) (m shareMessage, files []*os.File, err error) {
 	return m, files, nil
 }
 
-// receiveBody receives the part of the message behind its header. All files came with that.
+// receiveBody receives the part of the message behind its header. All files must have come with the header.
 func receiveBody(c line, head *[wire.HeaderSize]byte) (shareMessage, error) {
 	h, err := wire.DecodeHeader(head)
 	if err != nil {

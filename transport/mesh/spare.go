@@ -8,23 +8,23 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spareAfter is how long after a view has begun memory for the next one is reserved: then its ranks do not
-// wait for the processor any more.
+// spareAfter is how long after the beginning of a view the memory for the next view is reserved. By then the
+// ranks have begun the view, so that they need not wait for the processor.
 const spareAfter = 10 * time.Millisecond
 
-// spare is memory for the next view of a host, kept by the process that is likely to make it: the first of the
-// present view. To reserve memory takes milliseconds, as the kernel clears it, and the ranks of a view would
-// wait for it.
+// spare is memory that is reserved for the next view of a host. The first rank of the present view on the host
+// keeps it, as it will probably be the first of the next view, too. It takes milliseconds to reserve memory, as
+// the kernel clears it, and the ranks of the next view would wait for that.
 //
-// Memory is used for one view only, and no other process has it before. A process that was put out of a view,
-// or that is stopped, may write to that view's memory at any later time.
+// Memory is used for one view only, and before that view no other process can map it. A process that was put out
+// of a view, or that is stopped, may write to that view's memory at any later time.
 type spare struct {
-	mu     sync.Mutex // held while memory is reserved: who needs it meanwhile waits for it
+	mu     sync.Mutex // held while memory is reserved, so that take waits for the reservation
 	closed bool
 	memory *shm.Memory // nil if there is none
 }
 
-// take returns memory of at least size bytes, which is the caller's.
+// take returns memory of at least size bytes. The caller owns it.
 func (s *spare) take(size int) (*shm.Memory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +38,8 @@ func (s *spare) take(size int) (*shm.Memory, error) {
 	return shm.NewMemory(size)
 }
 
-// fill reserves size bytes, unless as much is there; 0 gives back what is there. Without memory there
-// is no spare.
+// fill reserves size bytes, unless that much is reserved already. With size 0 it releases the reserved memory.
+// If it fails nothing is reserved.
 func (s *spare) fill(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,11 +48,11 @@ func (s *spare) fill(size int) {
 	}
 	_ = s.dropLocked()
 	if size > 0 {
-		s.memory, _ = shm.NewMemory(size) // if that fails take tries again
+		s.memory, _ = shm.NewMemory(size) // take tries again after an error
 	}
 }
 
-// dropLocked gives back what is there.
+// dropLocked releases the reserved memory.
 func (s *spare) dropLocked() error {
 	m := s.memory
 	s.memory = nil
@@ -62,7 +62,7 @@ func (s *spare) dropLocked() error {
 	return m.Close()
 }
 
-// close gives back what is there, for good.
+// close releases the reserved memory, and nothing is reserved any more.
 func (s *spare) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,14 +70,14 @@ func (s *spare) close() error {
 	return s.dropLocked()
 }
 
-// isEmpty reports whether there is none.
+// isEmpty reports whether no memory is reserved.
 func (s *spare) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.memory == nil
 }
 
-// prepare reserves size bytes for the next view, in a moment, or with 0 gives back what is reserved.
+// prepare reserves size bytes for the next view, after spareAfter. With size 0 it releases the reserved memory.
 func (m *Mesh) prepare(size int) {
 	if size == 0 && m.spare.isEmpty() || !m.begin() {
 		return

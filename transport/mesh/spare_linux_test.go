@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Memory that is reserved is given out once, if it is large enough, and goes with the end if it is not.
+// Reserved memory is given out once, if it is large enough; otherwise it is released.
 func TestSpare(t *testing.T) {
 	keepsFiles(t)
 	var s spare
@@ -30,7 +30,7 @@ func TestSpare(t *testing.T) {
 	const page = 4096
 	s.fill(3 * page)
 	reserved := s.memory
-	s.fill(2 * page) // as much is there
+	s.fill(2 * page) // that much is reserved already
 	first := take(2*page, 3*page)
 	if first != reserved {
 		t.Error("took other memory than what was reserved")
@@ -40,7 +40,7 @@ func TestSpare(t *testing.T) {
 		t.Error("the same memory twice")
 	}
 	s.fill(page)
-	take(2*page, 2*page) // more than what is there
+	take(2*page, 2*page) // more than is reserved
 	if !s.isEmpty() {
 		t.Error("too little memory is still there")
 	}
@@ -60,8 +60,8 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// The first rank of a host reserves memory for the next view, in which one may join, and uses it there; others do
-// not, and nobody does when there is no such view.
+// The first rank of a host reserves memory for the next view, with room for one more rank, and uses it there. Other
+// ranks reserve none, and no rank does when it is alone on its host.
 func TestSpareOfFirst(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto", "auto")
@@ -72,7 +72,7 @@ func TestSpareOfFirst(t *testing.T) {
 	if len(spare.Bytes()) < shm.Size(3) || len(spare.Bytes()) < shm.Size(4) {
 		t.Errorf("%d bytes are reserved, want %d for four ranks", len(spare.Bytes()), shm.Size(4))
 	}
-	next := following(v, 1, 2) // rank 1 becomes the first
+	next := following(v, 1, 2) // the process of rank 1 becomes the first
 	later := mustMeet(t, hs[1:], next)
 	await(t, "memory at rank 1", reserved(hs[1]))
 	if !hs[2].spare.isEmpty() {
@@ -95,7 +95,7 @@ func TestSpareOfFirst(t *testing.T) {
 	hurryAway(t, hs)
 }
 
-// await waits for what a goroutine does in a moment.
+// await waits until there returns true: a goroutine brings that about in a moment.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

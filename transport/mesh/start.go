@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// start makes the transport of an attempt that has all lines.
+// start makes the transport of an attempt that has all planned streams.
 func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	s, why := m.share(ctx, a)
 	m.neighbours.keep(a.view)
@@ -33,15 +33,15 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	m.mu.Unlock()
 	a.demand.abandon(err)
 	if errors.Is(err, elastic.ErrNoView) {
-		a.end(Stream.Close) // the others shall find out by themselves, from all that was written
+		a.end(Stream.Close) // not Reset: the others find out the reason from the bytes that were written
 	} else {
 		a.end(Stream.Reset)
 	}
 	return nil, err
 }
 
-// note writes down on the links why memory is not shared where it could be. It returns the first rank with which it is not though
-// one of the two insists; -1 if there is none.
+// note records in the links why memory is not shared with the ranks with which it could be. It returns the
+// first rank with which memory is not shared although one of the two sides insists on it; -1 if there is none.
 func (m *Mesh) note(a *attempt, s *sharing, why error) int {
 	lone := -1
 	for rank := range a.streams {
@@ -59,10 +59,11 @@ func (m *Mesh) note(a *attempt, s *sharing, why error) int {
 	return lone
 }
 
-// unshared returns the error of an attempt in which no memory is shared with a rank though
-// it or this one wants nothing else, because of why, if that is known. Nor will there be
-// any in the next view, unless what happened was passing, or the other is a newcomer to a
-// session that this host has been in: then it is that one which has to go.
+// unshared returns the error of an attempt in which no memory is shared with a rank although one of the
+// two sides accepts no other path. why is the reason, or nil if it is not known. After a transient failure
+// the next view may succeed. If the two ranks can never share memory, and this end has been in a session
+// before, the other rank is the newcomer: it counts as lost, so it has to go. In all other cases no later
+// view can succeed either, and the error is elastic.ErrNoView.
 func (m *Mesh) unshared(a *attempt, rank int, why error) error {
 	apart := m.apart(a, rank)
 	if why == nil {
@@ -78,13 +79,13 @@ func (m *Mesh) unshared(a *attempt, rank int, why error) error {
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
 }
 
-// sameSite reports whether this end and that of a link may share a kernel, and want to make
-// use of it.
+// sameSite reports whether the two ends of a link say that they share a kernel, and both want a path
+// within the host.
 func (m *Mesh) sameSite(l *link) bool {
 	return m.cfg.Path <= UnixPath && l.wants <= UnixPath && m.cfg.Site == l.site && l.site != [32]byte{}
 }
 
-// apart returns why two ranks cannot share memory whatever happens, or nil.
+// apart returns why this rank can never share memory with the given rank, or nil.
 func (m *Mesh) apart(a *attempt, rank int) error {
 	l := &a.streams[rank][dataStream]
 	if !m.cfg.Path.sharesMemory() {

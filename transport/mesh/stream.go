@@ -10,25 +10,24 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// leadSize is how many bytes of a frame are put together before they are written, which
-// saves small messages a second write. The header of one whose time the receiver takes
-// goes ahead by itself: a muxer hands on what it has of a frame of its own only when
-// that is complete.
+// leadSize is the size of the buffer in which a header and a small payload are put together, so
+// that a small message takes one write. If the receiver measures the time of a message, its header is
+// written separately: a stream muxer delivers the bytes of one write only when all have come.
 const leadSize = wire.HeaderSize + mailbox.MinMeasured
 
-// headSize is how much is read at once when a header comes, in bytes: so a small message
-// takes one system call, and of a large one little is copied.
+// headSize is how much is read at once when a header comes, in bytes. So a small message
+// takes one system call, and little of a large message is copied.
 const headSize = 4 << 10
 
-// stream is a Stream with frames, which has one reader and writers that take turns.
+// stream carries frames over a Stream. It has one reader, and writers that take turns.
 type stream struct {
 	raw     Stream
-	two     TwoWriter // raw, if that can write two slices
-	watch   Observer  // raw, if that wants to know of messages
-	in      io.Reader // what comes in on raw
+	two     TwoWriter // raw, if it implements TwoWriter
+	watch   Observer  // raw, if it implements Observer
+	in      io.Reader // reads from raw, with a buffer if raw is a TwoWriter
 	writers *queue
-	lead    []byte // the writer's
-	broken  error  // the writer's: why nothing can be written any more; nil if something can
+	lead    []byte // for the writer whose turn it is
+	broken  error  // why nothing can be written any more, or nil; for the writer whose turn it is
 	head    [wire.HeaderSize]byte
 }
 
@@ -46,8 +45,8 @@ func newStream(raw Stream) *stream {
 	return s
 }
 
-// write writes a frame; it is the caller's turn. After an error, which may have left part of a
-// frame, the stream cannot be written any more.
+// write writes a frame; the caller has the turn to write. After an error only a part of the frame may
+// have been written, so all later writes return the same error.
 func (s *stream) write(h *wire.Header, payload []byte) error {
 	if s.broken == nil {
 		s.broken = s.writeFrame(h, payload)
@@ -75,8 +74,8 @@ func (s *stream) writeFrame(h *wire.Header, payload []byte) error {
 	return err
 }
 
-// writeTwo writes the header in lead and the payload. The header goes ahead by itself
-// where the receiver takes the time of all that follows it.
+// writeTwo writes the header in lead and the payload. It writes the header separately if the
+// receiver measures the time of the whole payload.
 func (s *stream) writeTwo(payload []byte) error {
 	if n := len(payload); n >= mailbox.MinMeasured && n < mailbox.LeadFrom {
 		if err := s.two.WriteTwo(s.lead, nil); err != nil {
@@ -87,7 +86,7 @@ func (s *stream) writeTwo(payload []byte) error {
 	return s.two.WriteTwo(s.lead, payload)
 }
 
-// writeWithin is write with a limit of its own, for frames that end a stream.
+// writeWithin is write with a time limit, for the last frames of a view.
 func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) error {
 	if err := s.raw.SetWriteDeadline(time.Now().Add(d)); err != nil {
 		return err
@@ -95,8 +94,8 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 	return s.write(&h, payload)
 }
 
-// unbuffered reads a stream, and takes no more out of it than it is asked for: files may come along
-// with bytes that follow.
+// unbuffered reads from a stream no more bytes than the caller asks for. Later bytes may come with files,
+// which a read ahead would lose.
 type unbuffered struct{ *stream }
 
 // Read implements io.Reader.
@@ -107,7 +106,7 @@ func (u unbuffered) Read(b []byte) (int, error) {
 	return u.raw.Read(b)
 }
 
-// buffered returns how many bytes were read and wait for who wants them.
+// buffered returns how many bytes are in the read buffer.
 func (s *stream) buffered() int {
 	if b, ok := s.in.(*bufio.Reader); ok {
 		return b.Buffered()
@@ -123,22 +122,23 @@ func (s *stream) next() (wire.Header, error) {
 	return wire.DecodeHeader(&s.head)
 }
 
-// small reads the payload of a frame that is not Data into b, which has room for all
-// that wire allows.
+// small reads the payload of a frame that is not Data into b. b has room for the longest payload that
+// wire allows.
 func (s *stream) small(h wire.Header, b []byte) ([]byte, error) {
 	b = b[:h.Length]
 	_, err := io.ReadFull(s.in, b)
 	return b, err
 }
 
-// urgentFrame is a frame of an urgent stream, or why there is none.
+// urgentFrame is a frame of an urgent stream, or the error in its place.
 type urgentFrame struct {
 	wire.Header
 	body []byte
 	err  error
 }
 
-// nextUrgent reads a frame. Of one that does not belong there only the header is read.
+// nextUrgent reads a frame of an urgent stream. Only a Revoke frame has a body there; of any other frame it
+// reads only the header.
 func (s *stream) nextUrgent() urgentFrame {
 	h, err := s.next()
 	f := urgentFrame{Header: h, err: err}

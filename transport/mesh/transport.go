@@ -17,29 +17,29 @@ import (
 // Transport is the data plane of one view at one rank; it implements
 // transport.Transport and transport.Meter. A message is at most wire.MaxData bytes long.
 //
-// Its life is that of its mailbox: while that has not failed, readers fill it and
-// senders write; when it fails, by Revoke or by Close, finish ends each pair.
+// It lives as long as its mailbox has not failed: until then readers fill the mailbox and
+// senders write. When the mailbox fails, by Revoke or by Close, pair.finish ends each pair.
 type Transport struct {
 	self   int
 	box    *mailbox.Box
 	pairs  []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
-	paths  []event.Path           // of planned pairs, and where memory is shared
+	paths  []event.Path           // by rank: of planned pairs, and of pairs that share memory
 	names  []string               // short IDs, by rank
-	demand *demand                // which makes the other pairs
-	ended  error                  // the cause if Close is what fails the box
+	demand *demand                // makes the pairs that are not planned
+	ended  error                  // the cause with which Close fails the box
 	epoch  uint64                 // of the view
-	host   <-chan struct{}        // closed when the mesh is, whose streams then end
+	host   <-chan struct{}        // closed when the mesh closes; its streams end then
 	lanes  *lanes                 // of the mesh
 
-	handed atomic.Bool // somebody has been given the shared memory
+	handed atomic.Bool // Shared has been called, so the caller releases the memory
 
 	closing chan struct{} // closed by Close
 	once    sync.Once
-	working sync.WaitGroup // all goroutines but the readers, which are those of the lanes
+	working sync.WaitGroup // all goroutines except the readers, which belong to the lanes
 }
 
-// newTransport takes over the streams of an attempt that succeeded, and the memory that is
-// shared, if s is not nil.
+// newTransport takes over the streams of an attempt that succeeded, and the shared memory of s
+// if s is not nil.
 func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *Transport {
 	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
@@ -79,8 +79,8 @@ func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *T
 	return t
 }
 
-// begin begins the pair with a rank over its lanes, with what was sent to it before, if mk is not nil. The
-// caller makes sure that t is not closed meanwhile.
+// begin begins the pair with a rank over its lanes. If mk is not nil, the pair sends the signals and probes
+// that wait in mk. The caller makes sure that t is not closed meanwhile.
 func (t *Transport) begin(rank int, lanes couple, mk *making) {
 	p := newPair(t, rank, t.names[rank], lanes)
 	if mk != nil {
@@ -94,7 +94,7 @@ func (t *Transport) begin(rank int, lanes couple, mk *making) {
 	t.working.Go(p.finish)
 }
 
-// died takes in that the process of a rank of this host is ending.
+// died handles the report of the death watch that the process of a rank of this host is ending.
 func (t *Transport) died(rank int) {
 	if p := t.pairs[rank].Load(); p != nil {
 		p.died()
@@ -103,8 +103,8 @@ func (t *Transport) died(rank int) {
 	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended"})
 }
 
-// Shared implements transport.Sharer. Who calls it calls Release as well; otherwise Close
-// gives the memory back.
+// Shared implements transport.Sharer. A caller of Shared must call Release of the result. If Shared is
+// never called, Close releases the memory.
 func (t *Transport) Shared() *transport.Shared {
 	t.handed.Store(true)
 	return t.box.Shared()
@@ -144,7 +144,7 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	return nil
 }
 
-// sendSelf never waits: a mailbox has no limit for its own rank.
+// sendSelf sends a message to this rank. It never waits: a mailbox has no limit for its own rank.
 func (t *Transport) sendSelf(e transport.Envelope, buf []byte) error {
 	m, err := t.box.Accept(t.self, e, len(buf))
 	if err != nil {
@@ -160,8 +160,8 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 	return t.Post(from, e, buf).Wait(ctx)
 }
 
-// Post implements transport.Transport. The pair with that rank is made, if it is not there: its other side may
-// not be able to make it, or may die and not be missed.
+// Post implements transport.Transport. If the pair with the rank is not there, it is made, although only the
+// other rank sends: that rank may be unable to make the pair, or its death would go unnoticed without one.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
 		t.demand.need(from)
@@ -195,11 +195,11 @@ func (t *Transport) Probe(to, bytes int) {
 	}
 }
 
-// maxProbed is the number of members up to which a probe makes a pair. Who looks for the best order of ranks
-// probes all links: in a larger group that would be too many.
+// maxProbed is the largest number of members for which a probe makes a pair that is not there. The search for
+// the best order of ranks probes all links; in a larger group that would make too many pairs.
 const maxProbed = 64
 
-// Signal implements transport.Transport. A signal that is too long is lost.
+// Signal implements transport.Transport. A signal that is longer than MaxSignal is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) != nil || t.box.Cause() != nil || len(msg) > transport.MaxSignal {
 		return
@@ -215,8 +215,8 @@ func (t *Transport) Signal(to int, msg []byte) {
 	}
 }
 
-// waiting returns where signals and probes for a rank wait, and has the pair made if there is none. They are
-// nil if the view is over.
+// waiting returns the queues of signals and probes for a rank. If there is no pair, it starts to make one. The
+// queues are nil if the view is over.
 func (t *Transport) waiting(rank int) (signals chan<- []byte, probes chan<- int) {
 	p := t.pairs[rank].Load()
 	var mk *making
@@ -235,8 +235,7 @@ func (t *Transport) waiting(rank int) (signals chan<- []byte, probes chan<- int)
 // Signals implements transport.Transport.
 func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
 
-// Revoke implements transport.Transport. The others are told by the goroutines of the
-// pairs.
+// Revoke implements transport.Transport. The goroutines of the pairs tell the peers.
 func (t *Transport) Revoke(cause error) {
 	if cause == nil {
 		cause = transport.ErrRevoked
@@ -244,8 +243,8 @@ func (t *Transport) Revoke(cause error) {
 	t.box.Fail(cause)
 }
 
-// Close implements transport.Transport. It takes a few seconds at most, and that only
-// where a peer neither answers nor ends.
+// Close implements transport.Transport. It takes at most a few seconds, and takes that long only
+// where a peer neither answers nor ends its streams.
 func (t *Transport) Close() error {
 	t.once.Do(func() {
 		t.box.Fail(t.ended)
