@@ -60,14 +60,14 @@ func (j *judging) Admit(a elastic.Application) error {
 }
 
 func (j *judging) Trial(context.Context) (elastic.Candidate, error) {
-	<-time.After(30 * time.Millisecond) // the time of some steps
+	<-time.After(30 * time.Millisecond) // the duration of some steps
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	j.w.trials++
 	return elastic.Candidate{Speed: j.w.speeds[j.self]}, nil
 }
 
-// judged returns a rig of n members of speed 10 with such states.
+// judged returns a rig of n members of speed 10, whose states are of type judging.
 func judged(n int) (*rig, *world) {
 	r := newRig(n, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
 	w := &world{work: 1000, tax: 1, speeds: make(map[elastic.ID]int64)}
@@ -93,8 +93,8 @@ func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// admissions checks all admissions in the log: none of them made the model's step longer. It
-// returns the sizes of the views with a newcomer.
+// admissions checks that no admission in the log made the model's step longer. It returns the sizes
+// of the views with a newcomer.
 func (r *rig) admissions(t *testing.T, w *world) (sizes []int) {
 	t.Helper()
 	ids := make(map[string]elastic.ID)
@@ -135,7 +135,7 @@ func (r *rig) parkings() (reasons []string) {
 func TestFastNewcomerIsLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(3)
-		w.notYet = 3 // costs some tenths of a second and no log entry
+		w.notYet = 3 // takes some tenths of a second, and adds nothing to the log
 		r.during = func(ctx context.Context, r *rig) {
 			after(30 * oneStep)
 			if l, err := r.come(ctx, w, "newcomer", 10); err != nil || l.sizes[4] < 250 || l.state.(*judging).applies == 0 {
@@ -157,7 +157,7 @@ func TestFastNewcomerIsLetIn(t *testing.T) {
 func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(4)
-		w.tax = 0.7 // step of four members 27.8 ms, with the fifth 27.9 ms; of three 35.4 ms, with the newcomer 35.1 ms
+		w.tax = 0.7 // four members need 27.8 ms for a step, and five 27.9 ms; three need 35.4 ms, and with the newcomer 35.1 ms
 		r.until = 4000
 		begun := r.begun
 		r.begun = func(i int, l *loop) {
@@ -184,7 +184,8 @@ func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 		if len(reasons) != 1 || !strings.Contains(reasons[0], "instead of 27.80") {
 			t.Errorf("parked for %q, want one reason", reasons)
 		}
-		// 25 s with pauses of 1, 2, 4, 8 and 15 s, and one request when the member was gone.
+		// The newcomer has asked for 25 s with pauses of 1, 2, 4, 8 and 15 s, and once more when
+		// the member was gone.
 		if w.trials < 4 || w.trials > 8 {
 			t.Errorf("%d trials", w.trials)
 		}
@@ -194,12 +195,12 @@ func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	})
 }
 
-// Of several newcomers that ask at the same time, each is judged together with the ones admitted
-// before it.
+// If several newcomers ask at the same time, each is judged together with the newcomers that were
+// admitted before it.
 func TestManyNewcomersAreJudgedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(2)
-		w.work, w.tax = 200, 1.2 // four members are best: 9.8 ms a step; five take 10.0 ms
+		w.work, w.tax = 200, 1.2 // four members are best: they need 9.8 ms for a step, and five need 10.0 ms
 		var all sync.WaitGroup
 		r.during = func(ctx context.Context, r *rig) {
 			after(30 * oneStep)

@@ -15,7 +15,7 @@ import (
 // although peers die and join.
 func TestLoopBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const steps, each = 300, 500 * time.Microsecond // of a sample at the fast members
+		const steps, each = 300, 500 * time.Microsecond // time of a sample at the fast members
 		var begun time.Time
 		var lasted time.Duration // duration of the steps before the first death
 		r := startLoops(t, 4, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
@@ -47,7 +47,7 @@ func TestLoopBalances(t *testing.T) {
 		late := r.Join()
 		wantLedger(t, steps, r.finish(t, 0, 2, 3, late))
 		best := 100 * samplesOfStep * each * 4 / 13
-		// Calls with delays of up to 2 ms are not computing.
+		// Calls, with delays of up to 2 ms, do not count as computing.
 		if computing := lasted - 100*messages(r); float64(best)/float64(computing) < 0.95 {
 			t.Errorf("100 steps took %v, %v without calls; the sum of speeds allows %v", lasted, computing, best)
 		}
@@ -57,7 +57,7 @@ func TestLoopBalances(t *testing.T) {
 	})
 }
 
-// messages returns the time of a step between the end of computing and the next turn, at the member
+// messages returns the mean time from the end of computing to the end of the step, at the member
 // that computed the longest.
 func messages(r *run) time.Duration {
 	type step struct{ compute, total float64 }

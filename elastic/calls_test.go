@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Which pairs of a newcomer keep it out, and whether for good.
+// This tests which pairs of a newcomer keep it out, and whether for now or because the two cannot
+// connect.
 func TestUnproven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Last: "002"} }
@@ -53,8 +54,8 @@ func TestUnproven(t *testing.T) {
 // other returns the offer of another newcomer.
 func other() offer { return offer{Member: Member{ID: "other", Host: "elsewhere"}} }
 
-// An approval is not renewed if a newcomer was admitted meanwhile with which its holder has not
-// connected. The reply introduces that one.
+// An approval is not renewed if another newcomer was admitted meanwhile and the two have not
+// connected. The reply introduces the other newcomer.
 func TestApprovalIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := callable(t)
@@ -101,8 +102,8 @@ func callable(t *testing.T) *keeper {
 	return k
 }
 
-// A member that a newcomer cannot reach is told to connect with it. Those that are lost are not,
-// nor peers that are no members.
+// A member that a newcomer cannot reach is told to connect with the newcomer. Lost members, and
+// peers that are no members, are not told.
 func TestCallBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := testKeeper(t, 4, 0)
@@ -121,7 +122,8 @@ func TestCallBack(t *testing.T) {
 	})
 }
 
-// A member makes one attempt at a time to connect with a newcomer, with a bounded number of them.
+// A member makes one attempt at a time to connect with the same newcomer, and tries a bounded
+// number of newcomers at a time.
 func TestCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := callable(t)
@@ -131,7 +133,7 @@ func TestCall(t *testing.T) {
 				k.do(func() { k.letter("001", calling{ID: ID(rune('a' + i))}.append(nil)) })
 			}
 		}
-		k.do(func() { k.call(calling{ID: "001"}) }) // a member
+		k.do(func() { k.call(calling{ID: "001"}) }) // already a member: no attempt
 		for range maxCalls {
 			<-sent
 		}
@@ -141,7 +143,7 @@ func TestCall(t *testing.T) {
 			t.Error("more than the bound are called")
 		default:
 		}
-		k.do(func() { k.call(calling{ID: "a"}) }) // again
+		k.do(func() { k.call(calling{ID: "a"}) }) // a second call for the same newcomer
 		<-sent
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// run has every member count until a step. before is called before each step and may kill a member.
-// Killed members return errors, which are ignored.
+// run lets every member count up to a step. The function before is called before each step and may
+// kill a member. Killed members return errors, which are ignored.
 func (p *peers) run(t *testing.T, until int64, dead func(i int) bool, before func(i int, step int64)) []*loop {
 	loops := make([]*loop, len(p.members))
 	errs := p.each(t, func(ctx context.Context, i int) error {
@@ -145,8 +145,8 @@ func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead 
 	}
 }
 
-// A session that a member revokes for a reason of its own is followed by a session of the same
-// members, which continues at the same step.
+// If a member revokes a session for a reason of its own, a session of the same members follows and
+// continues at the same step.
 func TestRevokedByMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

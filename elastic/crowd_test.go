@@ -41,7 +41,7 @@ type port struct {
 	peers  sync.Map     // the IDs to which it has sent
 }
 
-// newCrowd returns a network that loses that share of the messages.
+// newCrowd returns a network that loses the given share of the messages.
 func newCrowd(loss float64) *crowd {
 	c := &crowd{loss: loss}
 	for i := range c.rng {
@@ -129,8 +129,8 @@ type swarm struct {
 	*crowd
 	cfg     *Config
 	rng     *rand.Rand
-	next    int       // number of the next peer
-	keepers []*keeper // of live members that stay, and of newcomers
+	next    int       // number that the next peer gets
+	keepers []*keeper // keepers of the live members that stay, and of newcomers
 	leavers sync.WaitGroup
 }
 
@@ -191,13 +191,14 @@ func (s *swarm) take() *keeper {
 	}
 }
 
-// in reports whether holds is true of a keeper's standing.
+// in reports whether the function holds returns true for a keeper's standing.
 func (k *keeper) in(holds func(standing) bool) bool {
 	s, _ := k.now()
 	return holds(s)
 }
 
-// await waits until holds is true of a keeper's standing, and returns the elapsed time.
+// await waits until the function holds returns true for a keeper's standing, and returns the
+// elapsed time.
 func (k *keeper) await(holds func(standing) bool) time.Duration {
 	begun := time.Now()
 	for s, changed := k.now(); !holds(s) && s.phase != closed; s, changed = k.now() {
@@ -206,7 +207,8 @@ func (k *keeper) await(holds func(standing) bool) time.Duration {
 	return time.Since(begun)
 }
 
-// kill ends a member: as SIGKILL does, or, if silent, as a loss of its host's power does.
+// kill ends a member as SIGKILL does. With silent set it ends the member as a loss of its host's
+// power does.
 func (s *swarm) kill(k *keeper, silent bool) {
 	k.port().silent.Store(silent)
 	k.port().closed.Store(true)
@@ -223,7 +225,7 @@ func (s *swarm) leave(k *keeper) {
 	})
 }
 
-// join starts a newcomer that asks four members for admission, repeatedly until it is in a view.
+// join starts a newcomer. It asks four members for admission, repeatedly, until it is in a view.
 func (s *swarm) join() *keeper {
 	self := s.describe()
 	k := s.start(self, s.listen(self.ID), nil)

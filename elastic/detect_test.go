@@ -28,8 +28,8 @@ func (l lateHost) late() time.Duration {
 	return d
 }
 
-// watch has a detector observe a live process for some time, and returns the number of suspicions.
-// Ticks are late like messages.
+// watch runs a detector that observes a live process for some time, and returns the number of
+// suspicions. Ticks are late in the same way as messages.
 func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 	t.Helper()
 	begin := time.Unix(0, 0)
@@ -118,7 +118,7 @@ func TestProcessStates(t *testing.T) {
 	}
 }
 
-// The pauses of a member that has not spoken are unknown, so its silence does not count.
+// The usual pauses of a member that has not spoken yet are unknown, so its silence does not count.
 func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := detector{silence: newSilence(now)}
@@ -130,8 +130,8 @@ func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	}
 }
 
-// A member that a helper has reached gets the limit once more. A member that does not hear this one
-// owes a message that it does.
+// A member that a helper has reached gets the limit once more. A member that has reported that it
+// does not hear this one must send a message that it does.
 func TestVouchedAndDeaf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// simulate has ranks with the given times per sample take steps. It returns the samples of each
+// simulate runs steps of ranks that take the given times per sample. It returns the samples of each
 // rank in the last step, and the duration of all steps.
 func simulate(t *testing.T, b Balance, n, steps int, each []time.Duration) (parts []int, took time.Duration) {
 	t.Helper()
@@ -138,7 +138,7 @@ func TestCompareRecords(t *testing.T) {
 	}
 }
 
-// Digests take at most a hundredth of the time, whatever a single one takes.
+// Digests take at most a hundredth of the time, however long a single digest takes.
 func TestDigestsAreCheap(t *testing.T) {
 	now := time.Now()
 	for _, took := range []time.Duration{time.Microsecond, time.Second} {

@@ -48,8 +48,8 @@ func ExampleJoin() {
 	// Output: 2 members in view 1
 }
 
-// A complete training loop: it finds the mean of the samples 0 to 9. With several peers each
-// computes a part of the samples, and peers may join, leave and die.
+// A complete training loop: it finds the mean of the samples 0 to 9. With several peers, each of
+// them computes a part of the samples, and peers may join, leave and die.
 func ExampleGroup_Steps() {
 	ctx := context.Background()
 	g, err := alone(ctx)
@@ -116,7 +116,7 @@ func ExampleGroup_Err() {
 	// Output: elastic: a turn of the loop neither failed nor committed step 1: let the state count the step after the last call, or call Turn.Fail with the reason
 }
 
-// handOver saves a state and loads the copy into another, as for a newcomer.
+// handOver saves a state and loads the copy into another state, as for a newcomer.
 func handOver(to, from elastic.State) error {
 	var b bytes.Buffer
 	if err := from.Save(&b); err != nil {

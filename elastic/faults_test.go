@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// rig is a group on a faulty network, whose members count until a step.
+// rig is a group on a faulty network. Its members count up to a step.
 type rig struct {
 	net     *simnet.Network
 	sink    *record
@@ -56,7 +56,7 @@ func (r *rig) config(i int) elastic.Config {
 	return cfg
 }
 
-// run has all members count, and returns their errors.
+// run lets all members count, and returns their errors.
 func (r *rig) run(t *testing.T) []error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -92,7 +92,8 @@ func (r *rig) run(t *testing.T) []error {
 // after waits in virtual time.
 func after(d time.Duration) { <-time.After(d) }
 
-// outAfter returns the time from begin until all others had a view without the member.
+// outAfter returns the time from the given begin until all other members had a view without the
+// member.
 func (r *rig) outAfter(t *testing.T, id elastic.ID, begin time.Time, others int) time.Duration {
 	t.Helper()
 	out := make(map[string]time.Time)
@@ -142,8 +143,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// explained checks that the log tells why a silent member is out: the limit that it exceeded, at
-// each member that suspected it, and the decision, at the member that proposed it.
+// explained checks that the log tells why a silent member is out. Each member that suspected it
+// logs the limit that was exceeded, and the member that proposed the decision logs the reason.
 func (r *rig) explained(t *testing.T, id elastic.ID) {
 	t.Helper()
 	told := false
@@ -165,7 +166,8 @@ func (r *rig) explained(t *testing.T, id elastic.ID) {
 	}
 }
 
-// A member behind a black hole, in both directions or in one, is put out within two seconds, too.
+// A member whose messages are lost without an error, in both directions or in one, is put out
+// within two seconds, too.
 func TestBlackHole(t *testing.T) {
 	for _, way := range []string{"both", "in", "out"} {
 		t.Run(way, func(t *testing.T) {
@@ -220,7 +222,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// If connections break while all members live, a session is lost and no member.
+// If connections break while all members live, a session is lost but no member.
 func TestResetConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})

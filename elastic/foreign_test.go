@@ -47,9 +47,9 @@ func (p *peers) vouched(launcher string) {
 	}
 }
 
-// heirs has members count until one of them begins step at in a session of the given size. Then all
-// others die at once, and that member is told of the deaths. It continues to count up to until;
-// heirs returns the error of its loop.
+// heirs counts at one member, whose group is g. After five steps in a session of the given size all
+// other members die at once, and this member is told of the deaths. It continues to count up to the
+// step until. heirs returns the error of its loop.
 func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
 	g.Hold(l.state, nil)
@@ -72,8 +72,8 @@ func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int6
 	return l, l.run(ctx)
 }
 
-// A peer of another launcher is admitted only after every member has noted it. From then on no
-// launcher's report replaces a vote.
+// A peer of another launcher is admitted only after every member has noted that there are several
+// launchers. From then on no launcher's report replaces a vote.
 func TestForeignLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -84,7 +84,7 @@ func TestForeignLauncher(t *testing.T) {
 		p.adjust = func(i int, cfg *elastic.Config) {
 			cfg.Sole, cfg.RejoinTimeout = true, 5*time.Second
 			if i == 1 {
-				cfg.Network = unasked{cfg.Network} // it receives no offer
+				cfg.Network = unasked{cfg.Network} // this member receives no offer
 				return
 			}
 			cfg.Network = filter{cfg.Network, func(to elastic.ID, msg []byte) bool {
@@ -122,7 +122,8 @@ func TestForeignLauncher(t *testing.T) {
 	})
 }
 
-// A late peer of the single launcher relies on it like the others, but only if all of them do.
+// A peer that the single launcher starts late relies on that launcher's reports, but only if all
+// other members do.
 func TestLatePeerOfOneLauncher(t *testing.T) {
 	for _, sole := range []bool{true, false} {
 		t.Run(fmt.Sprint(sole), func(t *testing.T) {

@@ -140,7 +140,7 @@ func TestRevokedGrant(t *testing.T) {
 }
 
 // A kicked member is out within two seconds, whatever its rank, and whether it responds or not. It
-// stays out, with all newcomers by the grants that it issued; the job goes on.
+// stays out, and so do all newcomers that come by the grants that it issued. The job goes on.
 func TestKick(t *testing.T) {
 	for victim := range 4 {
 		for _, stopped := range []bool{false, true} {
@@ -207,8 +207,8 @@ func TestKickRefused(t *testing.T) {
 	})
 }
 
-// A member that was put out by mistake comes back once under another ID, with its former entry, and
-// counts no further use.
+// A member that was put out by mistake comes back once under another ID, by the grant of its former
+// entry. The grant counts no further use.
 func TestComesBackAsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guarded(4)

@@ -51,8 +51,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Members that were given different first views end soon with an error about it. The members with
-// the same first view may go on without the others.
+// Members that were given different first views soon end with an error that says so. The members
+// with the same first view may go on without the others.
 func TestJoinDisagreement(t *testing.T) {
 	swapped := func(m []elastic.Member) []elastic.Member { return append([]elastic.Member{m[1], m[0]}, m[2:]...) }
 	fewer := func(m []elastic.Member) []elastic.Member { return m[1:] }
@@ -115,8 +115,8 @@ func TestJoinWithoutMember(t *testing.T) {
 	})
 }
 
-// The launcher may know of a death before the first view is agreed: then one of two members goes on
-// alone.
+// If the launcher reports a death before the first view is agreed, the other one of two members
+// goes on alone.
 func TestDeadBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)

@@ -116,7 +116,7 @@ func (p *peers) joined(t *testing.T, f func(ctx context.Context, g *elastic.Grou
 	})
 }
 
-// want returns nil if err is target, and otherwise an error with both.
+// want returns nil if err wraps target, and otherwise an error that shows both.
 func want(err, target error) error {
 	if errors.Is(err, target) {
 		return nil
@@ -124,8 +124,8 @@ func want(err, target error) error {
 	return fmt.Errorf("got %v, want %v", err, target)
 }
 
-// counter is a State: the sum over all steps of the step times its square, which detects a step
-// that is missing or counted twice. pad enlarges the state.
+// counter is a State that detects a step that is missing or counted twice: it holds the sum of the
+// squares of the committed steps. The field pad enlarges the state.
 type counter struct {
 	step, sum int64
 	pad       []byte
@@ -221,7 +221,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// session counts in one session. After nil the job is done.
+// session counts in one session. If it returns nil the job is done.
 func (l *loop) session(ctx context.Context, s *elastic.Session) error {
 	for l.state.Step() < l.until {
 		if l.before != nil {

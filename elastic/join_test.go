@@ -97,8 +97,8 @@ func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) 
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// The members learn of a new view at times that are steps apart. They still leave the earlier
-// session together, and begin no step twice.
+// The members learn of a new view at different times, which may be several steps apart. They still
+// leave the earlier session together, and begin no step twice.
 func TestNewsComeUnevenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -122,7 +122,7 @@ func TestNewsComeUnevenly(t *testing.T) {
 	})
 }
 
-// A newcomer that cannot reach a member is not admitted, as it would be put out again. The log
+// A newcomer that cannot reach a member is not admitted, because it would be put out again. The log
 // names the member, and the newcomer waits until it can connect. The members lose no session
 // meanwhile.
 func TestNewcomerApart(t *testing.T) {
@@ -174,7 +174,7 @@ func TestPairApart(t *testing.T) {
 			r.net.Cut(a, b)
 			r.net.Cut(b, a)
 			after(time.Second)
-			for _, pair := range [][2]elastic.ID{{a, "member3.1"}, {"member1.1", b}} { // between the next identities
+			for _, pair := range [][2]elastic.ID{{a, "member3.1"}, {"member1.1", b}} { // the IDs that the members take next
 				r.net.Cut(pair[0], pair[1])
 				r.net.Cut(pair[1], pair[0])
 			}

@@ -32,7 +32,8 @@ func (w wall) Events() <-chan PeerEvent { return nil }
 func (w wall) Redial(ID)                {}
 func (w wall) Introduce([]Member) error { return nil }
 
-// testKeeper returns a keeper without goroutine and machine, member of a view of n.
+// testKeeper returns the keeper of a member of a view of n members. It has neither a goroutine nor
+// a machine.
 func testKeeper(t *testing.T, n, self int) *keeper {
 	w := wall{sent: make(chan string)}
 	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer),
@@ -85,7 +86,7 @@ func TestWatched(t *testing.T) {
 }
 
 // In a large group members of one host get periodic heartbeats rarely, and changes of state at
-// once; in a small group they get them as often as members of other hosts.
+// once; in a small group they get heartbeats as often as members of other hosts.
 func TestBeatsWithinAHost(t *testing.T) {
 	for _, c := range []struct {
 		members int

@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// worst returns messages of a kind that would do harm if an outsider's took effect.
+// worst returns messages of a kind that would do harm if they took effect when an outsider sends
+// them.
 func worst(k letterKind) [][]byte {
 	switch k {
 	case letterMember:

@@ -44,7 +44,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// A state at only some of the members is an error that names two members.
+// If only some of the members have a state, the error names two members.
 func TestCopiesOfHalfRegistered(t *testing.T) {
 	if _, err := copies([]account{{holds: true}, {}}); err == nil {
 		t.Error("no error")

@@ -26,8 +26,9 @@ func (r *rig) together(a, b elastic.ID) time.Time {
 	return time.Time{}
 }
 
-// Of two newcomers that join at the same time and cannot connect to each other one is admitted. The
-// other one is told why it waits, and gets in as soon as they can connect. The members lose nobody.
+// If two newcomers join at the same time and cannot connect to each other, one of them is admitted.
+// The other one is told why it waits, and gets in as soon as the two can connect. The members lose
+// nobody.
 func TestNewcomersApart(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
@@ -74,8 +75,8 @@ func TestNewcomersApart(t *testing.T) {
 	}
 }
 
-// Many newcomers of as many hosts that join at the same time connect to each other first, and come
-// in few views.
+// Many newcomers, each on a host of its own, join at the same time. They connect to each other
+// first, and get in with few views.
 func TestNewcomersMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 16

@@ -37,7 +37,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	}
 	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
 	for _, k := range s.keepers {
-		k.do(k.agreed) // as after a session that all members have entered
+		k.do(k.agreed) // as if all members had entered a session
 	}
 	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
 	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
@@ -88,8 +88,8 @@ func (s *swarm) agreed() bool {
 	})
 }
 
-// churn makes members come and go at even intervals. Of the members that go a third each leaves, is
-// killed, and is on a host that loses its power.
+// churn makes members come and go at even intervals. Of the members that go, a third leaves, a
+// third is killed, and a third is on hosts that lose their power.
 func (s *swarm) churn(n int, d time.Duration, out *delays) {
 	period := time.Duration(float64(time.Minute) / (float64(n) / 100))
 	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {

@@ -19,8 +19,8 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
-// The member outside the majority is named, with its value and the value of the others, as texts
-// for people.
+// The message names the member outside the majority, with its value and the value of the others,
+// both in the form for people.
 func TestDisagreement(t *testing.T) {
 	rate := func(v string) []Setting { return []Setting{{Name: "--lr", Value: v}, {Name: "seed", Value: "1"}} }
 	data := func(hash, dir string) []Setting { return []Setting{{Name: "--data", Value: hash, Text: dir}} }

@@ -145,7 +145,7 @@ func TestSessionOverBeforeItBegan(t *testing.T) {
 	})
 }
 
-// slow is a Network that returns from connecting the first view only when its member knows a later
+// slow is a Network whose Connect for the first view returns only when its member knows a later
 // view.
 type slow struct {
 	elastic.Network

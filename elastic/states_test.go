@@ -95,7 +95,7 @@ type layer struct {
 	Next    *layer
 }
 
-// A copied state by gob equals the original.
+// A copy of a Gob state equals the original.
 func TestGob(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
 	a := layer{Name: "a", Weights: []float64{1, 0}, Dense: mat.NewDense(1, 1, []float64{5}), Next: &layer{Name: "b"}}
@@ -177,7 +177,8 @@ func TestKindsOfStates(t *testing.T) {
 	}
 }
 
-// The hash of vectors is the hash of their bytes alone; the reported result is logged with it.
+// The logged hash of vectors is the hash of their bytes alone. The reported result is logged with
+// it.
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 1, 1, func(ctx context.Context, g *elastic.Group, _ *ledger) error {
@@ -209,7 +210,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// Any bytes from another member are loaded or give an error.
+// Load accepts any bytes from another member or returns an error.
 func FuzzLoad(f *testing.F) {
 	states := func() []elastic.State {
 		step := int64(0)

@@ -90,7 +90,7 @@ type run struct {
 	ended map[int]ending
 }
 
-// startLoops starts n peers. loop is their program, and returns its result.
+// startLoops starts n peers. The function loop is their program and returns the result of a peer.
 func startLoops(t *testing.T, n int, seed uint64, loop func(ctx context.Context, g *elastic.Group, l *ledger) error) *run {
 	r := &run{ended: make(map[int]ending)}
 	network := simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
@@ -165,8 +165,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Peers die, leave and join at any time: no sample is lost or counted twice, and all present at the
-// end agree.
+// Peers die, leave and join at any time: no sample is lost or counted twice, and all peers that are
+// present at the end agree.
 func TestStepsChurn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -272,13 +272,13 @@ func stopAndKill(t *testing.T, victim int, k int64) {
 	}
 }
 
-// A later loop continues where the last one ended, in the same group, also with peers that join
-// during it, whose first loop ends at once, and after a loop that was stopped.
+// A later loop continues where the last one ended, in the same group, even if the last one was
+// stopped. Peers may join during the later loop; their first loop ends at once.
 func TestSecondLoop(t *testing.T) {
 	for _, stop := range []int64{0, 30} {
 		for seed := range uint64(5) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := make(map[int]int) // of the first loop
+				turns := make(map[int]int) // turns of the first loop, by index of the peer
 				var mu sync.Mutex
 				r := startLoops(t, 3, seed, func(ctx context.Context, g *elastic.Group, l *ledger) error {
 					for t := range g.Steps(ctx, l.state(), 60) {
@@ -397,7 +397,8 @@ func TestBodyNeverComesBack(t *testing.T) {
 	})
 }
 
-// A peer that cannot do its part ends with its reason, and the others go on without it.
+// A peer that cannot do its part ends with the reason that it gives, and the others go on without
+// it.
 func TestFail(t *testing.T) {
 	for _, leave := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

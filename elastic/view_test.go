@@ -45,8 +45,8 @@ func drawView(t *rapid.T, label string) elastic.View {
 	}
 }
 
-// Two views have equal hashes if they agree in epoch, parent, members and voters; other data of the
-// members does not count.
+// Two views have equal hashes if they have the same epoch, parent, members and voters; other data
+// of the members does not count.
 func TestViewHash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawView(t, "a"), drawView(t, "b")
@@ -74,7 +74,7 @@ func ids(members []elastic.Member) []elastic.ID {
 	return all
 }
 
-// Hosts and sites are numbered as by a slow twin that compares all pairs of members.
+// Hosts and Sites number them as a slow twin does that compares all pairs of members.
 func TestHostsAndSitesTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var v elastic.View

@@ -44,8 +44,8 @@ func TestMinPeers(t *testing.T) {
 	})
 }
 
-// A group whose first view is smaller than MinPeers begins when others have joined, which get the
-// initial state.
+// A group whose first view is smaller than MinPeers begins when other peers have joined. These get
+// the initial state.
 func TestMinPeersFromTheStart(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestEndOfJoining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPeers(1)
-				first, err := elastic.Join(t.Context(), p.config(0, p.members)) // it never calls Next
+				first, err := elastic.Join(t.Context(), p.config(0, p.members)) // this member never calls Next
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -226,7 +226,7 @@ func TestWithoutState(t *testing.T) {
 	})
 }
 
-// countToThree goes from session to session until one has three members. No session may break
+// countToThree goes from session to session until a session has three members. No session may break
 // because of a newcomer.
 func countToThree(ctx context.Context, g *elastic.Group) error {
 	for epoch := uint64(0); ; {
@@ -247,7 +247,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 	}
 }
 
-// After Close there is no session, and a member left alone sees that it has left.
+// After Close there is no session, and after Leave the last member gets an error that it has left.
 func TestNextAfterCloseAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {

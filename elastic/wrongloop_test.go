@@ -19,10 +19,11 @@ type wrongLoop struct {
 	name string
 	loop func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error
 	want string // part of the error at the peer with the mistake
-	kill bool   // another peer dies meanwhile, without which the mistake has no effect; the others go on without both
+	kill bool   // another peer dies meanwhile, as the mistake has an effect only then; the others go on without both
 }
 
-// inBody returns a loop whose body is wrong from step 3 on. body returns false to leave the loop.
+// inBody returns a loop whose body is wrong from step 3 on. The function body returns false to
+// leave the loop.
 func inBody(body func(ctx context.Context, t *elastic.Turn, l *ledger) bool) func(context.Context, *elastic.Group, *ledger, bool) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 		for t := range g.Steps(ctx, l.state(), 40) {
@@ -188,8 +189,8 @@ func wrongArguments() []wrongLoop {
 	}
 }
 
-// A loop with a mistake ends soon at all peers with an error, which describes the mistake at its
-// peer; it never ends with different models and no error.
+// A loop with a mistake soon ends at all peers with an error. At the peer that made the mistake the
+// error describes it. The loop never ends with different models and no error.
 func TestWrongLoops(t *testing.T) {
 	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
 		for _, all := range []bool{false, true} {

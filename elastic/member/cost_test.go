@@ -19,7 +19,7 @@ func calmWorld(n int) *world {
 	return w
 }
 
-// A change costs O(n) messages, apart from beats and even if all members report it, and is known
+// A change costs O(n) messages (without beats), even if all members report it, and is known to all
 // within a few ticks.
 func TestMessagesPerChange(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 50} {
@@ -89,7 +89,8 @@ func TestScale(t *testing.T) {
 	t.Logf("machine phase=change members=%d ms=%d messages=%d beats=%d", n, median(ticks)*10, median(messages), median(beats))
 }
 
-// allKnow reports whether every live member has a view with one peer and without another.
+// allKnow reports whether every live member has a view that contains the one peer and not the
+// other.
 func (w *world) allKnow(with, without *node) bool {
 	for _, n := range w.nodes {
 		if n.inside() && (n.view.Rank(with.id) < 0 || n.view.Rank(without.id) >= 0) {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowLargest tries every subset. It returns a largest one without a cut pair and, of several, the
-// one that keeps the lowest rank in which they differ.
+// slowLargest tries every subset. It returns a largest subset without a cut pair. Of several it
+// returns the one that keeps the lowest rank in which they differ.
 func slowLargest(pairs [][2]int, out []bool) []bool {
 	n := len(out)
 	best, count := uint(0), -1

@@ -38,7 +38,7 @@ func TestGrantsHold(t *testing.T) {
 				let[m.By]++
 			}
 			for _, g := range c.Grants {
-				let[g.Key] = min(let[g.Key], uint64(len(c.Join))) // an earlier grant of that key had expired
+				let[g.Key] = min(let[g.Key], uint64(len(c.Join))) // an earlier grant with the same key had expired
 			}
 			checkLedger(t, before, v, c, let)
 		}
@@ -67,7 +67,7 @@ func checkLedger(t *rapid.T, before, v View, c Change, let map[ID]uint64) {
 	}
 }
 
-// The changes that grants refuse.
+// Apply refuses changes that the grants of the view do not allow.
 func TestGrantsRefuse(t *testing.T) {
 	full := make([]Grant, MaxGrants)
 	for i := range full {

@@ -11,8 +11,8 @@ func flags(n, bits int) []bool {
 	return s
 }
 
-// I10: any two sets of votes that decide without force share a voter; or the proposer of one of
-// them, which is a voter of it, was dead by the other's count.
+// I10: any two sets of votes that decide without force share a voter, or the first set has counted
+// the proposer of the later one as dead. The proposer of a set is one of its voters.
 func TestQuorumsMeet(t *testing.T) {
 	type quorum struct{ votes, dead int }
 	for n := 1; n <= 6; n++ {

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, mistakes := runScript(string(text))
-			for _, m := range mistakes { // also with -rewrite, as a script whose commands fail checks nothing
+			for _, m := range mistakes { // even with -rewrite, because a script whose commands fail checks nothing
 				t.Error(m)
 			}
 			if flagged[bool]("rewrite") {

@@ -39,7 +39,7 @@ func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 	}
 	d := Decision{c, Certificate{Ballot: Ballot{3, 1}}}
 	for _, id := range signers {
-		rank := max(v.Rank(id), 0) // a stranger claims the first rank
+		rank := max(v.Rank(id), 0) // a signer that is no member claims the first rank
 		d.Proof.Votes = append(d.Proof.Votes, Vote{uint32(rank), seal(id).Sign(ballotText(d.Proof.Ballot, after.hash))})
 	}
 	return after, d
@@ -48,7 +48,7 @@ func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 // lost returns a change that loses members.
 func lost(ids ...ID) Change { return Change{Lost: ids} }
 
-// walkers returns a member of a group of four of which d was put out, and the first view.
+// walkers returns a member of a group of four after the member d was put out, and the first view.
 func walkers(t *testing.T) (m *Machine, first View) {
 	m = machineOf(t, "a", Config{}, "a", "b", "c", "d")
 	first = m.view
@@ -107,8 +107,8 @@ func standing(m *Machine) string {
 	return fmt.Sprint(m.phase, m.view, m.acceptor, m.heard.reports, m.own, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
-// A peer in no view, or one that was put out, changes nothing at a member, whatever message it
-// sends or forges. At most it gets an answer.
+// A peer that is in no view or was put out changes nothing at a member, whatever message it sends
+// or forges. At most it gets an answer.
 func TestWhoIsBelieved(t *testing.T) {
 	classes := map[ID]sender{
 		"b":      ofView,
@@ -217,8 +217,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A member of another branch that is ahead fences this one if its branch is proved from a common
-// view, and only where branches are possible.
+// A member of another branch fences this member if the other branch is ahead and is proved from a
+// common view. It can do so only where branches are possible.
 func TestProvedBranch(t *testing.T) {
 	for name, c := range map[string]struct {
 		any    bool

@@ -329,8 +329,8 @@ func showReport(r member.Report) string {
 	return s
 }
 
-// reachable reports whether a can exchange messages with b: detectors dial, so one lost direction
-// is enough to fail.
+// reachable reports whether a can exchange messages with b. A detector dials, so it fails even if
+// only one direction is lost.
 func (w *world) reachable(a, b *node) bool {
 	return b.alive && !w.cut[[2]*node{a, b}] && !w.cut[[2]*node{b, a}] && !w.slander[[2]*node{a, b}]
 }

@@ -23,9 +23,9 @@ type votesOf struct {
 // machines.
 type checks struct {
 	views    map[member.Hash]member.View
-	children map[member.Hash]member.Hash // of views that were not forced
+	children map[member.Hash]member.Hash // by parent; only views that were not forced
 	epochs   map[uint64]member.Hash
-	first    map[member.ID]member.Hash // the first view of an ID
+	first    map[member.ID]member.Hash // the first view that each ID entered
 	ballots  map[ballotOf]*votesOf
 	own      map[ballotOf]bool                 // an Accept was sent
 	highest  map[*node]map[member.Hash]ballots // by node and view
@@ -61,7 +61,7 @@ func (c *checks) entered(w *world, n *node, v member.View) {
 	}
 	parent, known := c.views[v.Parent]
 	if !known && v.Epoch > 1 {
-		return // decided, but its decider skipped a view: the parent is checked when it is seen
+		return // no node has entered the parent yet: the parent is checked when a node enters it
 	}
 	if v.Epoch > 1 {
 		c.follows(w, parent, v)
@@ -224,8 +224,8 @@ func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) 
 	c.last[n] = key
 }
 
-// decided checks that there were enough acceptances. A decider that needed no other voter has sent
-// nothing.
+// decided checks that there were enough acceptances. A member that needed no other voter has sent
+// no Accept.
 func (c *checks) decided(w *world, n *node) {
 	before := n.m.View().Parent
 	ids := []member.ID{n.id}
@@ -250,8 +250,9 @@ func (c *checks) marked(w *world, after member.View, ids []member.ID) {
 	}
 }
 
-// enough checks votes against the true state: more than half, or all voters except dead ones, which
-// are fewer than a majority (I10). The vote of a member that died later counts.
+// enough checks votes against the true state. There must be votes of more than half of the voters,
+// or of all voters except dead ones, if fewer than a majority are dead (I10). The vote of a member
+// that died later counts.
 func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string) {
 	if w.mode == sole || w.mode == anyone {
 		return
@@ -338,7 +339,7 @@ func (c *checks) possible(w *world, v member.View) bool {
 			continue
 		}
 		if n.alive {
-			continue // out, and cannot be certainly dead
+			continue // it is out, so no launcher can report its death
 		}
 		dead++
 		if slices.ContainsFunc(w.nodes, func(o *node) bool { return o.inside() && w.toldOfDeath(o, n) && v.Rank(o.id) >= 0 }) {
@@ -364,11 +365,12 @@ func (c *checks) quiet(w *world) {
 		return
 	}
 	const ticks = 40
-	w.runUntil(w.now + 60*tickUnits) // messages in flight, and their repetitions
+	w.runUntil(w.now + 60*tickUnits) // time for messages in flight and their repetitions
 	before := w.messages
 	w.runUntil(w.now + ticks*tickUnits)
-	// A beat of each member in 10 ticks; if views were forced one more to a rival; repeated
-	// reports; views for members that are gone; and the requests of newcomers with their answers.
+	// Each member sends a beat in 10 ticks, and, if views were forced, one more to a rival. Added
+	// to these are repeated reports, views for members that are gone, and the requests of newcomers
+	// with their answers.
 	bound := 4*len(w.nodes) + inside*2*(ticks/10+1) + waiting*2*ticks/8 + inside*ticks/4
 	if w.messages-before > bound {
 		w.fail("%d messages in %d ticks at rest, at most %d", w.messages-before, ticks, bound)

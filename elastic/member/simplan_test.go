@@ -28,7 +28,7 @@ func newWorld(seed uint64, trace func(string, ...any)) *world {
 	w.lag = []unit{1, tickUnits, 4 * tickUnits}[w.rng.IntN(3)]
 	w.notice = []unit{2, 2 * tickUnits, 10 * tickUnits}[w.rng.IntN(3)]
 	w.codec = w.rng.IntN(4) == 0
-	if other := rand.New(rand.NewPCG(seed, 1)); other.IntN(2) == 0 { // a generator of its own keeps the rest of the plan
+	if other := rand.New(rand.NewPCG(seed, 1)); other.IntN(2) == 0 { // a separate generator does not change the rest of the plan
 		w.direct, w.fan = 1+other.IntN(2), 2+other.IntN(2)
 	}
 	w.first(1 + w.rng.IntN(6))
@@ -114,7 +114,7 @@ func (w *world) misfortune() {
 	}
 }
 
-// breakSession has some members of a view ask for another, as after a broken connection.
+// breakSession makes some members of a view ask for another view, as after a broken connection.
 func (w *world) breakSession() {
 	n := w.anyAlive()
 	for _, o := range w.nodes {
@@ -194,7 +194,7 @@ func (w *world) leave() {
 	}
 }
 
-// slanderSome has nodes suspect healthy nodes for a while.
+// slanderSome makes nodes suspect healthy nodes for a while.
 func (w *world) slanderSome() {
 	for range 1 + w.rng.IntN(4) {
 		a, b := w.anyAlive(), w.anyAlive()

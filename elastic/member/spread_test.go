@@ -57,9 +57,9 @@ func (c *crowd) settle(t *testing.T) {
 	}
 }
 
-// A change reaches all members of a large group, and its decider knows that it has, although no
-// member sends more than a few messages and no message is repeated. Long proofs stay with the
-// member that decided.
+// A change reaches all members of a large group, and the member that decided it gets to know this,
+// although no member sends more than a few messages and no message is repeated. Long proofs stay
+// with the member that decided.
 func TestSpread(t *testing.T) {
 	const n = 300
 	c := newTestCrowd(t, n)
@@ -90,7 +90,8 @@ func TestSpread(t *testing.T) {
 // A member that some member reports as unreachable is no relay.
 func TestDoubtfulIsNoRelay(t *testing.T) {
 	c := newTestCrowd(t, 60)
-	// It would be the first relay: the first of the first part, in the first spread.
+	// Without the suspicion member 0002 would be the first relay: it is the first member of the
+	// first part in the first spread.
 	c.machines[2].Step(Suspect{Peer: "0002"})
 	c.machines[7].Step(Suspect{Peer: "0002"})
 	relays := 0
@@ -108,7 +109,7 @@ func TestDoubtfulIsNoRelay(t *testing.T) {
 	}
 }
 
-// Answers are merged only if they differ in nothing but their authors.
+// Answers are merged only if they are equal apart from their authors.
 func TestAnswersStayApart(t *testing.T) {
 	b, o := Ballot{Round: 1}, Ballot{Round: 2}
 	change := &Change{Lost: []ID{"a"}}
@@ -181,7 +182,7 @@ func TestNewcomersOfLargeGroupVote(t *testing.T) {
 	for i := range 6 {
 		self := Member{ID: ID(fmt.Sprintf("new%d", i))}
 		c.machines[0].Step(Admit{Request{self, 1}})
-		// They ask another member than the decider.
+		// The newcomers ask a member that does not decide the change.
 		c.machines = append(c.machines, NewJoiner(Config{Self: self, Direct: 4, Fan: 4, Views: c.machines[0].cfg.Views, Contacts: []ID{"0050"}}))
 		c.sent = append(c.sent, 0)
 	}

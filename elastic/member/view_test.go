@@ -53,7 +53,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// The changes that fit no view.
+// Apply refuses changes that do not fit the view.
 func TestApplyRefuses(t *testing.T) {
 	v := firstOf(t, "a", "b")
 	long := make([]byte, MaxID+1)

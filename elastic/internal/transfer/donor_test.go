@@ -201,7 +201,7 @@ func TestKept(t *testing.T) {
 	d.Rest(true)
 	for step := int64(4); step <= 6; step++ {
 		commit(t, d, step)
-		commit(t, d, step) // repeating it changes nothing
+		commit(t, d, step) // to repeat the calls of a step changes nothing
 	}
 	for after := int64(2); after <= 6; after++ {
 		want := int(6 - after)
@@ -277,7 +277,8 @@ func TestLongAnswerKeepsItsLease(t *testing.T) {
 	})
 }
 
-// A keep that was overtaken by a request for later updates does not move the newcomer back.
+// A keep request that arrives after a request for later updates does not move the newcomer's lease
+// back.
 func TestLateKeep(t *testing.T) {
 	d := readyDonor(t, 5)
 	defer d.Close()

@@ -55,7 +55,7 @@ func TestFourDonorsAreFaster(t *testing.T) {
 	}
 }
 
-// With any fault of one donor the copy is exact, and takes not much longer than without that donor.
+// Whatever fault one donor has, the copy is exact and takes little longer than without that donor.
 func TestFaultyDonor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -129,7 +129,7 @@ func TestForgersAreNamed(t *testing.T) {
 	}
 }
 
-// Chunks from donors that die are kept: almost no bytes arrive twice.
+// The chunks that a donor has sent before it dies are kept, so almost no bytes arrive twice.
 func TestDeathsCostOnlyWhatWasNotSent(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		for i := range 3 {

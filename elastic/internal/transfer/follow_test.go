@@ -118,7 +118,7 @@ func TestFollowChangesDonors(t *testing.T) {
 	}
 }
 
-// Updates with a false hash or of another step are not applied.
+// Updates with a false hash, and updates of another step, are not applied.
 func TestFollowRefusesWrongUpdates(t *testing.T) {
 	one := func(t *testing.T) *world { return newWorld(t, 1, 1<<20, Config{}) }
 	for name, damage := range map[string]func(w *world, b []byte){
@@ -185,7 +185,7 @@ func TestNeverLevel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, func(t *testing.T) *world {
 				w := newWorld(t, 2, linkRate, Config{LogBytes: c.log})
-				w.size, w.upd = 256<<10, 200<<10 // in 100 ms: twice the rate of a link
+				w.size, w.upd = 256<<10, 200<<10 // an update in 100 ms needs twice the rate of a link
 				if c.slow > 0 {
 					w.upd = 1000
 				}

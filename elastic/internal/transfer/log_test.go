@@ -61,7 +61,8 @@ func TestUpdateLog(t *testing.T) {
 						t.Fatalf("%d bytes since %d, not %d", l.since(after), after, sum)
 					}
 				}
-				// The kept updates are the newest that fit, since the last gap.
+				// The log keeps the updates since the last gap: the newest of them, as far as they
+				// fit.
 				var kept int64
 				for i := len(all) - 1; i >= 0 && kept+sizes[all[i]] <= most && all[i] > trimmed; i-- {
 					kept += sizes[all[i]]

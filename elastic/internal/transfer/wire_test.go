@@ -121,7 +121,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		again, _ := json.Marshal(r)
 		if len(again) > maxLine {
-			return // escaping made it longer
+			return // escaping has made the line longer than the limit
 		}
 		if r2, err := decodeRequest(again); err != nil || r2 != r {
 			t.Errorf("%+v became %+v, %v", r, r2, err)
@@ -176,7 +176,7 @@ func FuzzServe(f *testing.F) {
 		d := readyDonor(t, 3)
 		defer d.Close()
 		if r, err := decodeRequest(line); err != nil || r.WaitMS > 0 {
-			return // it would wait
+			return // the donor would wait
 		}
 		var out bytes.Buffer
 		if err := d.Serve(t.Context(), line, &out); err != nil {
