@@ -13,7 +13,8 @@ import (
 // errInjected is the error of a faulty link.
 var errInjected = errors.New("injected")
 
-// faulty is a Link that fails at its k-th Send or Recv, counted from 0. -1 means that it does not fail.
+// faulty is a Link whose Send or Recv fails at the call with the given index, counted from 0. An index of -1 means that it does
+// not fail.
 type faulty struct {
 	Link
 	send, recv int // index of the failing call
@@ -36,8 +37,9 @@ func (f *faulty) Recv(ctx context.Context, buf []byte) error {
 	return f.Link.Recv(ctx, buf)
 }
 
-// After a link error, at any rank and any message, this rank returns the error. Each other rank returns an error or the right
-// result. No rank hangs, because a hang would end the bubble, and no sender remains, because the bubble waits for it.
+// After a link error at any rank and any message, that rank returns the error, and each other rank returns an error or the
+// right result. The synctest bubble shows that no rank hangs, as a hang would be a deadlock of the bubble, and that no sender
+// remains, as the bubble waits for all goroutines.
 func TestLinkErrors(t *testing.T) {
 	for _, depth := range []int{0, 2} {
 		for size := 2; size <= 4; size++ {
@@ -74,7 +76,7 @@ func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 		t.Errorf("%d ranks, %+v: rank %d returns %v", size, f, rank, errs[rank])
 	}
 	for i, err := range errs {
-		// If the link fails at once, no rank can finish, because every rank still needs a message of the failed rank.
+		// If the link fails at the first message, no rank can finish, because every rank still needs data of the failed rank.
 		if first := f.send == 0 || f.recv == 0; first && err == nil {
 			t.Errorf("%d ranks, %+v at rank %d: rank %d returns nil", size, f, rank, i)
 		}
@@ -179,7 +181,7 @@ func TestFoldPanics(t *testing.T) {
 	})
 }
 
-// lazy is a Link whose Send returns only when the test allows it. Until then Send reads its buffer, although the neighbour
+// lazy is a Link whose Send returns only when the test allows it. Until then Send still reads its buffer, even if the neighbour
 // already has the message.
 type lazy struct {
 	Link
@@ -199,8 +201,8 @@ func (l *lazy) Send(ctx context.Context, buf []byte) error {
 	return nil
 }
 
-// A rank does not overwrite memory that a pending Send may still read, even when the result of this Send has come back around the
-// ring.
+// A rank does not overwrite memory that a pending Send may still read, even if data that depends on this Send has already come
+// back around the ring.
 func TestSendBufferIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, n = 3, 9

@@ -131,8 +131,8 @@ func (c *counter) Send(ctx context.Context, buf []byte) error {
 	return c.Link.Send(ctx, buf)
 }
 
-// value returns element i of the vector of a rank. All elements differ if T has enough values. Otherwise they are so small that
-// the sum over nine ranks is exact.
+// value returns element i of the vector of a rank. The elements all differ if T has enough values. Otherwise they repeat, and
+// are so small that the sum over nine ranks is exact.
 func value[T Number](rank, i int) T {
 	x := rank*1009 + i + 1
 	switch dtype.TypeOf[T]() {
@@ -162,8 +162,8 @@ func inputs[T Number](size, n int) [][]T {
 	return all
 }
 
-// reduced is the slow twin of AllReduce: it reduces the vectors in the order of ranks. A ring has the same result if the order
-// does not matter.
+// reduced is the slow twin of AllReduce: it reduces the vectors in the order of ranks. A ring has the same result if the
+// reduction does not depend on the order.
 func reduced[T Number](all [][]T, op Reduction[T]) []T {
 	v := append([]T{}, all[0]...)
 	for _, other := range all[1:] {

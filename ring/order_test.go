@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// bruteOrder is the slow twin of Order: it tries all orders in lexicographic order and returns the
-// first of the best.
+// bruteOrder is the slow twin of Order: it tries all orders, in lexicographic order, and returns
+// the first of the best orders.
 func bruteOrder(cost [][]int64, host, site []int) []int {
 	var best []int
 	var worst, total int64
@@ -29,7 +29,8 @@ func bruteOrder(cost [][]int64, host, site []int) []int {
 	return best
 }
 
-// together reports whether the ranks of each host are neighbours in a ring. Then the host changes as often as there are hosts.
+// together reports whether the ranks of each host are neighbours in a ring. If so, the host changes as often along the ring as
+// there are hosts.
 func together(order, host []int) bool {
 	hosts, changes := map[int]bool{}, 0
 	for i, rank := range order {
@@ -53,7 +54,7 @@ func drawCosts(t *rapid.T, n int) [][]int64 {
 	return cost
 }
 
-// Order returns the same order as brute force, also among equally good ones, in random cases with up to seven ranks.
+// In random cases with up to seven ranks, Order returns the same order as brute force, even if several orders are equally good.
 // TestOrderOfEight has larger cases.
 func TestOrderTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -28,8 +28,8 @@ func TestAnyShape(t *testing.T) {
 	})
 }
 
-// All ranks get the same bits, even if a sum is rounded differently in each order. The bits are equal to the bits of a slow twin
-// that adds each chunk in its order.
+// All ranks get the same bits, even if rounding makes a sum depend on the order. A slow twin that adds each chunk in the order
+// of the ring gets the same bits.
 func TestSameBitsEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")

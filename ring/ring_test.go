@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // same reports whether two vectors have the same bits, so a NaN is equal to itself.
 func same[T Number](a, b []T) bool { return bytes.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// lengths returns lengths around the number of ranks, at which some chunks are empty, and a long one.
+// lengths returns lengths near the number of ranks, for which some chunks are empty, and one long length.
 func lengths(size int) []int { return []int{0, 1, size - 1, size, size + 1, 1000} }
 
 // forRanks runs f for 1 to 9 ranks in a synctest bubble, in which a hang fails at once.
@@ -218,8 +218,8 @@ func TestFoldOrder(t *testing.T) {
 	})
 }
 
-// No rank sends more than 2(n-1)/n of the vector, as doc.go states. If chunks fit into a segment, this takes 2(n-1) messages.
-// Otherwise messages consist of whole elements.
+// No rank sends more than 2(n-1)/n of the vector, as doc.go states. If a chunk fits into a segment, a rank sends 2(n-1)
+// messages. Longer chunks are cut into messages of whole elements.
 func TestCosts(t *testing.T) {
 	const size, n = 5, 1000
 	for _, c := range []struct{ segment, messages, longest int }{

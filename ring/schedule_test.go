@@ -11,8 +11,8 @@ import (
 type plan struct {
 	name     string
 	all      []schedule
-	complete func(rank, chunk int) bool // reports whether the rank must have the result of the chunk at the end
-	whole    uint64                     // bit set of the ranks that contribute to the result; 0 for only the rank of the chunk
+	complete func(rank, chunk int) bool // whether the rank must have the result of the chunk at the end
+	whole    uint64                     // bit set of the ranks that contribute to the result; 0 if only the chunk's rank does
 }
 
 // everySchedule returns the schedules of all ranks.
@@ -165,7 +165,7 @@ func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	}
 }
 
-// released agrees with its slow twin: memory is overwritten only after every send from it has returned.
+// released agrees with its slow twin: memory is overwritten only after every send that reads it has returned.
 func TestScheduleReleases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
