@@ -39,7 +39,7 @@ type Step struct {
 	PredictedMS  float64  `json:"predicted_ms,omitempty"` // forecast of ComputeMS when the share was set; absent if unknown
 	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
 	GradNorm     float64  `json:"grad_norm,omitempty"`    // norm of the mean gradient of this peer's samples, if known
-	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
+	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all but new members
 	SentBytes    int64    `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
 	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
 	// OfLost lists contributions to this step, or to the step before, of former members that may
