@@ -18,7 +18,7 @@ type format struct {
 func halfFormat() format  { return format{fraction: 10, least: -14, greatest: 15} }
 func brainFormat() format { return format{fraction: 7, least: -126, greatest: 127} }
 
-// value is the slow twin of Float32. It takes any bit pattern that is not NaN.
+// value is the slow twin of Float32. It accepts any bit pattern that is not NaN.
 func (f format) value(h uint16) float64 {
 	sign := 1 - 2*float64(h>>15)
 	exponent := int(h&0x7fff) >> f.fraction
@@ -130,7 +130,7 @@ func TestHalfEveryTie(t *testing.T) {
 	}
 }
 
-// Random float32 bit patterns are rounded as the slow twin does, and a NaN stays a NaN.
+// A random float32 bit pattern is rounded as the slow twin rounds it, and a NaN stays a NaN.
 func TestHalfAnyFloat32(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bits := rapid.Uint32().Draw(t, "bits")
