@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would finish it first.
+// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would finish that microbatch first.
 func greedy(costs []loadbal.Cost, microbatches int) []int {
 	shares := make([]int, len(costs))
 	for r, c := range costs {
@@ -32,7 +32,8 @@ func greedy(costs []loadbal.Cost, microbatches int) []int {
 	return shares
 }
 
-// shortestLag returns the shortest time of a step, by brute force over all shares; 1<<60 if no shares keep the bounds.
+// shortestLag returns the shortest time of a step, by brute force over all shares. It returns 1<<60 if no shares are inside the
+// bounds.
 func shortestLag(costs []loadbal.Cost, microbatches int) int64 {
 	c, most := costs[0], microbatches
 	if c.Max > 0 {
@@ -73,7 +74,7 @@ func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
 	}
 }
 
-// Optimum has the step time of brute force and the shares of the greedy twin, in ten thousand small random cases.
+// In ten thousand small random cases Optimum has the step time that brute force finds, and the shares of the greedy twin.
 func TestOptimumIsTheBest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
@@ -83,7 +84,7 @@ func TestOptimumIsTheBest(t *testing.T) {
 		if want := greedy(costs, microbatches); !slices.Equal(shares, want) {
 			t.Fatalf("Optimum(%+v, %d) = %v, one by one %v", costs, microbatches, shares, want)
 		}
-		// A rank without a microbatch takes no part in the step. Slowest still counts its fixed part, and so does the twin.
+		// A rank without a microbatch takes no part in the step. Still Slowest and the twin count its fixed part.
 		if got, want := loadbal.Slowest(costs, shares), shortestLag(costs, microbatches); got != want {
 			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
 		}

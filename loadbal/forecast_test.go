@@ -35,7 +35,7 @@ func TestMedianFilter(t *testing.T) {
 	}
 }
 
-// Without noise, a few changes of the share determine the fixed part, except for the weight of the prior.
+// Without noise, a few changes of the share determine the fixed part. Only the prior keeps the estimate below the true value.
 func TestFixedPartIsLearned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fixed, each := rapid.Int64Range(0, 200).Draw(t, "fixed"), rapid.Int64Range(1000, 1<<24).Draw(t, "each")

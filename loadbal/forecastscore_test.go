@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judged returns a forecastScore after several equal steps of two ranks. eager has the shares by the forecast, calm the shares by
-// the means.
+// judged returns a forecastScore after several equal steps of two ranks. The argument eager holds the shares by the forecast,
+// and calm the shares by the means.
 func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 	t := new(forecastScore)
 	t.begin(2)
@@ -41,7 +41,7 @@ func TestScoreFollowsTheBetterForecast(t *testing.T) {
 	}
 }
 
-// A few good steps are enough for a forecast to be used again, however long it was worse.
+// A few good steps are enough for a forecast to be used again, however long it was worse before.
 func TestScoreRecovers(t *testing.T) {
 	even, uneven := []int{16, 16}, []int{30, 2}
 	tr := judged(1000, uneven, even, []int64{1000, 1000})

@@ -94,7 +94,7 @@ func New(name string) (Policy, error) {
 // embed it and inherit Begin, Forecast and Costs.
 type table struct {
 	costs       []Cost // by rank, in ticks; Each is 0 for a rank without a measurement, until complete is called
-	shares      []int  // present shares, which a policy keeps or replaces: the last shares, or the ones that restoreShares has chosen
+	shares      []int  // present shares, which a policy keeps or replaces: the last shares, or as restoreShares has set them
 	lastShares  []int  // shares that Next returned last
 	otherShares []int  // the last shares for another number of microbatches
 	known       bool   // whether any speed is known

@@ -207,7 +207,7 @@ func TestNewOfAnUnknownName(t *testing.T) {
 	}
 }
 
-// To pass reports for another number of ranks is a mistake of the caller.
+// Next panics on reports for another number of ranks, which are a mistake of the caller.
 func TestNextPanicsOnTheCallersMistake(t *testing.T) {
 	for _, name := range everyName() {
 		func() {
@@ -260,8 +260,8 @@ func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	}
 }
 
-// The short step at the end of a pass does not change the shares of full steps: noise after it is ignored as after any other
-// step. A lasting change of speed shows in the next full step.
+// The short step at the end of a pass does not change the shares of full steps: noise after the short step is ignored like
+// noise after any other step. A lasting change of speed shows in the next full step.
 func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	p, seed := policy(t, ""), uint64(7)
 	p.Begin(make([]int64, 4))

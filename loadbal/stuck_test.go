@@ -38,7 +38,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// If a fixed part really is large, the shares do not change again and again.
+// If a fixed part really is large, the shares settle and do not change again and again.
 func TestATrueFixedPartIsKept(t *testing.T) {
 	p, _ := New("")
 	p.Begin(make([]int64, 4))
