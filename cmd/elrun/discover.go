@@ -30,8 +30,9 @@ const (
 	// discoverGrace is the time that peers have to leave. It is shorter than the engine's grace
 	// period.
 	discoverGrace = 50 * time.Second
-	// cachedTicketValid is the validity of a ticket that a launcher gives to others. It gives the
-	// same ticket again for ticketReuse, because the number of a job's tickets is limited.
+	// cachedTicketValid is the validity of a ticket that a launcher gives to others. The launcher
+	// gives the same ticket again until ticketReuse has passed, because the number of a job's
+	// tickets is limited.
 	cachedTicketValid = 10 * time.Minute
 	ticketReuse       = 5 * time.Minute
 	// finishPeriod is how long a launcher stays after the end of its job, to inform others of the

@@ -48,8 +48,8 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 	return preempted(ctx, t, job(ctx))
 }
 
-// preempted returns err, or the exit status of a job ended by SIGTERM if the notice has kept the
-// job from starting.
+// preempted returns err. But if the notice has kept the job from starting, it returns the exit
+// status of a job that SIGTERM has ended.
 func preempted(ctx context.Context, t *terminal, err error) error {
 	var p preemption
 	var s exitStatus

@@ -112,7 +112,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	env, err := c.exported()
 	task, wrong := c.task()
 	if err = cmp.Or(err, wrong); c.Hosts != nil || c.Hostfile != nil || c.Discover != "" {
-		task = nil // explicit flags precede the batch system
+		task = nil // explicit flags take precedence over the batch system
 	}
 	var hosts []launch.Host
 	var srun bool
@@ -193,8 +193,8 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 }
 
 // beginLog truncates an event log, unless another running launcher writes to it: then both
-// append. Writers hold a shared lock (flock) on the file, so a free exclusive lock shows that
-// there is none.
+// append. Writers hold a shared lock (flock) on the file, so if an exclusive lock can be had, no
+// other launcher writes to it.
 func beginLog(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

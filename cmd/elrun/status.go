@@ -165,7 +165,7 @@ func writeMember(w io.Writer, m launch.MemberStatus) {
 }
 
 // formatSeen returns the time since the last heartbeat of a member, given in milliseconds; a
-// negative one is unknown.
+// negative value means unknown.
 func formatSeen(ms float64) string {
 	switch {
 	case ms < 0:

@@ -42,7 +42,7 @@ func byHost(members []launch.MemberStatus) []hostStatus {
 }
 
 // writeHosts writes a table with a row for each host. Shares and speeds are sums over its
-// members; times are the slowest member's.
+// members; times are the times of the slowest member.
 func writeHosts(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "HOST\tSITE\tPEERS\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, h := range byHost(members) {

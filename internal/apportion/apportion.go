@@ -1,6 +1,6 @@
 // Package apportion divides whole units, such as microbatches, in proportion to weights, in integer
-// arithmetic, so that all ranks get the same result. Package loadbal and the state that ranks hold
-// of a step use it.
+// arithmetic, so that all ranks get the same result. Package loadbal uses it for the shares of
+// ranks, and the trainer for the microbatches of a step.
 package apportion
 
 import "slices"
@@ -8,13 +8,14 @@ import "slices"
 // levelUnit is the fixed-point unit of the level in Fill: 20 fractional bits.
 const levelUnit = 1 << 20
 
-// Fill divides free more units among receivers which already have totals, in proportion to their
-// weights, and returns how many each one gets. The result is the same as of giving the units one by
-// one to the receiver for which (total+1)/weight is least, the lowest index of equals: the method
-// of highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
+// Fill divides additional units, whose number is free, among receivers in proportion to their
+// weights, and returns how many units each one gets. totals has the units that the receivers have
+// already. The result is the same as if each unit in turn were given to the receiver for which
+// (total+1)/weight is least; if this is equal for several, to the one with the lowest index. This
+// is the method of highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
 //
-// Totals, weights and free must be below 1<<19. Fill panics without totals, with a different number
-// of weights, if no weight is above 0, or if free is negative.
+// Totals, weights and free must be below 1<<19. Fill panics if there are no totals, if the number
+// of weights differs, if no weight is above 0, or if free is negative.
 func Fill(totals, weights []int, free int) []int {
 	if len(totals) == 0 || len(weights) != len(totals) || slices.Max(weights) <= 0 || free < 0 {
 		panic("apportion: Fill needs a weight for each total, one of them above 0, and no negative number")

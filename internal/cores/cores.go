@@ -1,7 +1,7 @@
 // Package cores returns how many processors a program may use. runtime.NumCPU counts the processors
-// that the process may run on (its affinity mask). In a container a CPU quota often leaves less:
-// the time of 4 processors on a machine with 64. A program that divides processors among processes,
-// or decides whether processes share them, needs the lower number.
+// that the process may run on (its affinity mask). In a container a CPU quota often leaves less,
+// for example the time of 4 processors on a machine with 64. A program that divides processors
+// among processes, or decides whether processes share them, needs the lower number.
 //
 //	n := cores.Count()
 package cores
@@ -18,9 +18,9 @@ import (
 	"strings"
 )
 
-// Count returns the number of processors that this process may use, at least 1: the processors that
-// it may run on, or the CPU quota of its cgroup, rounded up, if this is lower. It reads a few small
-// files, so callers keep the result.
+// Count returns the number of processors that this process may use, at least 1: the number of
+// processors that it may run on, or the CPU quota of its cgroup, rounded up, whichever is lower. It
+// reads a few small files, so callers keep the result.
 func Count() int { return count(os.DirFS("/"), runtime.NumCPU()) }
 
 // count is Count with the files below root.
@@ -31,8 +31,8 @@ func count(root fs.FS, processors int) int {
 	return processors
 }
 
-// quota returns the CPU quota of this process in processors, by all cgroups that it is in; infinity
-// if there is no quota or it cannot be read.
+// quota returns the CPU quota of this process, in processors: the lowest quota of all cgroups that
+// it is in. It returns infinity if there is no quota or it cannot be read.
 func quota(root fs.FS) float64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -101,7 +101,7 @@ func groupOf(groups string, unified bool) string {
 func (m mount) least(root fs.FS, group string) float64 {
 	inside, ok := strings.CutPrefix(group, strings.TrimRight(m.root, "/"))
 	if !ok || strings.Contains(group, "..") {
-		inside = "" // the path starts at another root: only the group at the mount point is known
+		inside = "" // the path of the group starts at another root: only the group at the mount point is known
 	}
 	top := strings.TrimPrefix(path.Clean(m.at), "/")
 	least := math.Inf(1)

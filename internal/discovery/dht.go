@@ -105,9 +105,10 @@ func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []ela
 	return table.PutValue(ctx, k.name(), record)
 }
 
-// next returns the number of the record that is to follow the record before, which may be nil. It
-// returns 0 if before has the same content and is younger than freshAge. Numbers are times in Unix
-// milliseconds; before may have a later one, because the clock of its author was ahead.
+// next returns the number for a new record. The previous record is before; it may be nil. next
+// returns 0 if the previous record has the same content and is younger than freshAge. Numbers are
+// times in Unix milliseconds; the previous record may have a number in the future, because the
+// clock of its author was ahead.
 func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint64, error) {
 	number := uint64(now.UnixMilli())
 	if before == nil {

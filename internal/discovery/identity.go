@@ -18,7 +18,7 @@ import (
 )
 
 // identity reads the key of a bootstrap node from a file, and makes the file if there is none. So
-// the node has the same ID after a restart, as its addresses require.
+// the node has the same ID after a restart: its addresses contain the ID.
 func identity(path string) (crypto.PrivKey, error) {
 	seed, err := readSeed(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Option returns the value of a socket option, by getsockopt(2), without notice to the Go scheduler
-// (see Read). T is the structure that the Linux kernel writes; it must not have pointers.
+// Option returns the value of a socket option, by getsockopt(2). The Go scheduler does not learn of
+// the call (see Read). T is the structure that the Linux kernel writes; it must not have pointers.
 func Option[T any](fd uintptr, level, option int) (T, error) {
 	var value T
 	size := uint32(unsafe.Sizeof(value))

@@ -2,19 +2,20 @@ package kernel
 
 import "fmt"
 
-// Copying has the options of a copy of bytes between cores that share memory. The options affect
+// Copying holds the options for copying bytes between cores that share memory. The options affect
 // only its speed. The zero value copies as the built-in copy does.
 type Copying struct {
 	// NonTemporal writes by non-temporal stores, which bypass the caches. It is for destinations
-	// that as a whole do not fit the caches and are not read again soon, though a single copy may
-	// be a small block: an ordinary store first reads the cache line from memory. For other
-	// destinations it is slower, often several times.
+	// that do not fit the caches and are not read again soon: there an ordinary store would first
+	// read the cache line from memory. The destination as a whole counts; a single copy may be a
+	// small block of it. For other destinations it is slower, often several times.
 	NonTemporal bool
 	// Prefetchw takes ownership of the cache lines of the source while they are read (PREFETCHW).
 	// It is for a source that this core writes next: the write then needs no cache-line transfer.
 	Prefetchw bool
 	// Next is memory that this core reads after the copy. While the copy waits for stores to
-	// memory, it prefetches as many bytes of each slice as it copies into the second-level cache.
+	// memory, it prefetches these slices into the second-level cache, of each as many bytes as it
+	// copies.
 	Next [2][]byte
 }
 

@@ -11,10 +11,10 @@ import (
 // HaveCalls is true if Read and WriteTwo are implemented.
 const HaveCalls = true
 
-// Read reads into b from a non-blocking descriptor, by read(2), without notice to the Go scheduler:
-// the goroutine keeps its processor, and the runtime's monitor thread (sysmon) is not woken. As it
-// cannot be preempted meanwhile, b should be no longer than the kernel copies in about 100 us.
-// Errors are of type syscall.Errno, EAGAIN if there is no data.
+// Read reads into b from a non-blocking descriptor, by read(2). The Go scheduler does not learn of
+// the call: the goroutine keeps its processor, and the runtime's monitor thread (sysmon) is not
+// woken. As it cannot be preempted meanwhile, b should be no longer than the kernel copies in about
+// 100 us. Errors are of type syscall.Errno, EAGAIN if there is no data.
 func Read(fd uintptr, b []byte) (int, error) {
 	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return result(n, failed)

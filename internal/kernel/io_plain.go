@@ -12,8 +12,8 @@ const HaveCalls = true
 // Read reads into b from a non-blocking descriptor, by read(2).
 func Read(fd uintptr, b []byte) (int, error) { return count(syscall.Read(int(fd), b)) }
 
-// WriteTwo writes a and then b, as writev(2) does but with two calls: if there is no room for b it
-// is not an error to have written a.
+// WriteTwo writes a and then b, as writev(2) does, but with two calls. If only a was written
+// because there is no room for b, that is no error.
 func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	n := 0
 	if len(a) > 0 {

@@ -33,7 +33,7 @@ func lesser[T dtype.Number](dst, a, b []T) {
 	}
 }
 
-// greater relies on the built-in max, as lesser on min.
+// greater relies on the built-in max, as lesser relies on min.
 func greater[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -70,7 +70,7 @@ func truth[T dtype.Number](b bool) T {
 	return 0
 }
 
-// divide divides v by a number that T holds.
+// divide divides the elements of v by a number that fits in T.
 func divide[T native](v []T, by T) {
 	for i := range v {
 		v[i] /= by

@@ -35,7 +35,7 @@ type operands struct {
 	dst, a, b unsafe.Pointer
 	bytes     int    // length of each vector, at least minVector
 	wide      bool   // use AVX-512
-	by        uint64 // bit pattern of the divisor: a float64 for that type, otherwise a float32
+	by        uint64 // bit pattern of the divisor: a float64 for float64 vectors, otherwise a float32
 }
 
 // foldVectors applies op by assembly at level l. It returns false if there is none for the type or
@@ -214,8 +214,8 @@ type sources struct {
 	past     int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
 }
 
-// sumVectors adds all vectors of from by assembly at level l. It returns false if there is none for
-// the type, the length or the number of vectors.
+// sumVectors adds all vectors in the list from, by assembly at level l. It returns false if there
+// is none for the type, the length or the number of vectors.
 func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
 	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {

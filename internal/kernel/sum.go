@@ -11,7 +11,8 @@ import (
 // once at the end, so the result is more exact than a chain of Add and may differ from it.
 //
 // There must be at least one vector in dst and in from, all of the same length, or AddAll panics.
-// Each vector of dst may be one of from; otherwise no written vector may overlap another vector.
+// Each vector of dst may also be in the list from; otherwise no written vector may overlap another
+// vector.
 //
 // past is the number of vectors at the end of dst that are not read again soon and do not fit the
 // caches. Where possible these are written by non-temporal stores, which do not read the cache
@@ -47,8 +48,8 @@ func addAllLoop[T dtype.Number](dst, from [][]T) {
 		addAllHalf(dst, from)
 		return
 	}
-	// In blocks, so that the sum is still in the first-level cache when the next vector is added.
-	// dst is written last, as it may be one of the vectors.
+	// Add in blocks, so that the sum is still in the first-level cache when the next vector is
+	// added. Write to dst last, as it may be one of the added vectors.
 	var part [block]T
 	for i := 0; i < len(dst[0]); i += block {
 		n := min(block, len(dst[0])-i)

@@ -24,8 +24,8 @@ func checkDocs(p *Package) []Problem {
 	return found
 }
 
-// checkPackageDoc wants one comment above a package clause. Where there are only
-// tests it may stand in one of them.
+// checkPackageDoc wants one comment above a package clause. If a folder has only tests, the comment
+// may be in one of them.
 func checkPackageDoc(p *Package) []Problem {
 	var code, tests []*File
 	for _, f := range p.Files {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// examplesDue lists, by package, the exported functions that have no example yet. Every package
-// that programs begin with stands here; the lists only get shorter.
+// examplesDue lists, by package, the exported functions that have no example yet. It has every
+// package that programs use first; the lists only get shorter.
 func examplesDue() map[string][]string {
 	return map[string][]string{
 		"collective":           {},
@@ -23,8 +23,8 @@ func examplesDue() map[string][]string {
 	}
 }
 
-// checkExamples reports exported functions that no example names, and functions in examplesDue
-// that one does.
+// checkExamples reports exported functions that no example names, and functions in examplesDue that
+// an example names.
 func checkExamples(p *Package) []Problem {
 	due, ok := examplesDue()[p.Dir]
 	if !ok {
@@ -54,7 +54,8 @@ func checkExamples(p *Package) []Problem {
 	return found
 }
 
-// shownFunctions returns the functions that the examples of a package are named after, or name.
+// shownFunctions returns the functions after which the examples of a package are named, and the
+// functions that the examples use.
 func shownFunctions(p *Package) map[string]bool {
 	shown := make(map[string]bool)
 	for _, f := range p.Files {
@@ -70,7 +71,7 @@ func shownFunctions(p *Package) map[string]bool {
 	return shown
 }
 
-// addNamed adds what a piece of code names of an imported package.
+// addNamed adds the names of an imported package that a piece of code uses.
 func addNamed(to map[string]bool, f *File, code ast.Node, pkg string) {
 	ast.Inspect(code, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {

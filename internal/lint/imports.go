@@ -35,8 +35,8 @@ func checkFolder(p *Package) (Problem, bool) {
 	return Problem{}, true
 }
 
-// checkLayer reports an import that does not point downward. External tests are
-// free: nothing can depend on them.
+// checkLayer reports an import that does not point downward. External tests may import anything,
+// because nothing can depend on them.
 func checkLayer(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	target, ok := strings.CutPrefix(importPath(spec), Module+"/")
 	if !ok || f.External() {
@@ -44,7 +44,7 @@ func checkLayer(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	}
 	from, _ := placeOf(p.Dir)
 	to, ok := placeOf(target)
-	// A package may be split into folders of its own, which it then uses.
+	// A package may use the folders below its own into which it is split.
 	sameTree := from.pattern == to.pattern && matches(target, p.Dir+"/...")
 	if ok && (to.height < from.height || sameTree || isTesting(p.Dir) && isTesting(target)) {
 		return nil

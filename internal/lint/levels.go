@@ -12,8 +12,8 @@ type layer struct {
 }
 
 // layers lists every package of the module from the bottom up (docs/architecture.md,
-// Packages). Packages of one layer do not import each other, but for those below
-// one pattern with "...", where a package may import what lies in folders below its own.
+// Packages). Packages of one layer do not import each other, with one exception: under a pattern
+// with "...", a package may import the packages in folders below its own.
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
@@ -25,7 +25,7 @@ func layers() []layer {
 		{"level 1", []string{"ring"}},
 		// What a transport implements: its contract, what messages carry, errors that cross ranks.
 		{"level 2, below collective", []string{"collective/transport"}},
-		// Who holds up a call, and from when on that is unusual: pure.
+		// Who holds up a call, and when that is unusually long: pure.
 		{"level 2, over the transport", []string{"collective/internal/stall"}},
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
@@ -44,7 +44,7 @@ func layers() []layer {
 		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
-		// Who contributes which microbatches, and whether what it says of them is right.
+		// Who contributes which microbatches, and whether a contribution is right.
 		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
 		// checkpoints.
@@ -55,8 +55,8 @@ func layers() []layer {
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
-		// What "elrun bench" measures, for the command and for those who measure with it, the
-		// manifest of "elrun k8s", and policies of loadbal on traces of speeds.
+		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
+		// policies of loadbal on traces of speeds.
 		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
@@ -94,14 +94,14 @@ func confinements() []confinement {
 			Instead: "use transport.Transport or elastic.Network; transport/p2p implements them",
 		},
 		{
-			// It needs a dozen modules, which only its users are to have, and its releases lag
-			// behind Go's, so it has to be replaceable in one package.
+			// Gorgonia needs a dozen modules, which only its users should need, and its releases
+			// lag behind Go's, so it must be replaceable in one package.
 			Import:  []string{"gorgonia.org/..."},
 			Allowed: []string{"trainer/tensors", "examples/tensors"},
 			Instead: "use the adapter, package trainer/tensors",
 		},
 		{
-			// What draws needs a dozen modules, which nobody else is to have.
+			// Drawing needs a dozen modules, which nothing else should need.
 			Import:  []string{"gonum.org/v1/plot/..."},
 			Allowed: []string{"scripts/figures/..."},
 			Instead: "draw in a command of scripts/figures, which is a module of its own",
@@ -115,25 +115,25 @@ func confinements() []confinement {
 	}
 }
 
-// ban says that some packages must not import some others, tests apart.
+// ban says that some packages, except for their tests, must not import some others.
 type ban struct {
 	Packages []string
 	Imports  []string // patterns of import paths
 	Instead  string
 }
 
-// bans lists what packages must do without though the layers would allow it.
+// bans lists the imports that packages must do without, although the layers would allow them.
 func bans() []ban {
 	return []ban{
 		{
-			// Only without clock, network and chance do the same inputs give the same
-			// decisions at every rank, and in every replay of a test.
+			// Without clock, network and chance, the same inputs give the same decisions at every
+			// rank, and in every replay of a test.
 			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "internal/apportion", "trainer/internal/ledger", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},
 		{
-			// So that a whole group can run in a test on virtual time.
+			// This lets a whole group run in a test in virtual time.
 			Packages: []string{"elastic"},
 			Imports:  []string{"net/..."},
 			Instead:  "reach the network through elastic.Network",
@@ -176,7 +176,7 @@ func exempt(p Problem) bool {
 	return slices.ContainsFunc(exemptions(), func(e exemption) bool { return e.covers(p) })
 }
 
-// UnusedExemptions returns the files of exemptions that no problem of packages needs.
+// UnusedExemptions returns the files of the exemptions that no problem of the packages needs.
 func UnusedExemptions(packages []*Package) []string {
 	var problems []Problem
 	for _, r := range Rules() {
@@ -195,11 +195,11 @@ func UnusedExemptions(packages []*Package) []string {
 type place struct {
 	height  int // index of the layer
 	level   string
-	pattern string // that named the package
+	pattern string // the pattern that names the package
 }
 
-// placeOf finds the place of a package by the pattern that says most about it, so
-// that a folder can be given a layer apart from the rest of its tree.
+// placeOf finds the place of a package by the most specific pattern, so that a folder can have
+// another layer than the rest of its tree.
 func placeOf(dir string) (found place, ok bool) {
 	for i, l := range layers() {
 		for _, pattern := range l.Packages {

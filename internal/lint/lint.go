@@ -67,8 +67,8 @@ type Rule struct {
 }
 
 // Rules lists all rules. Each has a name, by which an exemption refers to it, and
-// sees one package at a time: no rule is about two packages at once, since all that
-// is about a pair is in tables.
+// sees one package at a time: no rule looks at two packages at once, because everything about pairs
+// of packages is in tables.
 func Rules() []Rule {
 	return []Rule{
 		{"imports", checkImports},
@@ -101,7 +101,7 @@ func (r Rule) problems(packages []*Package) []Problem {
 }
 
 // Load parses all Go files below root, the folder of go.mod, in the order of their
-// names. Like the go command it leaves out testdata, modules of others, and names that
+// names. Like the go command it leaves out testdata, the modules of other projects, and names that
 // start with a dot or an underscore. Nested modules of this project belong to it.
 func Load(root string) ([]*Package, error) {
 	var packages []*Package
@@ -118,8 +118,8 @@ func Load(root string) ([]*Package, error) {
 	return packages, nil
 }
 
-// Modules returns the folders below root with a go.mod of this project, as paths from
-// root: "." and those of commands that have dependencies of their own.
+// Modules returns the folders below root with a go.mod of this project, as paths from root: "." and
+// the folders of commands that have dependencies of their own.
 func Modules(root string) ([]string, error) {
 	var dirs []string
 	err := eachFolder(root, func(dir string) error {
@@ -158,8 +158,8 @@ func isModule(dir string) bool {
 	return err == nil
 }
 
-// foreign reports whether dir is the root of a module that is not named by its place in
-// this one: data or a tool of somebody else, which is checked by its own means.
+// foreign reports whether dir is the root of a module of another project: its name does not follow
+// from its place in this module. Such a module has its own checks.
 func foreign(root, dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	rel, relErr := filepath.Rel(root, dir)
@@ -223,8 +223,8 @@ func (f *File) problem(pos token.Pos, format string, args ...any) Problem {
 }
 
 // imported returns the path that a name of the file stands for, or "" if it is not
-// the name of an import. A name without an alias is taken from the path's last
-// element that is no version.
+// the name of an import. If an import has no alias, its name is the last element of the path that
+// is not a version.
 func (f *File) imported(name string) string {
 	for _, spec := range f.Syntax.Imports {
 		p := importPath(spec)
@@ -245,7 +245,7 @@ func (f *File) imported(name string) string {
 // importPath returns the path of an import without its quotes.
 func importPath(spec *ast.ImportSpec) string { return strings.Trim(spec.Path.Value, "\"`") }
 
-// eachFile makes a rule for packages of one for files.
+// eachFile turns a check of files into a check of packages.
 func eachFile(check func(f *File) []Problem) func(p *Package) []Problem {
 	return func(p *Package) []Problem {
 		var all []Problem

@@ -52,13 +52,14 @@ func checkFuncSize(f *File, d *ast.FuncDecl) []Problem {
 	return found
 }
 
-// overLimit begins the text of a problem: what has n of something, and most are allowed.
+// overLimit returns the beginning of the text of a problem: name has n of the things that what
+// names, but at most most are allowed.
 func overLimit(name string, n int, what string, most int) string {
 	return fmt.Sprintf("%s has %d %s, at most %d: ", name, n, what, most)
 }
 
-// nesting returns the depth of the deepest control statement below n, which itself
-// is at the given depth. An else-if is as deep as its if.
+// nesting returns the depth of the deepest control statement below the node n; depth is the depth
+// of n itself. An else-if is as deep as its if.
 func nesting(n ast.Node, depth int) int {
 	deepest := depth
 	ast.Inspect(n, func(m ast.Node) bool {

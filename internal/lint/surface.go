@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// checkSurface reports exported declarations that name a type which nobody outside can name:
-// one of an internal package, or one that the package itself does not export.
+// checkSurface reports exported declarations that use a type that other packages cannot name: a
+// type of an internal package, or a type that the package does not export.
 func checkSurface(p *Package) []Problem {
 	if isInternal(p.Dir) || p.Files[0].Syntax.Name.Name == "main" {
 		return nil
@@ -32,7 +32,8 @@ func checkSurface(p *Package) []Problem {
 	return found
 }
 
-// isInternal reports whether only packages near to this one may import it.
+// isInternal reports whether a package is in an internal folder, so that only packages near it may
+// import it.
 func isInternal(dir string) bool { return slices.Contains(strings.Split(dir, "/"), "internal") }
 
 // hiddenTypes returns the names of the types that a package does not export.
@@ -79,7 +80,8 @@ func (s *surface) function(d *ast.FuncDecl) {
 	}
 }
 
-// group looks at exported types, and at constants and variables that name theirs.
+// group looks at exported types, and at exported constants and variables that are declared with a
+// type.
 func (s *surface) group(d *ast.GenDecl) {
 	for _, spec := range specsOf[*ast.TypeSpec](d) {
 		if !spec.Name.IsExported() {
@@ -97,8 +99,9 @@ func (s *surface) group(d *ast.GenDecl) {
 	}
 }
 
-// named reports the types in an expression that outsiders cannot name. Fields and methods that
-// are not exported are no part of the surface, nor is what is embedded under such a name.
+// named reports the types in an expression that outsiders cannot name. Fields and methods that are
+// not exported are not part of the surface, and neither are embedded types whose names are not
+// exported.
 func (s *surface) named(owner string, n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -3,10 +3,11 @@ package netpoll
 import "time"
 
 const (
-	// maxPollTime is the greatest duration of busy-polling for one message. To wake a sleeping reader
-	// takes about as long in a virtual machine.
+	// maxPollTime is the greatest duration of busy-polling for one message. In a virtual machine,
+	// waking a sleeping reader takes about as long.
 	maxPollTime = 50 * time.Microsecond
-	// maxYieldTime is a duration above the cost of a sched_yield when no other process wants the core.
+	// maxYieldTime is the longest sched_yield that still shows that no other process wants the
+	// core; it is above the cost of the call.
 	maxYieldTime = 10 * time.Microsecond
 	// maxCredit is the greatest credit. A message that arrives during busy-polling adds hitCredit, a
 	// miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
@@ -18,9 +19,9 @@ const (
 	maxRetry = 64
 )
 
-// busyPoller decides for each message whether to busy-poll for it before sleeping. It pays where the
-// message comes within maxPollTime, and costs too much where other processes want the core. The
-// decision is by a credit of recent hits and misses.
+// busyPoller decides for each message whether to busy-poll for it before sleeping. Busy-polling
+// pays if the message comes within maxPollTime, and costs too much if other processes want the
+// core. The busyPoller decides by a credit, which counts recent hits and misses.
 type busyPoller struct {
 	credit        int // credit, 0 to maxCredit
 	skipped       int // messages since the credit was used up, modulo pause
@@ -32,14 +33,14 @@ type busyPoller struct {
 	polled  time.Duration // time spent in busy-polling, without the time of other goroutines
 }
 
-// newBusyPoller returns an busyPoller with full credit.
+// newBusyPoller returns a busyPoller with full credit.
 func newBusyPoller() *busyPoller { return &busyPoller{credit: maxCredit, retryInterval: minRetry} }
 
 // startMessage starts a new message.
 func (p *busyPoller) startMessage() { p.polling, p.done, p.polled = false, false, 0 }
 
-// pollAgain reports whether to poll once more after a poll without data, once other goroutines had
-// their turn. took is the duration of this poll.
+// pollAgain reports whether to poll once more after a poll without data. Other goroutines have had
+// their turn since then. took is the duration of this poll.
 func (p *busyPoller) pollAgain(took time.Duration) bool {
 	switch {
 	case p.done:

@@ -5,10 +5,10 @@
 //
 // With one processor the Go runtime polls the network only when the computing goroutine blocks, and
 // otherwise every 10 ms; then another 10 ms may pass until that goroutine is preempted. Each
-// message of a concurrent call is delayed as long. To yield (runtime.Gosched) does not help: the
-// yielding goroutine is found runnable before the network is polled. An Engine makes the goroutine
-// block instead, on a byte that it has sent to itself through a pipe. Only a poll of the network
-// finds this byte, and the same poll finds all messages.
+// message of a concurrent call is delayed by this time. Yielding (runtime.Gosched) does not help:
+// the yielding goroutine is found runnable before the network is polled. An Engine makes the
+// goroutine block instead, on a byte that it has sent to itself through a pipe. Only a poll of the
+// network finds this byte, and the same poll finds all messages.
 //
 // Use, from one goroutine:
 //
@@ -98,7 +98,7 @@ func (e *Engine) Poll() {
 		}
 		<-e.readDone
 	}
-	runtime.Gosched() // the reader has queued this goroutine before the others that were found
+	runtime.Gosched() // the reader has queued this goroutine ahead of the other goroutines that the poll found
 	e.lastPoll = time.Now()
 }
 

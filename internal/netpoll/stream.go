@@ -20,9 +20,9 @@ import (
 // work, as in a collective call, would keep it awake all the time. In a virtual machine each check
 // costs about 40 us, and calls took 1.4 times as long.
 //
-// With the monitor asleep, its duties wait, on one processor: to poll the network for a goroutine
-// that computes, and to preempt that goroutine. Timers wake the monitor, so a process should have a
-// timer that expires now and then.
+// While the monitor sleeps, its duties are not done. With one processor these are needed: to poll
+// the network while a goroutine computes, and to preempt that goroutine. Timers wake the monitor,
+// so a process should have a timer that expires now and then.
 //
 // A Stream has one reader and one writer at a time. It does not own its connection, and has no
 // Close: its calls end with the connection.
@@ -48,9 +48,9 @@ type request struct {
 const maxTransfer = 256 << 10
 
 // NewStream returns a Stream over a socket or one end of a pipe. Other values are read and written
-// as they are. With busyPoll a Stream busy-polls for a short time before it blocks, with turns for other
-// goroutines and processes, as long as that has paid recently: between near hosts a message takes
-// less time than to sleep and to be woken.
+// as they are. If busyPoll is set, the Stream busy-polls for a short time before it blocks, as long
+// as that has paid recently, and gives other goroutines and processes their turns meanwhile:
+// between near hosts a message takes less time than falling asleep and being woken.
 func NewStream(over io.ReadWriter, busyPoll bool) *Stream {
 	s := &Stream{plain: over}
 	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
@@ -97,7 +97,7 @@ func (r *request) pollAgain() bool {
 	return true
 }
 
-// write makes the write call, and reports whether it is finished, as read.
+// write makes the write call, and reports whether it is finished, as read does.
 func (r *request) write(fd uintptr) bool {
 	for {
 		r.n, r.err = kernel.WriteTwo(fd, r.head, r.body)
@@ -154,7 +154,8 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 	return written, err
 }
 
-// made makes a call through one of the poller's functions and returns its error.
+// made makes a call through by, which is one of the poller's functions, and returns the error of
+// the call.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
 	r.n, r.err = 0, nil
 	if r.poller != nil {

@@ -7,8 +7,8 @@
 //		// read net.InterfaceAddrs again
 //	}
 //
-// It reports that there was a change, not which one. A user compares the present addresses with the
-// former ones, and so does not depend on a message that may have been lost. On Linux the kernel
+// It reports that there was a change, not which one. Users compare the present addresses with the
+// former ones, so that they do not depend on a message that may have been lost. On Linux the kernel
 // reports changes by rtnetlink (RFC 3549) within a millisecond, and an idle Watcher costs nothing.
 // On other systems Open returns an error that wraps errors.ErrUnsupported.
 package netwatch
@@ -31,7 +31,7 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// note records a change. A value that was not yet received stands for it, too.
+// note records a change. If a value is in the channel already, it stands for this change, too.
 func (w *Watcher) note() {
 	select {
 	case w.changes <- struct{}{}:

@@ -19,8 +19,8 @@ const (
 	// eventsPatience is the time limit for Azure's answers about events: the first request starts
 	// a service, which takes up to two minutes.
 	eventsPatience = 150 * time.Second
-	// holdSeconds is how long Google's service holds a request until the value changes (long
-	// polling), in seconds.
+	// holdSeconds is how long Google's service holds a request, at most, until the value changes
+	// (long polling), in seconds.
 	holdSeconds = 60
 	// maxAnswer bounds the bytes that are read of an answer.
 	maxAnswer = 1 << 20

@@ -1,5 +1,6 @@
-// Package preempt waits for the notice that this machine is about to be preempted, as clouds send
-// it to spot machines. The notice comes from a file, a command or the metadata service of a cloud.
+// Package preempt waits for the notice that this machine is about to be preempted. Clouds send such
+// a notice to spot machines. The notice comes from a file, a command or the metadata service of a
+// cloud.
 package preempt
 
 import (
@@ -21,8 +22,8 @@ const (
 
 // Source is a source of the preemption notice. It is not safe for concurrent use.
 type Source struct {
-	// poll checks once for the notice, and may wait for it meanwhile. It returns the text of the
-	// notice, or "" if there is none yet.
+	// poll checks once for the notice. The check may include a wait for the notice. It returns the
+	// text of the notice, or "" if there is none yet.
 	poll  func(ctx context.Context) (string, error)
 	pause time.Duration // pause between two polls without an error
 }
@@ -58,7 +59,7 @@ func Parse(text string) (*Source, error) {
 	return nil, fmt.Errorf("%s is there already, and no program: remove it, or name a command", text)
 }
 
-// Wait waits for the notice and returns its text, which is not empty. After an error it looks
+// Wait waits for the notice and returns its text, which is not empty. After an error it polls
 // again, and calls report once for each different error. The only error that it returns is the
 // cause of ctx's end.
 func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {

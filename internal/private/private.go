@@ -37,9 +37,9 @@ func Create(path string) (*os.File, error) {
 }
 
 // Append opens a file for appending, creates it if it does not exist, and makes it private before
-// anything is written: also an existing file, and whatever the umask. A file of another user keeps
-// its mode, and so does a file that is not regular, such as a pipe. Errors name the operation and
-// the path.
+// anything is written, even if it existed before, and whatever the umask is. A file of another user
+// keeps its mode, and so does a file that is not regular, such as a pipe. Errors name the operation
+// and the path.
 func Append(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, File)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package race tells tests whether the race detector looks on: it takes up to ten times as
-// long, and pools lose under it what they hold.
+// Package race tells tests whether the race detector is on. With it a test takes up to ten times as
+// long, and a sync.Pool drops values at random.
 //
 //	if race.Enabled {
 //		t.Skip("pools lose what they hold under the race detector")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// candidate is a launcher that may start the job: the name of its host, which is shown to people
-// and gives the order, and its unique ID.
+// candidate is a launcher that may start the job. It has the name of its host, which gives the
+// order and is shown to people, and its unique ID.
 type candidate struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`
@@ -47,8 +47,8 @@ type ballot struct {
 	until time.Time
 }
 
-// grant decides about the claim of c, which may be self, from an address, and reports whether c
-// has the grant now.
+// grant decides about the claim of the candidate c, which may be this launcher, and reports whether
+// c has the grant now. at is the address of c.
 func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
 	taken := b.granted != (candidate{}) && b.granted != c
 	if b.stage != seeking || taken || b.self.compare(c) < 0 {
@@ -114,8 +114,8 @@ type rules struct {
 	patience time.Duration
 }
 
-// decide returns the next move of self after a look, and the reason for it. waited is the time
-// since self began to look.
+// decide returns the next move of self after a survey, and the reason for the move. waited is the
+// time since self began to look for the job.
 func (r rules) decide(self candidate, s survey, waited time.Duration) (decision, string) {
 	// A job that exists, running or finished, takes precedence over every condition for a start.
 	if slices.ContainsFunc(s.answers, func(v addressedAnswer) bool { return v.Stage == finished }) {

@@ -1,5 +1,5 @@
 // Package rendezvous lets launchers on many hosts find each other by a DNS name and agree on the
-// launcher that starts the job. All get the same command line, and none is a server.
+// launcher that starts the job. All are started with the same command line, and none is a server.
 //
 //	p, err := rendezvous.Listen(ctx, rendezvous.Config{Name: name, Key: key, ...})
 //	found, err := p.Seek(ctx)
@@ -23,8 +23,8 @@
 //   - it has the lowest name of all that answer,
 //   - enough launchers are there (Config.Need), or too few have been there for Config.Patience,
 //   - and each of them grants its claim. A launcher that has granted a claim grants no other
-//     claim, and makes none, until the lease of the grant has expired and it has asked the
-//     claimant again and learned that the claimant has not started the job.
+//     claim, and makes none, until the lease of the grant has expired and it has learned, by asking
+//     the claimant again, that the claimant has not started the job.
 //
 // If Need is more than half of the launchers, any two sets of Need launchers have a member in
 // common (quorum intersection). This member does not grant two claims, so two launchers cannot

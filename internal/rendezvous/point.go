@@ -20,10 +20,10 @@ type Config struct {
 	Name Name
 	Key  string     // content of the key file; white space around it is ignored
 	Addr netip.Addr // address to listen on and to connect from; zero for all
-	Host string     // name of this launcher, which decides the lowest; "" for the host's name
+	Host string     // name of this launcher, by which launchers are ordered; "" for the host's name
 	// Need is the number of launchers, this one included, that must be there to start the job. It
-	// must be more than half of all launchers that will take part, so that never two jobs start.
-	// If fewer have been there for Patience, they start the job.
+	// must be more than half of all launchers that will take part, so that two jobs never start. If
+	// fewer launchers have been there for the time Patience, they start the job.
 	Need     int
 	Patience time.Duration
 	// Say is called with the reason why the job is not found yet, whenever the reason changes. It

@@ -28,8 +28,9 @@ const (
 	maxPause   = time.Second
 )
 
-// Seek looks for the job until the job is found or this launcher has to start it. After that the
-// other launchers assume that this one has the job. So if the job then fails, call Close.
+// Seek looks for the job until the job is found or this launcher has to start it. In the second
+// case the other launchers assume from then on that this launcher has the job. So if the job then
+// fails, call Close.
 func (p *Point) Seek(ctx context.Context) (Found, error) {
 	begun, pause, said := time.Now(), firstPause, ""
 	for {
@@ -61,8 +62,8 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 	}
 }
 
-// join asks the launchers that have the job for a ticket, until one gives it. ok is false without
-// a ticket, and why is the reason.
+// join asks the launchers that have the job for a ticket, until one gives it. If none does, ok is
+// false, and why is the reason.
 func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok bool, why string) {
 	for _, v := range having {
 		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
@@ -81,7 +82,7 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 
 // claim asks this launcher and all others to grant that this launcher starts the job.
 func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, why string) {
-	// The own grant first: from here this launcher grants no other claim.
+	// First get the grant of this launcher itself: from here it grants no other claim.
 	begun := time.Now()
 	p.mu.Lock()
 	granted := p.ballot.grant(p.self(), netip.Addr{}, begun)

@@ -85,7 +85,7 @@ func expandItem(item string) ([]string, error) {
 			}
 			ends, item = numbers, after
 		}
-		// Every name so far continues with every end.
+		// Append every end to every name so far.
 		var longer []string
 		for _, n := range names {
 			for _, e := range ends {
@@ -102,7 +102,8 @@ func expandItem(item string) ([]string, error) {
 	return names, nil
 }
 
-// expandRanges returns the numbers in a bracket, as text. More than most numbers are an error.
+// expandRanges returns the numbers in a bracket, as text. It is an error if there are more numbers
+// than most says.
 func expandRanges(text string, most int) ([]string, error) {
 	var out []string
 	for r := range strings.SplitSeq(text, ",") {

@@ -29,7 +29,7 @@ type Arena struct {
 	live   int    // number of spans that are not retired
 	closed bool
 
-	anyAbandoned atomic.Bool // set before the first Abandon returns; spares Ref the lock
+	anyAbandoned atomic.Bool // set before the first Abandon returns; while it is false, Ref does not take the lock
 	abandoned    []span
 }
 
@@ -54,8 +54,8 @@ func NewArena(size int) (*Arena, error) {
 // File returns the file that other processes give to Open. The arena owns it.
 func (a *Arena) File() *os.File { return a.memory.File() }
 
-// Again returns a second mapping of the arena, as another process has it: abandoned pages are still
-// in it.
+// Again returns a second mapping of the arena, like the mapping of another process: abandoned pages
+// are still in it.
 func (a *Arena) Again() (*Memory, error) { return a.memory.again() }
 
 // Bytes returns the whole arena, for Attach.
@@ -128,10 +128,11 @@ func (a *Arena) Free(b []byte) error {
 	return err
 }
 
-// Abandon takes the pages that b fills out of the arena: writes of other processes to them are not
-// seen here any more. Their content is lost. From then on b is ordinary memory: Ref returns 0 for
-// it and for every vector that overlaps these pages. b is a part of a result of Alloc; for other
-// memory Abandon does nothing. Free still frees it, but its addresses are not used again.
+// Abandon takes out of the arena the pages that b fills: this process does not see any more what
+// other processes write to them. Their content is lost. From then on b is ordinary memory: Ref
+// returns 0 for it and for every vector that overlaps these pages. b is a part of a result of
+// Alloc; for other memory Abandon does nothing. Free still frees it, but its addresses are not used
+// again.
 func (a *Arena) Abandon(b []byte) error {
 	offset, ok := a.offset(b)
 	if !ok {

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// available returns how many bytes of memory this process can have before somebody would
-// be killed for it: what the system has, and what the limits of its control groups leave.
-// What cannot be found out is taken for plenty.
+// available returns how many bytes of memory this process can get before the kernel would kill a
+// process (OOM killer): the memory that the system has, or less if the limits of this process's
+// control groups leave less. A limit that cannot be read does not count.
 func available() int {
 	room := math.MaxInt
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -46,7 +46,7 @@ type groups struct {
 	controller string // as /proc/self/cgroup names it
 	mount      string
 	most, now  string // files
-	files      string // in memory.stat: what files take that nobody has used of late
+	files      string // key in memory.stat: the memory of cached files that were not used recently
 }
 
 func version1() groups {
@@ -69,8 +69,9 @@ func (g groups) dirOf(b []byte) string {
 	return ""
 }
 
-// room is what a group and those above it may still take. In a container the path can be
-// one of the system outside; then the mount is the group.
+// room returns how many bytes a group may still take, by its own limit and the limits of the groups
+// above it. In a container the path can be a path of the system outside; then the mount point is
+// the group.
 func (g groups) room(dir string) int {
 	if dir == "" {
 		return math.MaxInt
@@ -88,7 +89,8 @@ func (g groups) room(dir string) int {
 	}
 }
 
-// left is what one group may still take. Files that nobody has used of late make room.
+// left returns how many bytes a group may still take by its own limit. Memory of cached files that
+// were not used recently counts as free.
 func (g groups) left(group string) int {
 	most, err := readNumber(filepath.Join(group, g.most))
 	if err != nil {
@@ -98,7 +100,7 @@ func (g groups) left(group string) int {
 	if err != nil {
 		return math.MaxInt
 	}
-	stat, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // without it there is less room
+	stat, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // if it cannot be read, no cached file counts as free
 	for l := range bytes.Lines(stat) {
 		if n, ok := bytes.CutPrefix(bytes.TrimSpace(l), []byte(g.files+" ")); ok {
 			files, _ := strconv.Atoi(string(n))

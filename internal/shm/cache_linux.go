@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// largestCache returns the bytes of the largest cache of this machine's first core, of which
-// others have a part in most; 0 if that is not known.
+// largestCache returns the size in bytes of the largest cache of this machine's first core, which
+// other cores usually share; 0 if it is not known.
 func largestCache() int {
 	files, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*/size")
 	most := 0
@@ -20,7 +20,7 @@ func largestCache() int {
 	return most
 }
 
-// cacheSize reads a size as the kernel writes it, in KiB with a K behind it.
+// cacheSize parses a size as the kernel writes it: in KiB, followed by a K.
 func cacheSize(b []byte) int {
 	digits, found := bytes.CutSuffix(bytes.TrimSpace(b), []byte("K"))
 	n, err := strconv.Atoi(string(digits))

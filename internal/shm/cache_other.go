@@ -2,5 +2,5 @@
 
 package shm
 
-// largestCache returns that nothing is known.
+// largestCache returns 0, because the size is not known.
 func largestCache() int { return 0 }

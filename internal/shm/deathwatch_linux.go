@@ -11,7 +11,7 @@ import (
 
 // Constants of the kernel's futex.h.
 const (
-	futexWaiters   = 1 << 31 // in a lock word: a thread waits for it
+	futexWaiters   = 1 << 31 // in a lock word: a thread waits for the lock
 	futexOwnerDied = 1 << 30 // in a lock word: its owner died
 	futexWake      = 1       // for SYS_FUTEX
 	futex32        = 2       // for SYS_FUTEX_WAITV: the word has 32 bits
@@ -26,13 +26,13 @@ type DeathWatch struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex    // guards writes of ended and of this rank's words
-	ended atomic.Uint32 // 1 after end; the thread waits for it as for the words
+	ended atomic.Uint32 // 1 after end; the thread waits for it as it waits for the words
 }
 
-// WatchDeaths calls died, from one goroutine, with each rank whose process dies from now on
-// without having ended its own death watch. Ranks that call WatchDeaths hear of each other. Call
-// it before the first Revoke. Revoke and Close end it. On a kernel without robust futexes or
-// futex_waitv (before Linux 5.16) it reports nothing.
+// WatchDeaths calls the function died, from one goroutine, with each rank whose process dies from
+// now on, unless that rank has ended its own death watch before. Ranks that call WatchDeaths hear
+// of each other. Call it before the first Revoke. Revoke and Close end it. On a kernel without
+// robust futexes or futex_waitv (before Linux 5.16) it reports nothing.
 func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
 	w := &DeathWatch{segment: s, died: died}
 	s.deathWatch = w
@@ -143,7 +143,7 @@ func (w *DeathWatch) wait() {
 type robustHead struct {
 	head    uintptr // address of the first entry
 	offset  uintptr // from an entry to its lock word
-	pending uintptr // the kernel's list_op_pending; 0: no lock is being taken
+	pending uintptr // the kernel's list_op_pending; 0 means that no lock is being taken
 	entries [MaxRanks]robustEntry
 }
 
@@ -165,7 +165,7 @@ func (w *robustHead) build(words []robustWord) {
 	w.entries[len(words)-1][0] = uintptr(unsafe.Pointer(w))
 }
 
-// currentRobustList returns the robust list that this thread has, which may be a C library's.
+// currentRobustList returns the robust list that this thread has, which may belong to a C library.
 func currentRobustList() (head uintptr, err error) {
 	var size uintptr
 	_, _, failed := unix.RawSyscall(unix.SYS_GET_ROBUST_LIST, 0,

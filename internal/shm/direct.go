@@ -54,16 +54,18 @@ func typed[T dtype.Number](v [][]byte) [][]T {
 // inPage returns the offset in its page at which a vector begins. r must not be 0.
 func (r Ref) inPage() int { return int((r - 1) % pageSize) }
 
-// PageEdges returns how many bytes at the beginning and at the end of a vector at r lie in pages
-// that the vector does not fill, less than a page each. Arena.Abandon leaves these pages.
+// PageEdges returns how many bytes of a vector at r lie in pages that the vector does not fill:
+// head bytes at its beginning and tail bytes at its end, each less than a page. Arena.Abandon
+// leaves these pages.
 func (r Ref) PageEdges(bytes int) (head, tail int) {
 	begin := r.inPage()
 	head = min((pageSize-begin)%pageSize, bytes)
 	return head, min((begin+bytes)%pageSize, bytes-head)
 }
 
-// PostVectors is Post for an AllReduce whose vectors lie in the arena where refs is not 0. If such
-// a call fails, other ranks may still write to dst until it is abandoned (Arena.Abandon).
+// PostVectors is Post for an AllReduce. The vectors whose position in refs is not 0 lie in the
+// arena. If such a call fails, other ranks may still write to dst until dst is abandoned
+// (Arena.Abandon).
 func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 	var head, tail int
 	if refs.Dst != 0 && refs.Src != 0 {
@@ -72,9 +74,9 @@ func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 	l.Post(h, refs, src[:head], src[len(src)-tail:])
 }
 
-// mapped stores the vectors of a call, each of the given bytes, in l.views. All ranks must have
-// posted the call. It reports whether the direct engine can run: all vectors lie in arenas, and dst
-// has the same offset in its page at every rank.
+// mapped stores the vectors of a call in l.views. bytes is the length of each vector. All ranks
+// must have posted the call. It reports whether the direct engine can run: all vectors lie in
+// arenas, and dst has the same offset in its page at every rank.
 func (l *Lane) mapped(bytes int) bool {
 	for r := range l.size {
 		refs := l.slotOf(r).refs
@@ -108,16 +110,16 @@ func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 	return l.finish()
 }
 
-// chunkBounds returns the chunk of a rank of the elements from first to end. Chunks begin at
-// multiples of align elements after first.
+// chunkBounds divides the elements from first to end into chunks and returns the chunk of a rank.
+// Chunks begin at multiples of align elements after first.
 func (l *Lane) chunkBounds(first, end, align, rank int) (from, to int) {
 	chunk := (end - first + l.size - 1) / l.size
 	chunk = (chunk + align - 1) / align * align
 	return min(first+rank*chunk, end), min(first+(rank+1)*chunk, end)
 }
 
-// reduceChunk reduces the elements from first to end of vectors of the given bytes, in the store mode
-// that takes the least time.
+// reduceChunk reduces the elements from first to end, in the store mode that takes the least time.
+// bytes is the length of the vectors.
 func reduceChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Reducer[T]) {
 	switch {
 	case l.exceedsCache(bytes):
@@ -132,8 +134,9 @@ func reduceChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Reducer[T]
 	}
 }
 
-// reduceRange reduces the elements from first to end into the vectors of all ranks, this rank's
-// first; into the last nonTemporal of them by non-temporal stores.
+// reduceRange reduces the elements from first to end into the vectors of all ranks, beginning with
+// this rank's vector. The last vectors, as many as nonTemporal says, are written by non-temporal
+// stores.
 func reduceRange[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTemporal int) {
 	step := directBlock / kernel.Size[T]()
 	if fold.All == nil {
@@ -154,8 +157,8 @@ func reduceBlock[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTe
 	fold.reduceInto(to, viewAs[T](l.blocks[l.rank]), from, nonTemporal) // dst may be the vector of a later rank
 }
 
-// reduceEdge reduces the elements from first to end into this rank's dst, out of the inline vectors
-// of all ranks, in which they begin at byte skip.
+// reduceEdge reduces the elements from first to end into this rank's dst. It takes them from the
+// inline vectors of all ranks, in which they begin at byte skip.
 func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) {
 	if first == end {
 		return

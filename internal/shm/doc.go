@@ -10,11 +10,11 @@
 //
 //	inline   a short vector travels with the description; every rank reduces all of them
 //	staged   vectors in ordinary memory: ranks copy blocks into the segment, each rank reduces
-//	         its chunk there, and all copy the results out. A result that all ranks want
-//	         overwrites the block that it came from
+//	         its chunk there, and all copy the results out. A result that all ranks want overwrites
+//	         the block of its operands
 //	direct   vectors in an Arena, which the other ranks have mapped: each rank reduces its chunk
-//	         out of all source vectors into all destination vectors. Where ranks share cores a
-//	         rank also takes short chunks of the others (work stealing)
+//	         out of all source vectors into all destination vectors. If ranks share cores, a rank
+//	         also takes short chunks of other ranks (work stealing)
 //
 // For n ranks and S bytes the inline engine reduces (n-1) S bytes at each rank and waits once;
 // the staged engine copies 2(n-1)/n S bytes and reduces (n-1)/n S; the direct engine reads S

@@ -12,7 +12,7 @@ type Event struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	signals uint64 // so far
+	signals uint64 // number of signals so far
 }
 
 // newEvent returns an event that only this process can signal.
@@ -37,7 +37,7 @@ func (e *Event) count() uint64 {
 	return e.signals
 }
 
-// sleep waits until the number of signals is no longer seen, a result of count.
+// sleep waits until the number of signals differs from seen, which is a result of count.
 func (e *Event) sleep(seen uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,7 +17,7 @@ type Lane struct {
 	segment     *Segment
 	size        int
 	rank        int  // in the lane
-	sharedCores bool // at least two ranks share each core
+	sharedCores bool // each core has at least two ranks
 	areas       []*rankArea
 	blocks      [][]byte
 	arenas      [][]byte
@@ -27,7 +27,7 @@ type Lane struct {
 	rebalanced  time.Time                       // time of the last rebalanceCPU
 	calls       uint32                          // number of calls posted
 	directCalls uint32                          // number of calls by the direct engine
-	doneBlocks  uint32                          // number of blocks of all earlier calls
+	doneBlocks  uint32                          // number of blocks of all earlier calls together
 	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep,
 	// and with -1 from time to time while the call makes progress.
 	Watch func(rank int)

@@ -13,12 +13,12 @@ import (
 // would get a bus error.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// aliasPadding is the address space left unused after each memory, against cache aliasing. The arenas
-// of several processes are mapped one after the other, and vectors have the same offset in each, so
-// the vectors of a call would be a power of two apart. On AMD EPYC such calls take up to 1.8 times
-// as long. The likely cause: the way predictor of the first-level cache finds lines by a hash of
-// low address bits (Lipp et al., Take A Way, AsiaCCS 2020, section 3, for older models), in which
-// such vectors collide, and each access to one evicts the other.
+// aliasPadding is the address space that is left unused after each Memory, against cache aliasing.
+// The arenas of several processes are mapped one after the other, and vectors have the same offset
+// in each, so the vectors of a call would be a power of two apart. On AMD EPYC such calls take up
+// to 1.8 times as long. The likely cause is the way predictor of the first-level cache: it finds
+// lines by a hash of low address bits (Lipp et al., Take A Way, AsiaCCS 2020, section 3, for older
+// models). Such vectors have the same hash, so each access to one evicts the other.
 const aliasPadding = 37 * pageSize
 
 // Memory is a file without a name that is mapped into this process.
@@ -88,8 +88,8 @@ func open(file *os.File) (*Memory, error) {
 	return &Memory{file, mapped}, nil
 }
 
-// reserve allocates the pages of a part of the memory. It refuses more than is available, as the
-// kernel would not refuse but kill a process (OOM killer).
+// reserve allocates the pages of a part of the memory. It refuses to reserve more than is
+// available: the kernel would not refuse, but kill a process (OOM killer).
 func (m *Memory) reserve(offset, size int) error {
 	if room := available(); size > room {
 		return fmt.Errorf("shm: reserve %d bytes of memory: %d are available", size, room)

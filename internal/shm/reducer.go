@@ -9,23 +9,26 @@ import (
 type Reducer[T dtype.Number] struct {
 	// Pair sets dst = a op b, where a comes from lower ranks than b, and dst may be a or b.
 	Pair func(dst, a, b []T)
-	// All, if not nil, reduces any number of vectors in one pass into each vector of dst, which
-	// may be among them. The last nonTemporal vectors of dst are not read again soon and may be
-	// written by non-temporal stores.
+	// All, if not nil, reduces any number of vectors in one pass into each vector of dst. The
+	// vectors of dst may be among the reduced ones. The last nonTemporal vectors of dst are not
+	// read again soon and may be written by non-temporal stores.
 	All func(dst, from [][]T, nonTemporal int)
 }
 
-// nonTemporalFrom returns the bytes of all ranks' results from which results are written by
-// non-temporal stores: so long a result would evict its own beginning from the shared cache, of
-// cache bytes. Large caches belong to large machines, on which other programs use a part.
+// nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
+// written by non-temporal stores: a result of this size would evict its own beginning from the
+// shared cache. cache is the size of the cache. Large caches belong to large machines, on which
+// other programs use a part of the cache.
 func nonTemporalFrom(cache int) int { return max(32<<20, cache/8) }
 
-// exceedsCache reports whether results of so many bytes at each rank exceed the shared cache.
+// exceedsCache reports whether the results of all ranks exceed the shared cache. bytes is the size
+// of the result at each rank.
 func (l *Lane) exceedsCache(bytes int) bool { return bytes*l.size >= l.segment.cacheLimit }
 
-// reduceInto reduces the vectors of from, in their order, into each vector of dst, which may be
-// among them. Where it reduces in pairs, all results but the last go to partial, which is at least
-// as long and may be dst[0] unless that is in from. For nonTemporal see Reducer.All.
+// reduceInto reduces the vectors in the list from, in their order, into each vector of dst. The
+// vectors of dst may be in that list. If it reduces in pairs, all results but the last go to
+// partial, which is at least as long as a vector. partial may be dst[0], unless dst[0] is in the
+// list from. For nonTemporal see Reducer.All.
 func (f Reducer[T]) reduceInto(dst [][]T, partial []T, from [][]T, nonTemporal int) {
 	switch {
 	case len(from) == 1:

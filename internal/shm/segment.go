@@ -56,8 +56,8 @@ type paddedCounter struct {
 // rankArea is the part of a lane that one rank writes. The blocks of the rank follow it.
 type rankArea struct {
 	filled paddedCounter // blocks that the rank has copied in
-	folded paddedCounter // blocks whose chunk of this rank is reduced
-	taken  paddedCounter // blocks that the rank needs no more
+	folded paddedCounter // blocks in which the rank has reduced its chunk
+	taken  paddedCounter // blocks that the rank does not need any more
 	cpu    atomic.Uint32 // 1 + the core on which the rank waited last; 0 if unknown
 	_      [cacheLine - 4]byte
 	chunk  chunk
@@ -65,9 +65,9 @@ type rankArea struct {
 }
 
 // slot holds a rank's description of one call. A rank has two slots and uses them in turn: it
-// may post its next call while others still read the present one. The call after the next
-// waits for all ranks, so two are enough. A short vector lies in the cache line of the counter
-// that the others wait for, so they fetch one line for both.
+// may post its next call while others still read the present one. Two are enough, because the call
+// after the next waits for all ranks. A short vector lies in the cache line of the counter that the
+// others wait for, so they fetch one line for both.
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
 	digest uint64  // of the header
@@ -80,8 +80,8 @@ type slot struct {
 // Header describes a call to the other ranks of a lane. It must be equal at all ranks.
 type Header [7]uint64
 
-// set copies o word by word, as o was written a moment ago: a wider load than the stores before
-// it defeats store-to-load forwarding and stalls.
+// set copies o word by word. o was written a moment ago, and a load that is wider than the stores
+// before it defeats store-to-load forwarding and stalls.
 func (h *Header) set(o *Header) {
 	for i := range h {
 		h[i] = o[i]
@@ -108,9 +108,9 @@ func (h *Header) digest() uint64 {
 type Refs struct{ Dst, Src Ref }
 
 // rankBlocksSize returns the bytes of the blocks of one of n ranks. One rank's blocks fit the
-// cache of a core, all blocks fit the shared cache. Each chunk of a block has a cache line more
-// than its part of a power of two, so that a vector of such a length needs no extra block for
-// the remainder.
+// cache of a core, all blocks fit the shared cache. Each chunk of a block has room for its part of
+// a power of two, and for one cache line more, so that a vector whose length is a power of two
+// needs no extra block for the remainder.
 func rankBlocksSize(n int) int {
 	room := min(minBlocks*n*stagedChunk, maxRankBlocks)
 	for room*n > maxAllBlocks {
@@ -122,7 +122,8 @@ func rankBlocksSize(n int) int {
 // Size returns the bytes of memory that a segment of n ranks takes.
 func Size(n int) int { return n*Lanes*rankAreaSize(n) + n*n*robustWordSize }
 
-// LargestSize returns the most bytes that a segment of up to n ranks takes: more ranks can take less.
+// LargestSize returns the largest number of bytes that a segment of up to n ranks takes: a segment
+// of more ranks can be smaller.
 func LargestSize(n int) int {
 	most := 0
 	for ranks := 1; ranks <= min(n, MaxRanks); ranks++ {
@@ -143,7 +144,7 @@ type Segment struct {
 	size           int         // ranks
 	blockBytes     int         // bytes that a rank has for blocks
 	cacheLimit     int         // bytes; see nonTemporalFrom
-	chooseFrom     int         // bytes; a field so that tests can lower the constant
+	chooseFrom     int         // bytes; it is a field so that tests can lower it
 	oversubscribed bool        // more ranks than processors
 	processors     int         // that the ranks share
 	event          *Event      // wakes this rank; nil where ranks poll
@@ -167,8 +168,8 @@ func Ordinary(size int) []byte {
 	return b[skip:][:size:size]
 }
 
-// Machine is what a segment needs to know of the machine. A process reads it once, as that takes a
-// dozen small files and longer than all else in Attach.
+// Machine is what a segment needs to know of the machine. A process reads it once, because reading
+// takes a dozen small files, and longer than everything else in Attach.
 type Machine struct {
 	processors int // that this process may use
 	cacheBytes int // of the largest cache; 0 if unknown
@@ -185,7 +186,8 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 // Attach returns the segment of one of n ranks in memory of at least Size(n) bytes. The memory
 // must be zero when the first rank attaches, begin at a multiple of 64, and stay mapped while the
 // segment is used. arenas holds the arenas of all ranks as this process has mapped them, nil for
-// a rank without one; they must stay mapped as long. arenas may be nil if no rank has one.
+// a rank without one; they must stay mapped as long as the memory. arenas may be nil if no rank has
+// one.
 func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if n < 1 || n > MaxRanks || rank < 0 || rank >= n {
 		return nil, fmt.Errorf("shm: attach: rank %d of %d, which can be %d", rank, n, MaxRanks)
@@ -223,14 +225,14 @@ func (s *Segment) Revoke() {
 	s.wakeSelf()
 }
 
-// Gone makes every pending and later wait for a rank fail that the rank has not already
-// satisfied. Otherwise it is as Revoke.
+// Gone makes every pending and later wait for a rank fail, unless the rank has already satisfied
+// the wait. Otherwise it is like Revoke.
 func (s *Segment) Gone(rank int) {
 	s.gone[rank].Store(true)
 	s.wakeSelf()
 }
 
-// wakeSelf wakes all sleeping waits of this rank, to look at revoked and gone.
+// wakeSelf wakes all sleeping waits of this rank, so that they look at revoked and gone.
 func (s *Segment) wakeSelf() {
 	if s.event != nil {
 		s.event.signal()

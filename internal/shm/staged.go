@@ -68,7 +68,7 @@ type phases struct {
 	root       int  // a rank or Everyone
 }
 
-// inPlace reports whether results overwrite the blocks that their operands came from.
+// inPlace reports whether results overwrite the blocks of their operands.
 func (p phases) inPlace() bool { return p.reduce && p.distribute && p.root == Everyone }
 
 // staged is the state of a staged call at this rank.
@@ -88,9 +88,10 @@ type staged[T dtype.Number] struct {
 // each rank copies results out of its own blocks. A cache line is then transferred twice: to the
 // reducing rank, and back to the rank that copies in next. If the reducing rank kept the result in
 // its own block, the other ranks would read it there, and its next write would have to invalidate
-// their copies: one transfer more to wait for. Other ranks do not read the block by then, so two
-// blocks are enough: one is filled while the other is reduced. Otherwise ranks wait until the
-// others have copied their results out; then there are four blocks of half the size.
+// their copies: the rank would have to wait for one more transfer. Other ranks do not read the
+// block by then, so two blocks are enough: one is filled while the other is reduced. Otherwise
+// ranks wait until the others have copied their results out; then there are four blocks of half the
+// size.
 
 // stage runs a call of the staged engine: vectors pass through the segment in blocks, each with a
 // piece of every chunk. While other ranks still fill block k this rank fills block k+1.
@@ -131,16 +132,16 @@ func stage[T dtype.Number](l *Lane, v Vectors[T], p phases) error {
 // receives reports whether this rank gets the result.
 func (s *staged[T]) receives() bool { return s.root == Everyone || s.root == s.rank }
 
-// piece returns the bounds in the whole vector of the piece of rank's chunk in block k.
+// piece returns the piece of a rank's chunk that is in block k, as bounds in the whole vector.
 func (s *staged[T]) piece(k, rank int) (first, end int) {
 	first = s.Bounds[rank] + k*s.width
 	end = s.Bounds[rank+1]
 	return min(first, end), min(first+s.width, end)
 }
 
-// pieceIn returns the memory of a chunk's piece in block k of owner. It has the same offset in its
-// cache line as the piece has in a vector that begins at a cache line. No rank is still at the
-// call before, so the blocks of each call are counted from 0.
+// pieceIn returns the memory of a chunk's piece in block k of the rank owner. It has the same
+// offset in its cache line as the piece has in a vector that begins at a cache line. No rank is
+// still at the previous call, so the blocks of each call are counted from 0.
 func (s *staged[T]) pieceIn(k, owner, chunk int) []T {
 	bytes := kernel.Size[T]()
 	first, end := s.piece(k, chunk)
@@ -148,8 +149,8 @@ func (s *staged[T]) pieceIn(k, owner, chunk int) []T {
 	return viewAs[T](b[:(end-first)*bytes])
 }
 
-// fill copies this rank's operands of the other ranks' chunks into its block k, once all ranks need
-// the earlier content no more.
+// fill copies this rank's operands for the chunks of the other ranks into its block k, once no rank
+// needs the earlier content of the block any more.
 func (s *staged[T]) fill(k int) error {
 	if !s.inPlace() {
 		for r, p := range s.areas {
@@ -173,7 +174,7 @@ func (s *staged[T]) fill(k int) error {
 	return nil
 }
 
-// complete reduces this rank's piece of block k and collects the other pieces.
+// complete reduces this rank's piece of block k and then collects the other pieces.
 func (s *staged[T]) complete(k int) error {
 	if s.reduce {
 		if err := s.reducePiece(k); err != nil {
@@ -209,8 +210,9 @@ func (s *staged[T]) reducePiece(k int) error {
 	return nil
 }
 
-// destinations returns the vectors that get this rank's piece of block k, and how many of the last
-// ones are written by non-temporal stores: 1 if that is Dst and Dst exceeds the shared cache.
+// destinations returns the vectors that get this rank's piece of block k, and how many of them, at
+// the end, are written by non-temporal stores: 1 if the last one is Dst and Dst exceeds the shared
+// cache.
 func (s *staged[T]) destinations(k int) (to [][]T, nonTemporal int) {
 	first, end := s.piece(k, s.rank)
 	to = targets[T](&s.views)[:1]
@@ -256,9 +258,9 @@ func (s *staged[T]) collect(k int) error {
 	return nil
 }
 
-// prefetched returns the parts of Src that this rank reads next, after it has collected the piece of
-// a rank from block k: the operand that it copies in for this rank next, and, if own is set, the
-// operand of its own chunk that it reduces next.
+// prefetched returns the parts of Src that this rank reads next, after it has collected from block
+// k the piece of the given rank: the operand that it copies in for the given rank next, and, if own
+// is set, the operand of its own chunk that it reduces next.
 func (s *staged[T]) prefetched(k, rank int, own bool) (next [2][]byte) {
 	first, end := s.piece(k+2, rank)
 	next[0] = kernel.Bytes(s.Src[first:end])

@@ -11,10 +11,10 @@ import (
 const stealBelow = 128 << 10
 
 // chunk assigns a rank's chunk of a direct call to the rank that reduces it: the chunk's own rank,
-// or another rank that steals it. Where each rank has a core of its own, no other rank reads the
-// first cache line.
+// or another rank that steals it. If each rank has a core of its own, no other rank reads the first
+// cache line of this struct.
 type chunk struct {
-	claimed atomic.Uint64 // upper half: the last direct call in which it was claimed; lower half: by which rank
+	claimed atomic.Uint64 // upper half: the last direct call in which it was claimed; lower half: the rank that claimed it
 	_       [cacheLine - 8]byte
 	folded  counter       // the last direct call in which it was reduced
 	failed  atomic.Uint32 // not 0 once a call of its rank has failed
@@ -22,7 +22,8 @@ type chunk struct {
 }
 
 // claim reports whether this rank has claimed the chunk of owner in the present direct call, which
-// all ranks must have posted. No rank can be at the next call before this rank has done.
+// all ranks must have posted. No rank can begin the next call before this rank has finished this
+// one.
 func (l *Lane) claim(owner int) bool {
 	taken := &l.areas[owner].chunk.claimed
 	last := taken.Load()

@@ -40,7 +40,7 @@ func (m storeMode) nonTemporalCount(ranks int) int {
 // mode.
 type storeChooser struct {
 	calls int
-	cost  [storeModes]float64 // nanoseconds a byte
+	cost  [storeModes]float64 // in nanoseconds per byte
 }
 
 // choose returns the mode for the next call.
@@ -59,9 +59,9 @@ func (c *storeChooser) choose() storeMode {
 	return best
 }
 
-// record takes the duration of a call that stored bytes, at least one. Interruptions only lengthen
-// a call, so a shorter duration replaces the cost at once, and a longer one moves the cost by a
-// quarter of the difference, at most to one and a quarter times.
+// record takes the duration of a call; bytes is the number of bytes that the call stored, at least
+// one. Interruptions only lengthen a call. So a lower cost replaces the recorded one at once, and a
+// higher cost raises it by a quarter of the difference, at most by a quarter.
 func (c *storeChooser) record(m storeMode, bytes int, d time.Duration) {
 	cost := float64(max(d, 1)) / float64(bytes)
 	if before := c.cost[m]; before > 0 && cost > before {

@@ -16,17 +16,18 @@ const (
 	spinPolls = 200
 	// yieldFor is how long a rank yields before it sleeps.
 	yieldFor = time.Millisecond
-	// yieldRounds is the number of yields to other processes between two yields to other
-	// goroutines, which take longer. After yieldLimit there are no more.
+	// yieldRounds is the largest number of yields to other processes between two yields to other
+	// goroutines, which take longer. It is less if the yields to processes take more than
+	// yieldLimit together.
 	yieldRounds = 16
 	yieldLimit  = 100 * time.Microsecond
 	// pollInterval is the time between two polls where no events are in use.
 	pollInterval = 100 * time.Microsecond
 )
 
-// publish advances a counter of this rank and wakes the ranks that sleep for it. It swaps in place
-// of a Store, as the load of sleepers must not be reordered before it; under the race detector a
-// Store does not prevent that.
+// publish advances a counter of this rank and wakes the ranks that sleep for it. It uses Swap and
+// not Store, because the load of sleepers must not be reordered before the write, and under the
+// race detector a Store does not prevent that.
 func (l *Lane) publish(c *counter, value uint32) {
 	c.value.Swap(value)
 	if c.sleepers.Load() != 0 {
@@ -92,7 +93,8 @@ const rebalanceEvery = 500 * time.Microsecond
 
 // rebalanceCPU moves this rank to another core that has at least two ranks fewer than its own. The
 // kernel's load balancing would do so some milliseconds later, as polling ranks look busy to it.
-// Only the highest rank of a core moves, as several might move to the same core.
+// Only the highest rank of a core moves, because otherwise several ranks might move to the same
+// core.
 func (l *Lane) rebalanceCPU() {
 	core, ok := currentCPU()
 	if !ok {
@@ -120,7 +122,7 @@ func (l *Lane) waitError(c *counter, target uint32, rank int) error {
 	if l.segment.revoked.Load() {
 		return ErrRevoked
 	}
-	if l.segment.gone[l.ranks[rank]].Load() && !c.reached(target) { // looked at after gone, as its last calls count
+	if l.segment.gone[l.ranks[rank]].Load() && !c.reached(target) { // read after gone: the last calls of the rank count
 		return &GoneError{rank}
 	}
 	return nil
@@ -156,7 +158,8 @@ func (s *Segment) eventCount() uint64 {
 	return s.event.count()
 }
 
-// sleep waits for a signal after the first seen ones; without an event, for pollInterval.
+// sleep waits until there have been more signals than seen says. Without an event it waits for
+// pollInterval.
 func (s *Segment) sleep(seen uint64) {
 	if s.event == nil {
 		time.Sleep(pollInterval)

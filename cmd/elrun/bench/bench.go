@@ -50,7 +50,7 @@ type Result struct {
 	Link    float64 `json:"link_gbs,omitempty"`
 	OfBound float64 `json:"of_bound,omitempty"`
 	Wrong   int64   `json:"wrong"` // wrong elements, over all ranks and iterations
-	// RSSAnon is the anonymous resident memory of the rank with the most, including its vectors.
+	// RSSAnon is the largest anonymous resident memory of all ranks. It includes the vectors.
 	RSSAnon int64 `json:"rss_anon"` // in bytes; 0 if the system does not report it
 }
 
@@ -160,7 +160,8 @@ func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
 	return a.String(), err
 }
 
-// Iterations returns asked; if that is 0, a number by which a size takes a few seconds at most.
+// Iterations returns asked, or, if asked is 0, a number of iterations that take a few seconds at
+// most for this size.
 func Iterations(asked, bytes int) int {
 	switch {
 	case asked > 0:
@@ -195,8 +196,8 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 			times = append(times, float64(took)/float64(time.Microsecond))
 		}
 	}
-	// The time of a call is its slowest rank's. Times are exchanged only at the end, so that
-	// between two timed calls there are only barriers.
+	// The time of a call is the time of its slowest rank. Times are exchanged only at the end, so
+	// that between two timed calls there are only barriers.
 	if err := collective.AllReduce(ctx, m.comm, times, times, collective.Max[float64]); err != nil {
 		return Result{}, err
 	}
@@ -251,8 +252,8 @@ func (r *Result) summarise(times []float64, factor float64) {
 	r.BusBW = r.AlgBW * factor
 }
 
-// quantile returns the q-quantile of sorted times: the smallest one that at least a fraction q
-// does not exceed.
+// quantile returns the q-quantile of sorted times: the smallest time such that at least the
+// fraction q of all times is not above it.
 func quantile(times []float64, q float64) float64 {
 	i := int(q*float64(len(times))+0.999999) - 1
 	return times[min(max(i, 0), len(times)-1)]

@@ -82,8 +82,8 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 // share returns the fraction of a vector that the other ranks have.
 func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
-// pair returns vectors of the given lengths, with dst <= src. In place the first is the beginning
-// of the second.
+// pair returns vectors of the given lengths, with dst <= src. If inPlace is set, the first vector
+// is the beginning of the second.
 func (b *caseBuilder[T]) pair(dst, src int) (d, s []T) {
 	s = make([]T, src)
 	if b.inPlace {

@@ -70,8 +70,8 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 	}
 }
 
-// receive requests transfers of growing length until one takes linkTime, and then linkRounds of
-// that length. It returns the best speed of those, in 1e9 bytes/s.
+// receive requests transfers of growing length until one takes linkTime, and then linkRounds
+// transfers of that length. It returns the best speed of these, in 1e9 bytes/s.
 func (l *linkTest) receive(ctx context.Context, from int) (best float64, err error) {
 	for length, rounds := minLinkBytes/4, 0; rounds < linkRounds; {
 		got := l.data[:length]

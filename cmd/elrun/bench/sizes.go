@@ -10,7 +10,7 @@ import (
 // maxBytes is the largest size: 16 GiB.
 const maxBytes = 16 << 30
 
-// ParseSizes parses a list such as "4,1K,64M" of bytes; K, M and G are powers of 1024.
+// ParseSizes parses a list of sizes in bytes, such as "4,1K,64M"; K, M and G are powers of 1024.
 func ParseSizes(list string) ([]int, error) {
 	var out []int
 	for s := range strings.SplitSeq(list, ",") {

@@ -25,7 +25,7 @@ type Tuned struct {
 // AlgorithmTime is the time of one algorithm.
 type AlgorithmTime struct {
 	Algorithm string  `json:"algorithm"`
-	P50       float64 `json:"us_p50"` // median over the rounds of the medians in a round, in microseconds
+	P50       float64 `json:"us_p50"` // median of the medians of the rounds, in microseconds
 }
 
 // tuneRounds is the number of rounds. All algorithms take turns in each round. So a

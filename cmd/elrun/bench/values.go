@@ -11,7 +11,7 @@ type values[T dtype.Number] struct {
 	n      int // ranks
 	period int
 	input  []T         // indexed by (7r + 3i + 5t) mod period
-	tables map[int][]T // cache of reduced, by number of ranks
+	tables map[int][]T // cache of the results of reduced, by number of ranks
 }
 
 // span describes a part of a result: elements [first, end) of the destination are the input of
