@@ -125,8 +125,8 @@ func (k *keeper) approve(o offer, e Entry) decision {
 	return k.decide(o, e, func() error { return k.unproven(o) })
 }
 
-// weigh decides in the keeper's goroutine, so that of two simultaneous newcomers the second is
-// judged together with the first. A newcomer that the job needs in order to go on is admitted
+// weigh decides in the keeper's goroutine, so that if two newcomers ask at the same time the second
+// is judged together with the first. A newcomer that the job needs in order to go on is admitted
 // without asking the Judge.
 func (k *keeper) weigh(o offer, judge Judge) error {
 	a := Application{Candidate: o.Candidate, Near: true}

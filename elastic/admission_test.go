@@ -195,8 +195,8 @@ func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	})
 }
 
-// If several newcomers ask at the same time, each is judged together with the newcomers that were
-// admitted before it.
+// If several newcomers ask at the same time, each of them is judged together with the newcomers
+// that were admitted earlier.
 func TestManyNewcomersAreJudgedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(2)

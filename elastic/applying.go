@@ -155,8 +155,8 @@ var (
 
 // follow applies the updates of the job. It ends when this peer is level (if the argument level is
 // true), when the channel gone is closed, after the duration long (if it is above 0), or when
-// inView ends. If this peer can never become level, follow drops the replayer and only waits from
-// then on; the session that admits the peer then copies the whole state.
+// inView ends. If this peer can never become level, follow drops the replayer and from then on only
+// waits; the session that admits the peer then copies the whole state.
 func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) error {
 	if a.replayer == nil && level {
 		return nil
@@ -276,9 +276,9 @@ func (j *joiner) known() []Member {
 	return j.members
 }
 
-// admit records the measurements with which this peer was admitted, or nil if it was not. The
-// offers to all members carry the record, so that others can admit this peer if the member that
-// decided dies.
+// admit records c, the measurements with which this peer was admitted; nil means that it is not
+// admitted. The offers to all members carry the record, so that others can admit this peer if the
+// member that decided dies.
 func (j *joiner) admit(c *Candidate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

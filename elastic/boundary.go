@@ -165,8 +165,8 @@ func (l *loop) enter(s *Session) error {
 }
 
 // boundary exchanges the records of a turn and decides, with the same result at all members, how to
-// go on: nil for another turn, errAgain for another session. After nil all members have committed
-// the step, so the step is stable.
+// go on: nil for another turn, errAgain for another session. If boundary returns nil, all members
+// have committed the step, so the step is stable.
 func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,

@@ -13,8 +13,8 @@ const (
 	// maxSamples bounds the samples of a step, so that products with them cannot overflow.
 	maxSamples = 1 << 46
 	// piecesPerMember is the largest number of pieces per member into which a step is cut. A share
-	// is a number of pieces. maxPieces bounds the pieces of all members, far below the numbers with
-	// which the policies of loadbal can compute.
+	// is a number of pieces. maxPieces bounds the pieces of all members. It is far below the
+	// largest numbers that the policies of loadbal can handle.
 	piecesPerMember = 1024
 	maxPieces       = 1 << 16
 	// A member's speed is the median of its speeds in the last speedWindow steps. A median ignores
@@ -25,8 +25,8 @@ const (
 // division cuts the samples of steps among the members of a session. Its inputs have been gathered
 // from all members, so all compute the same division.
 //
-// The policy distributes pieces of the step. A piece is one sample, or, in a large step, one of
-// several equal parts with at most unit samples each.
+// The policy distributes pieces of the step. In a small step a piece is one sample. A large step is
+// cut into equal pieces with at most unit samples each.
 type division struct {
 	policy  loadbal.Policy
 	speeds  []int64          // of the members when they entered, in samples a second times loadbal.SpeedUnit; 0 for unknown

@@ -67,7 +67,7 @@ func (g *Group) View() View {
 	return s.view
 }
 
-// Issue has the members agree on a grant, and waits until they have.
+// Issue asks the members to agree on a grant, and waits until they have agreed.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	mg := toGrant(grant)
 	can := func(k *keeper) error { return k.m.View().CanGrant(mg) }
@@ -77,8 +77,8 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	})
 }
 
-// Revoke has the members agree that a grant admits no further peers, and waits until they have.
-// Peers that it has admitted stay.
+// Revoke asks the members to agree that a grant admits no further peers, and waits until they have
+// agreed. Peers that it has admitted stay.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
 	can := func(k *keeper) error {
 		if _, ok := k.view.Grant(key); !ok {
@@ -92,9 +92,9 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 	})
 }
 
-// Kick has the members agree on a view without a peer, and waits until they have. From then on the
-// peer is not admitted again, and the grant by which it came and the grants that it has issued
-// admit nobody. The peer need not be a member.
+// Kick asks the members to agree on a view without a peer, and waits until they have agreed. From
+// then on the peer is not admitted again, and the grant by which it came and the grants that it has
+// issued admit nobody. The peer need not be a member.
 func (g *Group) Kick(ctx context.Context, id ID) error {
 	can := func(k *keeper) error {
 		switch {

@@ -188,7 +188,7 @@ func (g *Group) join(ctx context.Context) error {
 	}
 	g.cfg.Network.Serve(g.answer)
 	if len(g.cfg.Peers) < g.cfg.MinPeers {
-		return nil // newcomers need the state, which exists from the first Next on
+		return nil // newcomers need the state, which does not exist before the first Next
 	}
 	g.pending, err = g.next(ctx, 0)
 	return err

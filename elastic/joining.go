@@ -165,8 +165,8 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	return nil
 }
 
-// replace makes k the keeper of this peer. members are additional members to which it may make its
-// offer. It reports false if the group was closed.
+// replace makes k the keeper of this peer. The argument members lists additional members to which
+// the peer may make its offer. It reports false if the group was closed.
 func (g *Group) replace(k *keeper, members []Member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

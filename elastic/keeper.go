@@ -38,7 +38,7 @@ type keeper struct {
 
 	m          *member.Machine  // nil while a newcomer is not level
 	view       View             // the machine's present view; epoch 0 has no members
-	peers      map[ID]*peer     // the members of which something is known, see peerOf
+	peers      map[ID]*peer     // records of the members about which something is known, see peerOf
 	around     watching         // the members that this one watches
 	approved   map[ID]approval  // newcomers that are admitted when their machine asks
 	applicants map[ID]applicant // newcomers that have asked for admission

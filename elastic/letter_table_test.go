@@ -83,8 +83,8 @@ func TestLettersOfMembers(t *testing.T) {
 	})
 }
 
-// A flood of messages from one outsider does not affect the messages of other outsiders, nor those
-// of members. Memory for outsiders is bounded.
+// A flood of messages from one outsider does not affect the messages of other outsiders and of
+// members. Memory for outsiders is bounded.
 func TestBudgetOfOutsiders(t *testing.T) {
 	var b budget
 	read := 0

@@ -91,8 +91,9 @@ func copies(all []account) ([]copying, error) {
 	return out, nil
 }
 
-// sameStates returns those of the given ranks that hold the most common state. Of several equally
-// common states it takes the state of the lowest rank. A state without a digest equals any other.
+// sameStates returns the ranks, among the given ones, that hold the most common state. Of several
+// equally common states it takes the state of the lowest rank. A state without a digest equals any
+// other.
 func sameStates(all []account, ranks []int) []int {
 	like := func(right int) []int {
 		return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return all[rank].differs(all[right]) })

@@ -154,8 +154,7 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 }
 
 const (
-	// maxUnreached bounds the peers that an offer lists as unreachable, and those that it lists as
-	// reached.
+	// maxUnreached bounds the list of unreachable peers in an offer, and the list of reached peers.
 	maxUnreached = 256
 	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
 	comingTerm = 2 * approvalTerm
@@ -212,7 +211,7 @@ func (j *joiner) askRest(ctx context.Context) {
 }
 
 // meet connects with other newcomers until ctx ends: at once when a reply has introduced some, and
-// every offerPeriod with those that were not reached.
+// every offerPeriod with the newcomers that were not reached.
 func (j *joiner) meet(ctx context.Context) {
 	again := time.NewTicker(offerPeriod)
 	defer again.Stop()

@@ -10,8 +10,8 @@ import (
 // same options.
 type Option interface{ apply(*stepOptions) }
 
-// Balance is the name of a policy of package loadbal, by which Turn.Part divides steps; see
-// loadbal.Names. The default policy follows measured speeds.
+// Balance is the name of a policy of package loadbal; see loadbal.Names. Turn.Part divides steps by
+// this policy. The default policy follows measured speeds.
 type Balance string
 
 // Equal gives all members the same number of samples.

@@ -72,9 +72,9 @@ func distances(most int) []int {
 	return all
 }
 
-// ranksAround returns the ranks at the given distances from self, on both sides, on the ring of n
-// ranks. distances must ascend. The ranks are in the order of the ring, from self on. There are
-// none if self is negative.
+// ranksAround returns the ranks that are at one of the given distances from the rank self, to
+// either side, on a ring of n ranks. distances must ascend. The ranks are in the order of the ring,
+// from self on. There are none if self is negative.
 func ranksAround(n, self int, distances []int) []int {
 	var after, before []int
 	for _, d := range distances {
@@ -216,8 +216,8 @@ func (k *keeper) notSent(f failed) {
 // members connect at once, and silence does not count.
 func (k *keeper) entering() bool { return k.first != [32]byte{} }
 
-// judgeAll judges the watched members: it probes those that are nearly overdue, and suspects those
-// that do not answer. It also reports long-silent suspects to OnSuspect.
+// judgeAll judges the watched members: it probes a member that is nearly overdue, and suspects a
+// member that does not answer. It also reports long-silent suspects to OnSuspect.
 func (k *keeper) judgeAll(now time.Time) {
 	for _, id := range k.watched() {
 		if p := k.peerOf(id); p.suspected == "" {
@@ -295,8 +295,9 @@ func (k *keeper) beatInTurn() {
 	k.beatThose(func(p *peer) bool { return seldom || p.suspected == "" && !(large && p.near) })
 }
 
-// beatThose sends a heartbeat to the watching members for which wanted returns true. Before the
-// first view is agreed, it skips members that have not spoken yet: greetAll sends to them.
+// beatThose sends a heartbeat to the watching members for which the function wanted returns true.
+// Before the first view is agreed, it skips members that have not spoken yet: greetAll sends to
+// them.
 func (k *keeper) beatThose(wanted func(*peer) bool) {
 	for _, id := range k.watched() {
 		if p := k.peerOf(id); wanted(p) && (p.spoke || p.near || !k.entering()) {

@@ -16,9 +16,9 @@ import (
 // flagged returns the value of a flag of TestMain.
 func flagged[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
 
-// A large group forms and goes through churn: in a minute 1 % of the members join, and as many
-// leave or die. The traffic per member is bounded, no live member is put out, and all members agree
-// in the end. scripts/scale makes docs/scale.md from the log:
+// A large group forms and goes through churn: in a minute newcomers join (1 % of the members), and
+// the same number of members leave or die. The traffic per member is bounded, no live member is put
+// out, and all members agree in the end. scripts/scale makes docs/scale.md from the log:
 //
 //	go test -count=1 -v -run GroupOfMany ./elastic -many=10000 -minutes=1
 func TestGroupOfMany(t *testing.T) {

@@ -166,7 +166,7 @@ func (k *keeper) reportAbsent(v View) {
 	for _, m := range v.Members {
 		p := k.peers[m.ID]
 		if p == nil || p.beat.Entered >= v.Epoch {
-			continue // this member, or a member of a large group of which nothing is known
+			continue // this member itself, or a member about which nothing is known, as in a large group
 		}
 		who = append(who, m.ID.Short())
 		if p.beat.Busy != "" {

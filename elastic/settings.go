@@ -80,9 +80,9 @@ func settingsHash(settings []Setting) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// disagreement describes the first setting in which members differ, with the values and the members
-// outside the largest group of equals. Of groups of equal size the group with the lowest rank
-// counts as the largest. It returns "" if all agree. names holds a name for each member.
+// disagreement describes the first setting in which members differ, with the values, and with the
+// members outside the largest group that agrees. Of groups of equal size the group with the lowest
+// rank counts as the largest. It returns "" if all agree. names holds a name for each member.
 func disagreement(all [][]Setting, names []string) string {
 	var lists []map[string]Setting
 	for _, settings := range all {

@@ -66,7 +66,8 @@ func (s *shared) newMachine(c member.Config, first []Member) (*member.Machine, e
 	return member.NewIn(s.config(c), *s.first)
 }
 
-// view converts a view of the machine to the form of this package. old is the view before it.
+// view converts a view of the machine to the form of this package. The argument old is the view
+// before mv.
 func (s *shared) view(mv member.View, old View) View {
 	if s == nil {
 		return fromView(mv, old)

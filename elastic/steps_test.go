@@ -238,8 +238,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// stopAndKill kills the victim at its message number k after the commit of the step with which peer
-// 2 stops the loop.
+// Peer 2 stops the loop with step 7. stopAndKill kills the victim when it sends its k-th message
+// after it has committed that step; k = 0 kills nobody.
 func stopAndKill(t *testing.T, victim int, k int64) {
 	const stop = 7
 	var sent atomic.Int64

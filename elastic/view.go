@@ -62,7 +62,7 @@ type View struct {
 	ranks map[ID]int32 // by ID, for views with many members; nil for few
 }
 
-// lookedUp is the number of members from which on a view has a table of ranks.
+// A view with lookedUp members or more has a table of ranks.
 const lookedUp = 32
 
 // Rank returns the rank of the member id, or -1.

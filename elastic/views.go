@@ -80,7 +80,7 @@ func (k *keeper) welcome(came []Member, later bool) {
 	}
 }
 
-// farewell removes the records of members that are gone, and returns those that were lost or
+// farewell removes the records of the members in gone, and returns the members that were lost or
 // kicked.
 func (k *keeper) farewell(gone []Member) (lost []Member) {
 	v := k.view

@@ -22,8 +22,8 @@ type wrongLoop struct {
 	kill bool   // another peer dies meanwhile, as the mistake has an effect only then; the others go on without both
 }
 
-// inBody returns a loop whose body is wrong from step 3 on. The function body returns false to
-// leave the loop.
+// inBody returns a loop whose body is right until step 3 is committed, and then wrong. The function
+// body returns false to leave the loop.
 func inBody(body func(ctx context.Context, t *elastic.Turn, l *ledger) bool) func(context.Context, *elastic.Group, *ledger, bool) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 		for t := range g.Steps(ctx, l.state(), 40) {

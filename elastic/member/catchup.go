@@ -309,8 +309,8 @@ func (m *Machine) sendRequest(to ID) {
 	m.send(Message{Kind: Ask, To: to, Request: &Request{Member: m.cfg.Self, At: m.joiner.at}})
 }
 
-// answerJoiner answers a peer that wants to join: with the views if it is a member by now, and
-// otherwise with a notice to the caller, who decides.
+// answerJoiner handles a request to join. If the peer is a member already, it sends the views.
+// Otherwise it passes the request to the caller by a notice, and the caller decides.
 func (m *Machine) answerJoiner(msg Message) {
 	r := *msg.Request
 	switch {

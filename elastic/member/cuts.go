@@ -53,8 +53,8 @@ func (g *cuts) largest() []bool {
 }
 
 // search decides the ranks g.cut[at:] by branch and bound. It tries to keep a rank before it tries
-// to drop it, so of equally large sets the one with the lowest ranks is found first, and it is
-// kept.
+// to drop the rank, so of equally large sets it finds the set with the lowest ranks first. That set
+// stays the best.
 func (g *cuts) search(at int) {
 	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
 		at++

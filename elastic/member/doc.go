@@ -18,10 +18,10 @@
 //
 // # How the next view is decided
 //
-// A view has members in rank order, of which the first Voters vote. They decide the next view by
-// single-decree Paxos (Lamport, Paxos Made Simple, 2001). The value is a Change: the members that
-// are lost, leave and join. Apply computes the next view from the view and the change. So equal
-// changes give equal views, with equal hashes over the whole lineage.
+// A view lists its members in rank order; the first Voters members vote. They decide the next view
+// by single-decree Paxos (Lamport, Paxos Made Simple, 2001). The value is a Change: the members
+// that are lost, leave and join. Apply computes the next view from the view and the change. So
+// equal changes give equal views, with equal hashes over the whole lineage.
 //
 //	Suspect, Dead, Admit, Leave
 //	   |
@@ -95,7 +95,7 @@
 //
 // # Invariants
 //
-// The numbers are those of the design. Tests name them where they check them.
+// The numbers are the numbers of the design. Tests name them where they check them.
 //
 // I1, one epoch, one membership. A view follows its parent only by a decided change. Two quorums of
 // one view share a voter that was alive for both (quorum.go), a voter accepts nothing below its
@@ -138,13 +138,14 @@
 // I10, below a majority of voters the group stops, with two exceptions (quorum.go).
 //
 // Certain deaths: all voters except certainly dead ones voted, and fewer than a majority are dead.
-// This is as safe as a majority. Let S be the set of those that voted, of n voters. It has at least
-// n/2 members, so it meets every majority. Two such sets S and T are disjoint only if T is the set
-// of the dead that S has counted, and S the set of the dead that T has counted. Let the proposer of
-// S, which is in S, have counted first. The proposer of T is in T and was alive later, but S has
-// counted it as dead: a contradiction. The proof needs that proposers are voters themselves
-// (proposer.go: begin). Deaths never reduce the number of voters: three of five still have to vote.
-// Otherwise a change accepted by one live voter and two that then died could be missed.
+// This is as safe as a majority. Let S be the set of the voters that voted, of n voters in all. It
+// has at least n/2 members, so it meets every majority. Two such sets S and T are disjoint only if
+// T is the set of the dead that S has counted, and S the set of the dead that T has counted. Let
+// the proposer of S, which is in S, have counted first. The proposer of T is in T and was alive
+// later, but S has counted it as dead: a contradiction. The proof needs that proposers are voters
+// themselves (proposer.go: begin). Deaths never reduce the number of voters: three of five still
+// have to vote. Otherwise a change accepted by one live voter and two that then died could be
+// missed.
 //
 // Forced: all survivors voted, and either the launcher that started every peer ever admitted knows
 // that the others are dead (Sole), or the user gave up on majorities (Config.Any). Then

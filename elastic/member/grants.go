@@ -133,7 +133,8 @@ type wishes struct {
 	kick   idSet   // IDs to be put out and barred
 }
 
-// settle drops the requests that v has fulfilled, and those that cannot be fulfilled any more.
+// settle drops the requests that v has fulfilled, and the requests that cannot be fulfilled any
+// more.
 func (w *wishes) settle(v View) {
 	w.grants = slices.DeleteFunc(w.grants, func(g Grant) bool { return grantIndex(v.Grants, g.Key) >= 0 || v.CanGrant(g) != nil })
 	w.revoke = slices.DeleteFunc(w.revoke, func(key ID) bool {

@@ -33,7 +33,7 @@ func (s *idSet) remove(id ID) {
 type own struct {
 	suspects idSet     // members that cannot be reached from here
 	gone     idSet     // the suspects at whose addresses no process listens
-	dead     idSet     // certain deaths, including those that others reported: a wait status is a fact
+	dead     idSet     // certain deaths, also the deaths that others reported: a wait status is a fact
 	leaving  bool      // this member asks to leave
 	renew    bool      // the session of this view broke, a new view is needed
 	sole     bool      // one launcher has started every peer ever admitted

@@ -23,7 +23,7 @@ type facts struct {
 // next returns the change that is due, and the reason; an empty reason if none is due. It is a pure
 // function. One change removes members that are kicked, dead or cut off and members that asked to
 // leave, and adds the newcomers. If all remaining members want to leave the first of them stays for
-// now, as somebody must be there to be asked.
+// now, so that a member is left that lagging members can ask.
 func next(f facts) (Change, string) {
 	var c Change
 	var why []string

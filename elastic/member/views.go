@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// lookedUp is the number of members from which on a view has a table of ranks. With fewer members a
-// linear search is as fast.
+// A view with lookedUp members or more has a table of ranks. With fewer members a linear search is
+// as fast.
 const lookedUp = 32
 
 // lookup finds members of one view by ID. All copies of the view share it.

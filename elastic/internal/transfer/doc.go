@@ -69,7 +69,7 @@
 // the updates after it. If the updates take too many bytes the oldest are dropped. The memory of a
 // newcomer that died is free after one lease.
 //
-// A newcomer shares a fresh snapshot that was made for another one. While the state rests, as
+// A newcomer shares a fresh snapshot that was made for another newcomer. While the state rests, as
 // between two sessions, a donor provides a snapshot of the present step (Donor.Rest). So a newcomer
 // that cannot catch up with a running job does so in one of its pauses.
 //

@@ -19,7 +19,7 @@ type feed struct {
 
 	received atomic.Int64 // step of the last received update
 	tired    atomic.Bool  // another donor may be faster
-	turn     int          // number of donors to skip, so that another one is first
+	turn     int          // number of donors to skip in the list, so that another donor is first
 }
 
 // item is the beginning of a batch of updates, one update, or the report that the needed updates

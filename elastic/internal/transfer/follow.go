@@ -47,10 +47,10 @@ type Following struct {
 }
 
 // Follow applies the updates after a snapshot in order, and continues with the updates that are
-// committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies it
-// uses another one. Follow returns only with an error: an error that wraps the cause of ctx (a
-// started Apply returns first), an error of Apply, or a *NeverLevelError. The state is then the
-// state after the last applied step.
+// committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies
+// Follow uses another donor. Follow returns only with an error: an error that wraps the cause of
+// ctx (a started Apply returns first), an error of Apply, or a *NeverLevelError. The state is then
+// the state after the last applied step.
 func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	o = o.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)

@@ -165,8 +165,8 @@ func (d *Donor) refreshLogLocked() {
 	d.logging.Store(on)
 }
 
-// floorLocked returns the step up to which no updates are needed: never if there are no leases, and
-// none (-1) while the state rests, as a newcomer may still come.
+// floorLocked returns the step up to which no updates are needed. It is the constant never if there
+// are no leases, and none (-1) while the state rests, as a newcomer may still come.
 func (d *Donor) floorLocked() int64 {
 	if d.resting {
 		return none
