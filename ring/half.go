@@ -2,7 +2,7 @@ package ring
 
 import "github.com/elrun/elrun/dtype"
 
-// ToFloat16 rounds f to the nearest float16, ties to even. Absolute values from 65520 on become
+// ToFloat16 rounds f to the nearest float16, ties to even. Absolute values of 65520 or more become
 // infinite; NaN stays NaN. The method Float32 is its inverse.
 func ToFloat16(f float32) Float16 { return dtype.ToFloat16(f) }
 

@@ -52,8 +52,8 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 	return p.progress.err
 }
 
-// allocate gets the buffers. Neither their number nor the length of scratch depends on the length
-// of the vector.
+// allocate gets the buffers. The number of buffers and the length of scratch do not depend on the
+// length of the vector.
 func (p *pipeline[T]) allocate() {
 	if p.folds > 0 {
 		p.scratch = p.vector(min(p.segment, p.longest()))
@@ -71,8 +71,8 @@ func (p *pipeline[T]) vector(n int) []T {
 	return kernel.View[T](p.memory(kernel.Words[T](n)), n)
 }
 
-// send sends the first chunk from src, and then each received segment except those of the last hop,
-// in order.
+// send sends the first chunk from src, and then, in order, each received segment except the
+// segments of the last hop.
 func (p *pipeline[T]) send(ctx context.Context) error {
 	return p.eachSend(func(s step) error {
 		if err := p.progress.await(&p.progress.received, s.after); err != nil {

@@ -63,7 +63,7 @@ func allGather(t turn, bounds []int, segment int) schedule {
 }
 
 // broadcast returns the schedule of a pipelined broadcast. distance is the number of hops from the
-// root. There are two chunks: chunk 1 is the vector, chunk 0 is empty and so has no messages. The
+// root. There are two chunks: chunk 1 is the vector; chunk 0 is empty, so it has no messages. The
 // root starts with chunk 1, the other ranks start with chunk 0.
 func broadcast(distance, size, n, segment int) schedule {
 	s := schedule{bounds: []int{0, 0, n}, segment: segment}
@@ -120,7 +120,7 @@ func (s *schedule) step(hop, back, j int) step {
 }
 
 // released returns the number of sends that must have returned before segment j of hop h is
-// written: those that read the same memory. The chunks of the two hops may differ in length.
+// written, because they read the same memory. The chunks of the two hops may differ in length.
 func (s *schedule) released(h, j int) int {
 	from := h - s.reuse
 	if s.reuse == 0 || from < 0 {

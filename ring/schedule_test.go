@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plan has the schedules of all ranks for one call, and the expected result.
+// plan holds the schedules of all ranks for one call, and the expected result.
 type plan struct {
 	name     string
 	all      []schedule
