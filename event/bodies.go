@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// View reports a new view: its members and voters from now on. The epoch is in the header.
+// View reports a new view, with its members and voters. The epoch is in the header.
 type View struct {
 	Members []string `json:"members"` // short IDs, by rank
 	Voters  []string `json:"voters"`  // short IDs of the members whose votes count for a quorum
@@ -213,7 +213,7 @@ type Stall struct {
 // Name returns "stall".
 func (Stall) Name() string { return "stall" }
 
-// Path reports the way by which data reaches a peer.
+// Path reports how data reaches a peer.
 type Path struct {
 	Who       string `json:"who"`
 	Kind      string `json:"kind"` // shm, unix, direct, p2p or relay; mem within a process
