@@ -17,7 +17,7 @@ func (h Float16) Float32() float32 {
 	return math.Float32frombits(sign | math.Float32bits(f))
 }
 
-// ToFloat16 rounds f to the nearest float16, ties to even. Absolute values from 65520 on become
+// ToFloat16 rounds f to the nearest float16, ties to even. Absolute values of 65520 or more become
 // infinite. NaNs keep their sign and the upper part of the payload, and become quiet.
 func ToFloat16(f float32) Float16 {
 	bits := math.Float32bits(f)
