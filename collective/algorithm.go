@@ -71,9 +71,10 @@ func supported(k transport.Kind) []Algorithm {
 	return []Algorithm{RecursiveDoubling}
 }
 
-// Choice returns the algorithm of a call of a kind whose whole vector has the given number
-// of bytes: the algorithm of CallOptions, or the choice of Auto. commutative is true for
-// calls without a reduction. An algorithm that does not fit the call is an ErrArgument.
+// Choice returns the algorithm with which c carries out a call of the given kind on a
+// vector of the given total number of bytes: the one in CallOptions, or the choice of Auto.
+// Pass commutative as true for calls without a reduction. The error is ErrArgument if the
+// algorithm in CallOptions does not fit the call.
 func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
 	if !c.isValid() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
@@ -99,7 +100,7 @@ type request struct {
 	segment      float64 // maximum bytes of a message
 	commutative  bool
 	shared       bool // all ranks share memory
-	hierarchical bool // the ranks form several hosts or sites
+	hierarchical bool // the ranks are on several hosts or sites
 }
 
 // lowMemoryFrom is the length in bytes from which Auto takes a ring for every AllReduce that a

@@ -34,8 +34,8 @@ func drawRequest(t *rapid.T) request {
 	}
 }
 
-// Auto chooses an algorithm that can carry out the call, at the lowest price of all that
-// can.
+// Auto chooses, among the algorithms that can carry out the call, one with the lowest
+// price.
 func TestChooseAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRequest(t)

@@ -11,8 +11,8 @@ import (
 )
 
 // AllGather concatenates the vectors src of all ranks, in the order of ranks, into dst at
-// every rank. All src have the same length, and dst has n times that length. src may be the
-// part of dst at its position.
+// every rank. All src have the same length, and dst has n times that length. src may be
+// this rank's own part of dst.
 //
 // Costs for n ranks and S bytes in total: ring, n-1 steps and (n-1)/n S bytes sent;
 // recursive doubling, if n is a power of two, lg n steps and the same number of bytes;
@@ -52,7 +52,7 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	}
 	p.check("dst", len(dst), int(p.call.Count))
 	checkPart(&p, c, dst, src, counts)
-	p.needsBarrier = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
+	p.needsBarrier = slices.Contains(counts, 0) // a ring sends no message for an empty part
 	p.body = func(o *operation) error {
 		b := offsets(counts)
 		if o.env.Call.Algorithm == SharedMemory {
@@ -64,8 +64,8 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	return p
 }
 
-// allGatherInPlace completes v at all ranks. Each rank has its own part, from b[rank] to
-// b[rank+1].
+// allGatherInPlace completes v at all ranks. At first each rank has only its own part, from
+// b[rank] to b[rank+1].
 func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 	if o.size == 1 {
 		return nil

@@ -41,7 +41,7 @@ func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) 
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
 	checkVectors(p, c, dst, src, dst)
-	p.needsBarrier = p.call.Algorithm == Ring && len(src) == 0 // a ring sends nothing of an empty vector
+	p.needsBarrier = p.call.Algorithm == Ring && len(src) == 0 // a ring sends no message for an empty vector
 }
 
 // allReduce is the body of AllReduce.
@@ -88,7 +88,7 @@ func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) err
 // first members also represent their left neighbours.
 type subgroup struct {
 	rank, size int // of this member; members
-	paired     int // the ranks below it form pairs, whose odd rank is the member
+	paired     int // the ranks below paired form pairs; the odd rank of each pair is the member
 }
 
 // commRank returns the rank of member i in the communicator.

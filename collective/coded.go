@@ -38,11 +38,11 @@ type Coding interface {
 // caller that adds v to its next vector loses nothing permanently (error feedback: Seide
 // and others 2014, Karimireddy and others 2019). After an error dst and v are undefined.
 //
-// Each chunk of the vector has an owner, a rank. The owner adds the codes of all other
-// ranks to its own part in float32, and sends the code of the sum to all: two codes lie
-// between a vector and the sum, however many ranks there are. The error of the second code
-// stays at the owner. With a sparse coding each rank sends the code of its whole vector to
-// all, and every rank adds the codes in the order of ranks. A single rank needs no code.
+// Each chunk of the vector has one rank as its owner. The owner adds the codes of all other
+// ranks to its own part in float32, and sends the code of the sum to all. So values are
+// encoded only twice, however many ranks there are. The error of the second code stays at
+// the owner. With a sparse coding each rank sends the code of its whole vector to all, and
+// every rank adds the codes in the order of ranks. A single rank needs no code.
 //
 // Costs for n ranks and a code of C bytes: 2(n-1) steps and 2(n-1)/n C bytes sent by a
 // rank; with a sparse coding n-1 steps and (n-1) C bytes. The codes of chunks go directly

@@ -58,10 +58,10 @@ type Comm struct {
 	algorithm Algorithm // this field and the following ones up to segment: see CallOptions
 	purpose   string
 	priority  int32
-	segment   int       // bytes, of interruptible calls; 0 for Options.Segment
+	segment   int       // size of the segments of interruptible calls in bytes; 0 for Options.Segment
 	lane      *lane     // of the memory that all ranks share; nil if they share none
 	level     *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
-	order     ringOrder // in which ring algorithms pass the ranks
+	order     ringOrder // the order in which ring algorithms visit the ranks
 }
 
 // endpoint is the state that all communicators over one transport share.
@@ -80,7 +80,7 @@ type endpoint struct {
 	mu            sync.Mutex
 	usedLanes     int                     // number of used lanes of the shared memory
 	leaders       []int                   // leader of the host of each rank, by rank of the transport; nil before setLeaders
-	closed        bool                    // by Close of the communicator from New
+	closed        bool                    // the communicator from New was closed
 	cause         error                   // the first cause of a revocation at this rank
 	calls         map[*operation]struct{} // tracked calls in progress
 	untracked     *operation              // untracked call in progress; see operation.untracked
@@ -233,7 +233,7 @@ func (c *Comm) Err() error {
 }
 
 // Close ends the communicator and all communicators made from it. Later calls fail with
-// ErrClosed at this rank, and revoke at the ranks that wait for this one in such a call.
+// ErrClosed at this rank. Another rank that waits for this one in such a call revokes.
 //
 // For a communicator from Split or Dup that is all: Close does not wait, calls in progress
 // run to their end, and the other communicators over the same transport are not affected.
@@ -241,8 +241,8 @@ func (c *Comm) Err() error {
 // messages that were sent, pending calls fail with ErrClosed, and all goroutines have ended
 // when Close returns.
 //
-// A second Close does nothing, nor does Close of nil, which Split returns to a rank without
-// a color.
+// A second Close does nothing. Close of a nil Comm does nothing either: Split returns nil
+// to a rank with a negative color.
 func (c *Comm) Close() error {
 	if !c.isValid() {
 		return nil
@@ -285,8 +285,9 @@ func (c *Comm) closeAll() error {
 	return nil
 }
 
-// revoke revokes the transport with the cause for err: err itself if it names ranks in a
-// form that other ranks can decode, otherwise an *AbortError of this rank with its text.
+// revoke revokes the transport because of err. The cause is err itself if it names ranks in
+// a form that other ranks can decode, and otherwise an *AbortError of this rank with the
+// text of err.
 func (ep *endpoint) revoke(err error) {
 	cause := causeOf(ep.self, err)
 	ep.mu.Lock()

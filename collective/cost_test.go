@@ -15,7 +15,7 @@ import (
 type step struct{ messages, bytes, folded float64 }
 
 // stepsOf simulates an allreduce of a power of two of ranks. shown is the fraction of an
-// overlapped reduction that takes time; all pieces but the last are overlapped.
+// overlapped reduction that takes time; all segments except the last are overlapped.
 func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 	var all []step
 	folds := func(bytes float64) float64 {
@@ -45,7 +45,8 @@ func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 	return all
 }
 
-// The prices from the loads of allreduce are the prices of a simulation step by step.
+// The costs that are computed from the workloads of AllReduce equal those of a simulation
+// step by step.
 func TestCostBySimulation(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {

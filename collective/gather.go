@@ -10,7 +10,7 @@ import (
 
 // Gather concatenates the vectors src of all ranks, in the order of ranks, into dst at
 // root. All src have the same length, and dst has n times that length. At other ranks dst
-// is not used and may be nil. At root src may be the part of dst at its position.
+// is not used and may be nil. At root src may be root's own part of dst.
 //
 // Costs for n ranks and S bytes in total: tree, lg n steps and at most S/2 lg n bytes sent;
 // direct, n-1 steps at root and S/n bytes sent by each other rank. Both need a round of

@@ -25,7 +25,7 @@ func TestManyInProgress(t *testing.T) {
 			}
 			handles[i] = collective.IAllReduce(ctx, c.With(collective.CallOptions{Algorithm: a}), results[i], results[i], collective.Sum[int64])
 		}
-		if err := collective.Barrier(ctx, c); err != nil { // behind all of them, and yet done first
+		if err := collective.Barrier(ctx, c); err != nil { // begins after all of them and ends first
 			return err
 		}
 		for i := range calls {

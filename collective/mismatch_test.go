@@ -77,7 +77,7 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 // hang bounds the duration of operations that must not hang, in virtual or real time.
 const hang = 4 * time.Minute
 
-// positions calls f for every number of ranks from 2 to 5 and every choice of the odd rank.
+// positions calls f for every number of ranks from 2 to 5 and every choice of the deviant rank.
 func positions(f func(n, deviant int)) {
 	for n := 2; n <= 5; n++ {
 		for deviant := range n {
@@ -86,8 +86,9 @@ func positions(f func(n, deviant int)) {
 	}
 }
 
-// differ lets rank odd of n do other and the other ranks do common, in virtual time. Every
-// rank must get a mismatch of the two within a second.
+// differ lets rank deviant of n ranks perform the act other while the other ranks perform
+// the act common, in virtual time. Every rank must get a mismatch that names both within a
+// second.
 func differ(t *testing.T, n, deviant int, common, other act) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +194,7 @@ func variations() []variation {
 	return append(all, variedCounts()...)
 }
 
-// ofFloats is making with the usual arguments and elements of another type of the same
+// ofFloats is callOf with the usual arguments and with elements of another type of the same
 // size.
 func ofFloats(kind string) act {
 	return act{kind + " of another type", func(ctx context.Context, c *collective.Comm) error {
@@ -228,7 +229,7 @@ func ofFloats(kind string) act {
 func variedCounts() []variation {
 	counts := func(n, first int) []int {
 		all := make([]int, n)
-		all[first] = 6 // the others give nothing
+		all[first] = 6 // the parts of the other ranks are empty
 		return all
 	}
 	do := func(kind string, first int) act {

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// errPanicked is the cause of the revocation when the goroutine of a call panics or exits.
+// errPanicked is the cause of a revocation because the goroutine of a call panics or exits.
 var errPanicked = errors.New("panic in a call")
 
 // errNoContext is the error of calls with a nil context.
@@ -22,9 +22,9 @@ var errNoContext = fmt.Errorf("%w: the context is nil", ErrArgument)
 // plan is a call that has not begun: its description, and the work of this rank.
 type plan struct {
 	call transport.Call
-	tag  uint32                 // of a KindPoint
-	peer int                    // rank of the communicator, of a KindPoint, else -1
-	send bool                   // the KindPoint sends
+	tag  uint32                 // of a Send or Recv
+	peer int                    // other rank of a Send or Recv, as a rank of the communicator; else -1
+	send bool                   // the call is a Send
 	err  error                  // the first argument that does not fit; it fails the call and revokes
 	body func(*operation) error // sends, receives and reduces
 	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
@@ -38,7 +38,7 @@ type plan struct {
 type operation struct {
 	*Comm
 	env          transport.Envelope // of its messages
-	peer         int                // rank of the transport at the other end of a KindPoint, else -1
+	peer         int                // other rank of a Send or Recv, as a rank of the transport; else -1
 	needsBarrier bool               // see plan
 	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
 	begin        time.Duration      // since endpoint.started
@@ -101,8 +101,8 @@ func (c *Comm) callOnBegin(p *plan) error {
 	return nil
 }
 
-// revokeIfConcurrent returns the error of a refused call. It revokes for ErrConcurrent: another
-// rank may have begun the other one of the two concurrent calls first.
+// revokeIfConcurrent returns the error of a refused call. For ErrConcurrent it revokes, as another
+// rank may have begun the two concurrent calls in the opposite order.
 func (c *Comm) revokeIfConcurrent(err error) error {
 	if err != nil && errors.Is(err, ErrConcurrent) {
 		c.revoke(err)
@@ -153,7 +153,7 @@ func (c *Comm) admit(p *plan) error {
 }
 
 // describe fills in the fields that come from the communicator and the description of the
-// call. The place in the sequence is the caller's.
+// call. The caller fills in the place in the sequence.
 func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.Comm = c
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
@@ -335,7 +335,7 @@ func (o *operation) forSegments(buf []byte, do func([]byte) error) error {
 	}
 }
 
-// sendSegment sends one message. It makes the receiver known to the watch while it waits.
+// sendSegment sends one message. While it waits, the watch can see the receiver in sendTo.
 func (o *operation) sendSegment(to int, buf []byte) error {
 	peer := o.transportRank(to)
 	o.sendTo.Store(int32(peer + 1))
@@ -347,7 +347,7 @@ func (o *operation) sendSegment(to int, buf []byte) error {
 	return nil
 }
 
-// recvSegment receives one message. It makes the sender known to the watch while it waits.
+// recvSegment receives one message. While it waits, the watch can see the sender in recvFrom.
 func (o *operation) recvSegment(from int, buf []byte) error {
 	peer := o.transportRank(from)
 	o.recvFrom.Store(int32(peer + 1))
@@ -359,8 +359,8 @@ func (o *operation) recvSegment(from int, buf []byte) error {
 	return nil
 }
 
-// recordProgress records that a message went or came. A wait that was long enough is added to the
-// adaptive timeout.
+// recordProgress records that a message was sent or received. If the wait for it was long enough, the
+// adaptive timeout takes account of the wait.
 func (o *operation) recordProgress() {
 	if !o.tracked.Load() {
 		return

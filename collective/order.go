@@ -9,12 +9,12 @@ import (
 // order of ranks.
 type ringOrder struct {
 	ranks []int  // begins with rank 0; nil for the order of ranks
-	hash  uint32 // of ranks
+	hash  uint32 // hash of ranks
 	err   error  // the user's order is no permutation of the ranks
 }
 
-// newRingOrder returns the ring order for an order of n ranks. A bad order is recorded and
-// not returned as an error: the next call with it fails and revokes.
+// newRingOrder returns the ring order for an order of n ranks. For an invalid order it sets
+// err in the result: the next call with that order fails and revokes.
 func newRingOrder(order []int, n int) ringOrder {
 	own := make([]int, n)
 	for i := range own {

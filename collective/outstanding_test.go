@@ -63,7 +63,7 @@ func TestCancelOutstandingInMemory(t *testing.T) {
 	ended := make(chan struct{})
 	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 1 {
-			<-ended // it makes none of the calls
+			<-ended // this rank makes none of the calls
 			return nil
 		}
 		defer close(ended)

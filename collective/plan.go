@@ -40,9 +40,9 @@ func (c *Comm) planFor(v vector) plan {
 // argument that does not fit becomes the error of the plan and no early return: the call
 // must revoke, as the other ranks wait for it.
 //
-// It sets the fields one by one, and so does all code that passes a Call on. A copy of a
-// struct of small fields that were written a moment ago defeats store-to-load forwarding,
-// and the stall costs a short call more time than everything else here.
+// It sets the fields one by one, as does all code that passes on a Call. If a struct were
+// copied right after its small fields were written, store-to-load forwarding would fail,
+// and this stall would cost a short call more time than everything else here.
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
@@ -77,9 +77,9 @@ func (p *plan) check(name string, got, want int) {
 	}
 }
 
-// orMissing returns op, or for nil an Op whose Reduction has no Fold, which checkReduction
-// rejects. It returns the function and not the Reduction, which would be one more copy of a
-// struct; see describe.
+// orEmptyOp returns op. For a nil op it returns an Op whose Reduction has no Fold, which
+// checkReduction rejects. It returns the function and not the Reduction, which would be one
+// more copy of a struct; see describe.
 func orEmptyOp[T Number](op Op[T]) Op[T] {
 	if op == nil {
 		return func() Reduction[T] { return Reduction[T]{} }
@@ -101,9 +101,9 @@ func checkFreed[T Number](p *plan, c *Comm, v []T) {
 	}
 }
 
-// checkVectors fails the plan if one of its two vectors was freed, or if they overlap. The
-// one overlap that a call may allow is that part is exactly allowed, a subslice of whole; a
-// nil slice allows none.
+// checkVectors fails the plan if one of its two vectors was freed, or if they overlap. There
+// is one exception: the slice part may be identical to the slice allowed, a subslice of
+// whole. If allowed is nil no overlap is permitted.
 func checkVectors[T Number](p *plan, c *Comm, whole, part, allowed []T) {
 	checkFreed(p, c, whole)
 	checkFreed(p, c, part)
@@ -121,8 +121,8 @@ func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	}
 }
 
-// layout returns a hash of counts, by which ranks compare them; 0 stands for equal counts.
-// It is FNV-1a.
+// layout returns a hash of counts (FNV-1a), by which ranks compare their counts. It is 0 if
+// all counts are equal.
 func layout(counts []int) uint32 {
 	if counts == nil {
 		return 0
@@ -201,7 +201,7 @@ func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 	if !l.watched {
 		l.watched = true
 		context.AfterFunc(ctx, func() {
-			if cause := context.Cause(ctx); cause != context.Canceled { // success ends the context with Canceled
+			if cause := context.Cause(ctx); cause != context.Canceled { // after success the cause is Canceled
 				l.o.revoke(cause)
 			}
 		})

@@ -46,7 +46,7 @@ func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
 }
 
 // tryEnqueue is enqueue without the revocation for a refused call. fresh is the guard of
-// the call if that guard does not watch its context yet, else nil.
+// the call if the guard does not watch its context yet, and nil otherwise.
 func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 // made with the same context.
 type guard struct {
 	ctx   context.Context
-	calls int         // that use it; guarded by endpoint.mu, as is stop
+	calls int         // number of calls that use the guard; guarded by endpoint.mu, as is stop
 	stop  func() bool // ends the watch of ctx; nil before listen
 }
 

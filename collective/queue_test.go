@@ -41,7 +41,7 @@ func TestGuardIsShared(t *testing.T) {
 		t.Fatal("the first guard has not to listen")
 	}
 	type key struct{}
-	second, fresh := q.guardFor(context.WithValue(ctx, key{}, 0)) // which ends with ctx
+	second, fresh := q.guardFor(context.WithValue(ctx, key{}, 0)) // another context, which ends with ctx
 	if second != first || fresh != nil {
 		t.Error("two calls of one context have two guards")
 	}

@@ -161,7 +161,7 @@ func orMissing(err error) error {
 // Close ends all calls in progress, waits for them, and can be called again; nothing runs
 // afterwards.
 func TestClose(t *testing.T) {
-	for range 50 { // that the handle of a call is the last to know of its end shows once in a hundred times
+	for range 50 { // a handle that learns of the end of its call too late shows up in one of a hundred runs
 		synctest.Test(t, testClose)
 	}
 }
@@ -249,7 +249,7 @@ func panicInReduction(t *testing.T, n int, w way) {
 		if err != nil {
 			return err
 		}
-		return collective.Barrier(ctx, c) // all that was wanted of that rank may have come
+		return collective.Barrier(ctx, c) // the others may have all messages that they need of that rank
 	})
 	if !panicked && errors.Join(errs...) != nil {
 		t.Errorf("without a panic: %v", errs)

@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// overMem reports whether ranks that share memory carry out calls of a kind in it. The
-// other kinds use messages.
+// usesMemory reports whether calls of a kind are carried out in shared memory if the ranks
+// share some. Other kinds use messages in any case.
 func usesMemory(k transport.Kind) bool {
 	switch k {
 	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
@@ -104,7 +104,7 @@ func (l *lane) recordWait(rank int) {
 	l.current.watchContext()
 }
 
-// overMem carries out a call in the lane. do posts the header and does the work.
+// runShared carries out a call in the lane. do posts the header and does the work.
 func (o *operation) runShared(do func(l *shm.Lane, h *shm.Header) error) error {
 	l := o.lane
 	err := l.lock.acquire(o)
@@ -140,7 +140,7 @@ func (l *lane) toTransportError(o *operation, err error) error {
 	return err
 }
 
-// difference says how two envelopes differ if their calls are equal.
+// difference describes how two envelopes with equal calls differ.
 func difference(e, o transport.Envelope) string {
 	switch {
 	case e.Call != o.Call:

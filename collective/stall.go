@@ -30,7 +30,7 @@ const (
 	PhaseDeadlock = "deadlock"        // each culprit waits for the next in another call, the last for the first
 )
 
-// phaseOf converts the end of a chase to a Phase constant.
+// phaseOf converts the Cause at the end of a chain of waits to a Phase constant.
 func phaseOf(w stall.Cause) string {
 	switch w {
 	case stall.Absent:

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// stalls runs f over the gates and returns the stalls that all ranks reported.
+// stalls runs f over the slow network and returns the stalls that all ranks reported.
 func (g *slowNetwork) stalls(t *testing.T, f func(ctx context.Context, c *collective.Comm) error) []collective.Stall {
 	t.Helper()
 	reports := make(chan collective.Stall, 1000)

@@ -9,7 +9,7 @@ type level struct {
 	local      *Comm       // the ranks of this group
 	localRanks []int       // the same ranks as ranks of the whole communicator, the leader first
 	leaders    *Comm       // the leaders of all groups, which may have a level of their own; nil at other ranks
-	groups     int         // of groups
+	groups     int         // number of groups
 	lock       *ticketLock // serialises the calls in local, and the beginning of calls in leaders
 }
 
@@ -22,9 +22,9 @@ const (
 	headColor               // the leaders of all sites
 )
 
-// setLeaders records the host of each rank, by its leader: leaders[r] is the first rank that
-// shares memory with rank r of the transport, r itself if it shares none. It is the same at
-// all ranks.
+// setLeaders records the host of each rank, by the leader of the host: leaders[r] is the first
+// rank that shares memory with rank r of the transport, or r itself if r shares none. leaders
+// is the same at all ranks.
 func (ep *endpoint) setLeaders(leaders []int) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -111,8 +111,8 @@ func (c *Comm) transportRanks() []int {
 	return all
 }
 
-// commRank converts a rank of the transport to a rank of c, the inverse of transportRank; -1 if c
-// does not have it.
+// commRank converts a rank of the transport to a rank of c. It is the inverse of transportRank, and
+// returns -1 if the rank is not in c.
 func (c *Comm) commRank(at int) int {
 	if c.ranks == nil {
 		return at

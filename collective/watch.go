@@ -9,16 +9,16 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// The watch is the watchdog of calls that wait. It costs a call that makes progress
-// nothing. It treats a call that waits in three steps:
+// The watch is the watchdog of calls that wait. A call that makes progress costs it nothing.
+// It handles a waiting call in three steps:
 //
 //  1. After stall.AskAfter without a message, or when half of the limit has passed, it asks
-//     the ranks for which the call waits where they are in the sequence. An ask names the
+//     the ranks for which the call waits at which call they are. An ask names the waiting
 //     call.
-//  2. Every rank answers at once, from its own watch: it is in the same call, has not begun
-//     it, or is past it; and for which ranks it waits itself. A rank that is in another
-//     call at the same place has found a mismatch and revokes instead. News follows the
-//     answer.
+//  2. The watch of an asked rank answers at once: its rank is in the same call, has not
+//     begun it, or is past it. The answer also tells for which ranks that rank waits itself.
+//     A rank that is in another call at the same place of the sequence has found a mismatch,
+//     and revokes instead. Later changes are sent as news.
 //  3. After the limit, an adaptive timeout, it asks once more and then reports to OnStall
 //     the ranks that hold up the call. Package stall computes the limit and finds these
 //     ranks.
@@ -26,7 +26,7 @@ import (
 // A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that
 // rank A waits in Send or Recv for rank B, and B waits in a collective call for A. Calls
 // come from one goroutine per rank, so neither can ever be served, unless an ISend or IRecv
-// between the two is in progress. Two answers of B that say so make it certain.
+// between the two is in progress. A is certain of that after two such answers of B.
 
 const (
 	// watchPeriod is the interval at which the watch checks the calls in progress.
@@ -51,12 +51,12 @@ type watchState struct {
 	wait            stall.Wait    // edges of the call in the waits-for graph
 	askInterval     time.Duration // from one ask to the next
 	hopelessAnswers int           // number of answers of a rank that can never serve the call
-	lastAsk         time.Duration // time of the last ask before a report, 0 if it was not sent yet
+	lastAsk         time.Duration // when the ask that precedes a report was sent, 0 if it was not sent yet
 	reported        time.Duration // how long the call had been held up at the last report
 }
 
-// watch handles signals and checks the calls in progress until Close. One goroutine runs
-// it, which owns the watchStates and the chase.
+// watch handles signals and checks the calls in progress until Close. The one goroutine that
+// runs it owns the watchStates and the chase.
 func (ep *endpoint) watch() {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
@@ -78,8 +78,8 @@ func (ep *endpoint) watch() {
 	}
 }
 
-// resetClocks restarts the clocks of all waits at now. This process did not run for a while, so
-// messages that it has not received meanwhile are not the fault of other ranks.
+// resetClocks restarts the clocks of all waits at now. It is called after this process did not run
+// for a while: if messages did not arrive meanwhile, the other ranks are not to blame.
 func (ep *endpoint) resetClocks(now time.Duration) {
 	for _, o := range ep.inProgress() {
 		o.lastMessage.Store(int64(now))
@@ -105,7 +105,7 @@ func (ep *endpoint) checkAll() {
 	ep.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return ep.position(ops, e, now) }, now)
 }
 
-// updateLimit updates the limit: calls without bookkeeping since the last check, and the
+// updateLimit updates the adaptive timeout: it records untracked calls since the last check, and the
 // current step of the program.
 func (ep *endpoint) updateLimit() {
 	step := int64(0)
@@ -122,8 +122,8 @@ func (ep *endpoint) updateLimit() {
 	ep.limit.Step(step, now)
 }
 
-// check checks one call: it asks, and reports, if o has waited for long. It returns whether
-// some rank needs the answers, this one or another one that has asked.
+// check checks one call: if o has waited for long it asks, and reports. It returns whether any
+// rank needs the answers: this rank, or another rank that has asked.
 func (ep *endpoint) check(o *operation, now time.Duration) bool {
 	r := o.watch
 	quiet := now - r.wait.Since
@@ -298,7 +298,7 @@ func (ep *endpoint) handleAsk(from int, ops []*operation, m *stall.Signal, now t
 	if o := find(ops, m.Envelope); o != nil {
 		mine, here = o.env.Call, true
 	}
-	if here && m.Seq&pointBit == 0 && mine != m.Call { // a tag says nothing about places
+	if here && m.Seq&pointBit == 0 && mine != m.Call { // for a Send or Recv Seq is a tag, not a place
 		ep.revoke(&MismatchError{RankA: ep.self, A: mine, RankB: from, B: m.Call})
 		return
 	}

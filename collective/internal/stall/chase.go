@@ -51,10 +51,10 @@ const (
 	// no message is under way. One answer is not enough: the receiver of the last message
 	// may not have run yet.
 	firmAnswers = 2
-	// relayAfter is the age of a rank's own last ask from which a further ask makes it ask
-	// again.
+	// relayAfter is how old the last ask of a rank must be for the rank to ask again when it is
+	// asked itself.
 	relayAfter = 100 * time.Millisecond
-	// forgetAfter is how long after its ask an asker is told of news.
+	// forgetAfter is how long an asker gets news after its ask.
 	forgetAfter = 3 * time.Second
 )
 
@@ -184,10 +184,10 @@ func (c *Chase) HasUnasked(w *Wait, now time.Duration) bool {
 	return slices.ContainsFunc(c.targets(w, now), func(rank int) bool { return w.answers[rank] == nil })
 }
 
-// Settled reports whether a report would be final: each target has answered, or has kept
-// silent long enough to tell something, and the end of the chain is known. Silence at the
-// end counts if this rank agrees, or if the rank at the end answers this rank, which makes
-// the link slow.
+// Settled reports whether a report would be final: each target has answered or has been
+// silent for long enough, and the end of the chain is known. If the rank at the end is
+// reported as silent, that counts if it is silent towards this rank, too, or if it answers
+// this rank, as then the link is slow.
 func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	for _, rank := range c.targets(w, now) {
 		if w.answers[rank] == nil || !c.contact(rank).settled(now) {
@@ -237,7 +237,7 @@ func (c *Chase) End(w *Wait, now time.Duration) End {
 }
 
 // chainEnd returns the end of the chain that begins with the edge from w to a rank: the end
-// that the rank reported, one hop farther away.
+// that this rank has reported, with one more hop.
 func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
 	e := End{Cause: Unknown, Rank: int32(rank), Hops: 1, Slow: noLink(), Path: []int32{int32(rank)}}
 	ct, a := c.contacts[rank], w.answers[rank]
@@ -287,8 +287,8 @@ func (c *Chase) cycleEnd(e End, w *Wait, waits int, now time.Duration) End {
 	return e
 }
 
-// Answer records an ask of rank from, answers it with the position p of this rank, and asks on
-// along the chain unless this rank did so within relayAfter.
+// Answer records an ask of the rank from, and answers it with the position p of this rank. It then
+// asks the ranks for which this rank waits, unless it has asked them within relayAfter.
 func (c *Chase) Answer(from int, ask *Signal, p Position, now time.Duration) {
 	key := asker{from, ask.Comm, ask.Seq}
 	if c.askers == nil {
@@ -362,8 +362,8 @@ func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Cause) {
 	return []int{rank}, Inside
 }
 
-// contradicts reports whether a rank that is reported as in no call has told this rank otherwise
-// itself: a report over slow connections is old.
+// contradicts reports whether a rank that others report as in no call has told this rank itself
+// that it is in one: reports over slow connections are old.
 func (w *Wait) contradicts(rank int) bool {
 	a := w.answers[rank]
 	return a != nil && a.told && (a.end.Cause != Absent || int(a.end.Rank) != rank)

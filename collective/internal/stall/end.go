@@ -26,8 +26,8 @@ type End struct {
 	Cause          Cause
 	Rank           int32 // the rank at the end
 	Hops           int32 // number of waits in the chain
-	SameCallPrefix int32 // this number of first waits are for ranks in the same call
-	FirmPrefix     int32 // in this number of first waits the rank blocks, and no message to it is under way
+	SameCallPrefix int32 // how many of the first waits are all for ranks in the same call
+	FirmPrefix     int32 // how many of the first waits block their rank while no message to it is under way
 	Slow           Link  // the slowest link of the chain
 	// Path has the awaited ranks of the chain, as far as they fit a signal. In a cycle it
 	// ends with the rank that detected the cycle.
@@ -58,7 +58,7 @@ type Link struct {
 	ResponseTime time.Duration
 }
 
-// noLink returns the Link that stands for none.
+// noLink returns the Link that means no link.
 func noLink() Link { return Link{From: -1, To: -1} }
 
 // isValid reports whether e can come from one of n ranks: all its ranks and counts are in
@@ -84,8 +84,8 @@ func (e *End) news(f *End) bool {
 		len(e.Path) <= newsPath && (e.SameCallPrefix != f.SameCallPrefix || e.FirmPrefix != f.FirmPrefix || !slices.Equal(e.Path, f.Path))
 }
 
-// grade returns the order of magnitude of the response time in powers of two, 0 below
-// slowAfter. News compares grades, so that growing time alone is news rarely.
+// grade returns the order of magnitude of the response time in powers of two; 0 if it is below
+// slowAfter. News compares grades: a response time that grows is news only when it has doubled.
 func (l Link) grade() (n int) {
 	for d := l.ResponseTime; d >= slowAfter; d /= 2 {
 		n++

@@ -10,21 +10,21 @@ const (
 	After = time.Second
 	// AskAfter is how long a call may wait for a message before the watch asks for it.
 	AskAfter = 200 * time.Millisecond
-	// limitFactor times the decaying maximum of waits and steps is the limit, if that is
-	// longer.
+	// limitFactor: the limit is at least this factor times the decaying maximum of waits and
+	// steps.
 	limitFactor = 3
 	// limitGrowth is the factor by which a single wait can raise the limit. Repeated
-	// slowness raises the limit step by step and so becomes usual; a single evaluation of
-	// minutes does not.
+	// slowness raises the limit step by step and so becomes usual; a single evaluation that
+	// takes minutes does not.
 	limitGrowth = 1.5
-	// idleFactor times the usual pause of this rank between its calls is the limit, if that
-	// is longer still. If this rank computes for a second between calls, a rank that needs
-	// five is slow and not stalled.
+	// idleFactor: the limit is also at least this factor times the usual pause of this rank
+	// between its calls. If this rank computes for a second between calls, a rank that needs
+	// five seconds is slow and not stalled.
 	idleFactor = 5
 	// maxLimit bounds the limit for a wait without a message.
 	maxLimit = 30 * time.Second
-	// Recorded durations decay with a half-life of halving, or of halfLifeFactor times the
-	// duration for long and therefore rare ones, but of maxHalfLife at most.
+	// Recorded durations decay with a half-life of halfLife. For long and therefore rare
+	// durations the half-life is halfLifeFactor times the duration, at most maxHalfLife.
 	halfLife       = 20 * time.Second
 	halfLifeFactor = 10
 	maxHalfLife    = 10 * time.Minute
@@ -42,7 +42,7 @@ const MinRelevant = After / limitFactor
 // caller, as durations since one origin. The zero value is ready. It is not safe for
 // concurrent use.
 type Limit struct {
-	decayingMax, pending sample   // of waits and steps; next counts from sampleDelay on
+	decayingMax, pending sample   // of waits and steps; pending counts only after sampleDelay
 	idleTime             idleTime // of the pauses between calls
 
 	running       int           // number of calls in progress
@@ -61,10 +61,10 @@ type Delay struct {
 	Overdue bool          // the limit is exceeded
 }
 
-// Judge returns how a call is held up that has waited for a message for the duration waits.
-// Many messages or calls that are each a little late are a stall, too. So once a step was
-// seen from its beginning, the total time that the step has spent in calls is compared with
-// the limit as well.
+// Judge judges a call that has waited for a message for the duration waits. Many messages
+// or calls that are each a little late are a stall, too. So if the present step was seen
+// from its beginning, the total time that the step has spent in calls is compared with the
+// limit as well.
 func (l *Limit) Judge(waits, now time.Duration) Delay {
 	step := time.Duration(0)
 	if l.sawBegin {
@@ -78,8 +78,8 @@ func (l *Limit) Judge(waits, now time.Duration) Delay {
 	}
 }
 
-// limit returns the limit. It first lets a recorded duration count that is older than
-// sampleDelay.
+// limit returns the limit. Before that it adds the pending duration to the decaying maximum
+// if it is older than sampleDelay.
 func (l *Limit) limit(now time.Duration) time.Duration {
 	if l.pending.duration > 0 && now-l.pending.at >= sampleDelay {
 		l.pending.at += sampleDelay
@@ -99,7 +99,7 @@ func (l *Limit) RecordWait(d, now time.Duration) {
 	}
 	maxDuration := time.Duration(limitGrowth / limitFactor * float64(l.limit(now)))
 	half := min(max(halfLife, halfLifeFactor*d), maxHalfLife)
-	if d = min(d, maxDuration); d > l.pending.duration { // one that is shorter adds nothing
+	if d = min(d, maxDuration); d > l.pending.duration { // a shorter one has no effect
 		l.pending = sample{d, now, half}
 	}
 }
@@ -118,8 +118,8 @@ func (l *Limit) Begin(now time.Duration) {
 	l.running++
 }
 
-// RecordUntracked records that there was a call of unknown duration since the last event. Calls
-// without bookkeeping are recorded so.
+// RecordUntracked records that there was an untracked call, whose duration is unknown, since the last
+// event.
 func (l *Limit) RecordUntracked(now time.Duration) {
 	if l.running == 0 {
 		l.idleTime.record(now - l.since)
@@ -153,7 +153,8 @@ func (l *Limit) Step(step int64, now time.Duration) {
 // stopped.
 func (l *Limit) ResetStep(now time.Duration) { l.stepBegin = l.inCalls(now) }
 
-// sample is a duration that decays: d at time at, half of it after half.
+// sample is a duration that decays: its value is duration at the time at, and half of that
+// when halfLife has passed.
 type sample struct{ duration, at, halfLife time.Duration }
 
 // value returns the decayed value at now.
