@@ -11,8 +11,9 @@ import (
 
 // Broadcast copies buf of root into buf of every rank; all have the same length.
 //
-// Costs for n ranks and S bytes: tree, lg n steps of S bytes; ring, n-2 steps of a segment
-// and S bytes sent by a rank, pipelined. Both need a round of empty messages in addition.
+// Costs for n ranks and S bytes: with a tree, lg n steps of S bytes each; with a ring,
+// which is a pipeline of segments, n-2 steps of one segment each, plus the S bytes that a
+// rank sends. Both need a round of empty messages in addition.
 func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
 	return c.run(ctx, planBroadcast(c, buf, root))
 }

@@ -143,8 +143,8 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 	return errors.Join(errs...)
 }
 
-// A call that is interruptible at one rank only has different pieces on a slow network: all
-// ranks get a mismatch.
+// If a call is interruptible at only one rank, that rank cuts it into other pieces than the
+// rest on a slow network, and all ranks get a mismatch.
 func TestMismatchOfSegments(t *testing.T) {
 	for _, kind := range kinds() {
 		common := callOf(kind, usual())

@@ -86,8 +86,8 @@ func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) er
 	return nil
 }
 
-// shift sends out to the rank d above and receives in from the rank d below, if these ranks
-// exist.
+// shift sends the bytes of out to rank o.rank+d, and receives from rank o.rank-d into in, if these
+// ranks exist.
 func (o *operation) shift(d int, out, in []byte) error {
 	up, down := o.rank+d, o.rank-d
 	switch {

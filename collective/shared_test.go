@@ -159,7 +159,8 @@ func TestManyInMemory(t *testing.T) {
 	})
 }
 
-// Different calls in shared memory are an immediate error at every rank, which names both.
+// If ranks make different calls in shared memory, every rank gets an error at once that names both
+// calls.
 func TestMismatchInMemory(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(ctx context.Context, c *collective.Comm, v []int64) error{

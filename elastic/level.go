@@ -216,7 +216,8 @@ func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) erro
 		}
 		return sendBlob(ctx, s, c.to, b.Bytes())
 	}
-	// Without kept updates the receiver lacks only the last step, see copies.
+	// If the donor has kept no updates, the receiver lacks only the last step: otherwise copies
+	// would have chosen the whole state.
 	updates := g.donor.Kept(has)
 	if updates == nil {
 		if err := g.state.(Replayer).Update(&b); err != nil {

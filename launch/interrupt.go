@@ -33,10 +33,10 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 	}
 	switch {
 	case r.outcome.signal == 0:
-		r.forwardFirst(sig, fmt.Sprintf("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers")), now)
+		r.forwardFirst(sig, fmt.Sprintf("%v: passed on to %s; another signal kills them", sig, plural(len(r.children), "peer", "peers")), now)
 	case r.cancelled:
 		r.cancelled, r.interrupted = false, now
-		r.printf("%v: the peers are leaving already; once more kills them", sig)
+		r.printf("%v: the peers are leaving already; another signal kills them", sig)
 	case now.Sub(r.interrupted) >= repeatPeriod:
 		r.printf("second signal (%v): killing the peers", sig)
 		r.killAll()

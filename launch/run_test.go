@@ -297,7 +297,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	if err := r.console.close(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"elrun: the machine goes: asking 1 peer to leave", "elrun: terminated: the peers are leaving already; once more kills them",
+	want := []string{"elrun: the machine goes: asking 1 peer to leave", "elrun: terminated: the peers are leaving already; another signal kills them",
 		"elrun: second signal (terminated): killing the peers"}
 	if got := strings.Split(strings.TrimSpace(out.String()), "\n"); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

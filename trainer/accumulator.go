@@ -245,7 +245,7 @@ func (q *exactAccumulator) take(k, i, from int, others bool) {
 func (q *exactAccumulator) whole() error {
 	for k, left := range q.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
-			return fmt.Errorf("the model has not called Done(%d, 0) of group %d: a model that is Grouped calls it for each", i, k)
+			return fmt.Errorf("Done(%d, 0) of group %d was not called: a Grouped model has to call Done for every parameter in every group", i, k)
 		}
 	}
 	return nil

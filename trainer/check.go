@@ -204,8 +204,8 @@ func (c *checker) waits() error {
 		return fmt.Errorf("samples %v: %w", c.first, err)
 	}
 	got.loss = l.losses[0]
-	if err := c.equal(got, c.want, fmt.Sprintf("samples %v with parameters that are there when they are waited for", c.first)); err != nil {
-		return fmt.Errorf("%w: call Wait before each is read", err)
+	if err := c.equal(got, c.want, fmt.Sprintf("samples %v, with each parameter set only when the model calls Wait for it", c.first)); err != nil {
+		return fmt.Errorf("%w: call Wait before each parameter is read", err)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (c *checker) groups() error {
 	got[1].loss += rest
 	for k := range got {
 		if i := slices.IndexFunc(left[k], func(n int) bool { return n > 0 }); i >= 0 {
-			return fmt.Errorf("Done(%d, 0) of group %d was not called: a model that is Grouped calls it for each", i, k)
+			return fmt.Errorf("Done(%d, 0) of group %d was not called: a Grouped model has to call Done for every parameter in every group", i, k)
 		}
 		if err := c.equal(got[k], alone[k], fmt.Sprintf("group %d of two", k)); err != nil {
 			return err

@@ -115,7 +115,7 @@ func mistakes() map[string]trainer.Model {
 				}
 			}))
 		}),
-		"call Wait before each is read": with(func(m *trainer.Model) {
+		"call Wait before each parameter is read": with(func(m *trainer.Model) {
 			p, gradient := m.Params[0].Data, m.Gradient
 			m.Gradient = func(b *trainer.Batch) (float64, error) {
 				early := p[0]

@@ -137,8 +137,9 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages. It contributes only zeros, so no error feedback is lost with it. The survivors
-// reduce again, or learn of the commit from each other. The sums are the same as without the death.
+// A peer dies just before one of its messages; the test tries this at many messages, one after the other. The peer contributes
+// only zeros, so no error feedback is lost with it. The survivors reduce again, or learn of the commit from each other. The sums
+// are the same as without the death.
 func TestKillWithCompression(t *testing.T) {
 	t.Parallel()
 	stride := pick[int64](5, 1)
@@ -217,7 +218,7 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 				x.killed.Store(true) // the peer has no result
 			}
 			a.check(t, why)
-			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": gives up gradients of norm ") {
+			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": this peer drops gradients of norm ") {
 				t.Errorf("%s: the log has %q", why, got)
 			}
 		})

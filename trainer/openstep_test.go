@@ -192,7 +192,8 @@ func (r *openStep) solo(t *testing.T) {
 	}
 }
 
-// A contribution is dropped when its step is committed meanwhile. It has counted, and the peer's work is reported.
+// A contribution is dropped when its step is committed meanwhile. It counts in the committed step, and the peer's work is
+// reported.
 func TestApplyEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, false), newRamp(t, false)
 	leader.solo(t)

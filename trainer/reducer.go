@@ -134,7 +134,7 @@ func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }
 // unless it is 0. last is the mean gradient of the last step, for comparison.
 func (r *reducer) giveUp(why string, last [][]float32) {
 	if norm := r.coded.forget(); norm > 0 {
-		r.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",
+		r.log("%s: this peer drops gradients of norm %.3g that compression had held back (the mean gradient of the last step has norm %.3g)",
 			why, norm, optim.Norm(last))
 	}
 }

@@ -43,8 +43,8 @@ type Views struct {
 	line []step        // keys of next, the oldest first
 }
 
-// step is the key of the view to which a change leads. Without a change it is the key of the view
-// from itself.
+// step is the key of the view to which a change leads. If change is zero, it is the key of the view
+// whose hash is from.
 type step struct {
 	from   Hash
 	change Hash

@@ -80,7 +80,7 @@ func (o options) check() error {
 	case o.Audit > 0 && !o.Exact:
 		return fmt.Errorf("--audit: add --exact, as only there a peer's part has the same bits wherever it is computed")
 	case o.BySpeed && o.Exact:
-		return fmt.Errorf("--by-speed: with --exact all paths have as many steps, whoever computes them: leave one of them out")
+		return fmt.Errorf("--by-speed does not go with --exact, with which all paths have the same number of steps, whichever peer computes them: leave one of the two options out")
 	case o.Hidden < 1:
 		return fmt.Errorf("--hidden: %d is less than 1", o.Hidden)
 	case o.CheckpointEvery < 0:
@@ -102,7 +102,7 @@ func (o options) check() error {
 		return fmt.Errorf("--compress: %w", err)
 	}
 	if o.Exact && coding != nil {
-		return fmt.Errorf("--compress: %s cannot be together with --exact, as what is compressed depends on who computed what", o.Compress)
+		return fmt.Errorf("--compress: %s does not go with --exact: the result of compression depends on which peer computed which microbatches", o.Compress)
 	}
 	return nil
 }

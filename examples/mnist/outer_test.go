@@ -58,7 +58,7 @@ func TestLocalArguments(t *testing.T) {
 		"--outer=1,0":                   "there is no --local",
 		"--delay":                       "there is no --local",
 		"--by-speed":                    "there is no --local",
-		"--local=2 --by-speed --exact":  "leave one of them out",
+		"--local=2 --by-speed --exact":  "leave one of the two options out",
 		"--local=2 --outer=1":           "is not RATE,MOMENTUM",
 		"--local=2 --outer=0,0":         "rate",
 		"--local=2 --outer=NaN,0":       "rate",

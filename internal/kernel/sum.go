@@ -28,12 +28,12 @@ func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
 	n := len(dst[0])
 	for i, v := range from {
 		if len(v) != n {
-			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst %d, vector %d has %d", n, i, len(v)))
+			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst[0] has %d elements, from[%d] has %d", n, i, len(v)))
 		}
 	}
 	for i, v := range dst {
 		if len(v) != n {
-			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst %d, dst %d has %d", n, i, len(v)))
+			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst[0] has %d elements, dst[%d] has %d", n, i, len(v)))
 		}
 	}
 	if sumVectors(l, dst, from, past) {

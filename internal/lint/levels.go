@@ -36,7 +36,7 @@ func layers() []layer {
 		{"level 3", []string{"elastic"}},
 		// Frames, how a newcomer proves itself, and what several transports share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
-		// Connections between two that know each other, as a transport uses them.
+		// Connections between two processes that know each other already, for use by a transport.
 		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
 		// Streams between processes of one host that share a key.
 		{"level 4, within a host", []string{"transport/internal/colocated"}},

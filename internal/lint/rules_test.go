@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// sample is a small file. want has a part of each problem that a rule must find in it, in order; none if the file is good.
+// sample is a small file. want has, for each problem that a rule must find in the file, a part of the problem's text, in order;
+// it is empty if the file is good.
 type sample struct {
 	name   string
 	file   string

@@ -158,7 +158,7 @@ func (k *soak) young(t *testing.T) []process.Peer {
 	})
 }
 
-// signal sends a signal, which puts a peer out, to one of the given peers.
+// signal sends sig to a random one of the given peers, which then dies or leaves.
 func (k *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
 	t.Helper()
 	k.job.kill(t, all[k.rng.IntN(len(all))].PID, sig)

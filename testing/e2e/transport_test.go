@@ -257,8 +257,8 @@ func TestEncryptNeedsBoth(t *testing.T) {
 	}
 }
 
-// A peer that asks for another transport gets it. The other peers use shared memory among themselves if the peer can be left out,
-// and again when it has left.
+// A peer that asks for another transport gets it. The other peers go on using shared memory among themselves, unless the peer
+// asks for unix: then all use unix until it has left.
 func TestTransportsMixed(t *testing.T) {
 	for transport, want := range map[string][]string{
 		"direct": {"direct,shm", "direct,shm", "direct"},

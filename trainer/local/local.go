@@ -161,7 +161,7 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	case c.BySpeed && cfg.Exact:
 		return errors.New("local: BySpeed does not go with Exact: results would depend on the speeds of the peers; leave one of them out")
 	case c.BySpeed && cfg.Balance == "equal":
-		return errors.New("local: BySpeed does not go with the balance equal, by which shares do not follow speeds: choose another one")
+		return errors.New("local: BySpeed does not go with Balance \"equal\", because then shares do not follow speeds: choose another Balance")
 	case cfg.Delay:
 		return errors.New("local: Delay of the trainer is set: set that of local.Config instead, as it is rounds that are late")
 	case !(cfg.Clip >= 0):

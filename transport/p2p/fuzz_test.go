@@ -86,7 +86,7 @@ func FuzzBook(f *testing.F) {
 	})
 }
 
-// A message about addresses beyond maxBook is refused.
+// A message about addresses is refused if it is longer than maxBook.
 func TestLongBook(t *testing.T) {
 	text := strings.NewReader(`{"addrs":{"a":["` + strings.Repeat("x", maxBook))
 	if _, err := readBook(text); err == nil || !strings.Contains(err.Error(), "too long") || text.Len() > 32 {

@@ -90,7 +90,7 @@ func discoverPMP() (*pmpGateway, error) {
 func (g *pmpGateway) locate() error {
 	a, err := g.client.GetExternalAddress()
 	if err != nil {
-		return fmt.Errorf("ask for the address outside: %w", err)
+		return fmt.Errorf("ask the router for its external address: %w", err)
 	}
 	g.outside = netip.AddrFrom4(a.ExternalIPAddress)
 	return nil

@@ -74,7 +74,8 @@ func TestPunchNeedsBoth(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// A newcomer that a member reaches through a relay is connected directly after it was admitted.
+// A newcomer that a member reaches through a relay gets a direct connection once it has been
+// admitted.
 func TestPunchForNewcomer(t *testing.T) {
 	cfg := punching(configs()["tls"])
 	open, m0 := host(t, cfg, doorOf(key(1)))

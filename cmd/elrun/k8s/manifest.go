@@ -16,7 +16,7 @@ const (
 	// ReadyPort is the port of the readiness probe: a pod accepts connections while its peer is a
 	// member. Only ready pods count for the disruption budget.
 	ReadyPort = 7474
-	// user is the user and group ID of the pods, to which images give no name.
+	// user is the user ID and group ID of the pods. Images have no user name for this number.
 	user = 65532
 	// grace is the time that a pod has to terminate, in seconds; longer than elrun's own grace
 	// period.

@@ -35,7 +35,7 @@ func InMemory(b []byte, size int) *Records {
 		return &Records{size: size}
 	}
 	if size < 1 || len(b)%size != 0 {
-		panic(fmt.Sprintf("mmap: %d bytes are no records of %d bytes", len(b), size))
+		panic(fmt.Sprintf("mmap: %d bytes cannot be cut into records of %d bytes", len(b), size))
 	}
 	return &Records{memory: b, size: size, count: len(b) / size}
 }

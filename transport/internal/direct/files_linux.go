@@ -15,7 +15,7 @@ import (
 const MaxFiles = 250
 
 // errLost means that the kernel has dropped received files, as beyond the limit of open files.
-var errLost = errors.New("files were lost: this process may not have as many open")
+var errLost = errors.New("files were lost: this process has probably reached its limit of open files")
 
 // SendFiles writes b, which must not be empty, and passes the files to the other side (SCM_RIGHTS).
 // The caller still owns its files. The connection must be a Unix socket.
