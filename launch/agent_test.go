@@ -93,7 +93,7 @@ func TestAgentJoinsAndReports(t *testing.T) {
 	})
 }
 
-// Close sends everything that was emitted before it, also to a slow launcher.
+// Close sends everything that was emitted before it, even if the launcher is slow.
 func TestAgentFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -129,7 +129,8 @@ func (s *sending) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Emit returns only after the event has been sent, because this process may be killed then.
+// Emit returns only after the event has been sent, because this process may be killed right
+// afterwards.
 func TestAgentSendsFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	here, there := net.Pipe()
@@ -149,7 +150,7 @@ func TestAgentSendsFirst(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	if late > n/4 { // without waiting half would be late; some find no core within emitWait
+	if late > n/4 { // if Emit did not wait, half would be late; some wait for a core longer than emitWait
 		t.Errorf("%d of %d events were sent after Emit", late, n)
 	}
 	<-got
@@ -330,7 +331,8 @@ func TestAgentScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
 		<-heard(l, a, t)
-		// Answers to no request, to the first request too late, and to the second.
+		// Send an answer to no request, an answer to the first request that comes too late, and an
+		// answer to the second request.
 		go func() {
 			for _, answer := range []scaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
 				if m, err := l.receive(); err != nil || m.Scale == nil {

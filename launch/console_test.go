@@ -196,7 +196,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.buffer.Write(p)
 }
 
-// The caller can give up a console that stays stuck.
+// The caller can stop waiting for a console that stays stuck.
 func TestConsoleGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(stuck)
@@ -252,7 +252,7 @@ func TestConsoleResultUnwritten(t *testing.T) {
 	}
 }
 
-// No part remains of a line that a regular file did not take completely.
+// If a regular file did not take a line completely, no part of the line remains in it.
 func TestLineWriterTakesBack(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {

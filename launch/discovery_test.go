@@ -241,7 +241,7 @@ func TestFoundMessage(t *testing.T) {
 }
 
 // The member that has admitted a peer may die right afterwards. So the peer contacts the members
-// that this one knew, and members that listen at the ticket's other addresses.
+// that the admitting member knew, and the members that listen at the ticket's other addresses.
 func TestContactsAfterIntroduction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil})
@@ -292,7 +292,7 @@ func TestFalseFind(t *testing.T) {
 		f.lost = map[string]bool{"false": true}
 		i := f.identity(nil)
 		found := func() []elastic.Member { return []elastic.Member{{ID: "a", Addrs: []string{"false"}}} }
-		f.pause = time.Second // the find is tried first
+		f.pause = time.Second // the found member is tried first
 		in, err := i.findAdmission(t.Context(), ticket.Credential{Signers: []string{"x"}}, []string{"a"}, found, time.Minute)
 		if err != nil || in.by.ID != "a" {
 			t.Errorf("%v, %v", in, err)

@@ -85,8 +85,8 @@ func joinErrors(errs []error) string {
 }
 
 // dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
-// at least one direction, or with relays through a third host. It returns the causes. If others is set, peers do not listen at
-// the addresses of the probes, and dropUnreachable does nothing.
+// at least one direction, or with relays through a third host. It returns the causes. If others is
+// set, peers do not listen at the addresses of the probes, and dropUnreachable does nothing.
 func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
@@ -126,8 +126,8 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	return failed
 }
 
-// tryAll makes each host try to connect to every other host. It returns the result of each host, and the errors of hosts that
-// could not try.
+// tryAll makes each host try to connect to every other host. It returns the result of each host,
+// and the errors of hosts that could not try.
 func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	results, errs = make([]probeResult, len(l.hosts)), make([]error, len(l.hosts))
 	if len(l.hosts) < 2 {
@@ -147,8 +147,8 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	return results, errs
 }
 
-// mostCut returns the host with the largest number of hosts that it cannot connect to, and these hosts. If several have the
-// same number, it returns the last one.
+// mostCut returns the host with the largest number of hosts that it cannot connect to, and these
+// hosts. If several have the same number, it returns the last one.
 func (l *hostList) mostCut(results []probeResult, out map[int]bool, relays bool) (mostCut int, with []int) {
 	connects := func(i, k int) bool {
 		_, there := results[i].Failed[l.hosts[k].Name]
@@ -183,7 +183,8 @@ func anyOf(n int, ok func(int) bool) bool {
 	return false
 }
 
-// assign assigns peers to the slots of the hosts, in order. most is the largest number of peers in all; 0 means no bound.
+// assign assigns peers to the slots of the hosts, in order. most is the largest number of peers in
+// all; 0 means no bound.
 func (l *hostList) assign(most int) {
 	for _, h := range l.hosts {
 		if h.Slots == 0 {
@@ -206,7 +207,8 @@ func (l *hostList) hostFor(index int, running map[int]*child) *remoteHost {
 	if h := l.assignedHost(index); h != nil && !h.lostNow() {
 		return h
 	}
-	// The load of a host is its number of peers per slot, this peer included. A lost host is the last choice.
+	// The load of a host is its number of peers per slot, this peer included. A lost host is the
+	// last choice.
 	load := func(h *remoteHost) float64 {
 		n := 1
 		for _, c := range running {
@@ -267,8 +269,8 @@ func (l *hostList) results() <-chan hostConnect {
 	return l.connects.results
 }
 
-// addConnected adds a newly connected host to the list. It replaces a lost host with the same name. It reports whether the
-// order still waits for an answer.
+// addConnected adds a newly connected host to the list. It replaces a lost host with the same name.
+// It reports whether the order still waits for an answer.
 func (l *hostList) addConnected(a hostConnect) (waits bool) {
 	waits = !l.connects.pending[a.order.Host].answered
 	delete(l.connects.pending, a.order.Host)

@@ -62,8 +62,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A host is left out only if no direction of a pair connects, and as few hosts as possible are
-// left out.
+// A host is left out only if it belongs to a pair in which neither host can connect to the other.
+// As few hosts as possible are left out.
 func TestWorst(t *testing.T) {
 	l := hostsNamed(1, "a", "b", "c", "d")
 	failed := func(all ...map[string]string) (out []probeResult) {

@@ -73,7 +73,7 @@ func (f *fakeNet) Forget(id elastic.ID) {
 	f.introduced[id] = false
 }
 
-// knows reports whether a member was introduced, and not forgotten afterwards.
+// knows reports whether a member was introduced and has not been forgotten since.
 func (f *fakeNet) knows(id elastic.ID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -172,7 +172,7 @@ func TestChooseJob(t *testing.T) {
 		{"mn", []string{"mnist-abcde", "sweep"}, "mnist-abcde"},
 		{"mnist", []string{"mnist-abcde", "mnist"}, "mnist"}, // a full name takes precedence over beginnings
 		{"mnist-", []string{"mnist-abcde", "mnist-bcdef", "x"}, "could be meant by mnist-: name one of mnist-abcde, mnist-bcdef"},
-		{"abcde", []string{"mnist-abcde"}, "abcde; running: mnist-abcde"}, // the end of a name is not enough
+		{"abcde", []string{"mnist-abcde"}, "abcde; running: mnist-abcde"}, // the end of a name does not find it
 		{"mnist-abcdef", []string{"mnist-abcde"}, "mnist-abcdef; running"},
 	} {
 		got, err := chooseJob(c.job, c.running)

@@ -45,7 +45,7 @@ func TestJoinQueue(t *testing.T) {
 		t.Errorf("with one let in: %q", lines)
 	}
 	q.add(2, "d", time.Unix(410, 0))
-	q.event(event.View{Members: []string{"c"}}) // with its former ID, and late
+	q.event(event.View{Members: []string{"c"}}) // a late event, in which c has its former ID
 	if lines, _ = told(&q, 411, 470); len(lines) != 1 {
 		t.Errorf("with a new ID: %q", lines)
 	}

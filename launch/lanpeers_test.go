@@ -10,13 +10,14 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// foundAt returns a find with one address.
+// foundAt returns a found peer with one address.
 func foundAt(id string, host int) elastic.Member {
 	return elastic.Member{ID: elastic.ID(id), Addrs: []string{fmt.Sprintf("/ip4/192.0.2.%d/tcp/7", host)}}
 }
 
-// False finds with one address take a few places, and with many addresses they evict the oldest. A
-// later member is kept nevertheless, and a find that has proved itself stays.
+// False peers with the same address take only a few places; false peers with different addresses
+// evict the oldest ones. A member that is found later is kept nevertheless, and a peer that has
+// proved that it belongs to the job stays.
 func TestJunkLANPeers(t *testing.T) {
 	var l lanPeers
 	l.add(foundAt("proved", 1))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A host has one ID within a job and another one in another job, and none if its kernel ID is
-// unknown.
+// A host has the same ID throughout a job and a different ID in another job. It has no ID if its
+// kernel ID is unknown.
 func TestMachineID(t *testing.T) {
 	if a, b := machineID("a"), machineID("b"); a != machineID("a") || (a == b) != (a == "") || runtime.GOOS == "linux" && a == "" {
 		t.Errorf("%q in one job and %q in another", a, b)

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// script feeds events into a changes, one second apart by default, and collects its lines.
+// script feeds events into a membershipLog, one second apart by default, and collects its lines.
 type script struct {
 	c     *membershipLog
 	now   time.Time
@@ -69,7 +69,7 @@ func TestMembershipLogDeath(t *testing.T) {
 	s.view(2, "lost", "acd")
 	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 3.14})
 	s.pass(collectPeriod)
-	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // from before the loss
+	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // a step before the loss
 	s.expect(t)
 	s.tell(2, 2, 7, event.Step{Recomputed: 2})
 	s.pass(collectPeriod)
@@ -203,7 +203,7 @@ func TestNotices(t *testing.T) {
 		"too few peers came in time (1 present, 3 needed); the group gives up with status 75")
 	s.tell(3, 1, 0, event.Quorum{State: "lost", Present: 1, Needed: 3})
 	s.tell(3, 1, 0, event.Quorum{State: "back", Present: 1, Needed: 3})
-	s.expect(t) // too short for a report
+	s.expect(t) // the wait was too short for a report
 }
 
 // In whatever order the peers' reports come, each join and each departure of a member is reported
@@ -274,7 +274,7 @@ func TestMembershipLogFormerSelf(t *testing.T) {
 	s.tell(1, 1, 0, event.Fenced{Who: "m", Reason: "silent"})
 	s.expect(t)
 	s.tell(1, 3, 0, event.Join{Who: "n", Reason: "level"})
-	s.view(3, "join", "abn") // its first view with the new ID; no peer here has seen the view without it
+	s.view(3, "join", "abn") // the first view with its new ID; no peer here has seen a view without the peer
 	s.pass(time.Hour)
 	s.expect(t, "epoch 3: <m> was put out while it still runs (silent), and joins again under a new ID, <n> has joined; 3 peers go on")
 }

@@ -96,8 +96,8 @@ type startOrder struct {
 	// view.
 	Pass   []byte `json:"pass,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
-	// Own reports that peers of this launcher have been admitted. These peers can admit later ones when the ticket is not valid
-	// any more.
+	// Own reports that peers of this launcher have been admitted. These peers can admit later ones
+	// when the ticket is not valid any more.
 	Own bool `json:"own,omitempty"`
 	// JoinTimeout is how long a peer looks for a member that admits it.
 	JoinTimeout time.Duration `json:"join_timeout,omitempty"`

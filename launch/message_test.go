@@ -53,8 +53,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// Data that came before the deadline is read after it, however late the reader is. An unfinished
-// line is not a message.
+// Data that came before the deadline can still be read after it, however late the reader is. An
+// unfinished line is not a message.
 func TestPipeAfterDeadline(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

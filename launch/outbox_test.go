@@ -38,8 +38,8 @@ func TestOutboxBound(t *testing.T) {
 	}
 }
 
-// add returns a channel to wait for until the reader has once been late, and again after the queue
-// has been empty.
+// add returns a channel to wait for, until the reader was late once. After the queue has been empty
+// it returns a channel again.
 func TestOutboxLateReader(t *testing.T) {
 	o := newOutbox(nil)
 	first, second := o.add([]byte("1"), history), o.add([]byte("2"), history)

@@ -161,7 +161,7 @@ func TestProgressWhileWaiting(t *testing.T) {
 	}
 }
 
-// A parked newcomer does not change the line of peers that go on.
+// If a newcomer is parked, the progress line of the peers that go on does not change.
 func TestProgressBesideParked(t *testing.T) {
 	var p progress
 	for i := int64(1); i <= 5; i++ {

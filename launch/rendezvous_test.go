@@ -158,8 +158,9 @@ func TestRendezvousByTicket(t *testing.T) {
 }
 
 // In any order of hellos and ends, every running peer that has said hello finally has exactly one
-// answer, if all have said hello or one has ended. All answers are of one kind unless the group
-// had started. Each death after the start is reported to every running member, once.
+// answer, if all have said hello or one has ended. All answers are of the same kind, except for
+// answers after the start of the group. Each death after the start is reported once to every
+// running member.
 func TestRendezvousAnswersEverybody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
@@ -206,7 +207,8 @@ func TestRendezvousAnswersEverybody(t *testing.T) {
 	})
 }
 
-// The launcher that began the job signs new identities of its peers, and its key never leaves it.
+// The launcher that began the job signs new identities of its peers, and its key never leaves the
+// launcher.
 func TestRendezvousSignsNewID(t *testing.T) {
 	r := met(t, 2)
 	messages := r.hello(1, elastic.Member{ID: "new"})

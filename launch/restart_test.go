@@ -15,7 +15,7 @@ func TestRestarts(t *testing.T) {
 		{0, time.Hour, 0}, {0, time.Second, 0}, {0, time.Second, time.Second}, {0, 0, 2 * time.Second},
 		{1, time.Second, 0},                                // deaths are counted for each peer
 		{0, quickDeath - 1, 4 * time.Second},               // still quick
-		{0, quickDeath, 0}, {0, 0, 0}, {0, 0, time.Second}, // and again from the start
+		{0, quickDeath, 0}, {0, 0, 0}, {0, 0, time.Second}, // the pauses begin again
 		{1, 0, time.Second}, {1, 0, 2 * time.Second}, {1, 0, 4 * time.Second},
 	} {
 		if pause, again := r.decide(c.index, c.life); !again || pause != c.pause {

@@ -205,8 +205,8 @@ func TestRunLeavesNoGrandchildren(t *testing.T) {
 	}
 }
 
-// interrupted runs a script as 2 peers and sends signals: the first when both have printed
-// "ready", each next one when the launcher has reported the previous one.
+// interrupted runs a script as 2 peers and sends signals. It sends the first signal when both peers
+// have printed "ready", and each further signal when the launcher has reported the previous one.
 func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (Result, string) {
 	t.Helper()
 	out := newExpecting("[1] ready")

@@ -46,7 +46,7 @@ func TestStallsOncePerCulprit(t *testing.T) {
 		{3 * time.Second, 3 * time.Second, "abc", "<abc>"},
 		{4 * time.Second, 3 * time.Second, "abc", ""},
 		{20 * time.Second, 20 * time.Second, "def,abc", "<def>"},
-		{5 * time.Minute, 4 * time.Minute, "abc,def", "<abc,def>"}, // about others, which began later
+		{5 * time.Minute, 4 * time.Minute, "abc,def", "<abc,def>"}, // new stalls of both, which began later
 		{9 * time.Minute, 8*time.Minute + 30*time.Second, "abc", ""},
 		{9*time.Minute + 10*time.Second, 5 * time.Second, "def", "<def>"},
 		{9*time.Minute + 30*time.Second, 5 * time.Second, "def", ""}, // too soon after the last line

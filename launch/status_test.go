@@ -160,8 +160,8 @@ func TestMergeOrder(t *testing.T) {
 	})
 }
 
-// A peer reports its knowledge of others. Of several reports about a member the one that heard
-// from it last counts, and the member's own report takes precedence.
+// A peer reports its knowledge of others. If several report about a member, the report of the peer
+// that heard from it last counts; but the member's own report takes precedence.
 func TestDescribeOthers(t *testing.T) {
 	self, other, third := memberAt(0), memberAt(1), memberAt(2)
 	other.Host, other.Index = "far", 3

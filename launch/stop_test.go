@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// mortal serves a peer that calls dying when it is asked to stop, and then is gone.
+// mortal serves the control socket of a peer. When the peer is asked to stop, it calls dying, and
+// then the socket is gone.
 func mortal(t *testing.T, job string, index int, dying func()) {
 	t.Helper()
 	asked := make(chan struct{}, 1)
@@ -54,7 +55,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A peer that has agreed to end waits until the client hangs up, or for its own time limit.
+// A peer that has agreed to end waits until the client hangs up, or until its own time limit has
+// passed.
 func TestStopWaits(t *testing.T) {
 	for name, end := range map[string]func(net.Conn, *control) error{
 		"hung up": func(conn net.Conn, _ *control) error { return conn.Close() },
@@ -136,7 +138,7 @@ func TestStopNotTaken(t *testing.T) {
 	peer.Wait()
 }
 
-// hangUp closes every connection at once, and calls then at the nth.
+// hangUp closes every connection at once. At connection number nth it calls the function then.
 func hangUp(l net.Listener, nth int, then func()) {
 	for i := 1; ; i++ {
 		conn, err := l.Accept()

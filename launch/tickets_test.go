@@ -39,7 +39,8 @@ func TestTicketContacts(t *testing.T) {
 	for _, c := range ticketContacts(members, members[1]) {
 		ids = append(ids, string(c.ID))
 	}
-	// The peer itself, one member of each other host, and the first of the rest.
+	// The ticket names the peer itself, one member of each other host, and the first of the
+	// remaining members.
 	if got := strings.Join(ids, " "); got != "1 4 8 0 2" {
 		t.Errorf("got %s", got)
 	}

@@ -44,8 +44,8 @@ func drawCandidates(t *rapid.T, most int) (all []elastic.Candidate) {
 	return all
 }
 
-// twin predicts a step independently of predict: it assigns microbatches one by one, and evaluates the formula for communication
-// as it is written down.
+// twin predicts a step independently of predict: it assigns microbatches one by one, and evaluates
+// the formula for communication in the form of the comment of stepModel.
 func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	costs := append([]loadbal.Cost(nil), o.costs...)
 	for _, c := range others {

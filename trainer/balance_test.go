@@ -134,8 +134,8 @@ func TestEqualPeersKeepEqualShares(t *testing.T) {
 	}
 }
 
-// Step times approach the best possible time with whole microbatches soon after a member becomes slow, and soon after it
-// recovers.
+// Soon after a member becomes slow, and soon after it recovers, step times approach the best time that is possible with whole
+// microbatches.
 func TestSharesFollowSpeeds(t *testing.T) {
 	cfg := wide(60, false)
 	cfg.Samples = 256 * 100 // no short steps
@@ -208,7 +208,7 @@ func TestReasonsFitTheShares(t *testing.T) {
 	}
 }
 
-// A newcomer begins with a share according to the speed that it measured in its trial. The present members keep their measured
+// A newcomer begins with a share that suits the speed that it measured in its trial. The present members keep their measured
 // speeds.
 func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

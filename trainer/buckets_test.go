@@ -67,8 +67,9 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	})
 }
 
-// checkBucket checks the size of a bucket and the parameters that it lists. A bucket has limit elements, or at least a quarter of
-// them if it begins at the beginning of a parameter. It lists exactly the parameters that have elements in it.
+// checkBucket checks the size of a bucket and the parameters that it lists. A bucket has as many elements as limit says, or at
+// least a quarter of that number if it begins at the beginning of a parameter. It lists exactly the parameters that have
+// elements in it.
 func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/4 || !slices.Contains(l.offsets, b.lo)) {
 		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
@@ -172,7 +173,7 @@ func TestBucketsInOrder(t *testing.T) {
 	})
 }
 
-// A piece that completes early does not share a bucket with one that completes late.
+// A piece that completes early does not share a bucket with a piece that completes late.
 func TestBucketsOutOfTurn(t *testing.T) {
 	l := newLayout(paramsOf(4, 6, 10), 100)
 	if err := l.completeIn([]Piece{{2, 0}, {1, 4}, {0, 0}, {1, 0}}); err != nil {
@@ -313,8 +314,8 @@ func TestReductionNamesTheModelsMistakes(t *testing.T) {
 	}
 }
 
-// After the first error, wait also waits for the other calls, because they still use the buffers. The end of the context does not
-// shorten this.
+// If a call fails, wait still waits for the other calls, because they use the buffers. The end of the context does not shorten
+// this.
 func TestWaitLeavesNothingBehind(t *testing.T) {
 	boom, waited := errors.New("boom"), 0
 	r := newReduction(newLayout(paramsOf(1, 1, 1), 1), func(b bucket) pending {

@@ -51,7 +51,7 @@ func addProducts(g *trainer.Batch, i int, read []float32) {
 	g.Done(i, 0)
 }
 
-// around returns m with change around its Gradient: change gets the original function.
+// around returns m with another Gradient, which calls change and passes the original Gradient to it.
 func around(m trainer.Model, change func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error)) trainer.Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *trainer.Batch) (float64, error) { return change(b, gradient) }

@@ -94,7 +94,7 @@ func TestKillsAndJoins(t *testing.T) {
 			x.model.pace = 10 * time.Millisecond
 			age := int64(x.self.Index) // the order of arrival
 			x.cfg.OnBegin = func(step int64) {
-				// The peer that begins a step that is a multiple of 15 first starts another peer.
+				// At each step that is a multiple of 15, the first peer to begin the step starts another peer.
 				if n := joined.Load(); n < 20 && step == 15*int64(n+1) && joined.CompareAndSwap(n, n+1) {
 					a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", n)), Index: 3 + int(n)}, nil)
 				}

@@ -71,7 +71,7 @@ func fade(coding string) trainer.Config {
 	return cfg
 }
 
-// fading gives an actor a fading model, and calls begin at each step.
+// fading gives an actor a fading model. The function begin is called at each step.
 func (x *actor) fading(begin func(step int64)) *fading {
 	m := newFading()
 	x.trained = m

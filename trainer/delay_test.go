@@ -122,8 +122,8 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// Any peer dies before any one of its messages, and another peer joins. In exact mode the job still ends with the weights of a
-// single process, although the gradients depend on the parameters.
+// A peer dies before one of its messages, and another peer joins. The test tries each peer and each message. In exact mode the
+// job still ends with the weights of a single process, although the gradients depend on the parameters.
 func TestKillWithDelay(t *testing.T) {
 	t.Parallel()
 	cfg := delayed(10, true)
@@ -189,8 +189,8 @@ func TestCheckpointsWithDelay(t *testing.T) {
 	}
 }
 
-// Before the previous step is committed, a peer already computes its whole share of the next one, even if the speeds of the peers
-// have changed.
+// A peer computes its whole share of a step before the previous step is committed, even if the speeds of the peers have
+// changed.
 func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	cfg := dyadic(12)
 	want := oneAlone(t, cfg)
@@ -214,7 +214,7 @@ func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	})
 }
 
-// A job without the delay does not resume from the checkpoint of a job with it.
+// A job without Delay does not resume from the checkpoint of a job with Delay.
 func TestDelayIsASetting(t *testing.T) {
 	dir := save(t, 1, delayed(4, false), 2)
 	x, _ := resumed(t, dir, churning(6, false))

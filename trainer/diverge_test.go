@@ -25,7 +25,7 @@ func sameWeights(t *testing.T, out []outcome) {
 	}
 }
 
-// A peer that starts with other parameters than the majority gets the majority's.
+// A peer that starts with other parameters than the majority gets the parameters of the majority.
 func TestADifferentStartIsLevelled(t *testing.T) {
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
 	l := &log{}

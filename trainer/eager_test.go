@@ -20,7 +20,7 @@ type eager struct {
 	// first. gap is an additional pause at parameters 0 and 1 in the backward pass.
 	reading func(i int)
 	gap     time.Duration
-	broken  int // the forward pass asks for gradients already in the middle of this parameter; 0 for none
+	broken  int // the forward pass asks for gradients too early, in the middle of this parameter; 0 for none
 
 	deaf    bool         // the model goes on although the batch has failed
 	seen    [][]float32  // parameters as read by the forward pass
@@ -139,7 +139,7 @@ func (m *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
 	return float64(len(b.Samples())), nil
 }
 
-// lazy is an eager that does not declare Waits.
+// lazy is an eager model that does not declare Waits.
 type lazy struct{ *eager }
 
 func (m lazy) Model() trainer.Model {

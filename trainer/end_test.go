@@ -88,9 +88,9 @@ func TestTheLastStepIsEnough(t *testing.T) {
 	})
 }
 
-// The others die between two commit records. The last step is committed. The next record, in which all ranks would declare it
-// committed, is never complete. The survivor has the result, but does not report the step. If the others were only cut off, they
-// might commit the step with other shares, and the logs would count it twice.
+// The others die between two commit records. The first record has committed the last step. The second record, in which all
+// ranks would declare this step committed, is never complete. The survivor has the result, but does not report the step. If the
+// others were only cut off, they might commit the step with other shares, and the logs would count it twice.
 func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	cfg := churning(3, true)
 	want := alone(t, cfg)
@@ -119,7 +119,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	})
 }
 
-// The program gets an error of the evaluation, also at a peer that is alone.
+// The program gets an error of the evaluation, even at a peer that is alone.
 func TestAFailedEvaluationAlone(t *testing.T) {
 	broken := errors.New("no test set")
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func ModelOf(m Accumulator) Model {
 	}}
 }
 
-// Housed is a reducer that has gradients and no other state. Tests outside this package use it with several ranks.
+// Housed is a reducer with gradients and without other state. Tests outside this package use it with several ranks.
 type Housed struct {
 	reducer reducer
 	sums    *floatAccumulator

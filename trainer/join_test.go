@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// joined plays a job with 64 microbatches a step and four members that take a millisecond per microbatch. In step 6 another peer
-// arrives, which takes pace per microbatch. If kill is above 0, rank 3 dies in the step kill.
+// joined plays a job with 64 microbatches a step and four members that take a millisecond per microbatch. In step 6 another
+// peer arrives, which takes the time pace for a microbatch. If kill is above 0, it is the step in which rank 3 dies.
 func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func (a *arena) parkings() (reasons []string) {
 	return reasons
 }
 
-// stepTimes returns the step times that rank 0 has measured, for groups of n.
+// stepTimes returns the step times that rank 0 has measured in groups of n members.
 func (a *arena) stepTimes(n int) (times []time.Duration) {
 	for _, s := range a.actors[0].steps {
 		if s.Peers == n {

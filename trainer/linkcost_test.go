@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A rounded cost differs from the cost by at most a fifteenth. A higher cost never has a lower rounded cost.
+// Rounding changes a cost by at most a fifteenth. If one cost is higher than another, its rounded
+// cost is not lower.
 func TestLinkCostOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")

@@ -174,7 +174,7 @@ func TestNoiseMovesNothing(t *testing.T) {
 	w := newWeb(t, apart(6), bytes, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(1, 1))
 	calls := 0
-	w.noise = func() float64 { // up to a tenth off; sometimes, never twice in a row, far off
+	w.noise = func() float64 { // up to a tenth off; sometimes far off, but never twice in a row
 		if calls++; calls%50 == 0 {
 			return 5
 		}
@@ -232,7 +232,7 @@ func TestOrderOfSites(t *testing.T) {
 	}
 }
 
-// The ring replaces an unmeasured link by a measured one, even a slow one, and logs this reason.
+// The ring replaces an unmeasured link by a measured one, even by a slow one, and logs this reason.
 func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	w := newWeb(t, apart(4), 4<<20, func(int, int) int64 { return 40_000 })
 	l := w.ranks[0]

@@ -43,8 +43,8 @@ func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Se
 	return s
 }
 
-// A peer keeps its microbatches from one session to the next. Under another identity it does not, because other peers have then
-// computed them.
+// A peer keeps its microbatches from one session to the next. Under another identity it does not keep them, because other peers
+// have then computed them.
 func TestContributionsBelongToAnIdentity(t *testing.T) {
 	o := alone(t, ramp{paramsOf(2, 3)}, nil)
 	entered(t, o, "me", 1)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// In exact mode, too, buckets are reduced while the model computes the others.
+// In exact mode, too, a bucket is reduced while the model computes other buckets.
 func TestExactReductionOverlaps(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
@@ -62,7 +62,8 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	}
 }
 
-// On one processor a started call sends as much as it can before the model computes on.
+// On one processor, a call that has started sends as much as it can before the model goes on
+// computing.
 func TestCallsGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var begun atomic.Int32

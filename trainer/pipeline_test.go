@@ -145,8 +145,8 @@ func TestStepsThatWait(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages, and others join. At that time the parameters may belong to an uncommitted step. The
-// weights are the same as with a single process.
+// A peer dies before one of its messages, and others join. The test tries many messages. When the peer dies, the parameters may
+// belong to an uncommitted step. The weights are the same as with a single process.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	t.Parallel()
 	cfg := dyadic(8)
@@ -203,7 +203,7 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	for _, steps := range []int64{7, 9} { // in neither job step 5 is the last but one
+	for _, steps := range []int64{7, 9} { // step 5 is the step before the last in neither job
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(steps)
 			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 5, Resume: dir}
@@ -297,7 +297,8 @@ func wrapped(first, second func(x *actor)) func(x *actor) {
 	}
 }
 
-// If the share of a peer changes, the peer computes a call again that it had begun early with the wrong microbatches.
+// If a peer has begun a call early and its share then changes, the call may have the wrong microbatches, and the peer repeats
+// it with the right ones.
 func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
 	cfg.Balance = trainer.DefaultBalance

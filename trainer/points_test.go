@@ -26,7 +26,7 @@ import (
 
 // The tests of this package have one flag:
 //
-//	go test ./trainer -run Kill -v -long   more kills, among them one at every protocol point, and the table
+//	go test ./trainer -run Kill -v -long   more kills, one at every protocol point among them, and the table
 func TestMain(m *testing.M) {
 	flag.Bool("long", false, "the long forms: kill at more protocol points")
 	flag.Parse()
@@ -42,15 +42,15 @@ func pick[T any](short, long T) T {
 }
 
 // point identifies a message before which a member is killed, by its number among the member's
-// messages of its class. The class is stable where scheduling changes the order of messages.
+// messages of its class. Scheduling can change the order of messages, but not their classes.
 type point struct {
 	victim elastic.ID
 	class  string
 	number int
 }
 
-// dozen is how many messages of a class and member tests in the long form kill at that look for one
-// cause only.
+// dozen bounds the kills of a test that looks for one cause only, in its long form: it is the number of messages of each class
+// and member at which the test kills.
 const dozen = 12
 
 // kill returns the function that selects the point's message.
@@ -66,8 +66,7 @@ func (p point) String() string {
 	return fmt.Sprintf("kill at %s, message %d of %q", p.victim, p.number, p.class)
 }
 
-// census counts the messages of a play without kills by member and class. It is safe for concurrent
-// use.
+// census counts, by member and class, the messages of a play without kills. It is safe for concurrent use.
 type census struct {
 	mu   sync.Mutex
 	sent map[point]int // a point with number 0 stands for all messages of its class
@@ -84,8 +83,8 @@ func (c *census) add(m simnet.Message) bool {
 	return false
 }
 
-// points returns at most so many points of each class and member, evenly spread. Only messages
-// whose class begins with one of the planes count.
+// points returns points of each class and member, evenly spread, and at most as many for each as most says. Only messages whose
+// class begins with one of the planes count.
 func (c *census) points(most int, planes ...string) []point {
 	var all []point
 	for p, sent := range c.sent {
@@ -131,7 +130,7 @@ func (k *kills) table() string {
 	return fmt.Sprintf("kills at %d points:%s", k.total, b.String())
 }
 
-// want fails the test unless there were at least that many kills, and at least one for each class.
+// want fails the test unless there were at least as many kills as least says, and at least one for each class.
 func (k *kills) want(t *testing.T, least int, classes ...string) {
 	t.Helper()
 	if k.total < least {
@@ -216,7 +215,7 @@ type staged struct {
 
 const latecomer elastic.ID = "late-peer"
 
-// stage returns an arena of n members. For every message kill decides whether the sender dies before it.
+// stage returns an arena of n members. For every message, the function kill decides whether the sender dies before it.
 func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
 	s := &staged{arena: newArena(n, cfg), net: simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{
 		Delay: 100 * time.Microsecond, Lag: 200 * time.Microsecond}})}
@@ -280,8 +279,9 @@ func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
 	}
 }
 
-// A member dies before any one of its messages, on all planes, in a job that begins, continues, admits another peer and ends.
-// Scheduling can make a run shorter than the rehearsal. Its last points then do not occur, and are not counted.
+// A member dies before one of its messages, in a job that begins, continues, admits another peer and ends. The test tries
+// messages on all planes. Scheduling can make a run shorter than the rehearsal. Its last points then do not occur, and are not
+// counted.
 func TestKillAtEveryPoint(t *testing.T) {
 	cfg := churning(7, true)
 	want := alone(t, cfg)
@@ -316,7 +316,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
-	tails, nth := 6, pick([]int{1}, []int{1, 4}) // the first kill is at one of tails messages from the third on; the second at the nth of its class
+	tails, nth := 6, pick([]int{1}, []int{1, 4}) // the first kill: at one of 6 messages from the third on; the second: at the nth of its class
 	var met kills
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, tails*len(nth)*len(classes), func(t *testing.T, i int) {
@@ -337,8 +337,8 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills twice. The first victim is the sender of message number first among the commit records. The second is the
-// sender of the nth later message whose class begins with class.
+// secondAfter kills twice. The first victim is the sender of a commit record, whose number among the commit records is first.
+// The second is the sender of a later message: the nth one whose class begins with class.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
 	return func(m simnet.Message) bool {

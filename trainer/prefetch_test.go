@@ -109,8 +109,8 @@ func (m *reader) given() []int {
 	return all
 }
 
-// While shares stay the same, the prefetched samples are the computed ones, in the same order, each once. Only the first
-// microbatch of the job is not prefetched.
+// While shares stay the same, the prefetched samples are the samples that are computed, in the same order, each once. Only the
+// first microbatch of the job is not prefetched.
 func TestPrefetchIsWhatComes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, n := range []int{1, 2, 3, 4} {
@@ -150,8 +150,8 @@ func (m *reader) covered(t *testing.T, about string) {
 	}
 }
 
-// When shares change, samples that are new in a share are prefetched in time. Few other samples are prefetched: not more than the
-// difference between the shares.
+// When shares change, samples that are new in a share are prefetched in time. Few other samples are prefetched: at most as many
+// as the shares differ by.
 func TestPrefetchFollowsShares(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -128,8 +128,8 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 }
 
-// No commit record follows the last step. If a peer does not learn that the step is stable, another peer reports for it, because
-// the first may have died by then.
+// No commit record follows the last step. If a peer does not learn that the step is stable, another
+// peer reports the first peer's part, because the first peer may have died by then.
 func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for deaf := range n {
@@ -154,7 +154,8 @@ func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	}
 }
 
-// A peer that is moved to a later state reports its last step once, if that step is older than the state.
+// When a peer is moved to a later state, it reports its last step once, if that step is older than
+// the state.
 func TestSupersededSteps(t *testing.T) {
 	a, b := newListener("a"), newListener("b")
 	a.commit(outcomeOfStep(1, []*listener{a, b}))
@@ -172,7 +173,7 @@ func TestSupersededSteps(t *testing.T) {
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
-	// If a peer has died since, it may not have reported its part.
+	// If another peer has died since, it may not have reported its part.
 	a.commit(outcomeOfStep(3, []*listener{a}))
 	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
 	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is in between

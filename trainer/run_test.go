@@ -160,7 +160,7 @@ func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 // once per pass, and all reports agree.
 func TestRunAtManySizes(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	var steps [][]int // from the run with one rank, where the order is known
+	var steps [][]int // from the run with one rank, whose order of samples is known
 	for _, n := range []int{1, 2, 3, 4, 9} {
 		out := train(t, n, counting(2), &log{}, nil)
 		if n == 1 {
@@ -291,7 +291,7 @@ func TestModelErrorEndsItsPeer(t *testing.T) {
 	}
 }
 
-// checkWeights checks that the weights are the twin's.
+// checkWeights checks that the weights equal the weights of the twin.
 func checkWeights(t *testing.T, m *counter, want [][]float32) {
 	t.Helper()
 	for i, p := range m.params {
@@ -314,7 +314,7 @@ func TestNotFiniteIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p1 at rank 2 (member-2)", "step 2")
 }
 
-// Each gradient is finite, but their sum is infinite.
+// All gradients are finite, but their sum is infinite.
 func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	out := train(t, 3, counting(1), &log{}, func(_ int, m *counter, _ *trainer.Config) {
 		m.hook = func(grad [][]float32, _ []int) error {

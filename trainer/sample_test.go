@@ -65,7 +65,8 @@ func TestOrderIsStable(t *testing.T) {
 }
 
 // Over many seeds every sample occurs about equally often at every position, and every pair of neighbours in both orders.
-// Chi-square tests compare with the uniform distribution. A uniform order hardly ever exceeds their limits.
+// Chi-square tests compare with the uniform distribution. A uniform order hardly ever exceeds the
+// limits of these tests.
 func TestOrderIsEven(t *testing.T) {
 	const n, seeds = 12, 12000
 	var place [n * n]float64

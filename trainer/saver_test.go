@@ -35,7 +35,8 @@ func files(t *testing.T, dir string) []string {
 // stepFile returns the file name of the checkpoint of a step.
 func stepFile(step int) string { return fmt.Sprintf("step-%012d.safetensors", step) }
 
-// save runs cfg at n peers, with a checkpoint every so many steps, and returns the folder.
+// save runs cfg at n peers, and returns the folder of the checkpoints; every is the number of steps
+// between two checkpoints.
 func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "checkpoints")
@@ -217,7 +218,7 @@ func TestCheckpointsByTime(t *testing.T) {
 func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 	whole := churning(9, true)
 	want := alone(t, whole)
-	for at := int64(3); at < 6; at++ { // the remaining peers have committed a step for certain
+	for at := int64(3); at < 6; at++ { // it is certain that the remaining peers have committed a step
 		dir := filepath.Join(t.TempDir(), "checkpoints")
 		var before []event.Event
 		synctest.Test(t, func(t *testing.T) {

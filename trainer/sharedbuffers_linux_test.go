@@ -20,9 +20,9 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// lodging is a network whose members are on one host and share memory. The memory of a member lasts as long as its process, or is
-// replaced in each session, as when a process returns under another identity. Sessions must end without a revocation, because a
-// revocation does not interrupt a wait in shared memory, which polls in real time.
+// lodging is a network whose members are on one host and share memory. The memory of a member lasts as long as its process. If
+// brief is set, it is replaced in each session instead, as if the process returned under another identity. Sessions must end
+// without a revocation, because a revocation does not interrupt a wait in shared memory, which polls in real time.
 type lodging struct {
 	*mem.Network
 	brief bool       // each session replaces the memory
@@ -70,7 +70,7 @@ func (l *lodging) of(v elastic.View) (*house, error) {
 	return h, nil
 }
 
-// build makes the arena of a member. The arena of the member full has room for one vector only.
+// build makes the arena of a member. The arena of the member that the field full names has room for one vector only.
 func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
 	if id == l.full {
 		return shm.NewArena(2 * 4 * tenantSize)
@@ -211,7 +211,7 @@ func (a *arena) leaveAt(x *actor, at int64) {
 	}
 }
 
-// reduced reports whether member 0 knows of a view of two.
+// reduced reports whether member 0 knows of a view of two members.
 func (l *log) reduced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,8 +300,8 @@ func unhoused(t *testing.T) (sha string) {
 	return sha
 }
 
-// A session without shared memory ends when a member fails. The next session has shared memory, and the others' computed
-// microbatches move into it. No microbatch is computed again.
+// A session without shared memory ends when a member fails. The next session has shared memory, and the microbatches that the
+// others have computed move into it. No microbatch is computed again.
 func TestSharedBuffersOfAnOpenStep(t *testing.T) {
 	weights := unhoused(t)
 	l := newLodging(t, false)

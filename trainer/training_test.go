@@ -25,7 +25,8 @@ type judged struct {
 }
 
 // admitter trains with a decision point after every two steps. The score is a function of the parameters that neither rises nor
-// falls steadily. The best model is kept. The job ends after patience decision points without a better one, since the best.
+// falls steadily. The best model is kept. The job ends when as many decision points as patience
+// says have not improved on the best model.
 func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0
@@ -158,7 +159,8 @@ func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
 	})
 }
 
-// A peer dies before any one of its messages, while another joins. The others reach the result of a single process.
+// A peer dies before one of its messages, while another joins. The test tries many messages. The
+// others reach the result of a single process.
 func TestKillAtPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(9, true)

@@ -35,7 +35,7 @@ func (m *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return m.ramp.Accumulate(grad, samples, done)
 }
 
-// tried returns an open step whose trial computes with a timed model, and the model.
+// tried returns an open step, whose trial computes with a timed model, and this model.
 func tried(t *testing.T, m timed, change func(*Config)) (*openStep, *timed) {
 	t.Helper()
 	m.ramp = ramp{paramsOf(2, 3, 17)}

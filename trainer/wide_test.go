@@ -245,7 +245,7 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 	})
 }
 
-// A peer dies before any one of its messages, while models compute whole shares in one call.
+// A peer dies before one of its messages, while models compute whole shares in one call. The test tries many messages.
 func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {

@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// attempts calls retryJoin with attempts that take lasts each and end with the given errors. The
-// last error repeats until a signal comes, after the time until. attempts returns the start times
-// of the attempts.
+// attempts calls retryJoin with attempts that end with the errors in ends; lasts is the duration of
+// each attempt. The last error repeats until a signal comes, which is after the time until.
+// attempts returns the start times of the attempts.
 func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...error) (at []time.Duration, err error) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)

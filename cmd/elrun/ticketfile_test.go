@@ -66,8 +66,8 @@ func TestTicketFile(t *testing.T) {
 	}
 }
 
-// A task waits for the ticket. A late task returns the outcome of the job. If the job has finished without a task, the task has
-// not failed.
+// A task waits for the ticket. A late task returns the outcome of the job. If the job has finished
+// before a task could join it, the task has not failed.
 func TestTicketFileJoin(t *testing.T) {
 	for _, c := range []struct {
 		says  string

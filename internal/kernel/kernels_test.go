@@ -52,8 +52,8 @@ func viaFloat[T dtype.Number](f func(a, b float64) float64) func(a, b T) T {
 	return func(a, b T) T { return FromFloat64[T](f(ToFloat64(a), ToFloat64(b))) }
 }
 
-// orNaN returns a function that returns NaN if either operand is NaN, and otherwise f. math.Min and math.Max would return an
-// infinity.
+// orNaN returns a function that returns NaN if either operand is NaN, and otherwise the result of f. math.Min and math.Max
+// would return an infinity.
 func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 	return func(a, b float64) float64 {
 		if a != a || b != b {

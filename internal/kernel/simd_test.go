@@ -13,7 +13,7 @@ import (
 // kernels_test.go compares the kernels with slow twins. The tests in this file compare the assembly with the loops in Go, for all
 // offsets and lengths of vectors.
 
-// aliases tells which operand is the same vector as the destination, if any.
+// aliases says which operand is the same vector as the destination, if one is.
 type aliases int
 
 const (
@@ -34,8 +34,8 @@ type layout struct {
 // cacheLine is the alignment to which offsets refer, in bytes.
 const cacheLine = 64
 
-// aligned returns n elements whose first is at the given offset from a cache line, in elements. memory includes the elements
-// around them.
+// aligned returns n elements. The first one is at the given offset, in elements, from a cache line.
+// memory includes the elements around them.
 func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	line := cacheLine / Size[T]()
 	memory = make([]T, 3*line+offset+n)

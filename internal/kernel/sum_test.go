@@ -103,7 +103,7 @@ func FuzzAddAll(f *testing.F) {
 
 // A sum of 16-bit floats is rounded once, unlike a chain of Add.
 func TestAddAllRoundsOnce(t *testing.T) {
-	one, tiny := dtype.ToBFloat16(1), dtype.ToBFloat16(0x1p-9) // half a unit in the last place below 1 and a quarter above
+	one, tiny := dtype.ToBFloat16(1), dtype.ToBFloat16(0x1p-9) // tiny is half a unit in the last place below 1, a quarter above
 	v := make([][]dtype.BFloat16, 5)
 	for i := range v {
 		v[i] = make([]dtype.BFloat16, 100)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// served runs handle as the metadata service of a cloud, and looks at it at most looks times. It returns the notice and the
-// errors.
+// served runs handle as the metadata service of a cloud, and polls the service; looks is the
+// largest number of polls. It returns the notice and the errors.
 func served(t *testing.T, name string, looks int, handle http.HandlerFunc) (text string, errs []error) {
 	t.Helper()
 	server := httptest.NewServer(handle)

@@ -139,7 +139,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// The DNS shows a newcomer to nobody. The others learn of it from its questions.
+// A newcomer is not in the DNS. The others learn of it from its questions.
 func TestVisitors(t *testing.T) {
 	l := newLab(t, 2)
 	l.publish(0)

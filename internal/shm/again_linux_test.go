@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// A third process that has got the file of an event from either of two others wakes the same sleepers.
+// A third process may get the file of an event from the owner or from a process with a waker. In
+// both cases it wakes the same sleepers.
 func TestEventFileAgain(t *testing.T) {
 	e, err := NewEvent()
 	if err != nil {
@@ -28,7 +29,7 @@ func TestEventFileAgain(t *testing.T) {
 	third := open(second.Again())
 	for i, w := range []*Waker{second, third} {
 		w.signal()
-		e.sleep(uint64(i)) // until it has come
+		e.sleep(uint64(i)) // until signal i has come
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
@@ -41,7 +42,8 @@ func TestEventFileAgain(t *testing.T) {
 	}
 }
 
-// What a process has read of the machine holds for each segment that it attaches.
+// A process reads the properties of the machine once, and they apply to each segment that it
+// attaches.
 func TestMachine(t *testing.T) {
 	real := ReadMachine()
 	if real.processors != cores.Count() || real.cacheBytes != largestCache() {

@@ -155,7 +155,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer
 	return err
 }
 
-// unchanged checks that v is still the input of a rank.
+// unchanged checks that v still equals the input of a rank.
 func unchanged(v []int64, rank int) error {
 	for i, got := range v {
 		if got != input(rank, i) {
@@ -165,7 +165,7 @@ func unchanged(v []int64, rank int) error {
 	return nil
 }
 
-// folded checks that v is the result of n ranks, from element first on.
+// folded checks that v is the result of n ranks, from the index first to the end.
 func folded(v []int64, n, first int) error {
 	for i, got := range v {
 		if w := want(n, first+i); got != w {
@@ -245,8 +245,8 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// Revoke ends all waits, including those that sleep already and later ones. Gone ends the waits for one rank, but not for what
-// that rank had done before.
+// Revoke ends all waits, including those that sleep already and later ones. Gone ends the waits for one rank, except for waits
+// that the rank has already satisfied.
 func TestRevokeAndGone(t *testing.T) { revokeAndGone(t, group(t, 3)) }
 
 func revokeAndGone(t *testing.T, lanes []*Lane) {

@@ -61,7 +61,7 @@ func TestChooserIgnoresInterruptions(t *testing.T) {
 	cached.mostly(t, "disturbed", p.run(20*probeEvery, disturbed))
 }
 
-// If a coarse clock measures no time at all, the cost is short. It does not count as unknown.
+// If a coarse clock measures no time at all, the cost counts as low, and not as unknown.
 func TestChooserOfACoarseClock(t *testing.T) {
 	var p storeChooser
 	p.run(warmupCalls, costs(0, 0))

@@ -28,7 +28,7 @@ func must(t testing.TB, name string) collective.Coding {
 // names lists a coding of each kind.
 func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
-// decoded encodes a copy of v. It returns the decoded vector, and the rest: the values that Encode left in the copy.
+// decoded encodes a copy of v. It returns the decoded vector, and the rest, which is what Encode left in the copy.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
 	t.Helper()
 	rest, out = slices.Clone(v), make([]float32, len(v))
@@ -64,8 +64,8 @@ func gradient(rt *rapid.T) []float32 {
 	return v
 }
 
-// The decoded vector plus the rest is the input. This is exact where the difference of two float32 is exact. With values of 2
-// bits a decoded magnitude may exceed the input's.
+// The decoded vector plus the rest is the input. The sum is exact if the difference of the two float32 is exact. With values of
+// 2 bits a decoded magnitude may exceed the magnitude of the input.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -109,7 +109,7 @@ func TestPrecision(t *testing.T) {
 	})
 }
 
-// TopK selects the elements that a twin selects by sorting.
+// TopK selects the same elements as a twin that sorts them.
 func TestTopKIsSorting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -122,7 +122,7 @@ func TestTopKIsSorting(t *testing.T) {
 		for i := range places {
 			places[i] = i
 		}
-		// Of equal magnitudes the first is kept.
+		// If magnitudes are equal, the first one is kept.
 		slices.SortStableFunc(places, func(a, b int) int { return -cmp.Compare(math.Abs(float64(v[a])), math.Abs(float64(v[b]))) })
 		k := min(len(v), max(256, int(math.Ceil(fraction*float64(len(v))))))
 		want, coarse := make([]float32, len(v)), make([]float32, len(v))
@@ -185,8 +185,8 @@ func twoMagnitudes(dst, v []float32, places []int) {
 	}
 }
 
-// For values like noise the two magnitudes are close to the best pair. The best pair is searched among all ways to split the
-// sorted magnitudes in two.
+// For values like noise the two magnitudes are close to the best pair. The test finds the best pair by trying all ways to split
+// the sorted magnitudes in two.
 func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for trial := range 50 {
@@ -224,7 +224,7 @@ func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	}
 }
 
-// An infinity or a NaN is still in the vector after coding.
+// After coding, a vector with an infinity or a NaN still has an infinity or a NaN.
 func TestNotFiniteStays(t *testing.T) {
 	for _, name := range names() {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
@@ -314,7 +314,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// FuzzAdd checks that arbitrary bytes decode to a vector or to an error, and to the same each time.
+// FuzzAdd checks that arbitrary bytes decode to a vector or to an error, and give the same result each time.
 func FuzzAdd(f *testing.F) {
 	for _, n := range []int{0, 1, 300, 1100} {
 		v := make([]float32, n)

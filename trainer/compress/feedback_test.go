@@ -42,7 +42,7 @@ func applied(t testing.TB, ranks, n, steps int, coding collective.Coding) (sums,
 	return sums, rests
 }
 
-// All ranks get the same bits. Their total plus the rests of all ranks is the sum of all gradients.
+// All ranks get the same bits. This total, plus the rests of all ranks, is the sum of all gradients.
 func TestErrorFeedbackConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks := rapid.IntRange(1, 5).Draw(rt, "ranks")

@@ -312,7 +312,7 @@ func BenchmarkMean(b *testing.B) {
 	perElement(b, n, func() { s.Mean(0, dst, sums, 512) })
 }
 
-// BenchmarkFloatAdd measures a sum of floats without quantisation, to compare with.
+// BenchmarkFloatAdd measures a sum of floats without quantisation, for comparison.
 func BenchmarkFloatAdd(b *testing.B) {
 	const n = 10_000
 	dst, g := Aligned(n), Aligned(n)

@@ -161,7 +161,8 @@ func TestReadReportsTheFileSystem(t *testing.T) {
 	if _, err := idx.ReadImages(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want ErrNotExist", err)
 	}
-	// A file in place of the folder causes another error than a folder without the file.
+	// If the path of the folder leads to a file, the error differs from the error for a missing
+	// file in a folder.
 	dir := write(t, map[string][]byte{"file": nil})
 	if _, err := idx.Load(filepath.Join(dir, "file"), "train", 10); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want one that is not ErrNotExist", err)

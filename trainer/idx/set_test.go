@@ -71,7 +71,8 @@ func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, 
 	}
 }
 
-// For any defect of a file, the error names the file and gives advice. Mapped and decoded files do not differ in this.
+// For any defect of a file, the error names the file and gives advice, whether the file is mapped
+// or decoded.
 func TestDamagedFilesAreNamed(t *testing.T) {
 	good := map[string][]byte{trainImages: twoImages(), trainLabels: file([]byte{3, 9}, 0x801, 2)}
 	for _, tt := range []struct {

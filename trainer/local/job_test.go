@@ -191,7 +191,7 @@ func TestBytesArePerRound(t *testing.T) {
 			}
 			return sent
 		}
-		// The difference between 30 and 20 passes does not contain the beginning and the end of a run.
+		// The difference between runs of 30 and of 20 passes does not contain the beginning and the end of a run.
 		every, sixth := of(1, 30)-of(1, 20), of(6, 30)-of(6, 20)
 		if ratio := float64(every) / float64(sixth); ratio < 5.94 || ratio > 6.06 {
 			t.Errorf("%s: %d bytes instead of %d, %.3f times fewer, want 6 times", coding, sixth, every, ratio)

@@ -95,7 +95,7 @@ func newTwin(params []trainer.Param, delay bool) *twin {
 }
 
 // round computes the paths of a round, each from the same parameters, and then makes the outer step. before is the number of
-// earlier ordinary steps. The pass of the round ends after ordinary step last.
+// earlier ordinary steps, and last is the number of the ordinary step with which the pass of the round ends.
 func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 	moved, samples := map[[2]int]float64{}, 0
 	for _, path := range paths {

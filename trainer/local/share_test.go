@@ -19,8 +19,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A share that is computed in one call has the same paths as a share computed path by path, also the short paths at the end of a
-// pass. Without rounding the bits are equal. A single peer waits for nobody, so it computes path by path.
+// A share that is computed in one call has the same paths as a share computed path by path. This also holds for the short paths
+// at the end of a pass. Without rounding the bits are equal. A single peer waits for nobody, so it computes path by path.
 func TestPathsInOneCall(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	for _, steps := range []int{1, 2} {

@@ -20,7 +20,8 @@ func stripes(in Shape, samples int) (data Table) {
 	return data
 }
 
-// lateNetworks returns networks whose layers defer none, some or all of their gradients. Each name says which layers do.
+// lateNetworks returns networks whose layers defer none, some or all of their gradients. Each name says which layers defer
+// gradients.
 func lateNetworks(t *testing.T) map[string]*Network {
 	t.Helper()
 	in := Shape{1, 16, 16}
@@ -85,7 +86,7 @@ func TestLateGradients(t *testing.T) {
 	}
 }
 
-// Each row of a dense layer's weights with a nonzero input gets its gradient, whichever part of the matrix it is in.
+// Each row of a dense layer's weights whose input is not zero gets its gradient, whichever part of the matrix the row is in.
 func TestLateRows(t *testing.T) {
 	for late, n := range lateNetworks(t) {
 		for at, any := range n.workspaces[0].layers {

@@ -28,8 +28,8 @@ func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	return t
 }
 
-// networks returns networks that the twin can compute. They have each layer in each position that needs code of its own: first or
-// not, with odd sides, with several channels.
+// networks returns networks that the twin can compute. They have each layer in every position that
+// has its own code: as the first layer or a later one, with odd sides, with several channels.
 type network struct {
 	name   string
 	in     nn.Shape
@@ -79,8 +79,8 @@ func zeros(m *nn.Network) [][]float32 {
 	return grad
 }
 
-// The loss agrees with the twin's, and each gradient with the central difference of the twin's loss, which is smooth at the scale
-// of eps.
+// The loss agrees with the loss of the twin, and each gradient with the central difference of that
+// loss, which is smooth at the scale of eps.
 func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {

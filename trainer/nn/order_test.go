@@ -40,8 +40,9 @@ func (l *noting) backward(dy []float32) []float32 {
 	return dy
 }
 
-// The gradient of a layer's parameters is complete before the gradient of its inputs is begun, which can then overlap with
-// communication. Gradients that no layer needs are not computed.
+// The gradient of a layer's parameters is complete before the computation of the gradient of its
+// inputs begins. This computation can then overlap with communication. Gradients that no layer
+// needs are not computed.
 func TestGradientsAreCompleteEarly(t *testing.T) {
 	var notes []string
 	layers := []Layer{}

@@ -69,7 +69,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// When a network learns that its batch has failed, it stops computing it and makes no gradients.
+// When a network learns that its batch has failed, it stops computing the batch and makes no
+// gradients.
 func TestUselessBatch(t *testing.T) {
 	c := networks()[1]
 	n, _ := newNetwork(t, c, randomTable(6, c.in, 2))

@@ -104,8 +104,8 @@ func TestRowsAreTheArray(t *testing.T) {
 	})
 }
 
-// Versions 2 and 3 have a longer length field. Keys may be in any order, quotes single or double,
-// and Python 2's integers end with L.
+// Versions 2 and 3 have a longer length field. Keys may be in any order, quotes may be single or
+// double, and the integers of Python 2 end with L.
 func TestVersions(t *testing.T) {
 	text := `{"shape": (2L,3L) , 'fortran_order':False,"descr":"|u1"}` + "\n"
 	for version := byte(1); version <= 3; version++ {

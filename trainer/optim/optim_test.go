@@ -103,7 +103,7 @@ func parts(state [][]float32, cut int) (head, tail [][]float32) {
 	return head, tail
 }
 
-// With a constant gradient g momentum's velocity is g(1-mu^t)/(1-mu).
+// With a constant gradient g, the velocity of momentum is g(1-mu^t)/(1-mu).
 func TestMomentumClosedForm(t *testing.T) {
 	rule := optim.SGD{Momentum: 0.5}
 	param, state := []float32{0}, optim.NewState(rule, 1)

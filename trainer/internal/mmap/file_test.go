@@ -41,7 +41,7 @@ func opened(t *testing.T, b []byte) *File {
 	return f
 }
 
-// A mapped file behaves as its twin, a bytes.Reader with the same content.
+// A mapped file behaves like its twin, a bytes.Reader with the same content.
 func TestReadAt(t *testing.T) {
 	want := content(3*os.Getpagesize() + 17)
 	f := opened(t, want)
