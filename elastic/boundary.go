@@ -130,9 +130,9 @@ func differentStates(all []record, names []string) error {
 		all[0].step, names[ranks[odd]]))
 }
 
-// oddOnes returns two indexes: odd of the first value that differs from the most common value, and
-// usual of the first value that equals it. Of several equally common values the first counts as the
-// most common. odd is -1 if all are equal.
+// oddOnes compares values with the most common value. It returns odd, the index of the first value
+// that differs from it, and usual, the index of the first value that equals it. Of several equally
+// common values the first counts as the most common. odd is -1 if all are equal.
 func oddOnes(values []any) (odd, usual int) {
 	count := make(map[any]int)
 	for _, v := range values {

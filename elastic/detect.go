@@ -53,7 +53,8 @@ type detector struct {
 	vouched time.Time // when a helper last reported a message of the member
 }
 
-// word records a message of the member; deaf: the member reports that it does not hear this peer.
+// word records a message of the member. The argument deaf tells that the member reports that it
+// does not hear this peer.
 func (d *detector) word(now time.Time, deaf bool) {
 	d.silence.heard(now)
 	d.spoke = true
@@ -94,9 +95,9 @@ func (d *detector) overdue(now time.Time, factor time.Duration) bool {
 	return now.Sub(d.last) > d.limit(factor)-factor*confirmTime
 }
 
-// absent reports whether the member is judged even while the first session is being entered. All
-// pairs of members connect then, so ordinary silence does not count. Only a member is judged then
-// whose process is halted, or that is on another host and silent for longer than mostSilence.
+// absent reports whether the member is judged even while the first session is being entered. While
+// all pairs of members connect, ordinary silence does not count. A member is judged only if its
+// process is halted, or if it is on another host and silent for longer than mostSilence.
 func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	quiet := now.Sub(d.last)
 	if quiet < leastSilence {

@@ -82,11 +82,11 @@
 //	probe(d)      believed              refused
 //	call          believed              refused
 //
-// A rate limit drops messages unread after the first 100 of one outsider in half a second. The
-// network may slow an outsider down earlier, as transport/p2p does. There are two kinds of
-// requests. An offer is answered, and admits its author if the settings and the Judge agree, which
-// is the purpose of a ticket. A transfer sends a copy of the state. Neither changes the state of
-// members. The network bounds the number of requests that are answered at a time.
+// Only the first 100 messages of an outsider in half a second are read; a rate limit drops the
+// rest. The network may slow an outsider down earlier, as transport/p2p does. There are two kinds
+// of requests. An offer is answered, and admits its author if the settings and the Judge agree,
+// which is the purpose of a ticket. A transfer sends a copy of the state. Neither changes the state
+// of members. The network bounds the number of requests that are answered at a time.
 //
 // # From a death to the next step
 //
@@ -136,7 +136,7 @@
 // # Stalls
 //
 // The communicator finds the member that holds up a call. The log names that member, with the
-// reason that it reports of itself (Busy). If it lives and reports no reason for long it is asked
-// to make way, and leaves by agreement. Its own vote counts for that, so the others need no quorum
-// without it.
+// reason that it reports of itself (Busy). If it lives, and for long has reported no reason, it is
+// asked to make way, and leaves by agreement. Its own vote counts for that, so the others need no
+// quorum without it.
 package elastic

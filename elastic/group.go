@@ -50,8 +50,8 @@ type Config struct {
 
 	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
-	// Entry, if set, is called with the ID of a newcomer that has proved its right to join to this
-	// member, and returns the right by which it joins. An error refuses the newcomer, for now if it
+	// Entry, if set, is called with the ID of a newcomer that has proved to this member that it may
+	// join, and returns the right by which it joins. An error refuses the newcomer, for now if it
 	// is ErrNotYet and for good otherwise; the newcomer receives the error's text. Entry must not
 	// block. Without Entry all newcomers may join.
 	Entry func(ID) (Entry, error)
@@ -275,8 +275,8 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
-// Dead reports that the process of a member has ended. The caller must be certain of it: a launcher
-// is when it has the wait status of the process.
+// Dead reports that the process of a member has ended. The caller must be certain of it, as a
+// launcher is that has the wait status of the process.
 func (g *Group) Dead(id ID) {
 	if g.made() {
 		g.current().dead(id)

@@ -136,8 +136,8 @@ func (k *keeper) begin(first []Member) error {
 	return nil
 }
 
-// ask starts the machine of a newcomer that is level, if it is not running yet, and names to it the
-// contacts that it asks for admission.
+// ask starts the machine of a newcomer that is level, if it is not running yet, and tells the
+// machine which contacts to ask for admission.
 func (k *keeper) ask(contacts []ID) error {
 	self, err := toMember(k.ep.self())
 	if err != nil {
@@ -189,7 +189,7 @@ func (k *keeper) run() {
 	}
 }
 
-// do passes f to the keeper's goroutine, which calls it, and waits until the call begins. If the
+// do passes f to the keeper's goroutine, which calls f. It returns when the call begins. If the
 // keeper has ended, f is not called.
 func (k *keeper) do(f func()) {
 	select {

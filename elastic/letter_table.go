@@ -63,8 +63,8 @@ const (
 	// outsiderLetters is the number of messages of one outsider that are read in a period: several
 	// times the number that a newcomer, or a member that has missed views, sends.
 	outsiderLetters = 100
-	// maxOutsiders is the number of outsiders that are counted separately in a period. All others
-	// share the limit of one.
+	// maxOutsiders is the number of outsiders that are counted separately in a period. All other
+	// outsiders together have the limit of one outsider.
 	maxOutsiders = 256
 )
 

@@ -55,10 +55,11 @@ type copying struct {
 	updates  bool
 }
 
-// copies returns the transfers that bring all members level. Members that lag behind are spread
-// over the members that are ahead. If the members that are ahead begin with different states, all
-// members get the most common state. copies is a pure function of the gathered accounts, so all
-// members compute the same transfers. An error names members that can never be level.
+// copies returns the transfers that bring all members level. The members that lag behind are
+// distributed over the members that are ahead. If the members that are ahead begin with different
+// states, all members get the most common state. copies is a pure function of the gathered
+// accounts, so all members compute the same transfers. An error names members that can never be
+// level.
 func copies(all []account) ([]copying, error) {
 	var ahead []int
 	high := int64(-1)
@@ -167,7 +168,8 @@ func (g *Group) release(v View) {
 	}
 }
 
-// account returns this member's report on its state, with the digest if digest is set.
+// account returns this member's report on its state, with the digest of the state if the argument
+// digest is true.
 func (g *Group) account(digest bool) (account, error) {
 	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings),
 		loop: g.loops.ordinal(), until: g.loops.until(), stopped: g.loops.stopped}

@@ -58,7 +58,7 @@ const MaxRequest = 64 << 10
 type Endpoint struct {
 	Self    Member
 	Network Network
-	// Keys signs decisions, to prove them to peers that were not part of them. Without Keys
+	// Keys signs decisions, to prove them to peers that did not take part in them. Without Keys
 	// decisions count only among members of one view, and the branches of a divided job cannot
 	// reunite.
 	Keys Keys

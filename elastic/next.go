@@ -270,7 +270,8 @@ func (w *waiting) timeout() <-chan time.Time {
 }
 
 // leaves returns a channel that is closed when this peer wants to leave. While there are too few
-// members none can agree to the leave, so this peer may go without. With enough members it is nil.
+// members they cannot agree to the leave, so this peer may go without an agreement. With enough
+// members the channel is nil.
 func (w *waiting) leaves() <-chan struct{} {
 	if w.timer == nil {
 		return nil

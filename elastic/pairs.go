@@ -42,7 +42,7 @@ func (k *keeper) hear(o offer) {
 	}
 }
 
-// coming returns other newcomers with which the author of an offer has to connect, by ID.
+// coming returns other newcomers with which the author of an offer has to connect, sorted by ID.
 func (k *keeper) coming(o offer) (all []Member) {
 	for id, a := range k.applicants {
 		if id != o.Member.ID && !o.linked(a) {

@@ -40,9 +40,8 @@ func (p *peer) unremarkable() bool {
 // connects to the higher rank.
 const firstTicks = 100
 
-// watchReach is the number of members on each side in rank order that a member watches, and that
-// watch it. Up to five members all watch each other; in larger groups the cost per member is
-// constant.
+// A member watches watchReach members on each side in rank order, and they watch it. In a group of
+// up to five members all watch each other; in larger groups the cost per member is constant.
 const watchReach = 2
 
 // watched returns the members that this one watches and that watch it. The caller must not change
@@ -152,7 +151,7 @@ func (k *keeper) heard(id ID, p *peer) {
 
 // regroup is the time for which a group that was too small waits, after the first missing member is
 // heard again, for others that return at the same time. Without the wait the remaining suspicions
-// would put those out. It is longer than the period at which suspects receive heartbeats.
+// would put those members out. It is longer than the period at which suspects receive heartbeats.
 const regroup = 300 * time.Millisecond
 
 // trust withdraws a suspicion: at once or, in a group that is too small, together with others, see
@@ -245,7 +244,8 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 	case probe:
 		k.askFor(id, p)
 	case suspected:
-		// Before a suspicion a helper must show that this member is heard, unless none can be relied on.
+		// Before a suspicion a helper must show that this member is heard, unless no helper can be
+		// relied on.
 		if !k.wellHelped(p) && !k.health.worst() {
 			k.health.worse(now) // the fault may be this member's own; its limits grow
 			return

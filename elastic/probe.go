@@ -40,8 +40,8 @@ func (k *keeper) hears(id ID) bool {
 }
 
 // wellHelped reports whether the missing answer of a probed member is its own failure: a helper has
-// answered, or no helper can be relied on. If reliable helpers are silent, too, this member is the
-// one that is not heard, or that does not process the answers in time.
+// answered, or no helper can be relied on. If reliable helpers are silent, too, this member itself
+// is not heard, or does not process the answers in time.
 func (k *keeper) wellHelped(p *peer) bool {
 	none := true
 	for h, answered := range p.helped {

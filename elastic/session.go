@@ -127,7 +127,7 @@ func reportPaths(k *keeper, v View, self int, p Pather) {
 }
 
 // retire closes a session that was left. It works in the background, because closing the
-// communicator takes until the other members have noted it. The function ended, if not nil, is
+// communicator waits until the other members have noted it. The function ended, if not nil, is
 // called afterwards, or at once if the session was retired before.
 func (g *Group) retire(s *Session, ended func()) {
 	if s == nil {

@@ -8,7 +8,7 @@ import (
 
 // shared holds data that members in one process, as in a simulation, have in common: views, which
 // are equal at all members. So the memory of a simulation does not grow with the square of its
-// members. A nil shared makes the data for each member.
+// members. With a nil shared each member makes its own data.
 type shared struct {
 	machines *member.Views // the same for the membership machines
 

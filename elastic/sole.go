@@ -6,10 +6,10 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// A launcher that has started every peer ever admitted knows of every death. While this holds the
-// survivors may go on without a majority, in a forced view. It ends when a peer of another launcher
-// is admitted, and before that every member must have noted the end (invariant I10 of
-// elastic/member).
+// If one launcher has started every peer that was ever admitted, it knows of every death. While
+// this holds the survivors may go on without a majority, in a forced view. It ends when a peer of
+// another launcher is admitted, and before that every member must have noted the end (invariant I10
+// of elastic/member).
 
 // soleness records whether one launcher has started all members, as far as this member knows.
 type soleness struct {

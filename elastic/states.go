@@ -43,8 +43,8 @@ type BinaryValue interface {
 
 // Binary returns a State that consists of values that marshal themselves and of the number of
 // committed steps. Equal values must give the same bytes at all peers. The code that commits a step
-// increments *step. If a value has a method Reset, as *mat.Dense has, it is called before the value
-// is loaded; such a value keeps its memory.
+// increments *step. If a value has a method Reset, as *mat.Dense has, Reset is called before the
+// value is loaded; such a value keeps its memory.
 func Binary(step *int64, values ...BinaryValue) State {
 	s := &variables{step: step, kind: "values"}
 	for i, v := range values {

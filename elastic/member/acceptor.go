@@ -8,8 +8,9 @@ type acceptor struct {
 	change   *Change // the last accepted change, or nil
 }
 
-// prepare answers a Prepare: with a promise to accept nothing below its ballot, which carries the
-// change accepted before; or with a Reject that carries the higher ballot promised before.
+// prepare answers a Prepare. A Promise means that this voter accepts nothing below the ballot, and
+// carries the change that was accepted before. A Reject carries the higher ballot that was promised
+// before.
 func (m *Machine) prepare(msg Message) {
 	if !m.acceptor.promise(msg.Ballot) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})

@@ -167,9 +167,9 @@ func (m *Machine) beat() {
 	m.seekRivals()
 }
 
-// show tells the members that may propose the promotion of this newcomer to voter, in a large
-// group, that it is present. Every other Status goes to the first of them, and the rest to the
-// others in turn, as the first may be stuck.
+// show reports, in a large group, that this newcomer is present, to the members that may propose
+// its promotion to voter. Every other Status goes to the first of them, and the rest to the others
+// in turn, as the first may be stuck.
 func (m *Machine) show() {
 	if len(m.view.Members) <= m.cfg.Direct {
 		return // in a small group beat reaches every member

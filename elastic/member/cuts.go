@@ -15,7 +15,7 @@ type cuts struct {
 	removed  int     // number of gone
 	cut      []int   // ranks with at least one edge, ascending
 
-	best      []bool // gone for the best set so far
+	best      []bool // ranks that the best set so far excludes
 	bestCount int    // number of ranks that best excludes
 	steps     int    // of the search
 }

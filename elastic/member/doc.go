@@ -95,7 +95,7 @@
 //
 // # Invariants
 //
-// The numbers are the numbers of the design. Tests name them where they check them.
+// The numbers come from the design. A test names the number of the invariant that it checks.
 //
 // I1, one epoch, one membership. A view follows its parent only by a decided change. Two quorums of
 // one view share a voter that was alive for both (quorum.go), a voter accepts nothing below its
@@ -112,9 +112,10 @@
 // I3, rank is the index; survivors keep their order, newcomers are appended. View.Apply is the only
 // code that makes a view, and does exactly this.
 //
-// I4, an error in a collective revokes its communicator. This is the caller's part. Here, a Suspect
-// of any member reaches the proposer by Tell and Promise, so one member that saw the error is
-// enough. So does Renew, if a session broke and no member is lost.
+// I4, an error in a collective revokes its communicator. This is the caller's part. Here, a
+// suspicion of any member reaches the proposer by Tell and Promise, so one member that saw the
+// error is enough. A request to renew the view reaches it in the same way, if a session broke and
+// no member is lost.
 //
 // I5, each member enters an epoch or revokes it. Ready.Views has all views since the last Ready, in
 // order, even if several became known at once. The caller enters the last and revokes the others. A
@@ -124,15 +125,15 @@
 // I6 and I7 concern steps and commit records, and are the caller's part. Their use here: a view can
 // wait for the boundary at which all members leave the previous session.
 //
-// I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. It continues to
-// vote until it learns of the view without it, and afterwards answers members that lag behind.
-// Settled reports when no member waits for its messages. If all members want to leave, the first
-// stays until it is alone (next.go: holdBack).
+// I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. The member
+// continues to vote until it learns of the view without it, and afterwards answers members that lag
+// behind. Settled reports when no member waits for its messages. If all members want to leave, the
+// first stays until it is alone (next.go: holdBack).
 //
 // I9, a member that hears of a later view asks for it. Every message carries its sender's epoch and
-// view. A sender that lags behind is sent the changes it lacks, whatever its message was; a sender
-// with an unknown view is asked (catchup.go: receiveOther). For this each member sends a Status
-// every Beat ticks, to one member after another, in a large group only to the members at the
+// view. A sender that lags behind gets the changes that it lacks, whatever its message was; a
+// sender with an unknown view is asked (catchup.go: receiveOther). For this each member sends a
+// Status every Beat ticks, to one member after another, in a large group only to the members at the
 // distances 1, 2, 4, 8 and so on on the ring of ranks.
 //
 // I10, below a majority of voters the group stops, with two exceptions (quorum.go).
@@ -162,8 +163,8 @@
 //
 // I12, a promise that arrives after Accept was sent changes nothing; a ballot is never used twice.
 // Promises count only in the stage preparing and for the ballot under way (proposer.go: promised).
-// Ballots are numbered by a counter of the proposer's own, which also follows the rounds it sees,
-// and carry its rank (begin).
+// A ballot consists of a round, from the proposer's own counter, and the proposer's rank. The
+// counter also follows the rounds that the proposer sees (begin).
 //
 // I13, a new view is a set of members that can all reach each other. Each report names the members
 // that its sender cannot reach. Of the members that answered the Prepare, or that no member reports

@@ -106,7 +106,7 @@ func (v View) disown(grants []Grant, id ID) {
 	}
 }
 
-// addGrant adds a grant, and removes the grants that had expired when it was made.
+// addGrant adds a grant, and removes the grants that had expired when the new one was made.
 func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	grants = slices.DeleteFunc(grants, func(o Grant) bool { return o.Expiry != 0 && o.Expiry < g.Made })
 	switch {

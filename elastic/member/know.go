@@ -198,7 +198,8 @@ func (m *Machine) facts() facts {
 
 // answered reports whether a pair can be ignored: the second member, which the first cannot reach,
 // has answered the ballot under way, and does not report the first as unreachable. Then the first
-// receives messages late. If the two are cut off from each other both report so in time.
+// member only receives messages late. If the two were cut off from each other, both would report it
+// in time.
 func (f *facts) answered(pair [2]int) bool {
 	return f.asking && f.here[pair[1]] && !slices.Contains(f.cut, [2]int{pair[1], pair[0]})
 }

@@ -28,7 +28,7 @@ type proposer struct {
 	due   bool   // a change is due; since is the tick at which it became due
 	since uint64 // tick
 	wait  uint64 // no ballot is opened before this tick
-	retry uint64 // after answers have refuted why: no ballot is opened before this tick without new knowledge
+	retry uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
 	tries int    // number of rejected ballots
 	round uint64 // highest round used here or seen
 
@@ -63,7 +63,7 @@ func (m *Machine) refresh() {
 }
 
 // begin opens a ballot if a change is due and it is this member's turn. The first reachable member
-// of the electorate proposes at once, and each further one Patience ticks later, so that usually
+// of the electorate proposes at once, and each further member Patience ticks later, so that usually
 // only one proposes.
 func (m *Machine) begin() {
 	p := &m.proposer

@@ -24,7 +24,7 @@ type Spread struct {
 	Answers []Answer // in a Gather: the answers so far
 }
 
-// Answer is the equal answer of some members to the author.
+// Answer is an answer to the author that one or more members have given.
 type Answer struct {
 	Ranks   []uint32
 	Message *Message
@@ -90,7 +90,7 @@ func (m *Machine) inDoubt(id ID) bool {
 func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
 	for i, parts := 0, min(m.cfg.Fan, len(ranks)); i < parts; i++ {
 		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
-		// Each spread of an author takes another member of the part.
+		// Successive spreads of an author take different members of the part.
 		at := int(s.Seq % uint64(len(part)))
 		for tries := 1; tries < len(part) && m.own.suspects.has(v.Members[part[at]].ID); tries++ {
 			at = (at + 1) % len(part)

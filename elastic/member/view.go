@@ -67,7 +67,7 @@ type Change struct {
 // Reason is the reason why a view followed the one before.
 type Reason uint8
 
-// The reasons. A change with several reasons is named by the first that applies of ForForced,
+// The reasons. If several reasons apply to a change, the first of this list counts: ForForced,
 // ForKick, ForLost, ForLeave, ForJoin, ForRenew, ForGrant, ForVote.
 const (
 	ForStart  Reason = iota // the first view

@@ -29,8 +29,8 @@ func newLookup(members []Member) *lookup {
 	return l
 }
 
-// ownViews is the number of views that a machine keeps without Config.Views. It suffices to enter a
-// view without recomputing it after its change was accepted.
+// ownViews is the number of views that a machine keeps without Config.Views. Two suffice: a view
+// that was computed when its change was accepted is not computed again when it is entered.
 const ownViews = 2
 
 // Views is a cache of recent views. Computing a view and its hash costs time and memory in

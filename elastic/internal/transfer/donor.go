@@ -15,8 +15,8 @@ type Config struct {
 	// MiB, the maximum is 64 MiB. It must be the same at all donors.
 	Chunk int
 	// LogBytes bounds the memory for updates, in bytes; 0 means 32 times the size of the state, but
-	// at least 16 MiB and at most 256 MiB. It should hold the updates of several steps, or no
-	// newcomer can catch up by them.
+	// at least 16 MiB and at most 256 MiB. It should hold the updates of several steps; otherwise
+	// no newcomer can catch up.
 	LogBytes int64
 	// Rate bounds the sent bytes per second; 0 means no limit.
 	Rate int64
@@ -47,15 +47,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The default bounds of the memory for updates. A newcomer that lacks more steps than fit into it
-// is level sooner by another copy of the state.
+// The default bounds of the memory for updates. If a newcomer lacks more steps than fit into this
+// memory, another copy of the state brings it level sooner.
 const (
 	logStates = 32        // multiple of the state's size
 	logLeast  = 16 << 20  // lower bound, in bytes
 	logMost   = 256 << 20 // upper bound, in bytes
 )
 
-// logBytes returns the bound for a state of that many bytes.
+// logBytes returns the bound for a state of the given number of bytes.
 func (c Config) logBytes(state int64) int64 {
 	if c.LogBytes > 0 {
 		return c.LogBytes

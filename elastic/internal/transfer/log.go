@@ -46,9 +46,9 @@ func (l *updateLog) trim(step int64) {
 	}
 }
 
-// covers reports whether the log can bring a peer from the step after to the committed step at
-// (both are arguments). The update of the committed step itself may still be missing: it is
-// appended after the step was reported as committed.
+// covers reports whether the log can bring a peer from one step, given as after, to the committed
+// step, given as at. The update of the committed step itself may still be missing: it is appended
+// after the step was reported as committed.
 func (l *updateLog) covers(after, at int64) bool {
 	return after >= l.base && (after < l.last() || after >= at-1)
 }

@@ -46,8 +46,9 @@ func (p *plan) next(donor string, donors int) (first, count int) {
 	return first, count
 }
 
-// steal returns a chunk that is requested from others and has not arrived: the one with the fewest
-// donors, and of these the last, which a slow donor would send last.
+// steal returns a chunk that is requested from others and has not arrived: it takes the chunk that
+// is requested from the fewest donors, and of several such chunks the last, because a slow donor
+// sends it last.
 func (p *plan) steal(donor string) (first, count int) {
 	best := -1
 	for i := len(p.chunks) - 1; i >= 0; i-- {
