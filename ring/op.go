@@ -32,8 +32,8 @@ type Reduction[T Number] struct {
 	Fold func(dst, a, b []T)
 	// FoldAll, if set, reduces many vectors in one pass: dst[k][i] = from[0][i] op from[1][i] op
 	// ... for every k. All vectors have the same length, and each vector of dst may also be one of
-	// from. The last past vectors of dst are not read again soon, so they may be written by
-	// non-temporal stores.
+	// from. The argument past is a number of vectors at the end of dst: these are not read again
+	// soon, so they may be written by non-temporal stores.
 	FoldAll func(dst, from [][]T, past int)
 	// Finish, if set, is called once on the reduced vector of n ranks.
 	Finish func(v []T, n int)

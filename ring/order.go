@@ -235,7 +235,7 @@ func newGroup(of []int) group {
 }
 
 // exactOrder first finds the least bottleneck, and then the least sum of costs among the rings that
-// use only links up to this bottleneck. To look for both at once would lack the optimal
+// use only links up to this bottleneck. A search for both at once would not have the optimal
 // substructure that a dynamic program needs.
 func exactOrder(cost [][]int64, host, site []int) []int {
 	if len(cost) == 0 {
