@@ -65,10 +65,10 @@ func Optimum(costs []Cost, microbatches int) []int {
 	case most < microbatches:
 		return inProportion(costs, microbatches)
 	}
-	// In the time until the ranks can compute all microbatches, but not in a time that is shorter
-	// by one unit. So each rank first gets the share that it finishes in the shorter time. The
-	// remaining microbatches go to ranks that finish one more exactly at the time until, the lower
-	// ranks first.
+	// The ranks can compute all microbatches in this time, but not in a time that is one unit
+	// shorter. So each rank first gets the share that it finishes in the shorter time. The
+	// remaining microbatches go to ranks that finish one more exactly at the end of the full time,
+	// the lower ranks first.
 	until := earliest(costs, microbatches)
 	shares, left := make([]int, len(costs)), microbatches
 	for r, c := range costs {

@@ -160,8 +160,8 @@ func (p *ewmaForecaster) rescale(rank int, num, den int64) {
 	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
 }
 
-// scaled returns x*num/den for x >= 0, at least 1 unless x is 0. The ratio is limited as by
-// quotient.
+// scaled returns x*num/den for x >= 0, at least 1 unless x is 0. The ratio is limited in the same
+// way as in quotient.
 func scaled(x, num, den int64) int64 {
 	if x == 0 {
 		return 0

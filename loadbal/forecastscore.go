@@ -2,11 +2,11 @@ package loadbal
 
 import "math/bits"
 
-// forecastScore decides between two sets of shares for each step: by the forecast, or by the mean
-// pace of many steps. The forecast is better where ranks get slower and faster for some steps. The
-// mean is better where times are mostly noise: there the forecast takes work away from a rank that
-// was slow once, by chance. To choose, forecastScore computes after each step the step time that
-// either set of shares would have had.
+// forecastScore decides for each step between two sets of shares: the shares by the forecast, and
+// the shares by the mean pace of many steps. The forecast is better where ranks get slower and
+// faster for some steps. The mean is better where times are mostly noise: there the forecast takes
+// work away from a rank that was slow once, by chance. To choose, forecastScore computes after each
+// step the step time that either set of shares would have had.
 type forecastScore struct {
 	means          []int64 // mean pace of each rank over about meanSteps; 0 before the first measurement
 	age            int64   // number of recorded steps
