@@ -51,7 +51,7 @@ const DefaultLimit = 4 << 20
 const signalQueue = 256
 
 // Box is the receiving half of a transport: the messages and receives of one rank, by
-// source. All methods are safe for concurrent use, but for Share.
+// source. All methods except Share are safe for concurrent use.
 type Box struct {
 	self    int         // the rank of the box
 	revoke  func(error) // see New
@@ -92,8 +92,8 @@ func New(self, n, limit int, revoke func(error)) *Box {
 	return b
 }
 
-// Check returns an error that is collective.ErrArgument unless rank is a rank of the box.
-// op names the call in the text of the error.
+// Check returns an error that wraps collective.ErrArgument unless rank is a rank of the box.
+// The text of the error names the call by op.
 func (b *Box) Check(op string, rank int) error {
 	if rank < 0 || rank >= len(b.sources) {
 		return fmt.Errorf("%s: rank %d of %d: %w", op, rank, len(b.sources), collective.ErrArgument)

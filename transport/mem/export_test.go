@@ -5,7 +5,7 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// NewSparseNetwork is NewNetwork with lanes of views only as planned.
+// NewSparseNetwork is NewNetwork with the plan p of the lanes of views.
 func NewSparseNetwork(p mesh.Plan) *Network {
 	w := NewNetwork()
 	w.plan = p

@@ -30,7 +30,7 @@ type Transport struct {
 	self int
 	all  []*Transport                        // by rank
 	box  *mailbox.Box                        // receives the messages of other ranks
-	left atomic.Pointer[transport.PeerError] // why others cannot reach it any more; nil before Close or Kill
+	left atomic.Pointer[transport.PeerError] // why others cannot reach this rank any more; nil before Close or Kill
 }
 
 // New returns the endpoints of ranks 0..n-1 of one epoch.
@@ -56,8 +56,8 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	return nil
 }
 
-// send copies buf into the mailbox of to. The error is the cause of the revocation that follows. If
-// to's mailbox has failed it is the cause that to would send to this rank.
+// send copies buf into the mailbox of the endpoint to. The caller revokes with the error. If the
+// mailbox of to has failed, the error is the cause that to would send to this rank.
 func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
@@ -147,8 +147,8 @@ func (t *Transport) Kill() {
 	}
 }
 
-// leave makes the mailbox fail with cause; false if it had failed before. It sets t.left to why
-// first, so that ranks that find the failed mailbox get it.
+// leave makes the mailbox fail with cause; false if it had failed before. Before that it sets t.left to
+// why, so that ranks that find the failed mailbox also find the reason.
 func (t *Transport) leave(why *transport.PeerError, cause error) bool {
 	t.left.CompareAndSwap(nil, why)
 	return t.box.Fail(cause)

@@ -25,8 +25,8 @@ import (
 //	its addresses, open?                ->    records them; opens itself if asked to
 //	                                    <-    the addresses of all peers that it knows, and its own
 //
-// Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries the
-// addresses of its sender only. An answer also carries those of others, and only a peer that this
+// Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries only the
+// addresses of its sender. An answer also carries addresses of other hosts; only a peer that this
 // host has asked can send an answer.
 
 const (
@@ -196,8 +196,8 @@ func (h *Host) book() map[elastic.ID][]string {
 	return all
 }
 
-// known returns the recorded addresses at which the host id itself listens, sorted; not those of
-// relays.
+// known returns, in sorted order, the recorded addresses at which the host id itself listens. It leaves
+// out relayed addresses.
 func (h *Host) known(id peer.ID) []string {
 	var out []string
 	for _, a := range h.host.Peerstore().Addrs(id) {

@@ -197,8 +197,8 @@ func muxer() *yamux.Transport {
 	return &m
 }
 
-// secure returns the security protocols of that name, in order of preference. TLS comes first, as
-// the standard library uses the processor's AES instructions.
+// secure returns the security protocols for a value of Config.Security, in order of preference. TLS
+// comes first, as the standard library uses the processor's AES instructions.
 func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]sec.SecureTransport, error) {
 	var all []sec.SecureTransport
 	if name == "" || name == "tls" {

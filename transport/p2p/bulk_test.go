@@ -109,8 +109,8 @@ func endless(ended chan<- error) func(context.Context, elastic.ID, []byte, io.Wr
 	}
 }
 
-// The asking side can cancel by Close or by its ctx, and the answering side gets an error. So it
-// does when a host closes or forgets the other.
+// The asking side can cancel by Close or by its ctx; then the answering side gets an error. The
+// answering side also gets an error when one host closes or forgets the other.
 func TestBulkBrokenOffByReader(t *testing.T) {
 	for name, end := range map[string]func(hs []*p2p.Host, a io.Closer, cancel func()) error{
 		"close":       func(_ []*p2p.Host, a io.Closer, _ func()) error { return a.Close() },

@@ -204,7 +204,7 @@ func TestConnectErrors(t *testing.T) {
 	if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("rank 2 did not come, and the error is %v", err)
 	}
-	ts := connect(t, hs, v) // the next try finds all
+	ts := connect(t, hs, v) // the next attempt succeeds at all ranks
 	ring(t, ts)
 	closeAll(t, ts)
 }
@@ -238,7 +238,7 @@ func TestDeathDuringConnect(t *testing.T) {
 				t.Error(err)
 			}
 			for range 2 {
-				// One may see the other give up before it sees the death itself.
+				// One rank may see that the other one gives up before it sees the death itself.
 				var lost *transport.PeerError
 				if err := <-errs; !errors.As(err, &lost) || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)

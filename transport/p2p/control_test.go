@@ -130,7 +130,7 @@ func TestControlBothWaysAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A peer that is introduced to this host later is reached as soon as it is.
+// A peer that does not know this host yet is reached as soon as it is introduced to it.
 func TestControlBeforeIntroduction(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	if err := hs[0].Introduce(v.Members); err != nil {
@@ -149,8 +149,8 @@ func TestControlBeforeIntroduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	// The stranger's last attempt may have reached host 1 by then and ended at once, as its time
-	// was over. The message comes by a later attempt.
+	// The stranger's last attempt may have reached host 1 by then. It ended at once, as its ctx had
+	// ended. A later attempt delivers the message.
 	after := map[string][]string{"": {"0 up"}, "0 down": {"0 up"}, "0 up": {"0 down", "0 says patient"}}
 	for seen := ""; seen != "0 says patient"; {
 		next := event(t, hs, 1)

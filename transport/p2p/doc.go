@@ -27,9 +27,9 @@
 //
 // # Within a host
 //
-// Hosts with the same Config.HostKey in one network namespace, as the peers of one launcher have
-// it, make no libp2p connection with each other: each stream is a Unix socket (local.go). The
-// sections below are about connections between other hosts.
+// Hosts in one network namespace with the same Config.HostKey, such as the peers of one launcher,
+// make no libp2p connection with each other: each stream is a Unix socket (local.go). The sections
+// below are about connections between other hosts.
 //
 // # Strangers
 //
@@ -59,8 +59,8 @@
 // start at the same time may not listen yet, or may not know each other. Control messages are
 // acknowledged, so that a connection on which nothing comes back is given up within a second
 // (Send). A host that listens on many interfaces is dialled on all of them, on loopback first. Once
-// it was reached, only that address is dialled, until a dial to it fails in another way than by
-// being refused.
+// it was reached at one address, only that address is dialled, until a dial to it fails for another
+// reason than a refusal.
 //
 // QUIC reports no refused connections: a killed peer looks like a peer that is cut off.
 //

@@ -16,7 +16,7 @@ import (
 // SetHandshakeTime sets the timeout of the security handshake of inbound connections.
 func SetHandshakeTime(cfg *Config, d time.Duration) { cfg.handshake = d }
 
-// SetPlan makes views have lanes between these pairs of ranks from their beginning.
+// SetPlan makes p the plan of the pairs that have lanes from the beginning of a view.
 func SetPlan(cfg *Config, p mesh.Plan) { cfg.plan = p }
 
 // OnLoopback makes loopback count as a network for relays, and if punch is set also for hole

@@ -22,7 +22,7 @@ type hole struct {
 
 	mu     sync.Mutex
 	conns  []net.Conn
-	filled chan struct{} // closed when bytes pass; those of old connections stay lost
+	filled chan struct{} // closed while bytes pass; bytes of old connections stay lost
 }
 
 // dig returns a hole in front of the host with that multiaddr, and the hole's own multiaddr.
@@ -113,7 +113,7 @@ func (w *hole) close() {
 	select {
 	case <-w.filled:
 	default:
-		close(w.filled) // a test that failed has left it open
+		close(w.filled) // a failed test may not have called fill
 	}
 	for _, c := range w.conns {
 		_ = c.Close()

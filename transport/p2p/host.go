@@ -60,9 +60,9 @@ type Config struct {
 	// encrypted, and libp2p's streams always are.
 	Encrypt string
 	// Relay says whether members relay for each other: "never" (also "") or "members". With
-	// "members" this host reaches a member that it cannot connect with through a third one, and
-	// relays for others, if all three have it. The two ends also try hole punching through their
-	// routers.
+	// "members" this host uses a third member as the relay to a member with which it cannot
+	// connect, and relays for others. All three must have "members". The two ends also try hole
+	// punching through their routers.
 	Relay string
 	// Door is the admission policy for newcomers. Without it only introduced members are admitted.
 	// SetDoor sets it later.

@@ -151,7 +151,7 @@ func (h *Host) listenSwarm(p listenPlace) error {
 	}
 }
 
-// withPort returns a with the port number port in place of first.
+// withPort returns the address a with its port number, which is first, replaced by port.
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
 	for _, c := range a {

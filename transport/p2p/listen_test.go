@@ -70,7 +70,8 @@ func TestListenInRange(t *testing.T) {
 }
 
 // A host that opens itself later is reached by hosts that know only its earlier addresses, after
-// they have asked a member. A host that is asked to open and may not answers with an error.
+// they have asked a member. If a host is asked to open itself and may not do so, it answers with an
+// error.
 func TestOpenLater(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
 	opened := make(chan bool, 10)

@@ -24,7 +24,7 @@ func encryptNames() []string { return []string{"auto", "always", "never"} }
 // neverEncrypt is the code of "never".
 const neverEncrypt = 2
 
-// code returns the index of name in names; 0 for "". what names the option in the error.
+// code returns the index of name in names; 0 for "". The error names the option by the parameter what.
 func code(what, name string, names []string) (byte, error) {
 	if name == "" {
 		return 0, nil

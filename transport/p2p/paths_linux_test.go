@@ -119,7 +119,7 @@ func endAll(t testing.TB, ts []*mesh.Transport) {
 	}
 }
 
-// talk sends a long message from each rank to each other.
+// talk sends a long message from each rank to each other rank.
 func talk(t testing.TB, ts []*mesh.Transport) {
 	t.Helper()
 	const size = 300 << 10
@@ -289,7 +289,7 @@ func TestPathUnknown(t *testing.T) {
 	}
 }
 
-// A system without shared memory is no obstacle: all ranks report that and do without.
+// On a system without shared memory all ranks report that it is missing, and work without it.
 func TestShareWithoutMemory(t *testing.T) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {

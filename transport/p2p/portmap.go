@@ -118,10 +118,10 @@ func isMappable(at netip.AddrPort) bool {
 	return at.Addr().Unmap().Is4() && !at.Addr().IsLoopback() && at.Port() != 0
 }
 
-// MapPorts asks this host's router to forward ports to those at which the host listens on the
-// network, the ones of Open included, until ctx ends or the host closes. The external addresses are
-// then among Addrs, and members are told of them. told is called with the result, nil or an error
-// of one line, whenever it differs from the one before.
+// MapPorts asks this host's router to forward a port to each port at which the host listens on the
+// network, now or after Open. It keeps the mappings until ctx ends or the host closes. The external
+// addresses are then among Addrs, and members are told of them. told is called with the result, nil or
+// an error of one line, whenever the result has changed.
 func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -274,7 +274,7 @@ func (h *Host) mapped() []multiaddr.Multiaddr {
 	return out
 }
 
-// mappedDoors returns the external addresses of those addresses of the direct port that are mapped.
+// mappedDoors returns the external addresses of the direct port: one for each of doors that is mapped.
 func (h *Host) mappedDoors(doors []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, door := range doors {

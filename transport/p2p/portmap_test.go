@@ -171,7 +171,7 @@ func TestMapPorts(t *testing.T) {
 	}
 }
 
-// If no router maps ports that is reported once, and nobody waits for it.
+// That no router maps ports is reported once, and nobody waits for a router.
 func TestNoPortsMapped(t *testing.T) {
 	for want, find := range map[error]func(context.Context) (gateway, error){
 		errNoGateway: func(context.Context) (gateway, error) { return nil, errors.New("nobody answers") },

@@ -236,7 +236,7 @@ func TestForget(t *testing.T) {
 			hs[0].Forget(hs[1].ID())
 			wantEvents(t, hs, 0, "1 down")
 			wantEvents(t, hs, 1, "0 down")
-			introduce(t, hs, v) // of no effect
+			introduce(t, hs, v) // without effect
 			if err := hs[0].Send(within(t, long), hs[1].ID(), nil); err == nil {
 				t.Error("sent to the forgotten")
 			}

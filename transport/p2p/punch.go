@@ -103,8 +103,8 @@ func (p *puncher) want(id peer.ID) {
 var errNotLed = errors.New("the other side has not looked for a way through the routers")
 
 // start marks an attempt as in progress and returns the function that marks its end with the
-// result. It returns nil if an attempt is in progress or has failed in the last punchAgain; not so
-// with asked, when the other side has started it.
+// result. If asked is false it returns nil if an attempt is in progress or has failed in the last
+// punchAgain. asked is true if the other side has started the attempt.
 func (p *puncher) start(id peer.ID, asked bool) (end func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,8 +35,8 @@ const (
 )
 
 // retry calls f until it succeeds, f's error is final, the peer is gone, the host closes, or ctx
-// ends. A peer that was introduced to this host a little later than this host to it closes the
-// first connection, and accepts the next.
+// ends. The first call may fail as this host has not been introduced to the peer yet: then the peer
+// closes the connection, and accepts a later one.
 func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
 	pause := firstPause
 	for n := 0; ; n++ {
@@ -225,7 +225,7 @@ func (h *Host) connected(_ network.Network, c network.Conn) {
 	h.punch.reachedAs(c)
 	switch {
 	case h.gate.has(id) && h.punch.isPunched(c):
-		h.gate.meet(id, nil) // behind that address only this router answers
+		h.gate.meet(id, nil) // no address: a dial to the punched one finds only the peer's router
 	case h.gate.has(id):
 		h.gate.meet(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:

@@ -48,12 +48,12 @@ const (
 	reserveTime = 10 * time.Second
 	// straightTime is the timeout of a direct dial that is to replace a relayed connection.
 	straightTime = 5 * time.Second
-	// maxRelays is the number of members at which a host has a reservation, and of those through
-	// which it dials others.
+	// maxRelays is the number of members at which a host has a reservation, and also the number of
+	// members through which it dials others.
 	maxRelays = 8
 )
 
-// openRelay lets this host be reached through members, and relay for them.
+// openRelay lets members relay for this host, and lets this host relay for them.
 func (h *Host) openRelay(up transport.Upgrader, loopback bool) error {
 	h.reserved.loopback, h.reserved.held = loopback, make(map[peer.ID]bool)
 	h.reserved.wide.Store(loopback)
@@ -178,8 +178,9 @@ func (p *reservations) leave(id peer.ID) bool {
 	return had
 }
 
-// outside returns up to most direct connections with members on other hosts, in the order of
-// before, one for each host. It leaves out the member except.
+// outside returns direct connections with members on other hosts, one for each host, in the order
+// that before defines. There are at most as many as the parameter most says, and none with the member
+// except.
 func (h *Host) outside(except peer.ID, most int) []network.Conn {
 	var all []network.Conn
 	for _, c := range h.swarm.Conns() {
@@ -246,8 +247,8 @@ func (h *Host) tellWays(id peer.ID) {
 	h.host.Peerstore().AddAddrs(id, ways, relayedTime)
 }
 
-// straighten dials the members of v that are reached only through relays directly, in the
-// background. The next view uses the direct connections.
+// straighten makes direct connections, in the background, with the members of v that are reached only
+// through relays. The next view uses these connections.
 func (h *Host) straighten(v elastic.View) {
 	if h.relay == nil {
 		return

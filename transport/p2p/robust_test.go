@@ -312,8 +312,8 @@ func TestMalformedHello(t *testing.T) {
 			if _, err := s.Write(bytes); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			// Which of them rank 0 has seen before it entered is left open: then it parks
-			// the plausible ones, and they end when it does enter.
+			// Rank 0 may get a hello before it enters the view. Then it parks a hello of
+			// another lineage or epoch, and does not answer it at once.
 			if name != "other lineage" && name != "other epoch" {
 				if err := readHello(s); err == nil {
 					t.Errorf("%s: answered", name)

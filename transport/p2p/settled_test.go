@@ -11,8 +11,8 @@ import (
 
 // attempts is the state of a puncher for one peer.
 type attempts struct {
-	busy, failed bool // one is under way; one has failed
-	waits        bool // whether that is waited for
+	busy, failed bool // an attempt is under way; an attempt has failed
+	waits        bool // whether settled waits for the attempt
 }
 
 // A long-lived stream waits for the end of the first attempt at hole punching, and for no later

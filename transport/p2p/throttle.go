@@ -76,7 +76,7 @@ func (h *Host) insiders(v elastic.View) []peer.ID {
 	return all
 }
 
-// enter makes inside the set of peers that are no outsiders.
+// enter replaces the set of insiders, the peers that are no outsiders.
 func (t *throttle) enter(inside []peer.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,7 @@ func TestViews(t *testing.T) {
 			o.Break = func(a, b elastic.Endpoint) { _ = p2p.Break(a.Network.(*p2p.Host), b.Self.ID) }
 		}
 		if cfg.Transport == "quic" {
-			o.Kill = nil // nothing tells that nobody listens at a UDP port any more
+			o.Kill = nil // over UDP a closed port is not reported
 		}
 		t.Run(name, func(t *testing.T) {
 			networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
@@ -41,7 +41,7 @@ func BenchmarkEnterView(b *testing.B) {
 		for _, n := range []int{4, 16, 64} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				hs, v := hosts(b, n, paths()[name])
-				closeAll(b, connect(b, hs, v)) // the first view is another matter
+				closeAll(b, connect(b, hs, v)) // the first view is not measured: it opens the streams
 				b.ResetTimer()
 				var used time.Duration
 				for range b.N {

@@ -290,7 +290,7 @@ func (s *Socket) forget(st *Stream) {
 	delete(s.streams, st)
 }
 
-// HangUp ends the streams with a process whose kind satisfies which.
+// HangUp ends the streams with a process for whose kind the function which returns true.
 func (s *Socket) HangUp(peer string, which func(kind byte) bool) {
 	s.mu.Lock()
 	var all []*Stream

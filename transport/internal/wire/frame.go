@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// AppendFrame appends a frame to b; its kind is not Data, so that Seq, Comm and Call are zero.
+// AppendFrame appends a frame to b. The kind must not be Data, so Seq, Comm and Call are zero.
 func AppendFrame(b []byte, kind Kind, body []byte) []byte {
 	var head [HeaderSize]byte
 	h := Header{Kind: kind, Length: uint64(len(body))}

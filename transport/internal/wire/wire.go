@@ -35,7 +35,8 @@ type Kind uint8
 
 // Kinds of frames. The values are part of the wire format.
 const (
-	// Hello opens a stream, in both directions. Its payload is an encoded Greeting.
+	// Hello is the first frame of a view on a stream, in each direction. Its payload is an encoded
+	// Greeting.
 	Hello Kind = iota + 1
 	// Data is a message. Only Data frames use Comm, Seq and Call.
 	Data
@@ -48,13 +49,13 @@ const (
 	// Ack answers Bye and Revoke: its sender has processed them and all frames before. It has no
 	// payload.
 	Ack
-	// Probe measures a link. Its payload has no meaning; the receiver takes the time.
+	// Probe measures a link. Its payload has no meaning; the receiver measures how long it takes.
 	Probe
 	// Offer follows a Hello. Its payload has the sender's addresses for direct connections.
 	Offer
 	// Choice reports which address was taken, or asks the other side to dial.
 	Choice
-	// Share sets up the memory that the ranks of one host share.
+	// Share is a message by which the ranks of one host set up shared memory.
 	Share
 	// Refuse rejects a Hello. Its payload is the reason.
 	Refuse
