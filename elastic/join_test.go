@@ -58,8 +58,8 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// A newcomer whose slow link leaves it some steps behind at its admission receives their updates
-// before its first common step.
+// A newcomer that is some steps behind when it is admitted, because its link is slow, receives the
+// updates of these steps before its first common step.
 func TestNewcomerSomeStepsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})

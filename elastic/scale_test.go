@@ -113,7 +113,7 @@ func (s *swarm) churn(n int, d time.Duration, out *delays) {
 }
 
 // delays are the times until a newcomer was in a view, and until a member learned of the end of
-// another.
+// another member.
 type delays struct {
 	waits  sync.WaitGroup
 	mu     sync.Mutex

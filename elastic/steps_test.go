@@ -200,7 +200,7 @@ func TestStepsChurn(t *testing.T) {
 	}
 }
 
-// A peer dies while it sends its message number k, for every k of some whole turns with their
+// A peer dies while it sends its k-th message, for every k in a few whole turns and their
 // boundaries.
 func TestStepsKillAtMessage(t *testing.T) {
 	for k := int64(1); k <= 40; k++ {

@@ -42,8 +42,8 @@ func TestMessagesPerChange(t *testing.T) {
 			const ticks = 15
 			w.runUntil(w.now + ticks*tickUnits)
 			cost := w.messages - before - (w.beats - beats)
-			// Prepare, Promise, Accept, Accepted, Chain, Status; the requests of a newcomer; and
-			// reports of members that noticed the change before the Prepare.
+			// The bound covers Prepare, Promise, Accept, Accepted, Chain and Status, the requests
+			// of a newcomer, and reports of members that noticed the change before the Prepare.
 			if bound := 9*n + 8; cost > bound || w.failure != "" {
 				t.Errorf("%s in a group of %d: %d messages, at most %d; %s", name, n, cost, bound, w.failure)
 			}

@@ -102,8 +102,8 @@ func TestGrantsRefuse(t *testing.T) {
 	}
 }
 
-// A peer that comes back under another ID counts no use, once. Grants that have expired make room
-// for a new one.
+// A peer that comes back under another ID for the first time counts no use. Grants that have
+// expired make room for a new grant.
 func TestGrantsMakeRoom(t *testing.T) {
 	v, err := First(membersOf("a"), Grant{Key: "old", Issuer: "a", Expiry: 5, Uses: 1})
 	if err != nil {

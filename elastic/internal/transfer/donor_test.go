@@ -150,7 +150,7 @@ func TestErrorsOfTheOwner(t *testing.T) {
 	}
 }
 
-// The owner skips a step, like a member that loaded the state of another.
+// The owner skips a step, like a member that has loaded the state of another member.
 func TestStepsLeftOut(t *testing.T) {
 	d := NewDonor(3, Config{Replays: true})
 	defer d.Close()

@@ -204,7 +204,8 @@ func TestDonorsComeLater(t *testing.T) {
 	})
 }
 
-// Newcomers of one moment share snapshots, and do not need more than the donors allow.
+// Newcomers that ask at the same time share snapshots, and need no more snapshots than the donors
+// allow.
 func TestManyJoiners(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		done := make(chan error)
