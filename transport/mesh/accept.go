@@ -27,8 +27,8 @@ type parkedStream struct {
 	claimed chan *attempt // of one element, so that claiming never blocks
 }
 
-// acceptLine handles a stream of frames that a member opened. It gives the stream to the attempt to
-// enter its view, now or when that begins, or refuses the stream.
+// acceptLine handles a stream of frames that a member opened. It gives the stream to the attempt of its
+// view, for which it waits if necessary, or refuses the stream.
 func (m *Mesh) acceptLine(k Kind, s Stream) {
 	if err := s.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
 		_ = s.Reset()
@@ -91,7 +91,7 @@ func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	case why != wanted:
 		refuse(s, why, cause)
 	case a == nil:
-		_ = s.Reset() // it may come again
+		_ = s.Reset() // the peer may open it again
 	case !m.belongs(a, g, from):
 		refuse(s, refused, nil)
 	default:

@@ -71,8 +71,7 @@ func (m *Mesh) request(ctx context.Context, to elastic.ID, request []byte) (*ans
 	return a, nil
 }
 
-// answer reads the pieces of an answer. It has one reader; Close may come from
-// elsewhere.
+// answer reads the pieces of an answer. It has one reader; another goroutine may call Close.
 type answer struct {
 	ctx  context.Context
 	from elastic.ID
@@ -146,8 +145,8 @@ func broken(err error) error {
 	return err
 }
 
-// explain adds to err the peer that answers. If ctx has ended, it takes the cause of ctx in place of err,
-// which is only the result of the reset.
+// explain adds the ID of the answering peer to err. If ctx has ended, it replaces err by the cause of ctx, as
+// err is only an effect of the reset.
 func (a *answer) explain(err error) error {
 	if err == io.EOF {
 		return err
@@ -158,8 +157,8 @@ func (a *answer) explain(err error) error {
 	return fmt.Errorf("mesh: answer of %s: %w", a.from.Short(), err)
 }
 
-// Close implements io.Closer. It resets the stream: that breaks off an answer that was not read to its
-// end, and tells the peer otherwise that the answer was read.
+// Close implements io.Closer. It resets the stream. If the answer was read to its end, the reset tells the
+// peer that; otherwise it breaks the answer off.
 func (a *answer) Close() error {
 	a.once.Do(func() {
 		a.stop()

@@ -23,8 +23,8 @@ type Carrier interface {
 	// Open makes one attempt to open a stream of kind k to a peer. It may wait for the peer until
 	// ctx ends, or return an error. After an error the mesh calls it again a little later, unless
 	// the error is elastic.ErrGone (certainly nobody is there) or ErrBanned. When Open returns a
-	// Control stream, the peer has accepted it. Whether the peer accepts a stream of another kind
-	// may show only when that stream is read.
+	// Control stream, the peer has accepted it. A stream of another kind may be refused later: then
+	// a read of the stream fails.
 	Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error)
 	// Handle sets the function that gets the streams that others open. It is called once, before
 	// the first such stream can come. The carrier calls take in a new goroutine for each stream;
@@ -56,9 +56,9 @@ const (
 // may be called while these read and write.
 type Stream interface {
 	io.ReadWriter
-	// CloseWrite ends the stream after what was written: the other side reads io.EOF.
+	// CloseWrite ends the bytes of this side: the other side reads io.EOF behind them.
 	CloseWrite() error
-	// Close ends the stream after what was written. Nothing more is read.
+	// Close ends the stream. Bytes that were written are still delivered, and nothing more is read.
 	Close() error
 	// Reset ends the stream at once, in both directions, also while it is read or written. Calls
 	// of this side return an error. Calls of the other side return ErrReset, or io.EOF where the
@@ -137,9 +137,9 @@ type Observer interface {
 // piece of the answer on a stream of Bulk.
 type Outgoing struct {
 	Bytes    int                // its length
-	Payload  []byte             // of control messages and requests, which must not be kept; nil otherwise
-	Epoch    uint64             // of its view, on Data
-	Envelope transport.Envelope // on Data
+	Payload  []byte             // of a control message or request; Sending must not keep it; nil otherwise
+	Epoch    uint64             // of the view, for a message on Data
+	Envelope transport.Envelope // of a message on Data
 }
 
 // ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a better

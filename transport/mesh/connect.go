@@ -66,7 +66,7 @@ func linkOver(l *lane, g wire.Greeting) link {
 	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), site: g.Site}
 }
 
-// end ends a link that no pair uses, by the method how of its stream.
+// end ends a link that no pair uses. The parameter how is the method that ends its stream.
 func (l *link) end(how func(Stream) error) {
 	_ = how(l.raw)
 	close(l.pair)
@@ -432,7 +432,8 @@ func (a *attempt) finish(err error, end func()) bool {
 	return true
 }
 
-// end ends all streams of an attempt that is over, so that no stream is added meanwhile.
+// end ends all streams of an attempt that is over; no stream is added any more. The parameter how is the
+// method that ends a stream.
 func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
 		pair.end(how)
@@ -446,9 +447,9 @@ func (a *attempt) note(rank int, err error) {
 	a.lastErr[rank] = err
 }
 
-// blame returns the error of an attempt that ended as a ctx ended with cause. If its time was over, the
-// error is the loss of the first rank whose streams are missing. If the caller cancelled it, the error
-// is cause.
+// blame returns the error of an attempt that ended because its ctx ended with cause. If a deadline has
+// passed, the error is the loss of the first rank whose streams are missing. If the caller has cancelled
+// the ctx, the error is cause.
 func (a *attempt) blame(cause error) error {
 	if !errors.Is(cause, context.DeadlineExceeded) {
 		return cause

@@ -14,10 +14,10 @@ import (
 // demand makes the pairs of a view that are not planned. It makes a pair when one of its two ranks sends to
 // the other, or waits for a message from it.
 //
-// The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes when they need each other at
-// the same time, each side might use another lane. So a lower rank that needs the pair knocks (knock.go), and
-// the higher rank opens the lanes. The knock makes the connection for them, which the carrier may dial in
-// either direction.
+// The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same time, the two
+// sides might use different ones. So a lower rank that needs the pair knocks (knock.go), and the higher rank
+// opens the lanes. The knock also makes the connection for them, which the carrier may dial in either
+// direction.
 //
 // The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So a rank that
 // has the data lane can be told on the urgent lane why the view ends. Also a rank at which the pair has not
@@ -251,8 +251,8 @@ func (d *demand) abandon(err error) {
 	}
 }
 
-// retire has the mesh forget the view, except for why it is over. All pairs have left the view by now. It must
-// not be called earlier: a peer may still knock for a pair that has begun at this end and not yet at the peer.
+// retire makes the mesh forget the view, except for why it is over. It is called when all pairs have left the
+// view. Before that a peer may still knock for a pair that has begun at this end and not yet at the peer.
 func (d *demand) retire() {
 	if d.m != nil {
 		d.m.retire(d.a, d.told)
@@ -272,7 +272,7 @@ func (s *couple) farewell(last wire.Header, cause []byte) {
 	s.end(Stream.Reset)
 }
 
-// end ends the lanes that are there, by the method how of their streams.
+// end ends the lanes that are there. The parameter how is the method that ends a stream.
 func (s *couple) end(how func(Stream) error) {
 	for _, l := range s {
 		if l.lane != nil {

@@ -53,7 +53,8 @@ func (r refusal) error(cause []byte) error {
 // refuseTime is how long a refusal may take to be written.
 const refuseTime = 5 * time.Second
 
-// refuse answers a hello with a refusal, then ends the stream. The cause is for the refusal left; it may be nil.
+// refuse answers a hello with a refusal, then ends the stream. With the refusal left, cause says why the view
+// was revoked; it is nil otherwise.
 func refuse(s Stream, r refusal, cause []byte) {
 	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
 	if err == nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// A knock is a request of the lower rank of a pair that the higher rank open the lanes. The lower rank opens a
+// A knock is a request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank opens a
 // stream for it, which begins with hellos as an urgent lane does. The higher rank closes the stream when the
-// pair has begun. The stream also ends if the process of the higher rank dies, so the lower rank notices that.
+// pair has begun. If the process of the higher rank dies the stream ends, too, so the lower rank notices that.
 
 // errKnocked: the stream of a knock has ended, and the pair has not begun.
 var errKnocked = errors.New("it has not opened the lanes")
 
-// knock requests that a higher rank open the lanes of the pair. It returns nil if the pair has begun.
+// knock asks a higher rank to open the lanes of the pair. It returns nil if the pair has begun.
 func (d *demand) knock(rank int) error {
 	s, err := d.m.carrier.Open(d.life, d.a.view.Members[rank].ID, Urgent)
 	if err == nil {

@@ -58,7 +58,8 @@ type berth struct {
 func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
 
 // add stores l, and discards the lane that was stored for the same peer and number before. It is called before
-// a view gets the lane: the attempt to enter the next view looks for the lane here as soon as this view is entered.
+// a view gets the lane: when that view is entered, the next one may be, too, and then its attempt looks for the
+// lane here.
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,8 +215,8 @@ func (l *lane) follow(a *attempt) bool {
 	return whole
 }
 
-// rest waits until a lane is bound to another view, and gives it to the attempt that enters that view, which
-// it returns. It returns nil if the lane has ended.
+// rest waits until a lane is bound to another view. It returns the attempt that enters that view and has got
+// the lane, or nil if the lane has ended.
 func (m *Mesh) rest(l *lane) *attempt {
 	asked, ok := m.lanes.rest(l)
 	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {

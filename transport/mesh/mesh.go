@@ -113,7 +113,7 @@ func (m *Mesh) ID() elastic.ID { return m.id }
 // Introduce implements elastic.Network.
 func (m *Mesh) Introduce(members []elastic.Member) error { return m.carrier.Introduce(members) }
 
-// take handles a stream that another has opened.
+// take handles a stream that a peer has opened.
 func (m *Mesh) take(k Kind, s Stream) {
 	if !m.begin() {
 		_ = s.Reset() // the carrier is about to close

@@ -15,7 +15,7 @@ const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addr
 
 // neighbours are the processes of this host, this one included, each with its two files for shared memory: the
 // event that wakes the process, and the arena of its vectors. Neither file ever changes. So a process passes
-// its files once, and the others keep them over views, as the vectors stay, too.
+// its files once, and the others keep them over views. Vectors stay allocated over views, too.
 type neighbours struct {
 	self    elastic.ID
 	machine func() shm.Machine // reads the properties of the machine, at the first call

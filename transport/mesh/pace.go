@@ -21,8 +21,8 @@ const maxQueueing = 20 * time.Millisecond
 // streams between two hosts may share one connection, in which later bytes wait for earlier ones. So an
 // answer must not fill the buffers of a link that is slower than its sender. The pacer measures the
 // time until each piece is acknowledged. While this time is close to the least one so far, no queue
-// has built up, and the window grows by each piece. Otherwise the window shrinks, at most once
-// per round trip. It also shrinks if other traffic fills the link: an answer gives way to the
+// has built up, and the window grows by the size of the piece. Otherwise the window shrinks, at most
+// once per round trip. It also shrinks if other traffic fills the link: an answer gives way to the
 // training.
 type pacer struct {
 	mu       sync.Mutex

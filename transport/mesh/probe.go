@@ -51,7 +51,7 @@ func (m *Mesh) down(id elastic.ID) {
 }
 
 // probe starts a goroutine that opens a control stream to a member, and fails the attempt if that
-// is impossible. Before, it gives the member the time wait to start.
+// is impossible. The goroutine first waits for the duration wait, in which the member may start.
 func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
 	if !m.begin() {
 		return

@@ -10,9 +10,9 @@ import (
 // a small part of the bytes that wait, so an urgent message is written soon.
 //
 // The parts of a long message are written one by one, and the goroutine that has written one part comes
-// back with the next in a moment. So when a writer leaves whose priority is above those that wait, the
-// stream stays open for writers of such priorities until the goroutine waits for something else. Otherwise
-// the long message would alternate with messages of lower priority.
+// back with the next in a moment. So when a writer leaves and all waiting ones have lower priorities, the
+// stream stays free for writers above these, until the goroutine of the former writer waits for something
+// else. Otherwise the long message would alternate with messages of lower priority.
 type queue struct {
 	mu      sync.Mutex
 	busy    bool

@@ -17,11 +17,12 @@ import (
 // How the ranks of one host agree to share memory, when all planned streams are there:
 //
 //  1. Each rank finds in the hellos which ranks are on its host: the group, in the order of ranks.
-//     All find the same group. About ranks with which it has no lanes a rank believes the view. The
-//     first rank of the group has lanes with all others, and finds out if that is wrong.
+//     All find the same group. A rank has no hello from ranks with which it has no lanes; for these
+//     it relies on the view. The first rank of the group has lanes with all others, and finds out
+//     if the view is wrong.
 //  2. The first rank makes the memory. Each other rank is connected with it by a Unix socket,
-//     which proves that all are on one host. It sends the first rank the files of its event
-//     (eventfd) and its arena, and tells which ranks' files it has from earlier views.
+//     which proves that all are on one host. Each other rank sends the first rank the files of its
+//     event (eventfd) and its arena, and tells which ranks' files it has from earlier views.
 //  3. The first rank sends each other rank the memory, and the files that the other lacks. The other
 //     maps them and answers whether it could.
 //  4. The first rank sends the verdict. If anything failed, or took longer than shareTime, the verdict

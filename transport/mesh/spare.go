@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spareAfter is how long after the beginning of a view the memory for the next view is reserved. By then the
-// ranks have begun the view, so that they need not wait for the processor.
+// spareAfter is how long after the beginning of a view the memory for the next view is reserved. By then all
+// ranks have begun the view, and the work does not delay them.
 const spareAfter = 10 * time.Millisecond
 
 // spare is memory that is reserved for the next view of a host. The first rank of the present view on the host

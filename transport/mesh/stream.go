@@ -45,8 +45,8 @@ func newStream(raw Stream) *stream {
 	return s
 }
 
-// write writes a frame; the caller has the turn to write. After an error only a part of the frame may
-// have been written, so all later writes return the same error.
+// write writes a frame; the caller has the turn to write. An error may leave a part of the frame on the
+// stream, so all later writes return the same error.
 func (s *stream) write(h *wire.Header, payload []byte) error {
 	if s.broken == nil {
 		s.broken = s.writeFrame(h, payload)
