@@ -89,7 +89,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt],
 		relay: values[envRelay], listen: values[envListen]}
 	var errs [4]error
-	// Services and tasks have indices after those of all peers.
+	// Services and tasks have indices after the indices of all peers.
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	if e.node, _ = lookup(envNode); e.node == "" {
 		e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))

@@ -39,7 +39,7 @@ const agentReady = agentMark + "ready"
 // detach. A signal is passed on to the peers. If the launcher was silent for long, a read of the
 // input may continue after the return.
 func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.Signal) error {
-	// The kernel sends the death signal of children when the thread ends that started them.
+	// The kernel sends the death signal of children when the thread that started them ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The launcher may die while the peers print: a broken pipe must not kill this process before

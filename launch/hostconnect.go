@@ -41,8 +41,8 @@ func newHostConnects(p hostPlan, orphans *childReaper) *hostConnects {
 	return a
 }
 
-// add begins to connect to the host of an order that the peer with index from passed on. The result
-// is sent on results. It is an error if the host is already being connected.
+// add begins to connect to the host of an order. from is the index of the peer that passed the
+// order on. The result is sent on results. It is an error if the host is already being connected.
 func (a *hostConnects) add(o scaleOrder, from int) error {
 	if _, err := addHost(nil, Host{Name: o.Host}); err != nil {
 		return err

@@ -258,7 +258,8 @@ func (l *hostList) find(name string) *remoteHost {
 	return nil
 }
 
-// add begins to connect to a host that a user asked for through the peer with index from.
+// add begins to connect to a host that a user asked for. from is the index of the peer that passed
+// the order on.
 func (l *hostList) add(o scaleOrder, from int) error { return l.connects.add(o, from) }
 
 // results returns the channel of added hosts that have connected or failed; nil for a nil list.

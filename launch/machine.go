@@ -5,8 +5,8 @@ import (
 	"encoding/base64"
 )
 
-// machineID distinguishes this host from other hosts of a job, independent of their names. It is a
-// hash, so that it does not reveal the host, and includes the job's name, so that it does not
+// machineID distinguishes this host from other hosts of a job, independently of their names. It is
+// a hash, so that it does not reveal the host, and includes the job's name, so that it does not
 // reveal that two jobs run on the same host. If no ID is known it is "", and the host's name is
 // used.
 func machineID(job string) string { return hashMachine(kernelID(), job) }

@@ -122,7 +122,7 @@ func (l *membershipLog) reason(id string) *reason {
 	return l.reasons[id]
 }
 
-// ended records that the process of member id has failed, where how has the form "exited with
+// ended records that the process of the member with ID id has failed. how has the form "exited with
 // status 3". It returns the lines to print now. The line about a member of the view waits for the
 // next view; if none comes soon, due returns the line.
 func (l *membershipLog) ended(id, how string, now time.Time) []string {

@@ -139,8 +139,8 @@ func (p *nodePlan) stop(i int, now time.Time) []nodeAction {
 	return nil
 }
 
-// exited records the end of a node, where how has the form "exited with status 3". It returns a
-// line about it for people, "" for an expected end.
+// exited records the end of a node. how has the form "exited with status 3". It returns a line
+// about it for people, "" for an expected end.
 func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string {
 	n := &p.nodes[i]
 	n.running = false

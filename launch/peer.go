@@ -284,8 +284,8 @@ func (p *peer) onPass(got pass) {
 	}
 }
 
-// recordFirstView records the first view of the launcher's order. A job that still waits for more
-// peers than these enters no view yet, but the missing peers must be able to find it.
+// recordFirstView records the first view of the launcher's order. If the job still waits for more
+// peers, it enters no view yet, but the missing peers must be able to find it.
 func (p *peer) recordFirstView() {
 	if len(p.order.Peers) > 0 {
 		p.onView(elastic.View{Epoch: 1, Members: p.order.Peers})

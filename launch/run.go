@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
-	// The kernel sends the death signal of children when the thread ends that started them.
+	// The kernel sends the death signal of children when the thread that started them ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := newRunner(o, path, o.order())
@@ -78,8 +78,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r.finish(ctx), nil
 }
 
-// warnOfPlaintext warns that with --encrypt never data between hosts has neither confidentiality
-// nor integrity. A MAC for each frame would add integrity, but needs more than a third of the
+// warnOfPlaintext warns that data between hosts has neither confidentiality nor integrity if
+// --encrypt is never. A MAC for each frame would add integrity, but needs more than a third of the
 // processor time of TLS.
 func (r *runner) warnOfPlaintext() {
 	clear := r.o.Transport == "" || r.o.Transport == "auto" || r.o.Transport == "direct"

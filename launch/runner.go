@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 )
 
-// runner is a job in progress. One goroutine, that of Run, owns it:
+// runner is a job in progress. The goroutine of Run owns it:
 //
 //	spawn -> loop: notices of the children, signals, time -> finish
 //

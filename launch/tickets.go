@@ -70,8 +70,8 @@ const (
 	// shownContacts bounds the members in a ticket: enough to survive the death of some, and few
 	// enough that people can copy the line.
 	shownContacts = 5
-	// shownAddrs bounds the addresses of a ticket's first member, its issuer, and moreAddrs the
-	// addresses of each other member.
+	// shownAddrs bounds the addresses of the first member of a ticket, which is the issuer, and
+	// moreAddrs bounds the addresses of every other member.
 	shownAddrs, moreAddrs = 4, 2
 )
 

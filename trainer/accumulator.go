@@ -20,8 +20,8 @@ type accumulator interface {
 	// and groups are lists of samples.
 	groups(micros [][]int) [][]int
 	// collect returns a sink for the gradients of the given number of groups. The sink calls
-	// ready(i, from) when the elements of parameter i, from the index from to the end, are final.
-	// They are final only if no other call adds to the contribution.
+	// ready(i, from) when the elements [from:] of parameter i are final. They are final only if no
+	// other call adds to the contribution.
 	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket of the contribution, which it does not change.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
@@ -219,15 +219,15 @@ func (q *exactAccumulator) begin(micros int) {
 	}
 }
 
-// lacks reports whether elements of parameter i, at the index from or later, have not been added
-// yet by some microbatch before the last.
+// lacks reports whether some microbatch before the last has not added all elements [from:] of
+// parameter i to the sums yet.
 func (q *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
-// take quantises the gradient of parameter i in microbatch k, from the index from to the end, and
-// adds it to the sums, unless that was done before. It leaves zeros in the buffer if other
-// microbatches follow.
+// take quantises the elements [from:] of the gradient of parameter i in microbatch k, and adds them
+// to the sums, unless that was done before. It leaves zeros in the buffer if other microbatches
+// follow.
 func (q *exactAccumulator) take(k, i, from int, others bool) {
 	end := q.left[k][i]
 	if from < 0 || from >= end {

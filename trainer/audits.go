@@ -58,8 +58,8 @@ type record struct {
 type check struct {
 	step   int64 // 0 for none
 	victim int   // rank of the audited member
-	// Fingerprints, from the commit on: of the victim's part as recomputed by this peer, and of
-	// the sums of all ranks.
+	// computed is the fingerprint of the victim's part as this peer has recomputed it, and sums is
+	// the fingerprint of the sums of all ranks. Both are set at the commit.
 	computed, sums audit.Print
 }
 
@@ -125,9 +125,9 @@ func (a *audits) enter() {
 	}
 }
 
-// contributed is called when this peer's share of the step is computed and the parameters are
-// still those before the step. It saves the parameters, and with probability rate recomputes the
-// share of a randomly chosen member.
+// contributed is called when this peer's share of the step is computed and the parameters still
+// have their values from before the step. It saves the parameters, and with probability rate
+// recomputes the share of a randomly chosen member.
 func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, shares []ledger.Set, most int) {
 	if a == nil || len(s.View.Members) < 2 {
 		return

@@ -22,10 +22,10 @@ type Gate struct {
 	Step int64
 	// Grad returns the memory to which the gradient of a parameter is added.
 	Grad func(param int) []float32
-	// Wait returns when the elements of a parameter may be read, from the index from to the end.
+	// Wait returns when the elements [from:] of a parameter may be read.
 	Wait func(param, from int)
-	// Done records that a group's gradient of a parameter is complete, from the index from to the
-	// end. With several groups, that range of the memory is zero when Done returns.
+	// Done records that the elements [from:] of a group's gradient of a parameter are complete.
+	// With several groups, that range of the memory is zero when Done returns.
 	Done func(group, param, from int)
 	// Loss adds to the loss of a group.
 	Loss func(group int, sum float64)
@@ -88,13 +88,12 @@ func (b *Batch) Step() int64 { return b.gate.Step }
 // there; then the second group does the same, and so on. Each group reports its own Loss.
 func (b *Batch) Groups() []*Batch { return b.groups }
 
-// Wait returns when the elements of the parameter may be read, from the index from to the end. It
-// blocks only in a call that began before the previous step was finished: until the sums of these
-// elements have arrived and the optimizer has been applied. Meanwhile it applies sums that have
-// arrived for other parameters. Sums arrive in the order of Model.Params, and within a parameter
-// from its end to its beginning, so a large parameter is best waited for piece by piece in that
-// order. A Wait that does not block costs a comparison. After a failure it returns at once; see
-// Err.
+// Wait returns when the elements [from:] of the parameter may be read. It blocks only in a call
+// that began before the previous step was finished: until the sums of these elements have arrived
+// and the optimizer has been applied. Meanwhile it applies sums that have arrived for other
+// parameters. Sums arrive in the order of Model.Params, and within a parameter from its end to its
+// beginning, so a large parameter is best waited for piece by piece in that order. A Wait that does
+// not block costs a comparison. After a failure it returns at once; see Err.
 func (b *Batch) Wait(param, from int) {
 	if b.gate.Wait != nil {
 		b.gate.Wait(param, from)
@@ -110,11 +109,11 @@ func (b *Batch) Wait(param, from int) {
 // failure Grad returns memory that nobody reads.
 func (b *Batch) Grad(param int) []float32 { return b.gate.Grad(param) }
 
-// Done declares the gradient of a parameter complete, from the index from to the end, so that this
-// part can be sent while others are computed. If from is 0, the whole gradient is complete. Each
-// call for a parameter has a lower value of from than the previous call. Everything else becomes
-// complete when Gradient returns, except in a Batch of several groups: each group has to declare
-// each parameter complete.
+// Done declares the elements [from:] of the gradient of a parameter complete, so that this part can
+// be sent while others are computed. If from is 0, the whole gradient is complete. Each call for a
+// parameter has a lower value of from than the previous call. Everything else becomes complete when
+// Gradient returns, except in a Batch of several groups: each group has to declare each parameter
+// complete.
 func (b *Batch) Done(param, from int) {
 	if b.gate.Done != nil {
 		b.gate.Done(b.group, param, from)

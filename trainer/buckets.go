@@ -107,9 +107,9 @@ func (l *layout) divide(limit, least int) {
 }
 
 // begin returns the start of a bucket that ends at hi and may begin at lo or later: preferably at
-// the start of a parameter, else at the start of a piece, provided that the bucket keeps at least
-// as many elements as the parameter some says. So a wait for one parameter does not include the
-// next one, and a bucket does not wait for the rest of a piece.
+// the start of a parameter, else at the start of a piece. In both cases the length of the bucket
+// must be at least some. So a wait for one parameter does not include the next one, and a bucket
+// does not wait for the rest of a piece.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
@@ -203,8 +203,8 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 	return r
 }
 
-// ready records that the gradient of parameter i is complete, from the index from to the end, and
-// starts every bucket whose turn has come. It is the model's callback.
+// ready records that the elements [from:] of the gradient of parameter i are complete, and starts
+// every bucket whose turn has come. It is the model's callback.
 //
 // A call that was just started has sent nothing yet. Where the model computes on the only
 // processor, the first send would wait until the scheduler preempts the model, 10 to 20 ms later.

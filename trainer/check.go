@@ -65,8 +65,8 @@ type computation struct {
 	loss float64
 }
 
-// compute calls the model on some samples, with gradients that have the value begin before the
-// call.
+// compute calls the model on some samples. begin is the value of all elements of the gradients
+// before the call.
 func (c *checker) compute(samples []int, begin float32) (computation, error) {
 	var o computation
 	var err error
@@ -81,7 +81,7 @@ func (c *checker) compute(samples []int, begin float32) (computation, error) {
 	return o, nil
 }
 
-// restore restores the parameters, and returns an error for those that the model has modified.
+// restore restores the parameters, and returns an error for parameters that the model has modified.
 func (c *checker) restore() error {
 	var changed error
 	for i, p := range c.model.Params {

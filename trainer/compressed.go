@@ -45,8 +45,8 @@ func (c *compressedAccumulator) clear(scale exact.Scale) {
 	c.staged = false
 }
 
-// reduce adds the accumulated coding error to the bucket, in next, where the call leaves the new
-// coding error.
+// reduce adds the accumulated coding error to the bucket. The sum is in the vector next, in which
+// the call leaves the new coding error.
 func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b bucket) pending {
 	comm := on.long()
 	c.scan(b)

@@ -105,7 +105,7 @@ type Config struct {
 	Checkpoint Checkpoint
 
 	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
-	// on one part of the test set, which is divided into as many parts as the argument parts says.
+	// on one part of the test set. parts is the number of parts, and part is the index of this one.
 	// The sum of all parts is the score that every peer reports. It is called again, for another
 	// part, if a peer is lost meanwhile.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
@@ -116,7 +116,7 @@ type Config struct {
 	// trial before it joins. Their results are discarded.
 	OnTrial func(step int64)
 	// OnStep, if set, is called in order for every step that this peer has contributed to, when
-	// the step is stable. The parameters may already be those of the next step.
+	// the step is stable. The parameters may already have changed in the next step.
 	OnStep func(StepReport)
 	// Done, if set, is called with the result when the job is finished at this peer.
 	Done func(Result)

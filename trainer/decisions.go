@@ -110,8 +110,8 @@ func (p point) merge(all []pointReport) point {
 	return p
 }
 
-// decision returns the decision that counts: the one of the rank that has seen most points, the
-// lowest rank among equals.
+// decision returns the decision that counts: the decision of the rank that has seen most points, or
+// of the lowest such rank if there are several.
 func decision(all []pointReport) pointReport {
 	return slices.MaxFunc(all, func(a, b pointReport) int { return int(a.seen - b.seen) }) // the first of equals
 }

@@ -32,9 +32,8 @@ type forward struct {
 	waited    time.Duration // time spent waiting for parameters
 }
 
-// need returns when the elements of parameter i may be read, from the index from to the end. While
-// it waits for a sum, it updates parameters whose sums have arrived, which the model will need
-// next.
+// need returns when the elements [from:] of parameter i may be read. While it waits for a sum, it
+// updates parameters whose sums have arrived, which the model will need next.
 func (f *forward) need(ctx context.Context, i, from int) error {
 	begun := time.Now()
 	defer func() { f.waited += time.Since(begun) }()

@@ -76,8 +76,9 @@ type Model struct {
 	// should be complete early.
 	Order func(overlapped bool) []Piece
 	// Prefetch, if set, reads the data of samples ahead, as far as it can. It gets the samples of
-	// this peer's share of the open step, except those of the first call, which is computed at
-	// once, and the samples that this peer will have in the next step if the shares do not change.
+	// this peer's share of the open step, except the samples of the first call, which is computed
+	// at once, and the samples that this peer will have in the next step if the shares do not
+	// change.
 	//
 	// It is called from a goroutine of its own, concurrently with Gradient, one call at a time.
 	// No sample is named twice for one step. A slow call delays no step: newer samples are in the

@@ -109,7 +109,8 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	}
 	o.reducer.links.enter(s, rows)
 	leader, shares, kept := resumePlan(all, o.balance.wanted, o.microbatches())
-	// A contribution to a lower attempt, or one that overlaps another rank's, is dropped.
+	// A contribution to a lower attempt is dropped, and so is a contribution that overlaps with
+	// another rank's.
 	if !kept[s.Rank] {
 		scale, err := o.plan.scale(all[leader].exponents)
 		if err != nil {

@@ -7,9 +7,8 @@ import "github.com/elrun/elrun/trainer/optim"
 // ones in blocks, as their sums arrive. The step may still fail, so the previous values are kept
 // until the commit (an undo log).
 //
-// Invariant: in parameter i, the elements before the index from[i] have the committed values. The
-// other elements have the values after the open step, and their committed values are in the field
-// was.
+// Invariant: in parameter i, the elements [:from[i]] have the committed values. The other elements
+// have the values after the open step, and their committed values are in the field was.
 type pipeline struct {
 	params [][]float32   // the model's memory, by parameter
 	slots  [][][]float32 // optimizer state, by parameter
@@ -48,9 +47,9 @@ func (p *pipeline) reserve() {
 	}
 }
 
-// update turns the sum of parameter i, from the index from to the end, into the mean over the
-// samples, and updates that part of the parameter exactly as commit would. It works in blocks, and
-// returns ErrNotFinite before a block whose sum is not finite.
+// update turns the elements [from:] of the sum of parameter i into the mean over the samples, and
+// updates that part of the parameter exactly as commit would. It works in blocks, and returns
+// ErrNotFinite before a block whose sum is not finite.
 func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule) error {
 	state := make([][]float32, len(p.slots[i]))
 	for end := p.from[i]; end > from; end = p.from[i] {
@@ -64,8 +63,8 @@ func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule)
 	return nil
 }
 
-// move updates the elements of parameter i from the index at up to the part that is updated
-// already, and saves their committed values. state is scratch space for one subslice per slot.
+// move updates the elements of parameter i from at up to the part that is updated already, and
+// saves their committed values. state is scratch space for one subslice per slot.
 func (p *pipeline) move(i, at int, mean []float32, apply rule, state [][]float32) {
 	end := p.from[i]
 	param := p.params[i][at:end]

@@ -83,8 +83,8 @@ func (c *census) add(m simnet.Message) bool {
 	return false
 }
 
-// points returns points of each class and member, evenly spread, and at most as many for each as most says. Only messages whose
-// class begins with one of the planes count.
+// points returns points of each class and member, evenly spread. most bounds their number for each class and member. Only
+// messages whose class begins with one of the planes count.
 func (c *census) points(most int, planes ...string) []point {
 	var all []point
 	for p, sent := range c.sent {
@@ -337,8 +337,8 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills twice. The first victim is the sender of a commit record, whose number among the commit records is first.
-// The second is the sender of a later message: the nth one whose class begins with class.
+// secondAfter kills twice. The first victim is the sender of a commit record; first is the number of this message among the
+// commit records. The second victim is the sender of a later message: the nth one whose class begins with class.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
 	return func(m simnet.Message) bool {

@@ -60,7 +60,7 @@ func (r *reducer) leave() error { return freeExcept(r.shared.allocations, nil) }
 // others: there the cost of a call exceeds the cost of its bytes. A ring sends each bucket in as
 // many parts as there are hosts, so buckets are shorter between few hosts.
 func (r *reducer) divide(v elastic.View) {
-	const ring = 4 // number of hosts from which on buckets have their full length
+	const ring = 4 // the least number of hosts with which buckets have their full length
 	limit := r.bucketBytes / 4
 	least := leastBucket
 	if hosts := slices.Max(v.Hosts()) + 1; hosts == 1 || r.coded != nil {

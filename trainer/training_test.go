@@ -25,8 +25,8 @@ type judged struct {
 }
 
 // admitter trains with a decision point after every two steps. The score is a function of the parameters that neither rises nor
-// falls steadily. The best model is kept. The job ends when as many decision points as patience
-// says have not improved on the best model.
+// falls steadily. The best model is kept. The job ends after a number of decision points, patience,
+// that have brought no better model.
 func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0

@@ -173,7 +173,7 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 }
 
 // finishRendezvous informs other launchers of the job's end. If err says that this launcher could
-// not join any more, it asks them whether the job has finished, which is no failure.
+// not join any more, it asks them whether the job has finished; if it has, that is no failure.
 func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
 	if err != nil && isPermanent(err) {
 		return err

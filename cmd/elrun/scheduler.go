@@ -51,9 +51,9 @@ func schedulerError(err error) error {
 	return fmt.Errorf("%w; --scheduler none runs the peers on this host", err)
 }
 
-// chooseHosts chooses the hosts of the peers: the named ones, or those of the batch job in which
-// this launcher runs, unless the user gives a number of peers. srun reports whether srun reaches
-// the hosts.
+// chooseHosts chooses the hosts of the peers: the named hosts, or the hosts of the batch job in
+// which this launcher runs, unless the user gives a number of peers. srun reports whether srun
+// reaches the hosts.
 func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err

@@ -104,9 +104,9 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 }
 
 // writeStatus writes the status of a running job: a line about the job, lines about the time of
-// the last step and about the shares if they are known, and the table of members that write
-// writes. A dash stands for an unknown value; for example a program with its own training loop
-// reports no steps. Lines are truncated for reading; --json has everything.
+// the last step and about the shares if they are known, and the table of members, which the
+// function write writes. A dash stands for an unknown value; for example a program with its own
+// training loop reports no steps. Lines are truncated for reading; --json has everything.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &lineTruncator{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))

@@ -20,8 +20,8 @@ func Fill(totals, weights []int, free int) []int {
 	if len(totals) == 0 || len(weights) != len(totals) || slices.Max(weights) <= 0 || free < 0 {
 		panic("apportion: Fill needs a weight for each total, one of them above 0, and no negative number")
 	}
-	// First fill all receivers to one level of total/weight, the highest for which free is enough,
-	// by bisection. At the upper bound a single receiver would get more than free.
+	// First fill all receivers to the same level of total/weight. Bisection finds the highest level
+	// for which free is enough. At the upper bound a single receiver would get more than free.
 	to := func(level, r int) int { return max(0, level*weights[r]/levelUnit-totals[r]) }
 	low, high := 0, (slices.Max(totals)+free+1)*levelUnit/slices.Max(weights)+1
 	for high-low > 1 {

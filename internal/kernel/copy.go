@@ -14,8 +14,8 @@ type Copying struct {
 	// It is for a source that this core writes next: the write then needs no cache-line transfer.
 	Prefetchw bool
 	// Next is memory that this core reads after the copy. While the copy waits for stores to
-	// memory, it prefetches these slices into the second-level cache, of each as many bytes as it
-	// copies.
+	// memory, it prefetches as many bytes as it copies, from each of these slices, into the
+	// second-level cache.
 	Next [2][]byte
 }
 

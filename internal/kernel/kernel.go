@@ -18,8 +18,8 @@
 //
 // AddAll and Copying can write by non-temporal stores, for results that do not fit the caches.
 //
-// Read, WriteTwo, Option and Yield are system calls of which the Go scheduler does not learn, for
-// non-blocking descriptors. Package internal/netpoll uses them.
+// Read, WriteTwo, Option and Yield are system calls that bypass the Go scheduler, for non-blocking
+// descriptors. Package internal/netpoll uses them.
 package kernel
 
 import (

@@ -38,7 +38,7 @@ type operands struct {
 	by        uint64 // bit pattern of the divisor: a float64 for float64 vectors, otherwise a float32
 }
 
-// foldVectors applies op by assembly at level l. It returns false if there is none for the type or
+// foldVectors applies op by assembly at level l. It returns false if there is no assembly for the type or
 // the length.
 func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	bytes := len(dst) * Size[T]()
@@ -73,7 +73,7 @@ func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	return true
 }
 
-// add calls the assembly for a sum. It returns false if there is none for the type.
+// add calls the assembly for a sum. It returns false if there is no assembly for the type.
 func (v *operands) add(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
@@ -96,7 +96,7 @@ func (v *operands) add(t dtype.Type) bool {
 	return true
 }
 
-// mul calls the assembly for a product. It returns false if there is none for the type.
+// mul calls the assembly for a product. It returns false if there is no assembly for the type.
 func (v *operands) mul(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
@@ -119,7 +119,7 @@ func (v *operands) mul(t dtype.Type) bool {
 	return true
 }
 
-// min calls the assembly for the lesser element. It returns false if there is none for the type.
+// min calls the assembly for the lesser element. It returns false if there is no assembly for the type.
 func (v *operands) min(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
@@ -148,7 +148,7 @@ func (v *operands) min(t dtype.Type) bool {
 	return true
 }
 
-// max calls the assembly for the greater element. It returns false if there is none for the type.
+// max calls the assembly for the greater element. It returns false if there is no assembly for the type.
 func (v *operands) max(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:

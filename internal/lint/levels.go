@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// layer is a level of the design: its packages may import those of lower layers.
+// layer is a level of the design: its packages may import the packages of lower layers.
 type layer struct {
 	Level    string
 	Packages []string

@@ -82,8 +82,8 @@ func Rules() []Rule {
 	}
 }
 
-// Run applies a rule to packages and returns its problems, without those that
-// exemptions() lists, in the order of the files.
+// Run applies a rule to packages and returns the problems in the order of the files. It leaves out
+// the problems that exemptions() lists.
 func Run(r Rule, packages []*Package) []Problem {
 	return slices.DeleteFunc(r.problems(packages), exempt)
 }

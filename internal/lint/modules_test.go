@@ -9,7 +9,7 @@ import (
 )
 
 // A program contains only the modules that its imports need. A program with its own training loop does not contain the modules of
-// the trainer, and a training program does not contain those of tensors or plots.
+// the trainer, and a training program does not contain the modules of tensors or plots.
 func TestModulesOfPackages(t *testing.T) {
 	const sys, hash, gonum = "golang.org/x/sys", "github.com/cespare/xxhash/v2", "gonum.org/v1/gonum"
 	const blake, cpuid = "lukechampine.com/blake3", "github.com/klauspost/cpuid/v2" // blake3 imports cpuid

@@ -52,8 +52,8 @@ func checkFuncSize(f *File, d *ast.FuncDecl) []Problem {
 	return found
 }
 
-// overLimit returns the beginning of the text of a problem: name has n of the things that what
-// names, but at most most are allowed.
+// overLimit returns the beginning of the text of a problem: name has n things of the kind what, and
+// most is the limit.
 func overLimit(name string, n int, what string, most int) string {
 	return fmt.Sprintf("%s has %d %s, at most %d: ", name, n, what, most)
 }

@@ -21,11 +21,11 @@ const (
 // wait for each other only before and after. A rank that shares its core with others may find that
 // another rank has stolen its chunk.
 //
-// A late rank is one that was put out of the group in the middle of a call and runs on later. It
-// may still write to the destination vectors of the others. So where a call fails, its caller
-// abandons the pages of dst (Arena.Abandon), and other ranks write whole pages of dst only. The
-// parts of dst in pages that it shares with other data, at its two ends, are short: they travel in
-// the slot, and each rank reduces them for itself.
+// A late rank is a rank that was put out of the group in the middle of a call and runs on later. It
+// may still write to the destination vectors of the others. So if a call fails, its caller abandons
+// the pages of dst (Arena.Abandon), and other ranks write whole pages of dst only. The parts of dst
+// in pages that it shares with other data, at its two ends, are short: they travel in the slot, and
+// each rank reduces them for itself.
 //
 // A late rank may also read source vectors that the others have changed since. So a rank whose call
 // fails sets chunk.failed before it returns. Every rank looks at these flags after all chunks are

@@ -215,8 +215,8 @@ func TestLateRank(t *testing.T) {
 	}
 }
 
-// late lets three ranks reduce their vectors in place, from the index begin to the end. In the middle of the call the last rank
-// waits for goOn. The others are revoked at that moment.
+// late lets three ranks reduce the elements [begin:] of their vectors in place. In the middle of the call the last rank waits
+// for goOn. The others are revoked at that moment.
 func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs chan error) {
 	errs = make(chan error, 3)
 	wait := sync.OnceFunc(func() {

@@ -33,8 +33,8 @@ type Lane struct {
 	Watch func(rank int)
 }
 
-// Lane returns lane i, less than Lanes, of the given ranks of the segment, which include this rank.
-// All of them must take the lane with the same ranks, each once.
+// Lane returns lane i of the segment for the given ranks, which include this rank. i is less than
+// Lanes. All of them must take the lane with the same ranks, each once.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
 		sharedCores: len(ranks) >= 2*s.processors}

@@ -165,7 +165,7 @@ func unchanged(v []int64, rank int) error {
 	return nil
 }
 
-// folded checks that v is the result of n ranks, from the index first to the end.
+// folded checks that v[first:] is the result of n ranks.
 func folded(v []int64, n, first int) error {
 	for i, got := range v {
 		if w := want(n, first+i); got != w {

@@ -61,7 +61,8 @@ func (c *storeChooser) choose() storeMode {
 
 // record takes the duration of a call; bytes is the number of bytes that the call stored, at least
 // one. Interruptions only lengthen a call. So a lower cost replaces the recorded one at once, and a
-// higher cost raises it by a quarter of the difference, at most by a quarter.
+// higher cost raises it by a quarter of the difference, but at most to one and a quarter times its
+// value.
 func (c *storeChooser) record(m storeMode, bytes int, d time.Duration) {
 	cost := float64(max(d, 1)) / float64(bytes)
 	if before := c.cost[m]; before > 0 && cost > before {

@@ -28,7 +28,7 @@ type Header struct {
 	DataHash string `json:"data_hash,omitempty"`
 	// Settings are further settings, by name, in which a resuming job must agree.
 	Settings map[string]string `json:"settings,omitempty"`
-	// State is the part of the state that is not in tensors, in any JSON of the job's.
+	// State is the part of the state that is not in tensors. The job chooses the form of this JSON.
 	State json.RawMessage `json:"state,omitempty"`
 }
 

@@ -91,8 +91,8 @@ type Config struct {
 	// ends of the paths.
 	Rate optim.Schedule
 	// Delay applies the mean of a round at the end of the next round, and the mean of the last
-	// round when training ends. Peers then wait for sums only if those take longer than computing
-	// a round.
+	// round when training ends. Peers then wait for sums only if the sums take longer than
+	// computing a round.
 	Delay bool
 	// BySpeed gives each peer one path through its whole share, with more local steps at faster
 	// peers. It excludes exact mode, where the length of a path must not depend on the peer.

@@ -58,9 +58,9 @@ type layer interface {
 // bits as accumulate.
 type deferrable interface {
 	layer
-	// split returns the number of rows of params()[0], from the first on, whose gradient is
-	// deferred to accumulateDeferred. If it returns all rows, the gradients of the other parameters
-	// are deferred too.
+	// split returns the number of first rows of params()[0] whose gradient is deferred to
+	// accumulateDeferred. If it returns all rows, the gradients of the other parameters are
+	// deferred too.
 	split() (rows int)
 	// accumulateFirst is the part of accumulate that is not deferred.
 	accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter)

@@ -213,8 +213,7 @@ type gradReporter struct {
 	batch *trainer.Batch
 }
 
-// report reports that the gradient of the layer's parameter i is complete, from the index from to
-// the end.
+// report reports that the elements [from:] of the gradient of the layer's parameter i are complete.
 func (l gradReporter) report(i, from int) { l.batch.Done(l.first+i, from) }
 
 // paramWaiter provides the parameters of one layer, which may still be in the middle of an update.
@@ -223,7 +222,7 @@ type paramWaiter struct {
 	batch *trainer.Batch // nil if all parameters are up to date
 }
 
-// wait blocks until the layer's parameter i is up to date, from the index from to the end.
+// wait blocks until the elements [from:] of the layer's parameter i are up to date.
 func (s paramWaiter) wait(i, from int) {
 	if s.batch != nil {
 		s.batch.Wait(s.first+i, from)

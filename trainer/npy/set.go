@@ -47,7 +47,7 @@ func Open(files Files) (*Set, error) {
 	return s, nil
 }
 
-// check returns an error unless there is a label below classes for each sample.
+// check returns an error unless each sample has a label and all labels are below classes.
 func (s *Set) check(classes int) error {
 	l := s.labels
 	switch {

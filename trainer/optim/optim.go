@@ -48,7 +48,7 @@ func NewState(rule Optimizer, n int) [][]float32 {
 //	v = Momentum * v + g
 //	param -= rate * v                     or, with Nesterov, rate * (g + Momentum * v)
 //
-// v is the state; there is none without momentum.
+// v is the state; without momentum there is no state.
 type SGD struct {
 	Momentum    float64
 	Nesterov    bool

@@ -21,8 +21,8 @@ import (
 //
 // A contribution cannot be divided. So a rank whose held set overlaps a lower rank's set, or
 // contains microbatches outside the step, has to drop its whole contribution: kept[r] is false.
-// Assign panics without ranks, with a negative number of microbatches, or if wanted and held
-// differ in length.
+// Assign panics if there are no ranks, if microbatches is negative, or if wanted and held differ in
+// length.
 func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bool) {
 	if len(held) == 0 || microbatches < 0 {
 		panic("ledger: Assign needs at least one rank and no negative number of microbatches")
