@@ -9,8 +9,9 @@ import "time"
 type Meter interface {
 	// Arrived returns, by rank, the measurements since the last call.
 	Arrived() []Arrival
-	// Probe sends bytes, at most MaxProbe, to rank to, which measures and discards them. It
-	// does not block. It does nothing while an earlier probe to that rank is under way.
+	// Probe sends a message of the given number of bytes, at most MaxProbe, to the rank to.
+	// That rank measures and discards the message. Probe does not block. It does nothing
+	// while an earlier probe to that rank is under way.
 	Probe(to, bytes int)
 }
 
@@ -20,5 +21,5 @@ const MaxProbe = 1 << 20
 // Arrival is the sum of the measured messages of a link.
 type Arrival struct {
 	Bytes int64         // payload
-	Time  time.Duration // that the payload took to arrive
+	Time  time.Duration // how long the payload took to arrive
 }

@@ -27,7 +27,7 @@ type Shared struct {
 type Memory interface {
 	// Revoke makes every pending and later wait of this process in the memory fail.
 	Revoke()
-	// Gone makes every pending and later wait for a rank of the memory fail that the rank
-	// has not satisfied already. The rank does nothing more.
+	// Gone makes every pending and later wait for the given rank of the memory fail, except
+	// waits that the rank has satisfied already. It is for a rank that does nothing more.
 	Gone(rank int)
 }

@@ -72,8 +72,8 @@ type Transport interface {
 	// Recv fills buf with the next message from a rank under e.
 	Recv(ctx context.Context, from int, e Envelope, buf []byte) error
 	// Post begins a Recv and returns at once. buf belongs to the transport until Wait
-	// returns. A later Send may wait for a receiver that also posts and then sends, without
-	// a deadlock.
+	// returns. Two ranks that both call Post and then Send do not deadlock, although each
+	// Send may wait for the other rank's receive.
 	Post(from int, e Envelope, buf []byte) Posted
 	// Signal queues msg, of at most MaxSignal bytes, for rank to. msg may be reused at
 	// once.

@@ -68,9 +68,9 @@ type host struct {
 	users  atomic.Int64  // ranks that have not released it
 }
 
-// mapFor maps all arenas for rank i. Each rank has mappings of its own of the others' arenas, as
-// separate processes have. A late rank therefore writes to its mapping, and not to the memory that
-// an owner has after it abandoned its pages.
+// mapFor maps all arenas for rank i. Each rank has its own mappings of the other ranks' arenas, as
+// separate processes would have. So a late rank writes to its own mapping, and not to the memory
+// that an owner gets after it has abandoned its pages.
 func (h *host) mapFor(i int) ([][]byte, error) {
 	bytes := make([][]byte, len(h.arenas))
 	for j, a := range h.arenas {

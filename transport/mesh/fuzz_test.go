@@ -155,7 +155,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// The sizes that this package relies on.
+// This package relies on these sizes.
 func TestWireFits(t *testing.T) {
 	if got := wire.MaxPayload(wire.Signal); got != transport.MaxSignal {
 		t.Errorf("signals of %d bytes, the transport allows %d", got, transport.MaxSignal)

@@ -130,7 +130,7 @@ func TestOwn(t *testing.T) {
 		t.Error("an event after the end")
 		closeFiles([]*os.File{f})
 	}
-	v[99] = 1 // still there
+	v[99] = 1 // still mapped
 	if _, err := s.own(); err == nil {
 		t.Error("made again after the end")
 	}
@@ -366,7 +366,7 @@ func TestSharedIsGivenBack(t *testing.T) {
 	hurryAway(t, hs)
 }
 
-// If one rank of a host cannot set up the memory, no rank of the host shares memory. They use their Unix
+// If one rank of a host cannot set up the memory, no rank of the host shares memory. The ranks use their Unix
 // sockets, and the path of each says why. In the next view they share memory again.
 func TestShareFails(t *testing.T) {
 	for broken := range 3 {

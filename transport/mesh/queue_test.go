@@ -91,7 +91,7 @@ func (s *slowQueue) quit(t *rapid.T) {
 	}
 }
 
-// strike removes a writer that has gone from here.
+// strike removes from the list here a writer that has gone.
 func (s *slowQueue) strike(p *place) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
 }

@@ -144,7 +144,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	}
 }
 
-// crewOf returns the rank of m in a crew of two, at the given place.
+// crewOf returns the rank at the given place of a crew of two, with m as its mesh.
 func crewOf(t *testing.T, m *Mesh, place int) *sharing {
 	t.Helper()
 	s := crew(t, 2)[place]

@@ -233,7 +233,7 @@ func with(files func() []*os.File) func(*sharing) error {
 	}
 }
 
-// misfits returns the wrong behaviours of one of three ranks, which is not the first.
+// misfits returns wrong behaviours of a rank other than the first, in a group of three.
 func misfits() map[string]misfit {
 	return map[string]misfit{
 		"ends at once": {func(s *sharing) error { return first(s).Reset() }, "rank 2: direct: receive"},

@@ -8,8 +8,8 @@ import (
 
 // Urgent messages wait behind the bytes that the kernel has not sent yet (head-of-line blocking).
 // So the limit of unsent bytes is the amount that the link carries in queueTime, at least
-// queueLeast. queueTime is longer than a computing program leaves the connection unattended. From
-// queueMost on no limit is set: on so fast a link nothing waits for long.
+// queueLeast. queueTime is longer than the time for which a computing program leaves the connection
+// unattended. A limit above queueMost is not set: on so fast a link nothing waits for long.
 const (
 	queueTime  = time.Millisecond
 	queueLeast = 16 << 10
@@ -48,8 +48,8 @@ func (q *queue) wrote(sock net.Conn, n int) {
 	}
 }
 
-// carriedOver returns the sum of carried over connections of one bundle. They are busy at the same
-// time, so busy is the longest.
+// carriedOver returns the result of carried for a bundle: bytes is the sum over its connections. They
+// are busy at the same time, so busy is the maximum.
 func carriedOver(socks []net.Conn) (bytes uint64, busy time.Duration) {
 	for _, s := range socks {
 		b, t := carried(s)
