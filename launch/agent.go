@@ -266,7 +266,7 @@ func (a *agent) dispatch(m message) {
 			}
 		}
 	case m.Dead != "":
-		// Without a listener the death is kept for watchDead, up to a bound.
+		// Until there is a listener, deaths are kept for watchDead, up to a bound.
 		a.mu.Lock()
 		tell := a.onDead
 		if tell == nil && len(a.dead) < maxMembers {

@@ -30,7 +30,8 @@ type serviceConn struct {
 	conn *rpc.Conn // nil without a connection
 }
 
-// newCallers returns callers that reach services by dial. dial waits for a service that is down.
+// newCallers returns callers that connect to services with the function dial, which waits for a
+// service that is down.
 func newCallers(program string, dial func(ctx context.Context, service string) (net.Conn, error)) *callers {
 	return &callers{program: program, dial: dial, links: make(map[string]*serviceConn)}
 }

@@ -452,7 +452,7 @@ func (a *hostAgent) recordSignal(sig syscall.Signal) {
 	}
 }
 
-// each calls f for each running peer, with mu held.
+// each calls f for every running peer, and holds mu meanwhile.
 func (a *hostAgent) each(f func(p *local)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,8 +13,8 @@ const (
 	// overloadedFrom is the number of runnable threads per core above which a host counts as
 	// overloaded (oversubscribed): each thread then waits several times as long as it runs.
 	overloadedFrom = 4
-	// overloadedWait is the same limit where only the pressure stall information is known: the
-	// percentage of the last ten seconds in which some thread waited for a core. A merely busy
+	// overloadedWait is the same limit for systems that have only the pressure stall information:
+	// the percentage of the last ten seconds in which some thread waited for a core. A merely busy
 	// host stays below it.
 	overloadedWait = 90
 )

@@ -107,7 +107,8 @@ func (p *progress) line(now time.Time) string {
 	} else {
 		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
 	}
-	// Computed in seconds as a float: the number of steps may be too large for a Duration.
+	// The remaining time is computed in seconds as a float, because the number of steps may be too
+	// large for a Duration.
 	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= maxLeft.Seconds() {
 		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// When no process is left that was a member, the newcomers would wait for ever. A launcher that
-// has started all peers of the job knows this for certain. It lets the waiting peers form the
-// first view again, from the state that their programs hold (a checkpoint, if they have loaded
-// one). If the members have finished the job, the waiting peers are told so instead. The exception
-// is a peer that runs a further program: a shell command may run two programs one after the other.
+// When the processes of all members have ended, the newcomers would wait for ever. A launcher that
+// has started all peers of the job knows this for certain. It lets the waiting peers form the first
+// view again, from the state that their programs hold (a checkpoint, if they have loaded one). If
+// the members have finished the job, the waiting peers are told so instead. The exception is a peer
+// that runs a further program: a shell command may run two programs one after the other.
 
 // replaceProgram records that the program of peer i has ended and that a further program of the same
 // command is about to say hello. It returns the messages to send now.
@@ -39,8 +39,8 @@ func (r *rendezvous) recordView(members []string) {
 	}
 }
 
-// complete records that peer i ended with status 0 or reported the result. If it was a member, the
-// job is finished.
+// complete marks peer i as complete: it ended with status 0, or it reported the result. If it was a
+// member, the job is finished.
 func (r *rendezvous) complete(i int) { r.finished = r.finished || r.peers[i].inView }
 
 // noMemberAlive reports whether it is certain that no member lives. That is never certain if the

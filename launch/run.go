@@ -37,7 +37,7 @@ type Result struct {
 // The end of a peer does not end the job: the other peers learn that its death is certain and go
 // on without it.
 //
-// The end of ctx acts as SIGTERM and is reported with its cause. The next signal then counts as
+// The end of ctx acts like SIGTERM and is reported with its cause. The next signal then counts as
 // the first one.
 func Run(ctx context.Context, o Options) (Result, error) {
 	sought := o.key() // read before complete, which sets the ticket of a job on this host

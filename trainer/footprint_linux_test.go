@@ -23,7 +23,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// footprint returns the bytes per parameter that a peer on one of two hosts uses between two steps.
+// footprint returns the bytes per parameter that a peer uses between two steps. The job has two hosts.
 func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) error) float64 {
 	t.Helper()
 	const size, peers = 2 << 20, 2

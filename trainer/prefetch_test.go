@@ -85,8 +85,8 @@ func (m *reader) begin(step int64) {
 	m.begun = append(m.begun, micro{step: step, first: true})
 }
 
-// reading makes the models of an arena readers. It returns them in the order of ranks; the readers of members that join come
-// last.
+// reading makes each model of an arena a reader. It returns the readers in the order of ranks; the readers of members that join
+// come last.
 func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 	readers := new([]*reader)
 	a.adjust = func(x *actor) {

@@ -24,9 +24,9 @@ type judged struct {
 	kept   string // the kept parameters as bits
 }
 
-// admitter trains with a decision point after every two steps. The score is a function of the parameters that neither rises nor
-// falls steadily. The best model is kept. The job ends after a number of decision points, patience,
-// that have brought no better model.
+// admitter trains with a decision point after every two steps. The score follows from the parameters, and neither rises nor
+// falls steadily. The best model is kept. The job ends after a number of decision points, patience, that have brought no better
+// model.
 func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0

@@ -27,7 +27,7 @@ const (
 	// discoverPatience is how long launchers wait for the number of launchers in --start-with.
 	// DNS servers may cache an answer for half of that.
 	discoverPatience = time.Minute
-	// discoverGrace is the time that peers have to leave. It is shorter than the engine's grace
+	// discoverGrace is the time that peers get to leave. It is shorter than the engine's grace
 	// period.
 	discoverGrace = 50 * time.Second
 	// cachedTicketValid is the validity of a ticket that a launcher gives to others. The launcher

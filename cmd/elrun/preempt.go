@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// preemptGrace is the time that peers have to leave after a notice of preemption. Clouds take a
+// preemptGrace is the time that peers get to leave after a notice of preemption. Clouds take a
 // machine away 30 s after the notice or later.
 const preemptGrace = 25 * time.Second
 

@@ -65,7 +65,7 @@ func TestGoCommands(t *testing.T) {
 	}
 }
 
-// checkGoCommand returns an error if a folder of a command does not exist, or if it runs no test.
+// checkGoCommand returns an error if a folder of a command does not exist, or if the command runs no test.
 func checkGoCommand(t *testing.T, words []string) error {
 	t.Helper()
 	var folders []string

@@ -20,7 +20,7 @@
 //
 //   - each address of the name answers or refuses the connection. A launcher that has the job
 //     listens, so nobody has the job at an address that refuses,
-//   - it has the lowest name of all that answer,
+//   - it has the lowest name of all launchers that answer,
 //   - enough launchers are there (Config.Need), or too few have been there for Config.Patience,
 //   - and each of them grants its claim. A launcher that has granted a claim grants no other
 //     claim, and makes none, until the lease of the grant has expired and it has learned, by asking

@@ -121,7 +121,7 @@ func expandRanges(text string, most int) ([]string, error) {
 			return nil, err
 		case hi < lo:
 			return nil, fmt.Errorf("range %.40q runs backwards", r)
-		// Checked before the loop: the range may be enormous.
+		// The size is checked before the loop, because the range may be enormous.
 		case hi-lo >= most-len(out):
 			return nil, errMany
 		}

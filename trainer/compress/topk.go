@@ -35,8 +35,8 @@ const run = 255
 
 // A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, then
 // half of that, and so on. Elements that are not kept are delayed by about 1/fraction steps if
-// all take turns, and a model changes fastest in its first steps. The extra cost is at most the
-// elements of warmupSteps/4 full steps.
+// all take turns, and a model changes fastest in its first steps. The extra elements are at most as
+// many as warmupSteps/4 full steps have.
 const (
 	warmupFraction = 0.125
 	warmupSteps    = 32
@@ -198,8 +198,8 @@ func (c TopK) check(counts, positions []byte, n int) error {
 	return nil
 }
 
-// magnitude returns the absolute value of x as an integer of the same order. NaN is above all
-// others.
+// magnitude returns the absolute value of x as an integer. Larger values give larger integers, and
+// NaN gives the largest.
 func magnitude(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 
 // threshold returns the magnitude of the k-th largest element of v, and how many elements of

@@ -58,7 +58,7 @@ func (s *Set) check(classes int) error {
 	case l.Len() != s.inputs.Len():
 		return fmt.Errorf("npy: %s has %d samples, %s %d labels: %w", s.inputs.path, s.inputs.Len(), l.path, l.Len(), ErrFormat)
 	}
-	// Read from the file and not from the mapping, which would count the labels as this process's
+	// Read from the file: reads from the mapping would make the labels count as this process's
 	// memory.
 	all, b := l.rows.All(), make([]byte, block)
 	for i := 0; i < l.Len(); {

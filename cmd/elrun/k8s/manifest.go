@@ -18,8 +18,8 @@ const (
 	ReadyPort = 7474
 	// user is the user ID and group ID of the pods. Images have no user name for this number.
 	user = 65532
-	// grace is the time that a pod has to terminate, in seconds; longer than elrun's own grace
-	// period.
+	// grace is the time that a pod gets to terminate, in seconds. It is longer than elrun's own
+	// grace period.
 	grace = 60
 	// retries is the number of replacements of each pod after failures or deletions. Evictions do
 	// not count.

@@ -58,6 +58,6 @@
 //
 // A member that runs a modified elrun can publish the fingerprint of an honest contribution and
 // put another one into the sums, or corrupt the sums of others that pass through it. Then the
-// fingerprints do not add up to the total: the audit reports that, but not the member. The loss
-// that a member reports is not audited.
+// fingerprints do not add up to the total: the audit reports that, but it cannot name the member.
+// The loss that a member reports is not audited.
 package audit

@@ -9,7 +9,7 @@ type Claims struct {
 // Vote is a rank's knowledge about the contribution of the accused.
 type Vote struct {
 	Told     Print // fingerprint published by the accused, as this rank received it; None if it has not
-	Computed Print // fingerprint recomputed by this rank; None if it cannot
+	Computed Print // fingerprint recomputed by this rank; None if that was impossible
 }
 
 // Verdict is the result of a vote.
