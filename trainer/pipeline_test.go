@@ -203,7 +203,7 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	for _, steps := range []int64{7, 9} { // step 5 is the step before the last in neither job
+	for _, steps := range []int64{7, 9} { // in both jobs step 5 is not the step before the last
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(steps)
 			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 5, Resume: dir}
