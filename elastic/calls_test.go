@@ -12,7 +12,7 @@ import (
 // connect.
 func TestUnproven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Last: "002"} }
+		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Tried: []ID{"002"}} }
 		for name, c := range map[string]struct {
 			change func(k *keeper, o *offer)
 			want   error
@@ -20,13 +20,14 @@ func TestUnproven(t *testing.T) {
 			"all are reached":       {func(*keeper, *offer) {}, nil},
 			"cut off":               {func(_ *keeper, o *offer) { o.Unreached = []ID{"001"} }, errApart},
 			"cut off from the lost": {func(k *keeper, o *offer) { o.Unreached = []ID{"001"}; k.peers["001"].suspected = "silent" }, nil},
-			"a new member":          {func(_ *keeper, o *offer) { o.Last = "001" }, ErrNotYet},
-			"a new one, met before": {func(_ *keeper, o *offer) { o.Last, o.Met = "001", []ID{"002"} }, nil},
-			"a new one, beside":     {func(k *keeper, o *offer) { o.Last = "001"; k.view.Members[2].Host = "h" }, nil},
-			"a new one, by a relay": {func(k *keeper, o *offer) { o.Last, o.Relay, k.ep.Relay = "001", true, true }, nil},
-			"a new one, no relay":   {func(_ *keeper, o *offer) { o.Last, o.Relay = "001", true }, ErrNotYet},
-			"an old list":           {func(_ *keeper, o *offer) { o.Last = "gone" }, ErrNotYet},
-			"no quorum":             {func(k *keeper, o *offer) { o.Last, k.lacking = "", true }, nil},
+			"a new member":          {func(_ *keeper, o *offer) { o.Tried = []ID{"001"} }, ErrNotYet},
+			"a new one, met before": {func(_ *keeper, o *offer) { o.Tried, o.Met = []ID{"001"}, []ID{"002"} }, nil},
+			"a new one, beside":     {func(k *keeper, o *offer) { o.Tried = []ID{"001"}; k.view.Members[2].Host = "h" }, nil},
+			"a new one, by a relay": {func(k *keeper, o *offer) { o.Tried, o.Relay, k.ep.Relay = []ID{"001"}, true, true }, nil},
+			"a new one, no relay":   {func(_ *keeper, o *offer) { o.Tried, o.Relay = []ID{"001"}, true }, ErrNotYet},
+			"the last is gone":      {func(_ *keeper, o *offer) { o.Tried = []ID{"001", "002", "gone"} }, nil},
+			"an old list":           {func(_ *keeper, o *offer) { o.Tried = []ID{"gone"} }, ErrNotYet},
+			"no quorum":             {func(k *keeper, o *offer) { o.Tried, k.lacking = nil, true }, nil},
 			"another newcomer":      {func(k *keeper, _ *offer) { k.note(other(), Entry{}) }, ErrNotYet},
 			"one that it has met":   {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Met = []ID{"other"} }, nil},
 			"one that has met it": {func(k *keeper, _ *offer) {
@@ -59,12 +60,12 @@ func other() offer { return offer{Member: Member{ID: "other", Host: "elsewhere"}
 func TestApprovalIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := callable(t)
-		o := offer{Member: Member{ID: "new"}, Last: "002", Admitted: true}
+		o := offer{Member: Member{ID: "new"}, Tried: []ID{"002"}, Admitted: true}
 		if d := k.approve(o, Entry{}); d.err != nil || len(d.coming) != 0 || !k.isApproved("new") {
 			t.Errorf("the first: %+v", d)
 		}
 		<-time.After(approvalTerm)
-		if d := k.approve(offer{Member: other().Member, Last: "002"}, Entry{}); d.err != nil {
+		if d := k.approve(offer{Member: other().Member, Tried: []ID{"002"}}, Entry{}); d.err != nil {
 			t.Errorf("the second: %+v", d)
 		}
 		d := k.approve(o, Entry{})

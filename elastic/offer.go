@@ -22,7 +22,7 @@ type offer struct {
 	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
 	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
 	Met       []ID      `json:"met,omitempty"`       // other newcomers that it has reached; some may be members by now
-	Last      ID        `json:"last,omitempty"`      // the newcomer has tried to reach all members up to this one, in rank order
+	Tried     []ID      `json:"tried,omitempty"`     // the last members, in rank order, up to which the newcomer has tried to reach all
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that

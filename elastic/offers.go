@@ -139,7 +139,7 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	defer stop()
 	o.Member, o.State, o.Settings = j.k.ep.self(), j.group.state != nil, j.group.settings
 	o.Until, o.Relay = j.group.loops.first(), j.k.ep.Relay
-	o.Unreached, o.Met, o.Last = j.reach()
+	o.Unreached, o.Met, o.Tried = j.reach()
 	begun := time.Now()
 	r, err := propose(ctx, j.k.ep, to, o)
 	took := time.Since(begun)
@@ -156,6 +156,9 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 const (
 	// maxUnreached bounds the list of unreachable peers in an offer, and the list of reached peers.
 	maxUnreached = 256
+	// maxTried is the number of members that an offer names as tried. Those that are out of the view
+	// when the offer arrives tell nothing.
+	maxTried = 8
 	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
 	comingTerm = 2 * approvalTerm
 )
@@ -167,16 +170,16 @@ type comer struct {
 }
 
 // reach returns the members and the newcomers that could not be reached, the newcomers that were
-// reached, and the last member in rank order up to which all were tried.
-func (j *joiner) reach() (unreached, met []ID, last ID) {
+// reached, and the last members, in rank order, up to which all were tried.
+func (j *joiner) reach() (unreached, met, tried []ID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	untried := slices.IndexFunc(j.members, func(m Member) bool { return !j.tried(m.ID) })
 	if untried < 0 {
 		untried = len(j.members)
 	}
-	if untried > 0 {
-		last = j.members[untried-1].ID
+	for _, m := range j.members[max(0, untried-maxTried):untried] {
+		tried = append(tried, m.ID)
 	}
 	for _, m := range j.members {
 		if j.cutOff[m.ID] {
@@ -193,7 +196,7 @@ func (j *joiner) reach() (unreached, met []ID, last ID) {
 			unreached = append(unreached, id)
 		}
 	}
-	return unreached[:min(len(unreached), maxUnreached)], met[:min(len(met), maxUnreached)], last
+	return unreached[:min(len(unreached), maxUnreached)], met[:min(len(met), maxUnreached)], tried
 }
 
 // tried reports whether a peer was made an offer. The caller holds mu.

@@ -67,7 +67,10 @@ func (k *keeper) unproven(o offer) error {
 		return nil
 	}
 	var wait error
-	last := k.view.Rank(o.Last)
+	last := -1 // the rank up to which the author has tried all
+	for _, id := range o.Tried {
+		last = max(last, k.view.Rank(id))
+	}
 	for rank, m := range k.view.Members {
 		switch {
 		case m.ID == k.ep.Self.ID:
