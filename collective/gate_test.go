@@ -20,8 +20,8 @@ type slowNetwork struct {
 // asks.
 const slowness = 5 * time.Second
 
-// newSlowNetwork returns endpoints of n ranks on which the messages of Send are slow, but not
-// those of collective calls.
+// newSlowNetwork returns endpoints of n ranks on which the messages of Send are slow. Messages
+// of collective calls are not.
 func newSlowNetwork(n int) *slowNetwork {
 	return &slowNetwork{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }

@@ -138,8 +138,7 @@ func checkMismatch(t *testing.T, where string, err error, a, b string) {
 	}
 }
 
-// All pairs of kinds of collective calls, with every choice of the rank that makes the
-// other call.
+// Any two kinds of collective calls are a mismatch, whichever rank makes the other call.
 func TestMismatchOfKinds(t *testing.T) {
 	for _, common := range kinds() {
 		for _, other := range kinds() {

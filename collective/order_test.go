@@ -107,8 +107,8 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// Different orders at two ranks are a mismatch. Rotations of one order are not, nor are
-// different orders for calls that use no ring.
+// Different orders at two ranks are a mismatch. There is no mismatch if the orders are
+// rotations of each other, or if the calls use no ring.
 func TestOrdersMustAgree(t *testing.T) {
 	tests := map[string]struct {
 		at       func(rank int) []int

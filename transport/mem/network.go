@@ -100,7 +100,7 @@ type carrier struct {
 	open map[*stream]bool
 }
 
-// wire has what the two ends of a stream share.
+// wire is the state that the two ends of a stream share.
 type wire struct {
 	ends [2]*carrier // 0 is the end that has opened the stream
 	kind mesh.Kind

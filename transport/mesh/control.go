@@ -87,7 +87,7 @@ func (m *Mesh) stuck(id elastic.ID) bool {
 	return waiting
 }
 
-// abandon gives up the connections with a peer, among them that of the stream s.
+// abandon gives up the connections with a peer, including the connection of the stream s.
 func (m *Mesh) abandon(id elastic.ID, s *controlStream) {
 	m.dropControl(id, s)
 	_ = s.Reset()

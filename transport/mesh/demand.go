@@ -134,8 +134,8 @@ func (d *demand) revoke(cause error) {
 	}
 }
 
-// need starts to make the pair with a rank, unless that has been started. It returns the pair if it has begun,
-// and otherwise the making to wait for. Both are nil if the view is over.
+// need returns the pair with a rank if it has begun. Otherwise it starts to make the pair, unless that was
+// started before, and returns the making to wait for. Both results are nil if the view is over.
 func (d *demand) need(rank int) (*pair, *making) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

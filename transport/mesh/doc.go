@@ -6,7 +6,7 @@
 //	m := mesh.New(carrier, mesh.Config{Job: "mnist"})
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: m, Close: m.Close}, ...})
 //
-// # Who is there
+// # Peers that are gone
 //
 // Send and Connect fail at once if the peer is certainly gone (elastic.ErrGone). In all other cases
 // they try again until their ctx ends: peers that start at the same time may not listen yet, or may

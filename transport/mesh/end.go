@@ -50,8 +50,8 @@ func (p *pair) finish() {
 	p.urgentOver <- whole
 }
 
-// isEmptied makes sure that nothing is read into the mailbox any more. It returns false if it had to reset the
-// stream for that.
+// isEmptied waits until nothing is read into the mailbox any more. If a message is being read, it resets the
+// stream and returns false.
 func (p *pair) isEmptied() bool {
 	empty := p.filling.TryLock()
 	if !empty {

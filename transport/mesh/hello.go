@@ -96,8 +96,8 @@ func (m *Mesh) greeting(a *attempt) wire.Greeting {
 		Path: uint8(m.cfg.Path), Site: m.cfg.Site}
 }
 
-// check compares a hello with the one that the rank should send. Its path and site may differ from those of
-// this rank.
+// check returns an error unless g is the hello that the rank should send. Path and site of a hello may differ
+// between ranks.
 func (m *Mesh) check(a *attempt, g wire.Greeting, rank int) error {
 	want := m.greeting(a)
 	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site

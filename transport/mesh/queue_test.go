@@ -44,7 +44,7 @@ func (s *slowQueue) join(t *rapid.T, priority int32) {
 	}
 }
 
-// most returns the highest priority of the writers in here.
+// most returns the highest priority of the writers in the list here.
 func (s *slowQueue) most() int32 {
 	return slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).priority
 }
@@ -75,7 +75,7 @@ func (s *slowQueue) wait() {
 	}
 }
 
-// quit lets one of the writers in here give up. It may be the owner, before it has begun to write.
+// quit lets one of the writers in the list here give up. It may be the owner, before it has begun to write.
 func (s *slowQueue) quit(t *rapid.T) {
 	if len(s.here) == 0 {
 		return

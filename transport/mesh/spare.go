@@ -12,9 +12,9 @@ import (
 // ranks have begun the view, and the work does not delay them.
 const spareAfter = 10 * time.Millisecond
 
-// spare is memory that is reserved for the next view of a host. The first rank of the present view on the host
-// keeps it, as it will probably be the first of the next view, too. It takes milliseconds to reserve memory, as
-// the kernel clears it, and the ranks of the next view would wait for that.
+// spare is memory that is reserved for the next view of a host. The first rank of the host keeps the memory, as
+// it will probably be the first rank in the next view, too. To reserve memory takes milliseconds, as the kernel
+// clears it, and otherwise the ranks of the next view would wait.
 //
 // Memory is used for one view only, and before that view no other process can map it. A process that was put out
 // of a view, or that is stopped, may write to that view's memory at any later time.

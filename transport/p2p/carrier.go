@@ -292,8 +292,8 @@ type unixSocket struct {
 	mesh.FilePasser
 }
 
-// socketOf returns the mesh.Stream over a direct connection with a peer. why says why no better
-// path was taken; "" if this is the best one.
+// socketOf returns the mesh.Stream over a direct connection with a peer. The parameter why is the
+// reason why no better path was taken; "" if this is the best one.
 func socketOf(c *direct.Conn, peer elastic.ID, why string) mesh.Stream {
 	s := socket{c, peer, event.Path{Kind: c.Kind(), Addr: c.Addr(), Encrypted: c.Encrypted(), Why: why}}
 	if c.Kind() == "unix" {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// short is the timeout of attempts that must fail, long of those that must succeed.
+// short is the timeout of attempts that must fail, long the timeout of attempts that must succeed.
 const (
 	short = 300 * time.Millisecond
 	long  = 4 * time.Minute
@@ -130,7 +130,7 @@ func TestControlBothWaysAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A peer that does not know this host yet is reached as soon as it is introduced to it.
+// A peer that does not know this host yet is reached as soon as the host is introduced to the peer.
 func TestControlBeforeIntroduction(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	if err := hs[0].Introduce(v.Members); err != nil {
@@ -185,7 +185,7 @@ func TestControlErrors(t *testing.T) {
 		t.Error(err)
 	}
 	wantEvents(t, hs, 0, "1 down")
-	// Its port is closed, which is certain enough to fail without a deadline.
+	// Its port is closed, so Send knows that the peer is gone and fails without a deadline.
 	if err := hs[0].Send(within(t, long), hs[1].ID(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("sent to the dead: %v", err)
 	}

@@ -27,7 +27,7 @@ func LoopbackAddrs() []string { return available("127.0.0.1", "::1") }
 // over IPv4 and IPv6 as far as the host has them.
 func NetworkAddrs() []string { return available("0.0.0.0", "::") }
 
-// available returns the multiaddrs of those of the two addresses at which this process can listen.
+// available returns multiaddrs for the two addresses, as far as this process can listen at them.
 // If it can listen at neither it returns the first, so that listening there reports the error.
 func available(ip4, ip6 string) []string {
 	at4, at6 := "/ip4/"+ip4+"/tcp/0", "/ip6/"+ip6+"/tcp/0"

@@ -124,8 +124,8 @@ func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	return socketOf(c, s.Peer(), why)
 }
 
-// betterConn dials the best direct connection that both sides want. why says why c is nil, or why c
-// is not the best kind. Both are zero if no direct connection is wanted.
+// betterConn dials the best direct connection that both sides want. The result why is the reason why
+// c is nil or is not of the best kind. Both results are zero if no direct connection is wanted.
 func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
 	unix, tcp := h.ways(s, theirs)
 	if unix != nil {

@@ -171,7 +171,7 @@ func TestPathsOfPairs(t *testing.T) {
 	const unwanted = "does not want to share memory"
 	for name, test := range map[string]struct {
 		ways  []string
-		kinds map[[2]int]string // what is between the pairs
+		kinds map[[2]int]string // the kinds of the paths, by pair
 		why   map[[2]int]string // as the first of the two says
 	}{
 		"auto":         {[]string{"", "auto", ""}, map[[2]int]string{{0, 1}: "shm", {0, 2}: "shm", {1, 2}: "shm"}, nil},
@@ -362,7 +362,7 @@ func TestPathFallsBack(t *testing.T) {
 func TestPathIsSilent(t *testing.T) {
 	t.Parallel() // it waits
 	hs, _ := party(t, "direct")
-	l, err := net.Listen("tcp", "127.0.0.1:0") // which is never accepted from
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a listener that never accepts
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,9 +35,9 @@ func (g *fakeGateway) AddMapping(_ context.Context, protocol string, port int) e
 	defer g.mu.Unlock()
 	p := innerPort{protocol, uint16(port)}
 	if g.refuses || g.granted[p] != nil {
-		return nil // as that of libp2p, which notes that there is no mapping
+		return nil // as libp2p's gateway does, which records that there is no mapping
 	}
-	l, err := new(net.ListenConfig).Listen(g.t.Context(), "tcp", outerIP+":0") // an address of its own, at which h has no door
+	l, err := new(net.ListenConfig).Listen(g.t.Context(), "tcp", outerIP+":0") // an address at which h itself does not listen
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func TestRelayDies(t *testing.T) {
 	}
 }
 
-// When the network allows direct connections later the next views do without the relay.
+// If the network allows direct connections later, the next views use them in place of the relay.
 func TestRelayMakesWay(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	_, hs, v := behind(t, cfg, cfg, cfg)

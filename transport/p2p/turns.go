@@ -157,7 +157,7 @@ func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream
 	return chosen(s, nil, why), nil
 }
 
-// callBack has the other side dial, and waits for its connection. c is nil, with the reason, if the
+// callBack asks the other side to dial, and waits for its connection. c is nil, with the reason, if the
 // other side could not dial.
 func (h *Host) callBack(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()

@@ -96,7 +96,7 @@ func TestMalformedOffers(t *testing.T) {
 	}
 	libp2pOnly := appendOffer(nil, &offer{path: mesh.StreamPath})
 	turn := choice{code: yourTurn, ticket: direct.NewTicket()}.append(nil)
-	tests := map[string][][]byte{ // what comes behind the hello, and behind the answer
+	tests := map[string][][]byte{ // the bytes behind the hello, and the bytes behind the answer
 		"garbage":               {[]byte(strings.Repeat("garbage!", 20))},
 		"another kind":          {frame(wire.Header{Kind: wire.Bye}, "")},
 		"an unknown path":       {frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x05\x00")},

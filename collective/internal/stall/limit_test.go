@@ -48,7 +48,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// One evaluation of minutes does not blind the watch, nor does one long pause of this rank.
+// The watch still finds stalls after one evaluation that took minutes, and after one long
+// pause of this rank.
 func TestOneLongWaitRaisesLimitLittle(t *testing.T) {
 	for name, long := range map[string]func(r *routine){
 		"wait":  func(r *routine) { r.call(0, 5*time.Minute) },

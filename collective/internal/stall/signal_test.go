@@ -48,7 +48,8 @@ func TestSignalRoundTrip(t *testing.T) {
 	})
 }
 
-// Decode refuses signals that no rank sends, above all those with ranks that do not exist.
+// Decode refuses signals that no rank sends, in particular signals with ranks that do not
+// exist.
 func TestSignalRefused(t *testing.T) {
 	good := Signal{Kind: Tell, End: End{Cause: Absent, Rank: 2, Hops: 1, Slow: noLink(), Path: []int32{2}}}
 	if _, err := Decode(good.Append(nil), 3); err != nil {

@@ -19,7 +19,7 @@ import (
 // The round trip is known only after connecting. But a connection that begins under BBR paces its
 // packets by a timer for good, also after a switch: at 200 Mbit/s hundreds of interrupts a second,
 // which a peer with one processor feels. So where BBR is the system's default, sockets begin
-// without BBR, and those of long paths switch to it.
+// without BBR, and sockets of long paths switch to it.
 
 // nearBelow is the longest round trip to another host of the same network.
 const nearBelow = 2 * time.Millisecond

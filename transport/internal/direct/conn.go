@@ -281,7 +281,7 @@ type batch struct {
 	err     error         // first error of a write; it stays
 }
 
-// newBatch returns a batch over to that writes records at once, until hold.
+// newBatch returns a batch that writes records to the writer to at once, until hold is called.
 func newBatch(to io.Writer) *batch {
 	return &batch{to: to, turn: make(chan struct{}, 1), pending: make([]byte, 0, batchSize)}
 }

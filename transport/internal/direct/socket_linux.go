@@ -69,8 +69,8 @@ func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	return info.Bytes_acked, time.Duration(info.Busy_time) * time.Microsecond
 }
 
-// boundSegments limits the payload of the segments that a TCP socket sends and, as it announces the
-// limit when it connects, of those that it receives.
+// boundSegments limits the payload of the segments that a TCP socket sends. It also limits the
+// received segments, as the socket announces the limit when it connects.
 func boundSegments(raw syscall.RawConn, mss int) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, mss) })
