@@ -8,7 +8,7 @@ import (
 )
 
 // openTemporary opens a temporary file of another writer, dead or alive.
-func openLeft(path string) (*os.File, error) { return os.Open(path) }
+func openTemporary(path string) (*os.File, error) { return os.Open(path) }
 
-// lock does nothing: without locks the age of a file decides whether it is abandoned.
-func lock(*os.File, bool) error { return errors.ErrUnsupported }
+// flock does nothing: without locks the age of a file decides whether it is abandoned.
+func flock(*os.File, bool) error { return errors.ErrUnsupported }
