@@ -32,6 +32,20 @@ func TestStopsExist(t *testing.T) {
 	}
 }
 
+// The document lists the functions of each walk, too.
+func TestListsInDocument(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := strings.Join(strings.Fields(string(text)), " ")
+	for _, w := range walks() {
+		if !strings.Contains(document, w.list()) {
+			t.Errorf("docs/architecture.md lacks the walk %s: below its picture write\n%s", w.name, w.list())
+		}
+	}
+}
+
 // exists reports whether the package of a stop declares its function.
 func exists(s stop) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(root, s.pkg, "*.go"))

@@ -1,5 +1,10 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
 // walk is a sequence of functions that handle one thing, in the order of time.
 type walk struct {
 	name  string // file name without .svg
@@ -21,6 +26,19 @@ func (s stop) function() string {
 		return s.pkg + " " + s.name
 	}
 	return s.pkg + " " + s.recv + "." + s.name
+}
+
+// list returns the functions of a walk in order, as the document has them for readers without pictures.
+func (w walk) list() string {
+	var names []string
+	for _, s := range w.stops {
+		name := s.name
+		if s.recv != "" {
+			name = s.recv + "." + s.name
+		}
+		names = append(names, fmt.Sprintf("`%s` (%s)", name, s.pkg))
+	}
+	return strings.Join(names, ", ") + "."
 }
 
 // walks returns all walks.
