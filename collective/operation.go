@@ -267,9 +267,9 @@ func (o *operation) runBody(ctx context.Context, body func(*operation) error) er
 	return o.disseminate()
 }
 
-// watchContext begins to watch the end of the call's context, which then revokes. An untracked
-// call is watched only when it is about to sleep, as beginning the watch costs as much time as
-// the call.
+// watchContext begins to watch the call's context. When the context ends, the communicator is
+// revoked. An untracked call is watched only when it is about to sleep, as beginning the watch
+// costs as much time as the call.
 func (o *operation) watchContext() {
 	if o.unwatch == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
 		ep, ctx := o.endpoint, o.ctx

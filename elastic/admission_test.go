@@ -93,7 +93,7 @@ func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// admissions checks that no admission in the log made the model's step longer. It returns the sizes
+// admissions checks that every admission in the log made the step of w shorter. It returns the sizes
 // of the views with a newcomer.
 func (r *rig) admissions(t *testing.T, w *world) (sizes []int) {
 	t.Helper()

@@ -205,8 +205,8 @@ func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) 
 	return err
 }
 
-// tell logs that this peer is parked: at first, when the reason changes, and as a reminder. Reasons
-// that differ only in their figures are the same.
+// tell logs that this peer is parked: on the first call, whenever the reason changes, and from time
+// to time as a reminder. Reasons that differ only in their figures are the same.
 func (a *applying) tell(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {

@@ -107,7 +107,7 @@ func errCutOff(m Member) error {
 
 // errUnmet says that a newcomer has not tried yet to connect with a peer.
 func errUnmet(m Member) error {
-	return fmt.Errorf("%w: it has yet to connect with %s", ErrNotYet, m.ID.Short())
+	return fmt.Errorf("%w: the newcomer has not tried yet to connect with %s", ErrNotYet, m.ID.Short())
 }
 
 // present reports whether a member is present and stays, as far as this one knows.

@@ -28,8 +28,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A long pause decays with time, and a time in which this process did not run does not count as
-// silence.
+// The effect of a long pause on the limit decays, and a period in which this process did not run
+// does not count as silence.
 func TestSilenceForgetsAndExcuses(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSilence(now)

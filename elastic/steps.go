@@ -74,7 +74,7 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
 
 // Err returns why the last Steps ended early. It is nil if the loop came to its end, if this peer
-// was asked to leave, and if this peer came after the job had finished. It is called in the
+// was asked to leave, and if this peer came after the job had finished. Call Err only in the
 // goroutine of the loop.
 func (g *Group) Err() error {
 	if !g.made() {

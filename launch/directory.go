@@ -142,7 +142,7 @@ func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 		return nil, err
 	}
 	var dialer net.Dialer
-	// On the same host: the Unix socket, whose other end must belong to the same user.
+	// On the same host: the Unix socket, whose other end must belong to the same user or to root.
 	if entry.Host == d.host {
 		conn, err := dialer.DialContext(ctx, "unix", entry.Socket)
 		if err == nil {

@@ -91,8 +91,8 @@ func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 	return &hostAgent{in: newFrameReader(in), incoming: make(chan incoming), out: frameWriter{w: out}, peers: make(map[int]*local)}
 }
 
-// serve carries out the launcher's frames until the launcher has ended, or has been silent for
-// silencePeriod while there is no peer whose end has to be reported.
+// serve carries out the launcher's frames until the launcher has ended. It also returns when no
+// frame has come for silencePeriod and no peer is running, so that there is no end to report.
 func (a *hostAgent) serve() error {
 	done := make(chan struct{})
 	defer close(done)

@@ -179,14 +179,17 @@ func (m message) check() error {
 			return fmt.Errorf("launch: decode message: %w", err)
 		}
 	}
-	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize || m.Pass != nil && len(m.Pass.Signature) != passSize {
-		return errors.New("launch: decode message: a pass of another length")
+	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize {
+		return fmt.Errorf("launch: decode message: the pass has %d bytes, want %d", len(m.Start.Pass), passSize)
+	}
+	if m.Pass != nil && len(m.Pass.Signature) != passSize {
+		return fmt.Errorf("launch: decode message: the pass has %d bytes, want %d", len(m.Pass.Signature), passSize)
 	}
 	if m.Known != nil && len(m.Known.Tickets) > maxTickets {
 		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), maxTickets)
 	}
 	if m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize {
-		return errors.New("launch: decode message: a host key of another length")
+		return fmt.Errorf("launch: decode message: the host key has %d bytes, want %d", len(m.Start.HostKey), p2p.HostKeySize)
 	}
 	return m.checkProgram()
 }

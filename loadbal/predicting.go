@@ -110,8 +110,9 @@ func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 }
 
 // learn records that a share took the given ticks, and returns the pace. A pair of steps is left
-// out if a change of the pace was forecast between them. The share was then chosen so that the time
-// stays the same, and the pair would show a fixed part that does not exist.
+// out if a change of the pace was forecast between them. In that case the second share was chosen
+// so that the time stays the same, and different shares with equal times would look like a fixed
+// part that does not exist.
 func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 	f := &p.fixed[rank]
 	if !near(max(1, p.last[rank]), p.costs[rank].Each, unit/4) {

@@ -296,7 +296,7 @@ func (c *checker) order() error {
 			}
 		})
 		if err == nil && !slices.Equal(told, order) {
-			err = fmt.Errorf("of the order %v gradients were done in the order %v", order, told)
+			err = fmt.Errorf("gradients were done in the order %v, want %v", told, order)
 		}
 		if err != nil {
 			return fmt.Errorf("Order(%t): %w", overlapped, err)

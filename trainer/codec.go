@@ -44,11 +44,11 @@ type header struct {
 func (h header) fits(want header) error {
 	switch {
 	case !slices.Equal(h.Sizes, want.Sizes):
-		return fmt.Errorf("parameters have %v elements, here %v", h.Sizes, want.Sizes)
+		return fmt.Errorf("its parameters have %v elements, this job's have %v", h.Sizes, want.Sizes)
 	case h.Slots != want.Slots:
-		return fmt.Errorf("the optimizer keeps %d vectors for each parameter, here %d", h.Slots, want.Slots)
+		return fmt.Errorf("its optimizer keeps %d vectors for each parameter, this job's keeps %d", h.Slots, want.Slots)
 	case len(h.Exponents) != len(want.Exponents):
-		return fmt.Errorf("%d exponents of exact mode, here %d", len(h.Exponents), len(want.Exponents))
+		return fmt.Errorf("it has %d exponents of exact mode, this job has %d", len(h.Exponents), len(want.Exponents))
 	}
 	return nil
 }

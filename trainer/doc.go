@@ -100,9 +100,9 @@
 // # The parts of a run
 //
 // A job (job.go, session.go) goes from session to session. It agrees with the other peers at the
-// entry of a session, in commit records, and at the end. It owns the state (state.go), which all
-// members hold alike after the committed step and which elastic copies from peer to peer. It also
-// owns the open step (openstep.go), which is this peer's work on the step after that: its
+// entry of a session, in commit records, and at the end. It owns the state (state.go), which is the
+// same at all members after the same committed step; package elastic copies it from peer to peer.
+// It also owns the open step (openstep.go), which is this peer's work on the step after that: its
 // contribution (contribution.go), the shares of all ranks (balance.go), and the reduction of
 // gradients (reducer.go). A try (try.go) ends with its session. A reporter (report.go) announces
 // stable steps. State and open step do not depend on a group.

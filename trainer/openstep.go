@@ -137,7 +137,7 @@ func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 }
 
 // contribute computes the missing microbatches of this peer's share and starts the reduction of
-// every bucket. After an error no call on the buffers is left under way.
+// every bucket. When it returns an error, all reductions on the buffers have ended.
 func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, error) {
 	t := o.next
 	if o.next = nil; t == nil {

@@ -134,8 +134,8 @@ func tensorsOf(s *state) []checkpoint.Tensor {
 	return tensors
 }
 
-// tensorNames returns the names of the parameters; a parameter whose name is empty, taken or no
-// valid text has its index in front.
+// tensorNames returns the names of the parameters. A name that is empty, already taken or not valid
+// UTF-8 gets the parameter's index as a prefix, as in 3.weight.
 func tensorNames(params []Param) []string {
 	names := make([]string, len(params))
 	for i, p := range params {

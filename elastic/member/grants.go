@@ -62,13 +62,14 @@ func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	for _, key := range c.Revoke {
 		i := grantIndex(grants, key)
 		if i < 0 || grants[i].Revoked {
-			return nil, nil, fmt.Errorf("member: apply to %v: revokes %s, which does not hold: %w", v, key, ErrChange)
+			return nil, nil, fmt.Errorf("member: apply to %v: the change revokes grant %s, which is unknown or revoked already: %w", v, key, ErrChange)
 		}
 		grants[i].Revoked = true
 	}
 	for _, id := range c.Kick {
 		if id == "" || len(id) > MaxID || slices.Contains(barred, id) || len(barred) == MaxBarred {
-			return nil, nil, fmt.Errorf("member: apply to %v: kicks %q, %d are barred: %w", v, id, len(barred), ErrChange)
+			return nil, nil, fmt.Errorf("member: apply to %v: the change kicks %q, whose ID is invalid or barred already, or the list of barred IDs is full (%d of %d): %w",
+				v, id, len(barred), MaxBarred, ErrChange)
 		}
 		barred = append(barred, id)
 		v.disown(grants, id)

@@ -203,7 +203,7 @@ func (v View) without(c Change) ([]Member, error) {
 		kept = append(kept, m)
 	}
 	if gone != len(c.Lost)+len(c.Left) {
-		return nil, fmt.Errorf("member: apply to %v: removes a stranger, or a member twice: %w", v, ErrChange)
+		return nil, fmt.Errorf("member: apply to %v: the change removes a peer that is no member, or a member twice: %w", v, ErrChange)
 	}
 	return kept, nil
 }

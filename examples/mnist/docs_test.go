@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The flags of mnist that the documents show exist.
+// Every flag that the documents show for mnist is a flag of mnist.
 func TestFlagsInDocuments(t *testing.T) {
 	shown := regexp.MustCompile("bin/mnist (--[^`&\n]*)")
 	count := 0

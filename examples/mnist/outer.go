@@ -21,10 +21,10 @@ func (u *outer) UnmarshalText(text []byte) error {
 	}
 	var err error
 	if u.rate, err = strconv.ParseFloat(rate, 64); err != nil || !(u.rate > 0 && u.rate <= 10) {
-		return fmt.Errorf("rate %q is not a number above 0, and at most 10", rate)
+		return fmt.Errorf("rate %q: want a number above 0 and at most 10", rate)
 	}
 	if u.momentum, err = strconv.ParseFloat(momentum, 64); err != nil || !(u.momentum >= 0 && u.momentum < 1) {
-		return fmt.Errorf("momentum %q is not a number from 0 on, and below 1", momentum)
+		return fmt.Errorf("momentum %q: want a number that is at least 0 and below 1", momentum)
 	}
 	return nil
 }

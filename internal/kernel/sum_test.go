@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// sumCase draws the number and the offsets of vectors, and compares their sum with the twin at every level.
+// sumCase draws the number, the length and the offsets of vectors, and compares their sum at every
+// level with the result of slowSum.
 func sumCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	n := rapid.IntRange(0, 1500).Draw(t, "n")

@@ -113,7 +113,8 @@ func Find(env Environment) (*Allocation, error) {
 	case env.Get("LSB_DJOB_HOSTFILE") != "":
 		a, err = slotFile(env, "LSF job "+env.Get("LSB_JOBID"), env.Get("LSB_DJOB_HOSTFILE"))
 	}
-	// A single slot on this host is what a run without a batch system has.
+	// A job with a single slot on this host counts as no job: a run without a batch system has the
+	// same.
 	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 {
 		return nil, err
 	}

@@ -171,8 +171,9 @@ func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) 
 	fold.reduceInto(to, to[0], from, 0)
 }
 
-// finish waits until all chunks are reduced. If a rank's call has failed by then, it waits until
-// this segment is revoked, which follows the failure. The call counts as one block.
+// finish waits until all chunks are reduced. If a rank's call has failed by then, finish goes on
+// waiting until this segment is revoked; a failure is always followed by that. The call counts as
+// one block.
 func (l *Lane) finish() error {
 	l.doneBlocks++
 	mine := l.own()

@@ -31,8 +31,8 @@ type soak struct {
 	*job
 	rng    *rand.Rand
 	second *elrun // nil if there is none
-	// doomed is the number of members that may be about to end. While it is less than half of members, the size of the last
-	// settled view, a majority of this view remains.
+	// doomed is the number of members that may be about to end, and members is the size of the last settled view. As long as
+	// doomed is less than half of members, a majority of that view remains.
 	doomed, members int
 	untold          []steps        // steps whose contributions may be missing in the logs
 	done            map[string]int // how often each action was done

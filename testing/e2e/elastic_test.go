@@ -302,7 +302,8 @@ func expectVoters(t *testing.T, log string, n int) {
 	})
 }
 
-// One of two launchers loses all its peers. The others have no majority, wait, and give up.
+// One of two launchers loses both of its peers. The peer of the other launcher has no majority,
+// waits, and gives up.
 func TestQuorumLost(t *testing.T) {
 	log := t.TempDir() + "/events"
 	e := start(t, "train", 1, "--rejoin-timeout", "2s", "--events", log)

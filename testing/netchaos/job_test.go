@@ -166,7 +166,7 @@ func (j *job) untilWhole(t *testing.T, at time.Time) (ids []string) {
 	return ids
 }
 
-// steps returns the latest step that is stable on some of the hosts.
+// steps returns the latest step that is stable on at least one of the given hosts.
 func (j *job) steps(t *testing.T, hosts []int) int64 {
 	t.Helper()
 	var last int64

@@ -61,7 +61,8 @@ func createTemporary(path string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("make a file beside %s: each one is removed at once", path)
+	return nil, fmt.Errorf("create a temporary file beside %s: all %d attempts failed, as each file was deleted before it was locked",
+		path, temporaryTries)
 }
 
 // isLinked reports whether the file still has the name with which it was opened: nobody has
@@ -118,7 +119,7 @@ func removeAbandoned(path string) (err error) {
 	return remove(path)
 }
 
-// isOld reports whether a file's last change is older than abandoned.
+// isOld reports whether a file has not changed for longer than the constant abandoned.
 func isOld(f fs.File) bool {
 	info, err := f.Stat()
 	return err == nil && time.Since(info.ModTime()) > abandoned

@@ -172,7 +172,7 @@ func readHeader(r io.Reader) (h header, start int64, err error) {
 	}
 	n := binary.LittleEndian.Uint32(length)
 	if err == nil && n > maxHeader {
-		return h, 0, formatErrorf("its header claims to have %d bytes", n)
+		return h, 0, formatErrorf("its header claims to have %d bytes, want at most %d", n, maxHeader)
 	}
 	text := make([]byte, n)
 	if err == nil {

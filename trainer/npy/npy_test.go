@@ -144,7 +144,7 @@ func TestRefused(t *testing.T) {
 		"version":      {append([]byte("\x93NUMPY\x04\x00"), good[8:]...), "format 4.0"},
 		"half":         {good[:40], "ends before its elements"},
 		"no length":    {[]byte("\x93NUMPY\x02\x00\x01"), "ends before its elements"},
-		"huge header":  {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff"), "claims to have 4294967295 bytes"},
+		"huge header":  {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff"), "claims to have 4294967295 bytes, want at most"},
 		"truncated":    {good[:len(good)-1], "it has 5 bytes of elements, the shape [2 3] of |u1 has 6"},
 		"trailing":     {append(slices.Clone(good), 1), "it has 7 bytes of elements"},
 		"fortran":      {changed("False", "True"), "numpy.ascontiguousarray"},

@@ -20,9 +20,9 @@ func (e *cancelled) Error() string { return e.abort.Error() }
 // Unwrap returns both errors. The *AbortError comes first, so that errors.As finds it.
 func (e *cancelled) Unwrap() []error { return []error{e.abort, e.ctx} }
 
-// Cancelled returns the cause of a revocation by rank self because the ctx of a call has ended; the
-// text names the call by what. errors.As finds a *transport.AbortError in the cause, and errors.Is
-// finds the error and the cause of ctx.
+// Cancelled returns the cause with which rank self revokes when the ctx of a call has ended. The
+// argument what names the call in the text. In the result errors.As finds a *transport.AbortError,
+// and errors.Is finds ctx.Err() and context.Cause(ctx).
 func Cancelled(ctx context.Context, self int, what string) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != err {

@@ -23,8 +23,8 @@ import (
 // process, over IPv4 and IPv6 as far as the host has them.
 func LoopbackAddrs() []string { return available("127.0.0.1", "::1") }
 
-// NetworkAddrs returns multiaddrs for Config.ListenAddrs and Open that stand for all interfaces,
-// over IPv4 and IPv6 as far as the host has them.
+// NetworkAddrs returns multiaddrs that stand for all interfaces, over IPv4 and IPv6 as far as the
+// host has them. They are for Config.ListenAddrs and Open.
 func NetworkAddrs() []string { return available("0.0.0.0", "::") }
 
 // available returns multiaddrs for the two addresses, as far as this process can listen at them.

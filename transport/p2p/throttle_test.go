@@ -258,8 +258,8 @@ func TestOutsiderPays(t *testing.T) {
 	}
 }
 
-// Outsiders pay for messages and streams also over QUIC. An outsider in debt is not read until it
-// is a member; other peers are.
+// Outsiders pay for messages and streams also over QUIC. The host reads nothing from an outsider in
+// debt until the outsider is a member. It goes on reading from other peers.
 func TestOutsiderInDebt(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"tcp":  {ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}},

@@ -77,7 +77,7 @@ func TestAvoidBBR(t *testing.T) {
 	}
 }
 
-// The same holds at both sides of a port.
+// Neither the listeners of a Port nor the connections that are dialled to it begin with BBR.
 func TestPortAvoidsBBR(t *testing.T) {
 	p := opened(t)
 	for _, l := range p.listeners {

@@ -235,7 +235,7 @@ func (p *Port) recognise(sock net.Conn) (w *Wait, measured bool, err error) {
 	number := [numberSize]byte(b[:])
 	at, ok := p.expected[number]
 	if !ok {
-		return nil, false, errors.New("nobody is expected under this number")
+		return nil, false, errors.New("no Wait expects a connection with this number")
 	}
 	if at.at == measuring {
 		if !at.wait.measuredLocked() {

@@ -135,8 +135,9 @@ func (h *Header) Encode(b *[HeaderSize]byte) {
 	copy(b[24:], h.Call[:])
 }
 
-// DecodeHeader decodes the result of Encode. With a nil error Length is within MaxPayload(Kind).
-// Otherwise the error wraps one of the sentinels, and the rest of the stream cannot be read.
+// DecodeHeader decodes the result of Encode. If the error is nil, Length is at most
+// MaxPayload(Kind). Otherwise the error wraps one of the sentinels, and the rest of the stream
+// cannot be read.
 func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 	if b[0] != magic0 || b[1] != magic1 {
 		return Header{}, fmt.Errorf("wire: decode header: starts with %x: %w", b[:2], ErrMagic)
