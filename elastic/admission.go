@@ -52,7 +52,7 @@ type Trier interface {
 }
 
 // ErrNotYet means that it cannot be decided at the moment whether a peer may join.
-var ErrNotYet = errors.New("cannot be told yet")
+var ErrNotYet = errors.New("cannot be decided yet")
 
 // errApart means that a newcomer and a member cannot connect to each other.
 var errApart = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")

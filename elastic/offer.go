@@ -74,7 +74,7 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 		}
 		return donor.Serve(ctx, body, w)
 	}
-	return fmt.Errorf("elastic: request of kind %q", request[0])
+	return fmt.Errorf("elastic: request of unknown kind %q", request[0])
 }
 
 // consider answers an offer, and records the approval of a newcomer that is admitted.
@@ -168,7 +168,7 @@ func decodeReply(b []byte) (reply, error) {
 		return reply{}, fmt.Errorf("answer to an offer: %w", err)
 	}
 	if r.Refused == "" && r.Wait == "" && len(r.Members) == 0 {
-		return reply{}, errors.New("answer to an offer: nothing in it")
+		return reply{}, errors.New("answer to an offer: the answer is empty")
 	}
 	return r, nil
 }

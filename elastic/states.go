@@ -159,7 +159,7 @@ func (s *variables) Load(r io.Reader) error {
 		return err
 	}
 	if int64(step) < 0 {
-		return fmt.Errorf("a state after step %d", int64(step))
+		return fmt.Errorf("the state is of step %d, want 0 or more", int64(step))
 	}
 	for i, p := range s.parts {
 		if err := s.load(r, p); err != nil {
@@ -181,13 +181,13 @@ func (s *variables) load(r io.Reader, p part) error {
 	}
 	if v, ok := p.(vector); ok {
 		if n != uint64(len(v.b)) {
-			return fmt.Errorf("%d bytes, this peer's has %d", n, len(v.b))
+			return fmt.Errorf("it has %d bytes, this peer's has %d", n, len(v.b))
 		}
 		_, err := io.ReadFull(r, v.b)
 		return err
 	}
 	if n > maxPart {
-		return fmt.Errorf("%d bytes", n)
+		return fmt.Errorf("it has %d bytes, want at most %d", n, int64(maxPart))
 	}
 	// The buffer grows with the received bytes, so a wrong length cannot make this peer allocate
 	// memory.

@@ -125,7 +125,7 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 		a.mu.Unlock()
 		return *m.Start, nil
 	case <-a.launcherGone.Done():
-		return startOrder{}, fmt.Errorf("%w: it is gone", ErrLauncher)
+		return startOrder{}, fmt.Errorf("%w: its process has ended", ErrLauncher)
 	case <-ctx.Done():
 		return startOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
 	}

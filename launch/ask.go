@@ -70,7 +70,7 @@ func decodeReply(b []byte) (reply, error) {
 		return reply{}, errors.New(r.Error)
 	}
 	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" {
-		return reply{}, errors.New("decode reply: nothing in it")
+		return reply{}, errors.New("decode reply: the reply is empty")
 	}
 	return r, nil
 }

@@ -43,7 +43,7 @@ type servingNode struct {
 // check returns an error for an update beyond the limits, which no correct launcher sends.
 func (u directoryUpdate) check() error {
 	if len(u.Services) > maxNodes || len(u.Secret) != 0 && len(u.Secret) != secretSize {
-		return fmt.Errorf("directory of %d services, secret of %d bytes", len(u.Services), len(u.Secret))
+		return fmt.Errorf("directory of %d services, want at most %d; secret of %d bytes, want %d", len(u.Services), maxNodes, len(u.Secret), secretSize)
 	}
 	for _, s := range u.Services {
 		if err := (servingNode{s.Socket, s.Addrs}).check(); err != nil {
@@ -56,7 +56,7 @@ func (u directoryUpdate) check() error {
 // check returns an error for a message beyond the limits, which no correct node sends.
 func (s servingNode) check() error {
 	if len(s.Socket) > maxSocketPath || len(s.Addrs) > maxAddrs {
-		return fmt.Errorf("socket path of %d bytes, %d addresses", len(s.Socket), len(s.Addrs))
+		return fmt.Errorf("socket path of %d bytes, want at most %d; %d addresses, want at most %d", len(s.Socket), maxSocketPath, len(s.Addrs), maxAddrs)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (d *directory) wait(ctx context.Context, gone context.Context) error {
 	select {
 	case <-d.begun:
 	case <-gone.Done():
-		return fmt.Errorf("%w: it is gone", ErrLauncher)
+		return fmt.Errorf("%w: its process has ended", ErrLauncher)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

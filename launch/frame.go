@@ -181,13 +181,13 @@ func decodeFrame(line []byte) (frame, error) {
 	case f.Index < 0 || f.Index >= maxPeers+maxNodes:
 		return frame{}, fmt.Errorf("%w: peer %d, want 0 to %d", errFrame, f.Index, maxPeers+maxNodes-1)
 	case f.Output != nil && (f.Output.To < toStdout || f.Output.To > toStderr):
-		return frame{}, fmt.Errorf("%w: output stream %d", errFrame, f.Output.To)
+		return frame{}, fmt.Errorf("%w: output stream %d, want %d to %d", errFrame, f.Output.To, toStdout, toStderr)
 	case f.Spawn != nil && (f.Spawn.Peers < 1 || f.Spawn.Peers > maxPeers):
-		return frame{}, fmt.Errorf("%w: %d peers on a host", errFrame, f.Spawn.Peers)
+		return frame{}, fmt.Errorf("%w: %d peers on a host, want 1 to %d", errFrame, f.Spawn.Peers, maxPeers)
 	case f.Exit != nil && f.Exit.Asked < 0:
-		return frame{}, fmt.Errorf("%w: signal %d", errFrame, f.Exit.Asked)
+		return frame{}, fmt.Errorf("%w: signal %d, want 0 or more", errFrame, f.Exit.Asked)
 	case f.Signal != nil && f.Signal.Signal <= 0:
-		return frame{}, fmt.Errorf("%w: signal %d", errFrame, f.Signal.Signal)
+		return frame{}, fmt.Errorf("%w: signal %d, want 1 or more", errFrame, f.Signal.Signal)
 	}
 	if f.Message != nil {
 		if err := f.Message.check(); err != nil {

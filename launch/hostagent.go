@@ -279,7 +279,7 @@ func (a *hostAgent) requestProgram() error {
 	// The hash becomes part of a path, so check that it has the form of a hash.
 	all := filepath.Join(cache, "elrun")
 	if len(a.order.SHA256) != hex.EncodedLen(sha256.Size) || strings.Trim(a.order.SHA256, "0123456789abcdef") != "" {
-		return fmt.Errorf("hash %q of a program", a.order.SHA256)
+		return fmt.Errorf("hash %q of the program: want %d digits of 0-9 and a-f", a.order.SHA256, hex.EncodedLen(sha256.Size))
 	}
 	// A copy of an earlier job is used again if it is intact.
 	dir := filepath.Join(all, a.order.SHA256)
@@ -321,7 +321,7 @@ func (a *hostAgent) readProgram(f *os.File) error {
 		case err != nil:
 			return err
 		case p.Part == nil:
-			return fmt.Errorf("%w: no part of the program", errFrame)
+			return fmt.Errorf("%w: the frame has no part of the program", errFrame)
 		case len(p.Part.Data) == 0:
 			return failed
 		}

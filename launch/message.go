@@ -256,7 +256,7 @@ func checkMembers(members []elastic.Member) error {
 	}
 	for _, p := range members {
 		if p.ID == "" || len(p.Addrs) > maxAddrs {
-			return fmt.Errorf("peer %q with %d addresses", p.ID, len(p.Addrs))
+			return fmt.Errorf("peer %q with %d addresses: want an ID and at most %d addresses", p.ID, len(p.Addrs), maxAddrs)
 		}
 	}
 	return nil

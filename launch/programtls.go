@@ -22,7 +22,7 @@ import (
 // programTLS returns the TLS configuration of both ends.
 func programTLS(secret []byte) (*tls.Config, error) {
 	if len(secret) != secretSize {
-		return nil, errors.New("the launcher has told no secret")
+		return nil, fmt.Errorf("the launcher has sent a secret of %d bytes, want %d", len(secret), secretSize)
 	}
 	seed, err := hkdf.Key(sha256.New, secret, nil, "elrun program", ed25519.SeedSize)
 	if err != nil {

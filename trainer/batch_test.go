@@ -72,9 +72,9 @@ func TestBatch(t *testing.T) {
 func TestUnreadParameters(t *testing.T) {
 	for want, wait := range map[string]func(b *trainer.Batch){
 		"did not call Wait(1, 0) for p1":                        func(b *trainer.Batch) { b.Wait(0, 0); b.Wait(1, 1) },
-		"waits for parameter 2 of 2":                            func(b *trainer.Batch) { b.Wait(2, 0) },
-		"waits for parameter -1 of 2":                           func(b *trainer.Batch) { b.Wait(-1, 0) },
-		"waits for parameter 0 of 2, from element -1 on":        func(b *trainer.Batch) { b.Wait(0, -1) },
+		"called Wait(2, 0): want a parameter from 0 to 1":       func(b *trainer.Batch) { b.Wait(2, 0) },
+		"called Wait(-1, 0): want a parameter from 0 to 1":      func(b *trainer.Batch) { b.Wait(-1, 0) },
+		"called Wait(0, -1): want a parameter":                  func(b *trainer.Batch) { b.Wait(0, -1) },
 		"Done(1, 4) out of range, twice or out of order":        func(b *trainer.Batch) { b.Wait(0, 0); b.Wait(1, 0); b.Done(1, 4) },
 		"trainer: after step 0 of 2: step 1: microbatches [0]:": func(*trainer.Batch) {},
 	} {

@@ -65,7 +65,7 @@ func (l *layout) completeIn(order []Piece) error {
 	}
 	for turn, p := range order {
 		if p.Param < 0 || p.Param >= len(from) || p.From < 0 || p.From >= from[p.Param] {
-			return fmt.Errorf("trainer: the model's Order has %+v as number %d, out of range or after one from less on", p, turn)
+			return fmt.Errorf("trainer: the model's Order has %+v at index %d: it is out of range, or covered by an earlier piece", p, turn)
 		}
 		from[p.Param] = p.From
 		pieces = append(pieces, piece{l.offsets[p.Param] + p.From, turn})

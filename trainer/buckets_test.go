@@ -220,14 +220,14 @@ func TestBucketsByHosts(t *testing.T) {
 
 func TestBadOrders(t *testing.T) {
 	for what, order := range map[string][]Piece{
-		"0 elements of b are missing":            nil,
-		"1 elements of a are missing":            {{1, 0}},
-		"2 elements of b are missing":            {{0, 0}, {1, 2}},
-		"{Param:2 From:0} as number 1, out":      {{0, 0}, {2, 0}},
-		"{Param:-1 From:0} as number 0, out":     {{-1, 0}},
-		"{Param:1 From:3} as number 0, out":      {{1, 3}},
-		"{Param:1 From:-1} as number 0, out":     {{1, -1}},
-		"{Param:1 From:1} as number 2, out of r": {{0, 0}, {1, 1}, {1, 1}},
+		"0 elements of b are missing":                      nil,
+		"1 elements of a are missing":                      {{1, 0}},
+		"2 elements of b are missing":                      {{0, 0}, {1, 2}},
+		"{Param:2 From:0} at index 1: it is out of range":  {{0, 0}, {2, 0}},
+		"{Param:-1 From:0} at index 0: it is out of range": {{-1, 0}},
+		"{Param:1 From:3} at index 0: it is out of range":  {{1, 3}},
+		"{Param:1 From:-1} at index 0: it is out of range": {{1, -1}},
+		"{Param:1 From:1} at index 2: it is out of range":  {{0, 0}, {1, 1}, {1, 1}},
 	} {
 		l := newLayout(paramsOf(1, 3), 2)
 		if err := l.completeIn(order); err == nil || what[0] != '0' && !strings.Contains(err.Error(), what) {

@@ -87,7 +87,7 @@ func (l *call) run(m Model) error {
 func (l *call) wait(i, from int) {
 	switch {
 	case i < 0 || i >= len(l.asked) || from < 0:
-		l.wrong = fmt.Errorf("the model waits for parameter %d of %d, from element %d on", i, len(l.asked), from)
+		l.wrong = fmt.Errorf("the model called Wait(%d, %d): want a parameter from 0 to %d, and an element from 0 on", i, from, len(l.asked)-1)
 	case from < l.asked[i]:
 		l.asked[i] = from
 		if l.coming == nil {

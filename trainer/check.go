@@ -166,7 +166,7 @@ func (c *checker) adds() error {
 		}
 		for k, g := range grad[i] {
 			if want := begin + c.want.grad[i][k]; !near(g, want) {
-				return fmt.Errorf("the gradient %d of %s becomes %v where there was %v, want %v: it has to be added", k, p.Name, g, float32(begin), want)
+				return fmt.Errorf("element %d of the gradient of %s was %v and became %v, want %v: it has to be added", k, p.Name, float32(begin), g, want)
 			}
 		}
 	}
@@ -270,7 +270,7 @@ func (c *checker) together() error {
 	for i, p := range c.model.Params {
 		for k, g := range all.grad[i] {
 			if want := c.want.grad[i][k] + other.grad[i][k]; !near(g, want) {
-				return fmt.Errorf("the gradient %d of %s is %v for all samples and %v in two parts: it has to be the sum over the samples", k, p.Name, g, want)
+				return fmt.Errorf("element %d of the gradient of %s is %v for all samples and %v in two parts: it has to be the sum over the samples", k, p.Name, g, want)
 			}
 		}
 	}

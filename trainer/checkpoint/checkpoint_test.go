@@ -306,11 +306,11 @@ func TestLoadErrors(t *testing.T) {
 	defer c.Close()
 	whole := stateOf(1, 5000)
 	for want, tensors := range map[string][]Tensor{
-		`has a tensor "layer0.weight"`:            whole[:1],
-		`no tensor "scale"`:                       append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
-		`no tensor "layer0.bias", or that is wan`: {whole[0], whole[0]},
-		"has the shape [1666], want 1665":         {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
-		"want 1666 elements in the shape [833 2]": {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
+		`has a tensor "layer0.weight"`:                  whole[:1],
+		`no tensor "scale"`:                             append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
+		`no tensor "layer0.bias", or this program asks`: {whole[0], whole[0]},
+		"has the shape [1666], want 1665":               {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
+		"want 1666 elements in the shape [833 2]":       {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
 	} {
 		if err := c.Load(tensors); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("error %v, want %s", err, want)

@@ -150,7 +150,7 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 	for _, t := range tensors {
 		shape, ok := shapes[t.Name]
 		if !ok {
-			return fmt.Errorf("it has no tensor %q, or that is wanted twice", t.Name)
+			return fmt.Errorf("it has no tensor %q, or this program asks for that tensor twice", t.Name)
 		}
 		if n, _ := elements(t.Shape); !slices.Equal(shape, t.Shape) || n != int64(len(t.Data)) {
 			return fmt.Errorf("its tensor %q has the shape %v, want %d elements in the shape %v", t.Name, shape, len(t.Data), t.Shape)
@@ -158,7 +158,7 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 		delete(shapes, t.Name)
 	}
 	for name := range shapes {
-		return fmt.Errorf("it has a tensor %q, which is not wanted", name)
+		return fmt.Errorf("it has a tensor %q, for which this program does not ask", name)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ type object struct {
 // add appends a name and its value. A name that is not unique or not UTF-8 is an error.
 func (o *object) add(name string, value any) error {
 	if o.seen[name] || !utf8.ValidString(name) {
-		return fmt.Errorf("name %q: it is taken or no valid text", name)
+		return fmt.Errorf("name %q: want valid UTF-8 that names nothing else in the file", name)
 	}
 	o.seen[name] = true
 	key, err := json.Marshal(name)

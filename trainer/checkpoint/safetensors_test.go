@@ -65,12 +65,12 @@ func TestSafetensorsRefusesToWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	one := []float32{1}
 	for want, tensors := range map[string][]Tensor{
-		`"a": it is taken`:            {{"a", []int{1}, one}, {"a", []int{1}, one}},
-		`"__metadata__": it is taken`: {{"__metadata__", []int{1}, one}},
-		`"\xff": it is taken`:         {{"\xff", []int{1}, one}},
-		"1 elements in the shape [2]": {{"a", []int{2}, one}},
-		"shape [-1 -1]":               {{"a", []int{-1, -1}, one}},
-		"shape [4294967296 429496":    {{"a", []int{1 << 32, 1 << 32}, nil}},
+		`"a": want valid UTF-8`:            {{"a", []int{1}, one}, {"a", []int{1}, one}},
+		`"__metadata__": want valid UTF-8`: {{"__metadata__", []int{1}, one}},
+		`"\xff": want valid UTF-8`:         {{"\xff", []int{1}, one}},
+		"1 elements in the shape [2]":      {{"a", []int{2}, one}},
+		"shape [-1 -1]":                    {{"a", []int{-1, -1}, one}},
+		"shape [4294967296 429496":         {{"a", []int{1 << 32, 1 << 32}, nil}},
 	} {
 		if err := WriteSafetensors(path, tensors, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)

@@ -106,7 +106,7 @@ func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport
 // resets its streams, and that revokes the view at the members that have begun it.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
-		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, m.id.Short())
+		return nil, fmt.Errorf("%w: %s does not have this rank", collective.ErrArgument, m.id.Short())
 	}
 	if err := m.Introduce(v.Members); err != nil {
 		return nil, err

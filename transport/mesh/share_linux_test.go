@@ -272,7 +272,7 @@ func misfits() map[string]misfit {
 			files := pipes(1)
 			defer closeFiles(files)
 			return errors.Join(err, first(s).SendFiles(b[wire.HeaderSize:], files))
-		}, "files in its middle"},
+		}, "files came after the header"},
 	}
 }
 

@@ -15,7 +15,7 @@ func (s *sharing) take(place int, event, arena *os.File) error {
 	rank := s.ranks[place]
 	var err error
 	if s.parts[place], err = s.m.neighbours.take(s.view.Members[rank].ID, event, arena); err != nil {
-		return fmt.Errorf("what rank %d brings: %w", rank, err)
+		return fmt.Errorf("files of rank %d: %w", rank, err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func receiveBody(c line, head *[wire.HeaderSize]byte) (shareMessage, error) {
 	late, err := c.ReceiveFiles(body)
 	closeFiles(late)
 	if err == nil && len(late) > 0 {
-		err = errors.New("read share: files in its middle")
+		err = errors.New("read share: files came after the header")
 	}
 	if err != nil {
 		return shareMessage{}, err

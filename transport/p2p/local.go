@@ -27,7 +27,7 @@ var (
 	// errElsewhere means that the peer is not of this host and launcher, as far as is known.
 	errElsewhere = errors.New("not to be reached within this host")
 	// errUnknown means that the peer does not know this host yet.
-	errUnknown = errors.New("it does not know this peer yet")
+	errUnknown = errors.New("the other side does not know this peer yet")
 )
 
 // local makes streams to other processes of this host and launcher, without libp2p connections. The

@@ -109,7 +109,7 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 	given := false
 	manager, err := quicreuse.NewConnManager(reset, token, quicreuse.OverrideListenUDP(func(string, *net.UDPAddr) (net.PacketConn, error) {
 		if given {
-			return nil, errors.New("there is one UDP socket")
+			return nil, errors.New("the only UDP socket is in use already")
 		}
 		given = true
 		return s.Socket, nil

@@ -62,7 +62,7 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 			return err
 		}
 		if asked[0] < 0 || asked[0] > int64(len(l.data)) {
-			return fmt.Errorf("it asks for %d elements", asked[0])
+			return fmt.Errorf("the receiver asks for %d elements, want 0 to %d", asked[0], len(l.data))
 		}
 		if err := collective.Send(ctx, l.comm, to, 0, l.data[:asked[0]]); err != nil {
 			return err

@@ -136,7 +136,7 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	case codeGone:
 		return a.header, errGone
 	default:
-		return a.header, fmt.Errorf("%w: it is %s", errWire, a.Code)
+		return a.header, fmt.Errorf("%w: unexpected code %s in an answer", errWire, a.Code)
 	}
 	if err := f.send(ctx, item{at: a.At, last: a.Count == 0}); err != nil {
 		return a.header, err

@@ -49,10 +49,10 @@ func CheckUser(sock net.Conn) error {
 	var asked error
 	err = conn.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(err, asked); err != nil {
-		return fmt.Errorf("ask who is there: %w", err)
+		return fmt.Errorf("get the user of the other end: %w", err)
 	}
 	if who.Uid != uint32(os.Getuid()) {
-		return fmt.Errorf("user %d is there, and not %d", who.Uid, os.Getuid())
+		return fmt.Errorf("the other end belongs to user %d, want user %d", who.Uid, os.Getuid())
 	}
 	return nil
 }
