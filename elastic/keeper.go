@@ -249,7 +249,7 @@ func (k *keeper) noticed(n member.Notice) {
 	case member.Asked:
 		k.asked(n.Request)
 	case member.Decided:
-		k.emit(k.view.Epoch, event.Decided{Why: k.shorten(n.Why)})
+		k.emit(k.view.Epoch, event.Decided{Why: k.shorten(n.Why, n.Before)})
 	case member.QuorumLost:
 		again := k.lacking
 		k.lacking = true

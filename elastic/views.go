@@ -112,18 +112,21 @@ func (k *keeper) farewell(gone []Member) (lost []Member) {
 // end records that members have left because the job is at its end.
 func (k *keeper) end() { k.set(func(s *standing) { s.ended = true }) }
 
-// shorten replaces in a text the IDs of members, also of members lost lately, by their short forms.
-func (k *keeper) shorten(text string) string {
-	now, _ := k.now()
-	for _, m := range slices.Concat(k.view.Members, now.former) {
+// shorten replaces in a text the IDs of the members of the present view, and of another one, by
+// their short forms.
+func (k *keeper) shorten(text string, other member.View) string {
+	for _, m := range k.view.Members {
 		text = strings.ReplaceAll(text, string(m.ID), m.ID.Short())
+	}
+	for _, m := range other.Members {
+		text = strings.ReplaceAll(text, string(m.ID), ID(m.ID).Short())
 	}
 	return text
 }
 
 // over ends the membership of this identity.
 func (k *keeper) over(p phase, n member.Notice) {
-	n.Why = k.shorten(n.Why)
+	n.Why = k.shorten(n.Why, n.Before)
 	if p == left && k.stalled {
 		p, n.Why = fenced, "stalled: it made no progress and held up the others, and said no Busy"
 	}

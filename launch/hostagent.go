@@ -306,8 +306,12 @@ func (a *hostAgent) requestProgram() error {
 	if err = cmp.Or(err, f.Chmod(0o700), f.Close()); err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
-	if sum, err := hashFile(f.Name()); err != nil || sum != a.order.SHA256 {
-		return fmt.Errorf("copy the program: it has the hash %s, want %s (%v)", sum, a.order.SHA256, err)
+	sum, err := hashFile(f.Name())
+	if err != nil {
+		return fmt.Errorf("copy the program: %w", err)
+	}
+	if sum != a.order.SHA256 {
+		return fmt.Errorf("copy the program: the copy has the hash %s, want %s: start the job again", sum, a.order.SHA256)
 	}
 	return os.Rename(f.Name(), a.path)
 }

@@ -98,6 +98,7 @@ type Notice struct {
 	Present int     // QuorumLost, QuorumBack
 	Needed  int     // QuorumLost, QuorumBack
 	Peer    ID      // Fenced: the peer that reported it
+	Before  View    // Decided: the view that the change ends
 	Why     string  // reason, for people
 }
 

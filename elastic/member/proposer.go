@@ -276,7 +276,7 @@ func (m *Machine) decide(rule Rule) {
 		m.proposer.stage = idle // cannot happen: acceptors refuse such a change
 		return
 	}
-	m.notice(Notice{Kind: Decided, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})
+	m.notice(Notice{Kind: Decided, Before: before, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})
 	m.move(Decision{c, m.certificate()}, after)
 	m.tell(before, c)
 }
