@@ -54,8 +54,8 @@ type Trier interface {
 // ErrNotYet means that it cannot be decided at the moment whether a peer may join.
 var ErrNotYet = errors.New("cannot be decided yet")
 
-// errApart means that a newcomer and a member cannot connect to each other.
-var errApart = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
+// errUnreachable means that a newcomer and a member cannot connect to each other.
+var errUnreachable = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
 // approval is a newcomer's permission to join, needed when its membership machine asks for
 // admission. It is a lease: it expires after approvalTerm, and a newcomer that still wants to join

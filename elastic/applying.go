@@ -64,7 +64,7 @@ func (a *applying) run() error {
 		if err := a.prepare(); err != nil {
 			return err
 		}
-		parked, err := a.plead()
+		parked, err := a.requestAdmission()
 		if err != nil || a.inView.Err() != nil {
 			return err
 		}
@@ -99,11 +99,11 @@ func (a *applying) prepare() error {
 	return a.follow(0, nil, true)
 }
 
-// plead requests admission until this peer is in a view or is parked. It returns the reason for
+// requestAdmission requests admission until this peer is in a view or is parked. It returns the reason for
 // parking.
-func (a *applying) plead() (parked string, err error) {
+func (a *applying) requestAdmission() (parked string, err error) {
 	for a.inView.Err() == nil {
-		var v verdict
+		var v admissionAnswer
 		err := a.keeping(func() (err error) {
 			v, err = a.ask(a.inView, a.figures())
 			return err
@@ -113,9 +113,9 @@ func (a *applying) plead() (parked string, err error) {
 		}
 		pause := askSoon
 		switch {
-		case v.apart != "":
+		case v.cutOff != "":
 			pause = offerPeriod // until then other peers may have answered the offer
-			a.tell(v.apart)
+			a.tell(v.cutOff)
 		case v.by != "":
 			pause = askAgain
 			if err := a.k.ask(a.contactsFrom(v.by)); err != nil {
@@ -231,18 +231,18 @@ func (a *applying) tell(why string) {
 	a.k.emit(0, event.Parked{Who: a.k.ep.Self.ID.Short(), Reason: why})
 }
 
-// verdict is the answer to a request for admission. At most one field is set; without any the
+// admissionAnswer is the answer to a request for admission. At most one field is set; without any the
 // members cannot decide yet.
-type verdict struct {
+type admissionAnswer struct {
 	parked string // why this peer is not admitted for now
-	apart  string // why it would be put out again: no connection to a member
+	cutOff string // why it would be put out again: no connection to a member
 	by     ID     // the member that admitted it
 }
 
-// ask asks the members in rank order whether this peer may join, and returns the first verdict. As
+// ask asks the members in rank order whether this peer may join, and returns the first answer. As
 // long as the first member lives it alone decides, so peers that ask at the same time have one
 // judge.
-func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
+func (j *joiner) ask(ctx context.Context, c Candidate) (admissionAnswer, error) {
 	j.askRest(ctx)
 	for _, m := range j.known() {
 		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
@@ -250,23 +250,23 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
 		case err != nil || r.Wait != "":
 			continue // the next member may know
 		case r.Refused != "":
-			return verdict{}, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
+			return admissionAnswer{}, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
 		}
 		j.met(r)
 		switch {
 		case r.Parked != "":
 			j.admit(nil)
-			return verdict{parked: r.Parked}, nil
-		case r.Apart != "":
+			return admissionAnswer{parked: r.Parked}, nil
+		case r.CutOff != "":
 			j.admit(nil)
-			return verdict{apart: r.Apart}, nil
+			return admissionAnswer{cutOff: r.CutOff}, nil
 		case r.Later != "":
-			return verdict{}, nil
+			return admissionAnswer{}, nil
 		}
 		j.admit(&c)
-		return verdict{by: m.ID}, nil
+		return admissionAnswer{by: m.ID}, nil
 	}
-	return verdict{}, nil
+	return admissionAnswer{}, nil
 }
 
 // known returns the members as last reported.

@@ -18,7 +18,7 @@ func TestUnproven(t *testing.T) {
 			want   error
 		}{
 			"all are reached":       {func(*keeper, *offer) {}, nil},
-			"cut off":               {func(_ *keeper, o *offer) { o.Unreached = []ID{"001"} }, errApart},
+			"cut off":               {func(_ *keeper, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
 			"cut off from the lost": {func(k *keeper, o *offer) { o.Unreached = []ID{"001"}; k.peers["001"].suspected = "silent" }, nil},
 			"a new member":          {func(_ *keeper, o *offer) { o.Tried = []ID{"001"} }, ErrNotYet},
 			"a new one, met before": {func(_ *keeper, o *offer) { o.Tried, o.Met = []ID{"001"}, []ID{"002"} }, nil},
@@ -34,12 +34,12 @@ func TestUnproven(t *testing.T) {
 				k.note(other(), Entry{})
 				k.hear(offer{Member: other().Member, Met: []ID{"new"}})
 			}, nil},
-			"one cut off":             {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errApart},
+			"one cut off":             {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
 			"one beside":              {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
 			"one by a relay":          {func(k *keeper, o *offer) { o.Relay = true; x := other(); x.Relay = true; k.hear(x); k.note(x, Entry{}) }, nil},
 			"one that is not let in":  {func(*keeper, *offer) {}, nil},
 			"one that comes no more":  {func(k *keeper, _ *offer) { k.note(other(), Entry{}); <-time.After(approvalTerm) }, nil},
-			"a member and a newcomer": {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errApart},
+			"a member and a newcomer": {func(k *keeper, o *offer) { k.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
 		} {
 			k, o := testKeeper(t, 3, 0), all()
 			k.hear(other())

@@ -69,7 +69,7 @@ func (p *port) Send(_ context.Context, to ID, msg []byte) error {
 		return fmt.Errorf("%s: %w", to.Short(), ErrGone)
 	}
 	other := found.(*port)
-	lost, delay := p.luck()
+	lost, delay := p.fate()
 	switch {
 	case lost || other.silent.Load():
 		return nil
@@ -80,8 +80,8 @@ func (p *port) Send(_ context.Context, to ID, msg []byte) error {
 	return nil
 }
 
-// luck draws the fate of a message.
-func (p *port) luck() (lost bool, delay time.Duration) {
+// fate draws the fate of a message.
+func (p *port) fate() (lost bool, delay time.Duration) {
 	r := &p.rng[p.at%len(p.rng)]
 	r.Lock()
 	defer r.Unlock()

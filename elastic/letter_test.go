@@ -83,7 +83,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"refused":"x"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))
 	f.Add([]byte(`{"members":[{"id":"a"}],"epoch":7,"parked":"x","later":"y"}`))
-	f.Add([]byte(`{"members":[{"id":"a"}],"coming":[{"id":"b","addrs":["/ip4/192.0.2.1/tcp/7"]}],"apart":"x"}`))
+	f.Add([]byte(`{"members":[{"id":"a"}],"coming":[{"id":"b","addrs":["/ip4/192.0.2.1/tcp/7"]}],"cut_off":"x"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeReply(b)

@@ -33,7 +33,7 @@ type reply struct {
 	Outside bool     `json:"outside,omitempty"` // the answering peer is no member
 	Ended   bool     `json:"ended,omitempty"`   // the job is at its end
 	Parked  string   `json:"parked,omitempty"`  // why the newcomer is not admitted for now
-	Apart   string   `json:"apart,omitempty"`   // why the newcomer would be put out again
+	CutOff  string   `json:"cut_off,omitempty"` // why the newcomer would be put out again
 	Later   string   `json:"later,omitempty"`   // why the admission cannot be decided yet
 	Epoch   uint64   `json:"epoch,omitempty"`   // epoch of the present view
 	Members []Member `json:"members,omitempty"` // members of the present view
@@ -129,8 +129,8 @@ func (r *reply) decided(d decision) {
 	switch {
 	case errors.Is(d.err, ErrNotYet):
 		r.Later = d.err.Error()
-	case errors.Is(d.err, errApart):
-		r.Apart = d.err.Error()
+	case errors.Is(d.err, errUnreachable):
+		r.CutOff = d.err.Error()
 	case d.err != nil:
 		r.Parked = d.err.Error()
 	}

@@ -60,7 +60,7 @@ func (o offer) linked(a applicant) bool {
 }
 
 // unproven returns an error if the author of an offer would be in a pair that is not proven. The
-// error is errApart if the two peers cannot connect, as far as this member knows, and otherwise
+// error is errUnreachable if the two peers cannot connect, as far as this member knows, and otherwise
 // ErrNotYet. A newcomer that the job needs in order to go on gets no error.
 func (k *keeper) unproven(o offer) error {
 	if k.lacking {
@@ -102,7 +102,7 @@ func errCutOff(m Member) error {
 	if m.Host != "" {
 		where = " on " + m.Host
 	}
-	return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errApart)
+	return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errUnreachable)
 }
 
 // errUnmet says that a newcomer has not tried yet to connect with a peer.

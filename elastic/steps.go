@@ -87,7 +87,7 @@ func (g *Group) Err() error {
 //
 //	prepare    check the arguments, register state and settings
 //	sessions   the session in use or the next one -> enter -> turn, turn, ... -> the next
-//	turn       body -> verdict -> Committed -> boundary
+//	turn       body -> outcome -> Committed -> boundary
 //	boundary   gather the records of all -> compare -> learn speeds -> stop, leave or go on
 type loop struct {
 	group *Group
@@ -229,7 +229,7 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	s.turn.Store(nil)
 	t.ended = time.Now()
 	if err == nil {
-		err = l.verdict(t)
+		err = l.turnResult(t)
 	}
 	if err != nil {
 		return t, err
@@ -269,9 +269,9 @@ func (l *loop) leftEarly(t *Turn) error {
 	return l.mistake(t, "left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
 }
 
-// verdict returns the outcome of a turn whose body has returned: nil if it committed the step,
+// turnResult returns the outcome of a turn whose body has returned: nil if it committed the step,
 // errAgain if the step is to be tried again, or the error that ends the loop.
-func (l *loop) verdict(t *Turn) error {
+func (l *loop) turnResult(t *Turn) error {
 	after, cause := l.state.Step(), t.session.Comm.Err()
 	at, failed := t.failure()
 	switch {

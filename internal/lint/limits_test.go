@@ -124,7 +124,7 @@ func TestLimitsInDocs(t *testing.T) {
 			t.Errorf("%s.%s is %v, the table has %q: %v", dir, name, got, shown, err)
 		}
 	}
-	bounds := regexp.MustCompile(`^(halfopen|throttle|lobby|desk)\.go$`)
+	bounds := regexp.MustCompile(`^(halfopen|throttle|strangers|requestserver)\.go$`)
 	for _, dir := range []string{"transport/p2p", "transport/mesh"} {
 		for name, file := range packages[dir].files {
 			if bounds.MatchString(file) && !listed[dir+"."+name] {

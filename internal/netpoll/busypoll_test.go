@@ -78,7 +78,7 @@ func TestBusyPollerContinues(t *testing.T) {
 func TestBusyPollerYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes, goroutines time.Duration
-		luck                  int
+		credit                int
 	}{
 		"processes":  {2 * maxYieldTime, short, 0},
 		"goroutines": {short, 2 * maxPollTime, maxCredit - 1},
@@ -93,8 +93,8 @@ func TestBusyPollerYields(t *testing.T) {
 			} else if p.pollAgain(short) {
 				t.Errorf("%s: it polls a second time", name)
 			}
-			if p.credit != c.luck {
-				t.Errorf("%s: credit %d, want %d", name, p.credit, c.luck)
+			if p.credit != c.credit {
+				t.Errorf("%s: credit %d, want %d", name, p.credit, c.credit)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func TestExactHasOneResult(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		same(t, fmt.Sprintf("%d peers", n), &want, func(t *testing.T) string {
 			j := start(t, s, n)
-			j.hurry(t)
+			j.speedUp(t)
 			return j.finish(t)
 		})
 	}
@@ -58,7 +58,7 @@ func TestExactHasOneResult(t *testing.T) {
 		s := s
 		s.Resume = saved.Checkpoint
 		resumed := start(t, s, 3)
-		resumed.hurry(t)
+		resumed.speedUp(t)
 		sum := resumed.finish(t)
 		if n := len(resumed.events()); n == 0 || resumed.firstStep() <= 10 {
 			t.Errorf("%d events, the first step is %d: it has begun anew", n, resumed.firstStep())
@@ -83,7 +83,7 @@ func same(t *testing.T, name string, want *string, run func(t *testing.T) string
 // end lets the job finish, and checks its ledger.
 func (c *churn) end(t *testing.T) string {
 	t.Helper()
-	c.hurry(t)
+	c.speedUp(t)
 	sum := c.finish(t)
 	if err := checkLedger(c.spec, c.events()); err != nil {
 		t.Error(err)

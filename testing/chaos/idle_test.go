@@ -49,7 +49,7 @@ func TestIdleMember(t *testing.T) {
 	if private > idlePrivate {
 		t.Errorf("%d KiB of private memory, want at most %d", private, idlePrivate)
 	}
-	j.hurry(t)
+	j.speedUp(t)
 	if status := j.elruns[0].Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}

@@ -192,8 +192,8 @@ func (j *job) kill(t *testing.T, pid int, sig syscall.Signal) time.Time {
 	return now
 }
 
-// hurry makes the peers take the remaining steps as fast as they can.
-func (j *job) hurry(t *testing.T) {
+// speedUp makes the peers take the remaining steps as fast as they can.
+func (j *job) speedUp(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(j.spec.Hurry, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestKillOfMany(t *testing.T) {
 	var alone string
 	same(t, "one process", &alone, func(t *testing.T) string {
 		j := start(t, s, 1)
-		j.hurry(t)
+		j.speedUp(t)
 		return j.finish(t)
 	})
 	counts := []int{1, 16}
@@ -42,7 +42,7 @@ func TestKillOfMany(t *testing.T) {
 					all[k] = append(all[k], l)
 				}
 			}
-			j.hurry(t)
+			j.speedUp(t)
 			sum := j.finish(t)
 			j.lostOnly(t, victims)
 			if err := checkLedger(j.spec, j.events()); err != nil {

@@ -139,15 +139,15 @@ func (p patterns) Sample(dst []float32, i int) int {
 
 // paced makes each microbatch of a model take a certain time. It is not safe for concurrent use.
 type paced struct {
-	spec  spec
-	hurry bool
-	free  time.Time // earliest end of the next microbatch that sleeps
+	spec spec
+	fast bool
+	free time.Time // earliest end of the next microbatch that sleeps
 }
 
 // begin is called before each step.
 func (p *paced) begin(int64) {
 	p.free = time.Now()
-	p.hurry = p.hurry || p.spec.hurried()
+	p.fast = p.fast || p.spec.hurried()
 }
 
 // slowed returns a model that computes as m does and then sleeps. It counts the time from the beginning of the step, so that
@@ -157,7 +157,7 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 	m.MaxSamples, m.Waits = 0, false
 	m.Gradient = func(b *trainer.Batch) (float64, error) {
 		loss, err := gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
-		if p.free = p.free.Add(p.spec.Pace); err == nil && !p.hurry {
+		if p.free = p.free.Add(p.spec.Pace); err == nil && !p.fast {
 			<-time.After(time.Until(p.free))
 		}
 		return loss, err

@@ -51,7 +51,7 @@ func TestKillShared(t *testing.T) {
 			j.checkHeld(t, peers-1, before)
 			n := j.noticed(t, victim, killed)
 			n.dead = dead
-			j.hurry(t)
+			j.speedUp(t)
 			if status := j.elruns[0].status(t); status != 0 {
 				t.Errorf("elrun ended with status %d", status)
 			}
@@ -96,7 +96,7 @@ func TestKillSharedEarly(t *testing.T) {
 			} else {
 				things.add(t, j)
 				j.checkMemories(t, peers-1)
-				j.hurry(t)
+				j.speedUp(t)
 				if status := e.status(t); status != 0 {
 					t.Errorf("elrun ended with status %d", status)
 				}
@@ -119,7 +119,7 @@ func TestSharedEnds(t *testing.T) {
 		}
 	}
 	for name, end := range map[string]func(*testing.T, *job){
-		"by itself":    func(t *testing.T, j *job) { t.Helper(); j.hurry(t) },
+		"by itself":    func(t *testing.T, j *job) { t.Helper(); j.speedUp(t) },
 		"Ctrl-C":       elrun(syscall.SIGINT),
 		"elrun killed": elrun(syscall.SIGKILL),
 		"all killed": func(t *testing.T, j *job) {
@@ -180,7 +180,7 @@ func TestStopShared(t *testing.T) {
 					t.Errorf("peer %d has put out %s, want %s", e.Index, who, id)
 				}
 			}
-			j.hurry(t)
+			j.speedUp(t)
 			if status := j.elruns[0].status(t); status != 0 {
 				t.Errorf("elrun ended with status %d", status)
 			}
@@ -219,7 +219,7 @@ func TestLateShared(t *testing.T) {
 			j.kill(t, late.PID, syscall.SIGCONT)
 			j.kill(t, other.PID(), syscall.SIGCONT)
 			j.until(t, "a session of all again", func() bool { return j.sessions(peers, told) == peers-1 })
-			j.hurry(t)
+			j.speedUp(t)
 			for i, e := range j.elruns {
 				if status := e.status(t); status != 0 {
 					t.Errorf("elrun %d ended with status %d", i, status)

@@ -68,7 +68,7 @@ func TestSoak(t *testing.T) {
 	k.gather(t)
 	last := k.census(t)
 	at := k.step()
-	k.hurry(t)
+	k.speedUp(t)
 	if got := k.finish(t); got != want {
 		t.Errorf("sha256 %s, undisturbed %s", got, want)
 	}
@@ -87,7 +87,7 @@ func TestSoak(t *testing.T) {
 func alone(t *testing.T, s spec) string {
 	t.Helper()
 	j := start(t, s, 1)
-	j.hurry(t)
+	j.speedUp(t)
 	return j.finish(t)
 }
 

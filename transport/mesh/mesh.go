@@ -62,13 +62,13 @@ func (p Path) sharesMemory() bool { return p == AutoPath || p == ShmPath }
 // Mesh is one end of the session protocol. It implements elastic.Network. All methods are
 // safe for concurrent use.
 type Mesh struct {
-	cfg     Config
-	id      elastic.ID
-	carrier Carrier
-	links   *links
-	lanes   *lanes
-	desk    *desk
-	begun   atomic.Bool // this end has been in a session
+	cfg      Config
+	id       elastic.ID
+	carrier  Carrier
+	links    *links
+	lanes    *lanes
+	requests *requestServer
+	begun    atomic.Bool // this end has been in a session
 
 	neighbours *neighbours
 	spare      spare
@@ -95,7 +95,7 @@ func New(c Carrier, cfg Config) *Mesh {
 		cfg.Plan = sparse
 	}
 	m := &Mesh{
-		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), desk: newDesk(), done: make(chan struct{}),
+		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), requests: newRequestServer(), done: make(chan struct{}),
 		neighbours: newNeighbours(c.ID()),
 		controls:   make(map[elastic.ID][]*controlStream),
 		opening:    make(map[elastic.ID]chan struct{}),

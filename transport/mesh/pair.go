@@ -20,10 +20,10 @@ import (
 // How long a pair waits for its peer. These limits are reached only when the peer's process is
 // stopped or its network is cut.
 const (
-	// verdictTime bounds the wait for a cause on the urgent stream after the data stream broke. The
+	// causeTime bounds the wait for a cause on the urgent stream after the data stream broke. The
 	// peer has written the cause first. But where the data stream has a connection of its own, the
 	// cause may be read later than the break, by seconds on a busy machine.
-	verdictTime = 10 * time.Second
+	causeTime = 10 * time.Second
 	// turnTime bounds the wait at Close for a Send or signal that is still being written.
 	turnTime = 2 * time.Second
 	// urgentTime bounds a write on the urgent stream. A rank that gives up too early is blamed
@@ -87,10 +87,10 @@ func (p *pair) lost(why string) error {
 	return &transport.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
 }
 
-// verdict returns the cause with which to revoke the view after the data stream broke with err. First
+// lossCause returns the cause with which to revoke the view after the data stream broke with err. First
 // it waits for a revocation that may be under way on the urgent stream. If one comes, its cause
 // stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
-func (p *pair) verdict(err error) error {
+func (p *pair) lossCause(err error) error {
 	select {
 	case <-p.t.host:
 		return errClosed()
@@ -101,7 +101,7 @@ func (p *pair) verdict(err error) error {
 	if errors.Is(err, errProtocol) || errors.Is(err, ErrPath) {
 		return p.lost(err.Error())
 	}
-	timer := time.NewTimer(verdictTime)
+	timer := time.NewTimer(causeTime)
 	defer timer.Stop()
 	select {
 	case <-p.t.box.Failed():
@@ -149,7 +149,7 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	}
 	p.leave(turn)
 	if err != nil {
-		return p.verdict(err)
+		return p.lossCause(err)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (p *pair) readData() bool {
 	case err != nil:
 		// Revoke has no effect if this rank has been revoked or closed. The pair is not settled
 		// here: the peer may still need the cause, which is under way on the urgent stream.
-		cause := p.verdict(err)
+		cause := p.lossCause(err)
 		if p.parted.Load() {
 			p.part()
 			return false
@@ -247,7 +247,7 @@ func (p *pair) readData() bool {
 		p.t.Revoke(cause)
 		return false
 	case last == wire.End:
-		p.t.Revoke(p.verdict(io.EOF)) // no effect if this rank has been revoked or closed
+		p.t.Revoke(p.lossCause(io.EOF)) // no effect if this rank has been revoked or closed
 	default:
 		p.takeBye()
 	}
@@ -296,7 +296,7 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		case wire.Probe:
 			err = p.gauge.Skip(p.data.in, int(h.Length))
 		case wire.Share:
-			// This frame came after the first rank of the host had given its verdict: discard it.
+			// This frame came after the first rank of the host had given its result: discard it.
 			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		case wire.Bye, wire.End:
 			return h.Kind, nil

@@ -59,9 +59,9 @@ type lateWord struct {
 	blames     bool // the error names the other rank
 }
 
-// After the data stream broke, the urgent stream may bring the cause within verdictTime. If it stays open and
+// After the data stream broke, the urgent stream may bring the cause within causeTime. If it stays open and
 // silent, as of a peer that is stopped or cut off, the peer is lost after that time.
-func TestVerdict(t *testing.T) {
+func TestLossCause(t *testing.T) {
 	cause := transport.EncodeCause(1, errors.New("it was the third"))
 	revoke := func(c net.Conn) error {
 		_, err := c.Write(frame(wire.Header{Kind: wire.Revoke, Length: uint64(len(cause))}, string(cause)))
@@ -69,9 +69,9 @@ func TestVerdict(t *testing.T) {
 	}
 	nothing := func(net.Conn) error { return nil }
 	for name, w := range map[string]lateWord{
-		"silent":        {nothing, time.Second, verdictTime, "connection closed", true},
+		"silent":        {nothing, time.Second, causeTime, "connection closed", true},
 		"ends":          {net.Conn.Close, time.Second, time.Second, "connection closed", true},
-		"tells at last": {revoke, verdictTime - 1, verdictTime - 1, "it was the third", false},
+		"tells at last": {revoke, causeTime - 1, causeTime - 1, "it was the third", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { w.check(t) })

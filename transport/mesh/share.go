@@ -25,11 +25,11 @@ import (
 //     event (eventfd) and its arena, and tells which ranks' files it has from earlier views.
 //  3. The first rank sends each other rank the memory, and the files that the other lacks. The other
 //     maps them and answers whether it could.
-//  4. The first rank sends the verdict. If anything failed, or took longer than shareTime, the verdict
+//  4. The first rank sends the result. If anything failed, or took longer than shareTime, the result
 //     is the reason, and no rank of the group shares memory.
 //
 // Only the first rank has a time limit: if others had one, too, some could share and some not. A rank
-// that does not get the verdict resets its socket to the first rank, unless that is broken already. A
+// that does not get the result resets its socket to the first rank, unless that is broken already. A
 // broken socket revokes the session as soon as the session has begun.
 //
 // The memory is new in each view (spare.go); a process sends its files once (neighbours.go).
@@ -94,7 +94,7 @@ func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
 
 // conclude makes the agreement with the others. It fails when ctx ends or the mesh closes.
 func (s *sharing) conclude(ctx context.Context) error {
-	stops := []func() bool{context.AfterFunc(ctx, s.hurry), context.AfterFunc(s.m.life, s.hurry)}
+	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.m.life, s.abort)}
 	err := s.agree()
 	for _, stop := range stops {
 		stop()
@@ -106,15 +106,15 @@ func (s *sharing) conclude(ctx context.Context) error {
 	return err
 }
 
-// hurry aborts the agreement: all pending and later waits on the sockets fail.
-func (s *sharing) hurry() {
+// abort ends the agreement: all pending and later waits on the sockets fail.
+func (s *sharing) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hurried = true
 	s.deadline(time.Unix(1, 0))
 }
 
-// limit sets the deadline of the sockets, unless hurry was called.
+// limit sets the deadline of the sockets, unless abort was called.
 func (s *sharing) limit(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,10 +150,10 @@ func (s *sharing) agree() error {
 	return err
 }
 
-// tell sends the others the verdict. It fits into the buffers of the sockets, so the writes do not wait
+// tell sends the others the result. It fits into the buffers of the sockets, so the writes do not wait
 // for the others. A rank to which it cannot be sent has lost its socket to this rank.
 func (s *sharing) tell(err error) {
-	m := shareMessage{step: stepVerdict}
+	m := shareMessage{step: stepResult}
 	if err != nil {
 		m.why = err.Error()
 	}
@@ -168,8 +168,8 @@ func (s *sharing) tell(err error) {
 	}
 }
 
-// verdict returns the error that tell has sent in m.
-func verdict(m shareMessage) error {
+// resultOf returns the error that tell has sent in m.
+func resultOf(m shareMessage) error {
 	switch {
 	case m.why == "":
 		return nil
@@ -179,7 +179,7 @@ func verdict(m shareMessage) error {
 	return errors.New(m.why)
 }
 
-// lead is the part of the first rank, before the verdict.
+// lead is the part of the first rank, before the result.
 func (s *sharing) lead() error {
 	if s.unwilling != nil {
 		return s.unwilling
@@ -270,10 +270,10 @@ func (s *sharing) follow(failed error) error {
 		_ = first.Reset() // revokes the session, as others may take this rank for one that shares memory
 		return passing{fmt.Errorf("rank %d: %w", s.ranks[0], err)}
 	}
-	return verdict(m)
+	return resultOf(m)
 }
 
-// answer exchanges messages with the first rank, and returns the message with its verdict.
+// answer exchanges messages with the first rank, and returns the message with its result.
 func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	ready := shareMessage{step: stepReady, layout: s.layout()}
 	var files []*os.File
@@ -305,10 +305,10 @@ func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	switch {
 	case err != nil:
 		return shareMessage{}, err
-	case m.step != stepVerdict:
+	case m.step != stepResult:
 		return shareMessage{}, fmt.Errorf("step %d: %w", m.step, errProtocol)
 	case m.why == "" && s.segment == nil:
-		return shareMessage{}, fmt.Errorf("a verdict for what this rank has not mapped: %w", errProtocol)
+		return shareMessage{}, fmt.Errorf("a result for what this rank has not mapped: %w", errProtocol)
 	}
 	return m, nil
 }

@@ -41,7 +41,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
 		for _, c := range s.conns[1:] { // wait until each hangs up or has answered
 			m, files, e := receiveShare(c)
 			closeFiles(files)
-			if e == nil && (m.step != stepAck || m.why == "" || sendShare(c, shareMessage{step: stepVerdict}) != nil) {
+			if e == nil && (m.step != stepAck || m.why == "" || sendShare(c, shareMessage{step: stepResult}) != nil) {
 				err = errors.Join(err, fmt.Errorf("answered %+v", m))
 			}
 		}
@@ -52,7 +52,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
 // If the first rank dies or breaks the protocol, each other rank resets its socket to the first rank.
 func TestAgreeWithBadFirst(t *testing.T) {
 	shrinks, small := func() *os.File { return memory(false) }, func() *os.File { return memory(true) }
-	bell := counter
+	wakeup := counter
 	enough := func() *os.File {
 		m, err := shm.NewMemory(shm.Size(3))
 		if err != nil {
@@ -70,17 +70,17 @@ func TestAgreeWithBadFirst(t *testing.T) {
 			return errors.Join(err1, err2)
 		},
 		"another step":                    sendAll(shareMessage{step: stepAck}),
-		"good news of nothing":            sendAll(shareMessage{step: stepVerdict}),
+		"good news of nothing":            sendAll(shareMessage{step: stepResult}),
 		"an offer without files":          sendAll(shareMessage{step: stepOffer}),
 		"an offer without events":         sendAll(shareMessage{step: stepOffer, mask: 0b110}, small),
-		"an offer without arenas":         sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, bell, bell),
-		"an offer with an arena too many": sendAll(shareMessage{step: stepOffer, mask: 0b110}, enough, bell, bell, small, small),
-		"an offer without one's own":      sendAll(shareMessage{step: stepOffer}, small, bell, bell),
-		"memory that can shrink":          sendAll(shareMessage{step: stepOffer, mask: 0b110}, shrinks, bell, bell, small),
-		"little memory":                   sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, bell, bell, small),
-		"an event that blocks":            sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, small, bell, small),
-		"an arena that can shrink":        sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, bell, shrinks, bell, small),
-		"good news for those that cannot": sendAll(shareMessage{step: stepOffer, mask: 0b111}, shrinks, bell, small, bell, small),
+		"an offer without arenas":         sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, wakeup, wakeup),
+		"an offer with an arena too many": sendAll(shareMessage{step: stepOffer, mask: 0b110}, enough, wakeup, wakeup, small, small),
+		"an offer without one's own":      sendAll(shareMessage{step: stepOffer}, small, wakeup, wakeup),
+		"memory that can shrink":          sendAll(shareMessage{step: stepOffer, mask: 0b110}, shrinks, wakeup, wakeup, small),
+		"little memory":                   sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, wakeup, wakeup, small),
+		"an event that blocks":            sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, small, wakeup, small),
+		"an arena that can shrink":        sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, wakeup, shrinks, wakeup, small),
+		"good news for those that cannot": sendAll(shareMessage{step: stepOffer, mask: 0b111}, shrinks, wakeup, small, wakeup, small),
 	} {
 		t.Run(name, func(t *testing.T) {
 			keepsFiles(t)
@@ -129,7 +129,7 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { d.last = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil }
 
-// After hurry a call of limit does not extend the deadline again.
+// After abort a call of limit does not extend the deadline again.
 func TestLimitAfterTheEnd(t *testing.T) {
 	d := new(deadlines)
 	s := &sharing{conns: []line{nil, d}}
@@ -137,7 +137,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	if !d.last.Equal(time.Unix(100, 0)) {
 		t.Errorf("the deadline is %v, want the limit", d.last)
 	}
-	s.hurry()
+	s.abort()
 	s.limit(time.Unix(200, 0))
 	if d.last.After(time.Unix(1, 0)) {
 		t.Errorf("the deadline is %v, want one that has passed", d.last)

@@ -264,7 +264,7 @@ func misfits() map[string]misfit {
 		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "in another way"},
 		"no files":       {with(func() []*os.File { return nil }), "0 files"},
 		"many files":     {with(func() []*os.File { return pipes(3) }), "3 files"},
-		"no bell":        {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},
+		"no event":       {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},
 		"no arena":       {with(func() []*os.File { return []*os.File{counter(), memory(false)} }), "could shrink"},
 		"late files": {func(s *sharing) error {
 			b := wire.AppendFrame(nil, wire.Share, new(shareMessage).append(nil))
@@ -369,7 +369,7 @@ func stillOpen(t *testing.T, a, b line) {
 	}
 }
 
-// The first rank waits for a silent rank for its time limit. All others get the verdict after that, although
+// The first rank waits for a silent rank for its time limit. All others get the result after that, although
 // the deadline of their sockets is over.
 func TestAgreeWithSilence(t *testing.T) {
 	for name, ready := range map[string]bool{"from the beginning": false, "when it is ready": true} {
@@ -386,8 +386,8 @@ func TestAgreeWithSilence(t *testing.T) {
 					}
 					all[0].limit(time.Unix(1, 0)) // as when its time limit is over
 				}
-				m, _, err := receiveShare(s.conns[0]) // the verdict with its reason, and nothing else
-				if err != nil || m.step != stepVerdict || m.mask == 0 || !strings.Contains(m.why, "timeout") {
+				m, _, err := receiveShare(s.conns[0]) // the result with its reason, and nothing else
+				if err != nil || m.step != stepResult || m.mask == 0 || !strings.Contains(m.why, "timeout") {
 					return fmt.Errorf("told %+v, %v", m, err)
 				}
 				return nil

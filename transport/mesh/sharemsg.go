@@ -19,9 +19,9 @@ const (
 	stepOffer
 	// stepAck goes to the first rank: the sender has mapped the memory, or why it has not.
 	stepAck
-	// stepVerdict comes from the first rank: the memory is used, or why it is not. Its mask is not 0 if
+	// stepResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0 if
 	// the error is transient.
-	stepVerdict
+	stepResult
 )
 
 // shareMessage is the payload of a Share frame. Its format is the same in all versions of the
@@ -51,7 +51,7 @@ func (m *shareMessage) append(b []byte) []byte {
 
 // decodeShare reads what append wrote.
 func decodeShare(b []byte) (shareMessage, error) {
-	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < stepReady || b[0] > stepVerdict {
+	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < stepReady || b[0] > stepResult {
 		return shareMessage{}, fmt.Errorf("read share: %d bytes: %w", len(b), wire.ErrFormat)
 	}
 	return shareMessage{b[0], binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint32(b[9:]), string(b[shareFixed:])}, nil

@@ -65,15 +65,15 @@ func (m *Mesh) note(a *attempt, s *sharing, why error) int {
 // before, the other rank is the newcomer: it counts as lost, so it has to go. In all other cases no later
 // view can succeed either, and the error is elastic.ErrNoView.
 func (m *Mesh) unshared(a *attempt, rank int, why error) error {
-	apart := m.apart(a, rank)
+	incompatible := m.incompatible(a, rank)
 	if why == nil {
-		why = apart
+		why = incompatible
 	}
 	err := fmt.Errorf("no shared memory: %w (the transport auto does without where it must)", why)
 	switch {
 	case errors.As(why, new(passing)):
 		return err
-	case apart != nil && m.begun.Load():
+	case incompatible != nil && m.begun.Load():
 		return a.lost(rank, err)
 	}
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
@@ -85,8 +85,8 @@ func (m *Mesh) sameSite(l *link) bool {
 	return m.cfg.Path <= UnixPath && l.wants <= UnixPath && m.cfg.Site == l.site && l.site != [32]byte{}
 }
 
-// apart returns why this rank can never share memory with the given rank, or nil.
-func (m *Mesh) apart(a *attempt, rank int) error {
+// incompatible returns why this rank can never share memory with the given rank, or nil.
+func (m *Mesh) incompatible(a *attempt, rank int) error {
 	l := &a.streams[rank][dataStream]
 	if !m.cfg.Path.sharesMemory() {
 		return fmt.Errorf("rank %d wants the transport %s", a.self, m.cfg.Path)

@@ -34,7 +34,7 @@
 // # Strangers
 //
 // Without a Door a stranger is refused right after the security handshake. With a Door it is put
-// into the lobby (lobby.go): few connections, for a short time, with one stream each. On that
+// among the strangers (strangers.go): few connections, for a short time, with one stream each. On that
 // stream only the request is read, some 200 bytes, and the answer has 50. A signature is verified
 // only if the request names a key that is known here. Before that a stranger has cost one
 // handshake. The newcomer checks the member's answer likewise, and ignores an answer that fails the

@@ -81,7 +81,7 @@ type gate struct {
 	self peer.ID
 
 	mu     sync.RWMutex
-	open   bool                 // strangers are admitted to the lobby
+	open   bool                 // strangers may connect
 	known  map[peer.ID]*friend  // the members
 	banned map[peer.ID]struct{} // refused for good
 	asked  map[peer.ID]int      // number of calls of Prove in progress, for which dials are allowed
@@ -100,7 +100,7 @@ func newGate(self peer.ID) *gate {
 		banned: make(map[peer.ID]struct{}), asked: make(map[peer.ID]int)}
 }
 
-// unlock admits strangers to the lobby from now on.
+// unlock lets strangers connect from now on.
 func (g *gate) unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -84,28 +84,28 @@ type Config struct {
 type Host struct {
 	*mesh.Mesh // the session protocol, over the streams of this host
 
-	take     func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
-	job      string
-	id       elastic.ID
-	keys     keys                 // sign for id
-	host     *blankhost.BlankHost // negotiates the protocol of each stream
-	swarm    *swarm.Swarm         // libp2p's connections
-	below    []io.Closer          // parts of libp2p that close closes after the swarm, in this order
-	gate     *gate                // which peers may connect
-	throttle *throttle            // rate limit for outsiders
-	lobby    *lobby               // connections of strangers
-	port     *direct.Port         // nil if only libp2p is wanted
-	local    *local               // nil where the system lacks such sockets, or Config.Path excludes them
-	onOpen   func() error         // Config.OnOpen
-	path     mesh.Path            // code of Config.Path
-	encrypt  byte                 // code of Config.Encrypt
-	identity *libp2ptls.Identity  // for direct connections and Identify
-	relay    *circuit.Relay       // nil unless Config.Relay allows it
-	reserved reservations         // at the relays of this host
-	punch    *puncher             // nil if relay is nil, and for QUIC
-	ports    *portMap             // mappings at the router
-	routes   *routes              // fastest address of each host
-	watch    *watch               // replaces paths that have become slow or stuck
+	take      func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
+	job       string
+	id        elastic.ID
+	keys      keys                 // sign for id
+	host      *blankhost.BlankHost // negotiates the protocol of each stream
+	swarm     *swarm.Swarm         // libp2p's connections
+	below     []io.Closer          // parts of libp2p that close closes after the swarm, in this order
+	gate      *gate                // which peers may connect
+	throttle  *throttle            // rate limit for outsiders
+	strangers *strangers           // connections of strangers
+	port      *direct.Port         // nil if only libp2p is wanted
+	local     *local               // nil where the system lacks such sockets, or Config.Path excludes them
+	onOpen    func() error         // Config.OnOpen
+	path      mesh.Path            // code of Config.Path
+	encrypt   byte                 // code of Config.Encrypt
+	identity  *libp2ptls.Identity  // for direct connections and Identify
+	relay     *circuit.Relay       // nil unless Config.Relay allows it
+	reserved  reservations         // at the relays of this host
+	punch     *puncher             // nil if relay is nil, and for QUIC
+	ports     *portMap             // mappings at the router
+	routes    *routes              // fastest address of each host
+	watch     *watch               // replaces paths that have become slow or stuck
 
 	members protocol.Switch // handlers for the streams of members
 
@@ -160,7 +160,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.throttle = newThrottle(h.done)
-	h.lobby = &lobby{expel: h.expel}
+	h.strangers = &strangers{expel: h.expel}
 	h.routes, h.watch, h.ports = newRoutes(), newWatch(), newPortMap(cfg.gateway)
 	if cfg.Door != nil {
 		h.SetDoor(cfg.Door)
@@ -252,7 +252,7 @@ func (h *Host) close() error {
 	h.mu.Unlock()
 	close(h.done)
 	h.end()
-	h.lobby.close()
+	h.strangers.close()
 	var errs []error
 	if h.port != nil {
 		errs = append(errs, h.port.Close())

@@ -161,7 +161,7 @@ func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 // its protocol, and a stranger may open one stream, for its proof.
 func (h *Host) acceptStream(s network.Stream) {
 	known := h.gate.has(s.Conn().RemotePeer())
-	if !known && !h.lobby.speak(s.Conn()) {
+	if !known && !h.strangers.speak(s.Conn()) {
 		_ = s.Reset()
 		return
 	}

@@ -164,7 +164,7 @@ func TestProveCalledBack(t *testing.T) {
 	}
 }
 
-// Without a Door there is no lobby.
+// Without a Door no stranger may connect.
 func TestProveWithoutDoor(t *testing.T) {
 	_, m := host(t, configs()["tls"], nil)
 	newcomer, _ := host(t, configs()["tls"], nil)

@@ -218,7 +218,7 @@ const hangUpTime = 50 * time.Millisecond
 
 // connected is called with each new connection, before the peer can open streams. It ends the
 // attempt to connect with the peer. The address of a member is recorded, and an inbound stranger is
-// put into the lobby.
+// counted as one of the strangers.
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	id := c.RemotePeer()
 	h.reached(id)
@@ -229,7 +229,7 @@ func (h *Host) connected(_ network.Network, c network.Conn) {
 	case h.gate.has(id):
 		h.gate.meet(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:
-		h.lobby.enter(c)
+		h.strangers.enter(c)
 	}
 }
 
@@ -239,7 +239,7 @@ func (h *Host) disconnected(_ network.Network, c network.Conn) {
 	h.leavePlace(c.RemotePeer())
 }
 
-// expel closes a connection from the lobby, unless its peer was admitted meanwhile.
+// expel closes the connection of a stranger, unless its peer was admitted meanwhile.
 func (h *Host) expel(c network.Conn) {
 	if !h.gate.has(c.RemotePeer()) {
 		h.hangUp(c)

@@ -91,7 +91,7 @@ func (f *follower) take(it item) error {
 	switch {
 	case it.gone:
 		f.behind = max(f.behind, it.at-f.applied)
-		return f.gauge.verdict(f.behind, true)
+		return f.gauge.neverLevel(f.behind, true)
 	case it.data != nil:
 		if err := f.Apply(it.step, *it.data); err != nil {
 			return fmt.Errorf("transfer: apply the update of step %d: %w", it.step, err)
@@ -106,7 +106,7 @@ func (f *follower) take(it item) error {
 		case 1:
 			f.fd.tired.Store(true)
 		case 2:
-			return f.gauge.verdict(f.behind, false)
+			return f.gauge.neverLevel(f.behind, false)
 		}
 	}
 	if it.last {
@@ -184,7 +184,7 @@ func (g *gauge) restart(now time.Time, at, applied int64) {
 	g.begun, g.at, g.applied, g.updates, g.bytes = now, at, applied, 0, 0
 }
 
-// verdict returns the error with the rates.
-func (g *gauge) verdict(behind int64, gone bool) error {
+// neverLevel returns the error with the rates.
+func (g *gauge) neverLevel(behind int64, gone bool) error {
 	return &NeverLevelError{Needed: g.needed, Measured: g.measured, Behind: behind, Gone: gone}
 }

@@ -70,11 +70,11 @@ func TestCrowd(t *testing.T) {
 		loiter(t, h, m)
 		crowd = append(crowd, h)
 	}
-	member.lobby.mu.Lock()
-	guests := len(member.lobby.guests)
-	member.lobby.mu.Unlock()
-	if guests > maxStrangers {
-		t.Errorf("%d strangers", guests)
+	member.strangers.mu.Lock()
+	conns := len(member.strangers.conns)
+	member.strangers.mu.Unlock()
+	if conns > maxStrangers {
+		t.Errorf("%d strangers", conns)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -102,7 +102,7 @@ func TestCrowd(t *testing.T) {
 }
 
 // A stranger that does not prove its right is disconnected after a time.
-func TestLobbyTime(t *testing.T) {
+func TestStrangerTime(t *testing.T) {
 	t.Parallel() // it waits
 	_, m := listenNear(t, doorOf(signer(1)))
 	h, _ := listenNear(t, nil)
@@ -131,10 +131,10 @@ type away struct {
 
 func (a away) RemoteMultiaddr() multiaddr.Multiaddr { return multiaddr.StringCast(a.addr) }
 
-// One address that is not loopback gets only a part of the lobby.
-func TestLobbyPerAddress(t *testing.T) {
+// One address that is not loopback gets only a part of the places.
+func TestStrangerPerAddress(t *testing.T) {
 	out := make(chan string, 100)
-	l := &lobby{expel: func(c network.Conn) { out <- c.(away).addr }}
+	l := &strangers{expel: func(c network.Conn) { out <- c.(away).addr }}
 	defer l.close()
 	for i := range maxPerIP + 3 {
 		l.enter(away{addr: fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", i+1)})
@@ -148,8 +148,8 @@ func TestLobbyPerAddress(t *testing.T) {
 	if want := []string{"/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/2", "/ip4/192.0.2.1/tcp/3"}; !slices.Equal(gone, want) {
 		t.Errorf("%v had to go, want %v", gone, want)
 	}
-	if len(l.guests) != maxPerIP+1 {
-		t.Errorf("%d guests", len(l.guests))
+	if len(l.conns) != maxPerIP+1 {
+		t.Errorf("%d conns", len(l.conns))
 	}
 }
 

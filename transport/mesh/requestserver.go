@@ -30,8 +30,8 @@ var errStuck = errors.New("the answer is not being read")
 // answerer is the type of the function that is passed to Serve.
 type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
-// desk admits the requests of peers, within maxAnswers and maxAnswersTo.
-type desk struct {
+// requestServer admits the requests of peers, within maxAnswers and maxAnswersTo.
+type requestServer struct {
 	mu     sync.Mutex
 	answer answerer
 	all    int
@@ -39,19 +39,21 @@ type desk struct {
 	left   chan struct{} // closed, and replaced, when a request has ended
 }
 
-// newDesk returns a desk that refuses all requests until Serve is called.
-func newDesk() *desk { return &desk{from: make(map[elastic.ID]int), left: make(chan struct{})} }
+// newRequestServer returns a requestServer that refuses all requests until Serve is called.
+func newRequestServer() *requestServer {
+	return &requestServer{from: make(map[elastic.ID]int), left: make(chan struct{})}
+}
 
 // Serve implements elastic.Network. The bytes that answer writes are sent in pieces of 64 KiB.
 func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
-	m.desk.mu.Lock()
-	defer m.desk.mu.Unlock()
-	m.desk.answer = answer
+	m.requests.mu.Lock()
+	defer m.requests.mu.Unlock()
+	m.requests.answer = answer
 }
 
 // enter admits one more request of a peer, and returns the function that answers it. It returns nil if
 // there are too many requests for queueTime, or the mesh closes.
-func (d *desk) enter(from elastic.ID, closed <-chan struct{}) answerer {
+func (d *requestServer) enter(from elastic.ID, closed <-chan struct{}) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
 	for {
@@ -71,7 +73,7 @@ func (d *desk) enter(from elastic.ID, closed <-chan struct{}) answerer {
 
 // tryEnter is enter without waiting. If there are too many requests it returns a channel: the caller may
 // try again when the channel is closed.
-func (d *desk) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
+func (d *requestServer) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -86,7 +88,7 @@ func (d *desk) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
 }
 
 // leave undoes enter.
-func (d *desk) leave(from elastic.ID) {
+func (d *requestServer) leave(from elastic.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all--
@@ -100,12 +102,12 @@ func (d *desk) leave(from elastic.ID) {
 // acceptBulk handles the stream of one request.
 func (m *Mesh) acceptBulk(s Stream) {
 	from := s.Peer()
-	answer := m.desk.enter(from, m.done)
+	answer := m.requests.enter(from, m.done)
 	if answer == nil {
 		refuseBulk(s)
 		return
 	}
-	defer m.desk.leave(from)
+	defer m.requests.leave(from)
 	defer func() { _ = s.Reset() }() // no effect on a stream that has ended in good order
 	if s.SetReadDeadline(time.Now().Add(helloTime)) != nil {
 		return

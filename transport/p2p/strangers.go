@@ -1,0 +1,113 @@
+package p2p
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+// These bounds limit what strangers can use. When they are reached, a new connection evicts the one that
+// has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
+// waits does not keep it out.
+const (
+	// lobbyTime is how long a stranger may take to prove its right to join.
+	lobbyTime = 3 * time.Second
+	// maxStrangers is the number of connections of strangers at a time.
+	maxStrangers = 256
+	// maxPerIP is the number of them that may come from one address that is not loopback.
+	maxPerIP = 64
+)
+
+// strangers holds the unauthenticated connections: the peer ID is proven, the right to join is not. All
+// methods are safe for concurrent use.
+type strangers struct {
+	expel func(network.Conn) // closes the connection unless its peer was admitted meanwhile
+
+	mu     sync.Mutex
+	conns  []*stranger // oldest first
+	closed bool        // no connection is added any more
+}
+
+// stranger is one unauthenticated connection.
+type stranger struct {
+	conn  network.Conn
+	ip    net.IP      // nil if on loopback or unknown
+	leave *time.Timer // its goroutine removes the stranger and closes the connection
+	spoke bool        // it has opened its one stream
+}
+
+// enter adds a connection, and evicts an older one if there is no room.
+func (s *strangers) enter(c network.Conn) {
+	g := &stranger{conn: c}
+	if a := c.RemoteMultiaddr(); !manet.IsIPLoopback(a) {
+		g.ip, _ = manet.ToIP(a) // nil, without a limit per address, if it is no IP address
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return // all connections are being closed
+	}
+	if old := s.tooManyLocked(g); old != nil {
+		old.leave.Reset(0)
+		s.removeLocked(old)
+	}
+	g.leave = time.AfterFunc(lobbyTime, func() {
+		s.mu.Lock()
+		s.removeLocked(g)
+		s.mu.Unlock()
+		s.expel(c)
+	})
+	s.conns = append(s.conns, g)
+}
+
+// tooManyLocked returns the connection to evict for g, or nil: the oldest of g's address if that
+// has reached maxPerIP, or the oldest of all if maxStrangers is reached.
+func (s *strangers) tooManyLocked(g *stranger) *stranger {
+	var same []*stranger
+	for _, o := range s.conns {
+		if g.ip != nil && o.ip.Equal(g.ip) {
+			same = append(same, o)
+		}
+	}
+	if len(same) >= maxPerIP {
+		return same[0]
+	}
+	if len(s.conns) >= maxStrangers {
+		return s.conns[0]
+	}
+	return nil
+}
+
+// removeLocked removes g, if it is still there.
+func (s *strangers) removeLocked(g *stranger) {
+	s.conns = slices.DeleteFunc(s.conns, func(o *stranger) bool { return o == g })
+}
+
+// speak reports whether c may open a stream: only the first one of an unauthenticated connection may.
+func (s *strangers) speak(c network.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.conns {
+		if g.conn == c {
+			first := !g.spoke
+			g.spoke = true
+			return first
+		}
+	}
+	return false
+}
+
+// close stops the timers. The host closes the connections.
+func (s *strangers) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, g := range s.conns {
+		g.leave.Stop()
+	}
+	s.conns = nil
+}
