@@ -76,11 +76,15 @@ func TestMinPeersFromTheStart(t *testing.T) {
 func TestLeaveWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
+		var joining sync.WaitGroup // a member that has not heard of the first view would wait in Join
+		joining.Add(len(p.members))
 		errs := p.each(t, func(ctx context.Context, i int) error {
 			g, err := elastic.Join(ctx, p.config(i, p.members))
+			joining.Done()
 			if err != nil {
 				return err
 			}
+			joining.Wait()
 			if i > 0 {
 				p.network.Kill(p.members[i].ID)
 				return g.Close()
