@@ -42,7 +42,7 @@ func (ad *admission) currentGroup() *elastic.Group {
 // answer checks the claims of a newcomer that connects. It implements p2p.Door.
 func (ad *admission) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
 	a, _ := ad.judge(newcomer, r)
-	if a.Verdict == ticket.In {
+	if a.Decision == ticket.In {
 		ad.mu.Lock()
 		defer ad.mu.Unlock()
 		if len(ad.claims) >= maxClaims || ad.claims == nil {
@@ -63,7 +63,7 @@ func (ad *admission) grantOf(newcomer elastic.ID) (elastic.Entry, error) {
 		return elastic.Entry{}, errNoClaim
 	}
 	a, e := ad.judge(newcomer, r)
-	if a.Verdict == ticket.NotYet || a.Verdict == ticket.Unknown { // a grant that this member does not know yet
+	if a.Decision == ticket.NotYet || a.Decision == ticket.Unknown { // a grant that this member does not know yet
 		return elastic.Entry{}, errNoClaim
 	}
 	a.Clock = time.Now().Unix()
@@ -83,22 +83,22 @@ func (ad *admission) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer
 	}
 	switch {
 	case v.Epoch == 0:
-		return ticket.Answer{Verdict: ticket.NotYet}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.NotYet}, elastic.Entry{}
 	case r.Name != ticket.NameOf(ad.job):
-		return ticket.Answer{Verdict: ticket.OtherJob}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.OtherJob}, elastic.Entry{}
 	case r.Identity != (ticket.Identity{}) && r.Identity != ticket.IdentityOf(ad.job, rootOf(v)):
-		return ticket.Answer{Verdict: ticket.Ended}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.Ended}, elastic.Entry{}
 	case slices.Contains(v.Barred, newcomer):
-		return ticket.Answer{Verdict: ticket.Kicked}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.Kicked}, elastic.Entry{}
 	}
-	best := ticket.Answer{Verdict: ticket.Unknown}
+	best := ticket.Answer{Decision: ticket.Unknown}
 	for i, c := range r.Claims {
 		a, e := ad.claim(g, v, newcomer, c)
 		a.Claim = i
 		switch {
-		case a.Verdict == ticket.In:
+		case a.Decision == ticket.In:
 			return a, e
-		case a.Verdict < best.Verdict: // a more definite verdict
+		case a.Decision < best.Decision: // a more definite decision
 			best = a
 		}
 	}
@@ -111,35 +111,35 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 	if i := slices.IndexFunc(v.Grants, func(g elastic.Grant) bool { return names(g.Key) }); i >= 0 {
 		grant := v.Grants[i]
 		if !c.Proves(string(grant.Key), string(newcomer)) {
-			return ticket.Answer{Verdict: ticket.Unknown}, elastic.Entry{}
+			return ticket.Answer{Decision: ticket.Unknown}, elastic.Entry{}
 		}
 		return ad.grant(v, grant), elastic.Entry{By: grant.Key}
 	}
 	if slices.ContainsFunc(v.Barred, names) {
-		return ticket.Answer{Verdict: ticket.Kicked}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.Kicked}, elastic.Entry{}
 	}
 	e, ok := g.Returns(names)
 	if !ok || !c.Proves(string(e.Was), string(newcomer)) {
-		return ticket.Answer{Verdict: ticket.Unknown}, elastic.Entry{}
+		return ticket.Answer{Decision: ticket.Unknown}, elastic.Entry{}
 	}
-	return ticket.Answer{Verdict: ticket.In, Signer: string(e.Was)}, e
+	return ticket.Answer{Decision: ticket.In, Signer: string(e.Was)}, e
 }
 
 // grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid.
 func (ad *admission) grant(v elastic.View, g elastic.Grant) ticket.Answer {
-	a := ticket.Answer{Verdict: ticket.In, Signer: string(g.Key)}
+	a := ticket.Answer{Decision: ticket.In, Signer: string(g.Key)}
 	switch {
 	case g.Revoked:
-		a.Verdict = ticket.Revoked
+		a.Decision = ticket.Revoked
 		return a
 	case g.Issuer == "":
 		return a // the grant of the launcher that began the job
 	}
 	r, issuer, err := ticket.Open([]byte(g.Record))
 	if err != nil || issuer != string(g.Issuer) || r.Key != string(g.Key) || r.Job != ad.job || r.Root != rootOf(v) || r.Uses != g.Uses {
-		return ticket.Answer{Verdict: ticket.Unknown}
+		return ticket.Answer{Decision: ticket.Unknown}
 	}
-	a.Verdict, a.Expiry = r.Check(g.Used, time.Now()), r.Expiry
+	a.Decision, a.Expiry = r.Check(g.Used, time.Now()), r.Expiry
 	return a
 }
 

@@ -19,18 +19,18 @@ func TestTakeAnswer(t *testing.T) {
 	said := func(a ticket.Answer, member, newcomer string) ticket.Answer {
 		return ticket.DecodeAnswer(a.Encode(member, newcomer))
 	}
-	in := ticket.Answer{Verdict: ticket.In, Signer: signer(1).ID}
-	used := ticket.Answer{Verdict: ticket.UsedUp, Signer: signer(1).ID}
+	in := ticket.Answer{Decision: ticket.In, Signer: signer(1).ID}
+	used := ticket.Answer{Decision: ticket.UsedUp, Signer: signer(1).ID}
 	for name, test := range map[string]struct {
 		answer ticket.Answer
 		want   error
 	}{
 		"in":               {said(in, "old", "new"), nil},
 		"used up":          {said(used, "old", "new"), ticket.ErrUsedUp},
-		"unknown":          {said(ticket.Answer{Verdict: ticket.Unknown}, "old", "new"), ticket.ErrUnknown},
-		"not yet":          {said(ticket.Answer{Verdict: ticket.NotYet}, "old", "new"), errNotYet},
+		"unknown":          {said(ticket.Answer{Decision: ticket.Unknown}, "old", "new"), ticket.ErrUnknown},
+		"not yet":          {said(ticket.Answer{Decision: ticket.NotYet}, "old", "new"), errNotYet},
 		"nothing":          {ticket.Answer{}, ErrImpostor},
-		"another key":      {said(ticket.Answer{Verdict: ticket.In, Signer: signer(2).ID}, "old", "new"), ErrImpostor},
+		"another key":      {said(ticket.Answer{Decision: ticket.In, Signer: signer(2).ID}, "old", "new"), ErrImpostor},
 		"another member":   {said(in, "other", "new"), ErrImpostor},
 		"another newcomer": {said(in, "old", "other"), ErrImpostor},
 	} {

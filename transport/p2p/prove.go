@@ -30,7 +30,7 @@ const (
 	protocolTime = time.Minute
 )
 
-// Door is the admission policy: it answers the request of a newcomer. With the verdict ticket.In
+// Door is the admission policy: it answers the request of a newcomer. With the decision ticket.In
 // the newcomer is admitted as an outsider. Several goroutines call it at once; it must not block
 // for long.
 type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
@@ -104,7 +104,7 @@ func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error
 	switch {
 	case !a.Of(c.Signers, member, self):
 		return final{ErrImpostor}
-	case a.Verdict == ticket.NotYet:
+	case a.Decision == ticket.NotYet:
 		return errNotYet
 	}
 	if err := a.Err(time.Now()); err != nil {
@@ -113,7 +113,7 @@ func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error
 	return nil
 }
 
-// acceptProof handles the stream of a newcomer. After the verdict ticket.In the newcomer is an
+// acceptProof handles the stream of a newcomer. After the decision ticket.In the newcomer is an
 // outsider; after any other its connection is closed.
 func (h *Host) acceptProof(s network.Stream) {
 	err := s.SetDeadline(time.Now().Add(proofTime))
@@ -131,15 +131,15 @@ func (h *Host) acceptProof(s network.Stream) {
 	id := s.Conn().RemotePeer()
 	a := door(elastic.ID(id.String()), ticket.DecodeRequest(words))
 	a.Clock = time.Now().Unix()
-	if a.Verdict == ticket.In {
+	if a.Decision == ticket.In {
 		if !h.gate.add(id) {
-			a = ticket.Answer{Verdict: ticket.Kicked, Clock: a.Clock}
+			a = ticket.Answer{Decision: ticket.Kicked, Clock: a.Clock}
 		}
 		h.gate.meet(id, s.Conn().RemoteMultiaddr())
 		h.punch.want(id)
 	}
 	finishProof(s, a.Encode(string(h.id), id.String()))
-	if a.Verdict != ticket.In {
+	if a.Decision != ticket.In {
 		h.expel(s.Conn())
 	}
 }

@@ -74,12 +74,12 @@ func TestProveRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			member, m := host(t, cfg, func(id elastic.ID, r ticket.Request) ticket.Answer {
 				for i, s := range []ticket.Signer{key(1), key(2), key(3)} {
-					if a := s.Admit(string(id), r); a.Verdict == ticket.In {
-						a.Verdict = []ticket.Verdict{ticket.Expired, ticket.UsedUp, ticket.Revoked}[i]
+					if a := s.Admit(string(id), r); a.Decision == ticket.In {
+						a.Decision = []ticket.Decision{ticket.Expired, ticket.UsedUp, ticket.Revoked}[i]
 						return a
 					}
 				}
-				return ticket.Answer{Verdict: ticket.Unknown}
+				return ticket.Answer{Decision: ticket.Unknown}
 			})
 			newcomer, _ := host(t, cfg, nil)
 			other, _ := host(t, cfg, nil)
@@ -115,7 +115,7 @@ func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
 	_, m := host(t, cfg, doorOf(key(1)))
 	other, o := host(t, cfg, func(elastic.ID, ticket.Request) ticket.Answer {
-		return ticket.Answer{Verdict: ticket.In, Signer: key(2).ID}
+		return ticket.Answer{Decision: ticket.In, Signer: key(2).ID}
 	})
 	newcomer, _ := host(t, cfg, nil)
 	if err := newcomer.Prove(within(t, long), o, by(newcomer, key(1))); !errors.Is(err, p2p.ErrImpostor) {

@@ -129,10 +129,10 @@ func (c Credential) With(claim Claim, signer string) Credential {
 func (s Signer) Admit(newcomer string, r Request) Answer {
 	for i, c := range r.Claims {
 		if c.Proves(s.ID, newcomer) {
-			return Answer{Verdict: In, Claim: i, Signer: s.ID}
+			return Answer{Decision: In, Claim: i, Signer: s.ID}
 		}
 	}
-	return Answer{Verdict: Unknown}
+	return Answer{Decision: Unknown}
 }
 
 // ClaimOf returns the claim with a signature that was made elsewhere.
@@ -174,12 +174,12 @@ func DecodeRequest(b [RequestSize]byte) Request {
 	return r
 }
 
-// Verdict is a member's decision on a request.
-type Verdict byte
+// Decision is the result of a request: admission, or the reason for the refusal.
+type Decision byte
 
-// The verdicts. Those up to Revoked come with a proof that the sender is a member.
+// The decisions. Those up to Revoked come with a proof that the sender is a member.
 const (
-	In Verdict = iota + 1
+	In Decision = iota + 1
 	Expired
 	UsedUp
 	Revoked
@@ -192,24 +192,24 @@ const (
 
 // Answer is the message of a member to a newcomer.
 type Answer struct {
-	Verdict Verdict
-	Claim   int    // index of the claim in question
-	Signer  string // ID of its signer, "" if unknown; not encoded
-	Clock   int64  // the member's time, in Unix seconds
-	Expiry  int64  // the ticket's expiry, in Unix seconds, with Expired
-	proof   [sha256.Size]byte
+	Decision Decision
+	Claim    int    // index of the claim in question
+	Signer   string // ID of its signer, "" if unknown; not encoded
+	Clock    int64  // the member's time, in Unix seconds
+	Expiry   int64  // the ticket's expiry, in Unix seconds, with Expired
+	proof    [sha256.Size]byte
 }
 
-// proved reports whether an answer with this verdict needs a proof.
-func (v Verdict) proved() bool { return v >= In && v <= Revoked }
+// proved reports whether an answer with this decision needs a proof.
+func (d Decision) proved() bool { return d >= In && d <= Revoked }
 
-// Encode returns the encoded answer of a member to a newcomer: 0 verdict, 1 claim, 2 clock, 10
+// Encode returns the encoded answer of a member to a newcomer: 0 decision, 1 claim, 2 clock, 10
 // expiry, 18 proof.
 func (a Answer) Encode(member, newcomer string) (b [AnswerSize]byte) {
-	b[0], b[1] = byte(a.Verdict), byte(a.Claim)
+	b[0], b[1] = byte(a.Decision), byte(a.Claim)
 	binary.LittleEndian.PutUint64(b[2:], uint64(a.Clock))
 	binary.LittleEndian.PutUint64(b[10:], uint64(a.Expiry))
-	if a.Verdict.proved() {
+	if a.Decision.proved() {
 		proof := proofOf(a.Signer, member, newcomer, b[:18])
 		copy(b[18:], proof[:])
 	}
@@ -218,7 +218,7 @@ func (a Answer) Encode(member, newcomer string) (b [AnswerSize]byte) {
 
 // DecodeAnswer decodes an answer. All bytes are valid.
 func DecodeAnswer(b [AnswerSize]byte) Answer {
-	return Answer{Verdict: Verdict(b[0]), Claim: int(b[1]), Clock: int64(binary.LittleEndian.Uint64(b[2:])),
+	return Answer{Decision: Decision(b[0]), Claim: int(b[1]), Clock: int64(binary.LittleEndian.Uint64(b[2:])),
 		Expiry: int64(binary.LittleEndian.Uint64(b[10:])), proof: [sha256.Size]byte(b[18:])}
 }
 
@@ -226,13 +226,13 @@ func DecodeAnswer(b [AnswerSize]byte) Answer {
 // signer of the newcomer's claim, whose public key only members know. Verdicts that are not about a
 // claim need no proof, and prove nothing.
 func (a Answer) Of(signers []string, member, newcomer string) bool {
-	if !a.Verdict.proved() {
-		return a.Verdict >= Kicked && a.Verdict <= NotYet
+	if !a.Decision.proved() {
+		return a.Decision >= Kicked && a.Decision <= NotYet
 	}
 	if a.Claim < 0 || a.Claim >= len(signers) {
 		return false
 	}
-	want := Answer{Verdict: a.Verdict, Claim: a.Claim, Clock: a.Clock, Expiry: a.Expiry, Signer: signers[a.Claim]}.Encode(member, newcomer)
+	want := Answer{Decision: a.Decision, Claim: a.Claim, Clock: a.Clock, Expiry: a.Expiry, Signer: signers[a.Claim]}.Encode(member, newcomer)
 	return hmac.Equal(want[18:], a.proof[:])
 }
 
@@ -250,7 +250,7 @@ func proofOf(signer, member, newcomer string, says []byte) [sha256.Size]byte {
 // Err returns nil for In, and otherwise a message for the user, with the reason and what to do. now
 // is the newcomer's clock.
 func (a Answer) Err(now time.Time) error {
-	switch a.Verdict {
+	switch a.Decision {
 	case In:
 		return nil
 	case Expired:

@@ -59,9 +59,9 @@ func Open(b []byte) (r Record, issuer string, err error) {
 	return r, id.String(), nil
 }
 
-// Check returns the verdict on the ticket of a record at a time, after used uses: In, Expired or
+// Check returns the decision on the ticket of a record at a time, after used uses: In, Expired or
 // UsedUp.
-func (r Record) Check(used uint64, now time.Time) Verdict {
+func (r Record) Check(used uint64, now time.Time) Decision {
 	switch {
 	case r.Expiry != 0 && now.Unix() > r.Expiry:
 		return Expired

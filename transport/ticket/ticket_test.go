@@ -154,7 +154,7 @@ func TestRecord(t *testing.T) {
 
 func TestRecordCheck(t *testing.T) {
 	r := ticket.Record{Expiry: 1000, Uses: 2}
-	for want, is := range map[ticket.Verdict][]ticket.Verdict{
+	for want, is := range map[ticket.Decision][]ticket.Decision{
 		ticket.In:      {r.Check(0, time.Unix(1000, 0)), r.Check(1, time.Unix(1, 0)), ticket.Record{Expiry: 1000}.Check(99, time.Unix(1, 0)), ticket.Record{}.Check(0, time.Unix(1<<40, 0))},
 		ticket.Expired: {r.Check(0, time.Unix(1001, 0)), r.Check(2, time.Unix(1001, 0))},
 		ticket.UsedUp:  {r.Check(2, time.Unix(1000, 0)), r.Check(3, time.Unix(1, 0))},
@@ -190,10 +190,10 @@ func TestClaim(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if a := s.Admit("new", s.Credential("j", ticket.Identity{}, "new").Request); a.Verdict != ticket.In {
+	if a := s.Admit("new", s.Credential("j", ticket.Identity{}, "new").Request); a.Decision != ticket.In {
 		t.Errorf("got %+v", a)
 	}
-	if a := s.Admit("new", other.Credential("j", ticket.Identity{}, "new").Request); a.Verdict != ticket.Unknown {
+	if a := s.Admit("new", other.Credential("j", ticket.Identity{}, "new").Request); a.Decision != ticket.Unknown {
 		t.Errorf("got %+v", a)
 	}
 }
@@ -211,7 +211,7 @@ func TestRequestRoundTrip(t *testing.T) {
 // A newcomer accepts an answer only if it comes, unchanged, from a member that knows the key of the newcomer's ticket.
 func TestAnswer(t *testing.T) {
 	signers := []string{ticket.SignerOf([]byte("a")).ID, ticket.SignerOf([]byte("b")).ID}
-	right := ticket.Answer{Verdict: ticket.In, Claim: 1, Signer: signers[1], Clock: 5}
+	right := ticket.Answer{Decision: ticket.In, Claim: 1, Signer: signers[1], Clock: 5}
 	for name, test := range map[string]struct {
 		encoded [ticket.AnswerSize]byte
 		want    bool
@@ -220,11 +220,11 @@ func TestAnswer(t *testing.T) {
 		"another member":    {right.Encode("other", "new"), false},
 		"another newcomer":  {right.Encode("old", "other"), false},
 		"sent back":         {right.Encode("new", "old"), false},
-		"another key":       {ticket.Answer{Verdict: ticket.In, Claim: 1, Signer: signers[0], Clock: 5}.Encode("old", "new"), false},
-		"no such claim":     {ticket.Answer{Verdict: ticket.In, Claim: 2, Signer: signers[1]}.Encode("old", "new"), false},
-		"unknown":           {ticket.Answer{Verdict: ticket.Unknown}.Encode("old", "new"), true},
+		"another key":       {ticket.Answer{Decision: ticket.In, Claim: 1, Signer: signers[0], Clock: 5}.Encode("old", "new"), false},
+		"no such claim":     {ticket.Answer{Decision: ticket.In, Claim: 2, Signer: signers[1]}.Encode("old", "new"), false},
+		"unknown":           {ticket.Answer{Decision: ticket.Unknown}.Encode("old", "new"), true},
 		"nothing":           {[ticket.AnswerSize]byte{}, false},
-		"no verdict":        {[ticket.AnswerSize]byte{99}, false},
+		"no decision":       {[ticket.AnswerSize]byte{99}, false},
 		"in without proof":  {[ticket.AnswerSize]byte{byte(ticket.In)}, false},
 		"used up, no proof": {[ticket.AnswerSize]byte{byte(ticket.UsedUp)}, false},
 	} {
@@ -242,25 +242,25 @@ func TestAnswer(t *testing.T) {
 // Each refusal has its own message, on one line, which says what the user can do.
 func TestAnswerErr(t *testing.T) {
 	now, seen := time.Unix(2_000_000_000, 0), map[string]bool{}
-	for verdict, want := range map[ticket.Verdict]error{
+	for decision, want := range map[ticket.Decision]error{
 		ticket.Expired: ticket.ErrExpired, ticket.UsedUp: ticket.ErrUsedUp, ticket.Revoked: ticket.ErrRevoked, ticket.Kicked: ticket.ErrKicked,
 		ticket.OtherJob: ticket.ErrOtherJob, ticket.Ended: ticket.ErrEnded, ticket.Unknown: ticket.ErrUnknown,
 	} {
-		err := ticket.Answer{Verdict: verdict, Clock: 2_000_000_100, Expiry: 2_000_000_000}.Err(now)
+		err := ticket.Answer{Decision: decision, Clock: 2_000_000_100, Expiry: 2_000_000_000}.Err(now)
 		text := fmt.Sprint(err)
 		if !errors.Is(err, want) || len(text) > 180 || strings.Contains(text, "\n") || !strings.Contains(text, "ask ") || seen[text] {
-			t.Errorf("%d: %d characters: %s", verdict, len(text), text)
+			t.Errorf("%d: %d characters: %s", decision, len(text), text)
 		}
 		seen[text] = true
 	}
-	if err := (ticket.Answer{Verdict: ticket.In}).Err(now); err != nil {
+	if err := (ticket.Answer{Decision: ticket.In}).Err(now); err != nil {
 		t.Error(err)
 	}
 }
 
 func FuzzDecode(f *testing.F) {
 	c := ticket.SignerOf([]byte("s")).Credential("job", ticket.Identity{1}, "new")
-	request, answer := c.Encode(), ticket.Answer{Verdict: ticket.In, Signer: "x"}.Encode("old", "new")
+	request, answer := c.Encode(), ticket.Answer{Decision: ticket.In, Signer: "x"}.Encode("old", "new")
 	f.Add(request[:], answer[:])
 	f.Fuzz(func(t *testing.T, q, a []byte) {
 		var request [ticket.RequestSize]byte
@@ -272,7 +272,7 @@ func FuzzDecode(f *testing.F) {
 		var answer [ticket.AnswerSize]byte
 		copy(answer[:], a)
 		got := ticket.DecodeAnswer(answer)
-		if got.Of([]string{"nobody knows this"}, "old", "new") && got.Verdict <= ticket.Revoked {
+		if got.Of([]string{"nobody knows this"}, "old", "new") && got.Decision <= ticket.Revoked {
 			t.Errorf("believed %+v", got)
 		}
 		_ = got.Err(time.Unix(0, 0))
