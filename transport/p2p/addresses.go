@@ -37,7 +37,7 @@ const (
 	// maxBookError is the number of bytes of the other side's error that are reported.
 	maxBookError = 200
 	// bookTime is the limit for an exchange, in which the answering member may have to open itself.
-	// tellAddrs and acceptPing use it, too.
+	// announceAddrs and acceptPing use it, too.
 	bookTime = 5 * time.Second
 )
 
@@ -201,7 +201,7 @@ func (h *Host) book() map[elastic.ID][]string {
 func (h *Host) known(id peer.ID) []string {
 	var out []string
 	for _, a := range h.host.Peerstore().Addrs(id) {
-		if h.isPlace(a) {
+		if h.isAdvertised(a) {
 			out = append(out, a.String())
 		}
 	}

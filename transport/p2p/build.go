@@ -94,7 +94,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	h.begin()
 	go func() {
 		defer h.working.Done()
-		h.runWatch()
+		h.watchPaths()
 	}()
 	return nil
 }

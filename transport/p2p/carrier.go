@@ -42,7 +42,7 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 	if c.h.gate.isBanned(id) {
 		return nil, mesh.ErrBanned
 	}
-	if s, err := c.h.local.open(ctx, to, k); !errors.Is(err, errElsewhere) {
+	if s, err := c.h.local.open(ctx, to, k); !errors.Is(err, errNotLocal) {
 		return s, err
 	}
 	for {
@@ -50,9 +50,9 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 		switch {
 		case err == nil:
 			return s, nil
-		case refused(err) && c.h.gate.settling(id) == 0:
+		case refused(err) && c.h.gate.graceLeft(id) == 0:
 			return nil, fmt.Errorf("%w: %w", elastic.ErrGone, err)
-		case refused(err) || ctx.Err() != nil || !c.h.gate.moved(id):
+		case refused(err) || ctx.Err() != nil || !c.h.gate.forgetAddr(id):
 			return nil, err
 		}
 		// One address was tried, the one that worked last. Now all are tried.
@@ -64,7 +64,7 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 // lost.
 func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stream, error) {
 	h.swarm.Backoff().Clear(id) // the caller has a backoff of its own
-	raw, err := h.open(h.patience(ctx, h.failedDials(id)), id, protocolOf(k))
+	raw, err := h.open(h.attemptLimit(ctx, h.failedDials(id)), id, protocolOf(k))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stre
 			return nil, err
 		}
 		h.reserve(raw.Conn())
-		h.punch.want(id)
+		h.punch.tryPunch(id)
 	case mesh.Data:
 		raw.after = appendOffer(nil, h.offer(direct.Ticket{}))
 		return upgradable{s}, nil
@@ -113,7 +113,7 @@ func (h *Host) accept(k mesh.Kind) func(network.Stream) {
 		switch k {
 		case mesh.Control:
 			h.reserve(raw.Conn())
-			h.punch.want(raw.Conn().RemotePeer())
+			h.punch.tryPunch(raw.Conn().RemotePeer())
 		case mesh.Data:
 			h.take(k, upgradable{s})
 			return
@@ -147,17 +147,17 @@ func (c carrier) Entering(v elastic.View) error {
 			return &transport.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: mesh.ErrBanned.Error()}
 		}
 	}
-	c.h.throttle.enter(c.h.insiders(v))
-	c.h.straighten(v)
+	c.h.throttle.setInsiders(c.h.insiders(v))
+	c.h.dropRelays(v)
 	return nil
 }
 
 // Entered implements mesh.Viewer.
 func (c carrier) Entered(v elastic.View) {
-	c.h.throttle.enter(c.h.insiders(v)) // with the relays that have been found meanwhile
+	c.h.throttle.setInsiders(c.h.insiders(v)) // with the relays that have been found meanwhile
 	for _, m := range v.Members {
 		if id, err := idOf(string(m.ID)); err == nil {
-			c.h.gate.meet(id, nil)
+			c.h.gate.markReached(id, nil)
 		}
 	}
 }
@@ -178,17 +178,17 @@ type stream struct {
 // Read implements io.Reader.
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.lazyStream.Read(b)
-	return n, told(err)
+	return n, meshError(err)
 }
 
 // Write implements io.Writer.
 func (s *stream) Write(b []byte) (int, error) {
 	n, err := s.lazyStream.Write(b)
-	return n, told(err)
+	return n, meshError(err)
 }
 
-// told wraps libp2p's network.ErrReset in mesh.ErrReset.
-func told(err error) error {
+// meshError wraps libp2p's network.ErrReset in mesh.ErrReset.
+func meshError(err error) error {
 	if err != nil && errors.Is(err, network.ErrReset) {
 		return fmt.Errorf("%w: %w", mesh.ErrReset, err)
 	}
@@ -208,58 +208,58 @@ func (s *stream) Path() event.Path {
 	return event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}
 }
 
-// stayed is a libp2p stream that serves as the fallback, since no direct connection was made.
-type stayed struct {
+// fallback is a libp2p stream that serves as the fallback, since no direct connection was made.
+type fallback struct {
 	*stream
 	why   string                // why there is no direct connection; "" if none was wanted
-	given atomic.Pointer[error] // why this side gave the stream up; nil if it did not
+	cause atomic.Pointer[error] // why this side gave the stream up; nil if it did not
 }
 
 // Path implements mesh.Stream.
-func (s *stayed) Path() event.Path {
+func (s *fallback) Path() event.Path {
 	p := s.stream.Path()
 	p.Why = s.why
 	return p
 }
 
 // Read implements io.Reader.
-func (s *stayed) Read(b []byte) (int, error) {
+func (s *fallback) Read(b []byte) (int, error) {
 	n, err := s.stream.Read(b)
 	return n, s.explain(err)
 }
 
 // Write implements io.Writer.
-func (s *stayed) Write(b []byte) (int, error) {
+func (s *fallback) Write(b []byte) (int, error) {
 	n, err := s.stream.Write(b)
 	return n, s.explain(err)
 }
 
-// explain replaces err, the effect of giveUp on a call, by the reason given to giveUp.
-func (s *stayed) explain(err error) error {
+// explain replaces err, the effect of abandon on a call, by the reason given to abandon.
+func (s *fallback) explain(err error) error {
 	if err != nil {
-		if given := s.given.Load(); given != nil {
+		if given := s.cause.Load(); given != nil {
 			return *given
 		}
 	}
 	return err
 }
 
-// giveUp resets the stream. From then on reads and writes on this side return why.
-func (s *stayed) giveUp(why error) {
-	if s.given.CompareAndSwap(nil, &why) {
+// abandon resets the stream. From then on reads and writes on this side return why.
+func (s *fallback) abandon(why error) {
+	if s.cause.CompareAndSwap(nil, &why) {
 		_ = s.Reset()
 	}
 }
 
 // Reset implements mesh.Stream.
-func (s *stayed) Reset() error {
-	s.h.watch.dropStandIn(s)
+func (s *fallback) Reset() error {
+	s.h.watch.dropFallback(s)
 	return s.stream.Reset()
 }
 
 // Close implements mesh.Stream.
-func (s *stayed) Close() error {
-	s.h.watch.dropStandIn(s)
+func (s *fallback) Close() error {
+	s.h.watch.dropFallback(s)
 	return s.stream.Close()
 }
 

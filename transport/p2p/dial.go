@@ -24,18 +24,18 @@ type dial struct {
 	stop    context.CancelFunc
 }
 
-// firstPatience is the limit of the first attempt to reach a peer where relays are tried, too. Each
+// firstAttemptTime is the limit of the first attempt to reach a peer where relays are tried, too. Each
 // later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p tries
 // each address once in an attempt, and a relay may have had no reservation of the peer yet.
-const firstPatience = 2 * time.Second
+const firstAttemptTime = 2 * time.Second
 
-// patience returns ctx with the limit of attempt number n, counted from 0, to reach a peer. Without
+// attemptLimit returns ctx with the limit of attempt number n, counted from 0, to reach a peer. Without
 // relays it returns ctx.
-func (h *Host) patience(ctx context.Context, n int) context.Context {
+func (h *Host) attemptLimit(ctx context.Context, n int) context.Context {
 	if h.relay == nil || !h.reserved.wide.Load() {
 		return ctx
 	}
-	return network.WithDialPeerTimeout(ctx, firstPatience<<min(n, 4))
+	return network.WithDialPeerTimeout(ctx, firstAttemptTime<<min(n, 4))
 }
 
 // reach returns nil when there is a connection with a peer. All callers for one peer share one
@@ -102,7 +102,7 @@ const (
 // dialPeer makes a connection. The first dial to a peer waits for a slot of firstDials. A peer that
 // was reached before is dialled at once, as a failing dial is how its death is found.
 func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
-	if !h.gate.hasMet(id) {
+	if !h.gate.wasReached(id) {
 		select {
 		case h.firstDials <- struct{}{}:
 		case <-ctx.Done():
@@ -113,7 +113,7 @@ func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
 		defer leave()
 		defer timer.Stop()
 	}
-	h.tellWays(id)
+	h.addCircuits(id)
 	_, err := h.swarm.DialPeer(ctx, id)
 	return err
 }
@@ -152,8 +152,8 @@ func (h *Host) endDialLocked(id peer.ID, d *dial, err error) {
 	close(d.ended)
 }
 
-// reached ends the attempt with a peer that has a connection by now.
-func (h *Host) reached(id peer.ID) {
+// endReached ends the attempt with a peer that has a connection by now.
+func (h *Host) endReached(id peer.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d := h.dials[id]; d != nil {

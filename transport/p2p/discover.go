@@ -63,7 +63,7 @@ func serviceName(job string) string {
 
 // farAddrs returns the addresses of this host that are not on loopback.
 func (h *Host) farAddrs() []multiaddr.Multiaddr {
-	return multiaddr.FilterAddrs(h.places(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
+	return multiaddr.FilterAddrs(h.listenAddrs(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
 }
 
 // advertised is the host as it is advertised: without its loopback addresses.

@@ -72,6 +72,6 @@
 // Package mesh has the session protocol. After the hellos on a data stream both sides send their
 // offer: the addresses of their direct connections, and a ticket (paths.go). One side dials the
 // best path that both want, which is a Unix socket within a host, or TCP with TLS under the same
-// identities. If that fails the other side dials (turns.go). The direct connection then becomes the
+// identities. If that fails the other side dials (negotiate.go). The direct connection then becomes the
 // data stream. If no side succeeds the libp2p stream stays the data stream.
 package p2p

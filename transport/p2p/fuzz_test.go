@@ -31,10 +31,10 @@ func FuzzOffer(f *testing.F) {
 
 // Any bytes are refused as a choice, or encode again to the same bytes.
 func FuzzChoice(f *testing.F) {
-	for _, c := range []choice{{code: stays, why: "refused"}, {code: dialled}, {code: yourTurn, ticket: direct.NewTicket()}} {
+	for _, c := range []choice{{code: keepStream, why: "refused"}, {code: dialled}, {code: askDial, ticket: direct.NewTicket()}} {
 		f.Add(c.append(nil)[wire.HeaderSize:])
 	}
-	f.Add([]byte{yourTurn})
+	f.Add([]byte{askDial})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c, err := decodeChoice(in)
 		if err != nil || len(c.why) > maxWhy {

@@ -80,28 +80,28 @@ func (h *Host) Forget(id elastic.ID) {
 type gate struct {
 	self peer.ID
 
-	mu     sync.RWMutex
-	open   bool                 // strangers may connect
-	known  map[peer.ID]*friend  // the members
-	banned map[peer.ID]struct{} // refused for good
-	asked  map[peer.ID]int      // number of calls of Prove in progress, for which dials are allowed
+	mu      sync.RWMutex
+	open    bool                     // strangers may connect
+	known   map[peer.ID]*memberState // the members
+	banned  map[peer.ID]struct{}     // refused for good
+	allowed map[peer.ID]int          // number of calls of Prove in progress, for which dials are allowed
 }
 
-// friend is what the gate knows of a member.
-type friend struct {
-	since time.Time // time of its introduction
-	met   bool      // it has had a connection, or was in a view that all members entered
-	at    net.IP    // where it was found last; nil if nowhere, or if it did not answer there
+// memberState is what the gate knows of a member.
+type memberState struct {
+	since   time.Time // time of its introduction
+	reached bool      // it has had a connection, or was in a view that all members entered
+	at      net.IP    // where it was found last; nil if nowhere, or if it did not answer there
 }
 
 // newGate returns a gate that admits nobody yet.
 func newGate(self peer.ID) *gate {
-	return &gate{self: self, known: make(map[peer.ID]*friend),
-		banned: make(map[peer.ID]struct{}), asked: make(map[peer.ID]int)}
+	return &gate{self: self, known: make(map[peer.ID]*memberState),
+		banned: make(map[peer.ID]struct{}), allowed: make(map[peer.ID]int)}
 }
 
-// unlock lets strangers connect from now on.
-func (g *gate) unlock() {
+// admitStrangers lets strangers connect from now on.
+func (g *gate) admitStrangers() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = true
@@ -115,7 +115,7 @@ func (g *gate) add(id peer.ID) bool {
 		return false
 	}
 	if g.known[id] == nil {
-		g.known[id] = &friend{since: time.Now()}
+		g.known[id] = &memberState{since: time.Now()}
 	}
 	return true
 }
@@ -136,8 +136,8 @@ func (g *gate) isBanned(id peer.ID) bool {
 	return bad
 }
 
-// has reports whether id is admitted.
-func (g *gate) has(id peer.ID) bool {
+// isMember reports whether id is admitted.
+func (g *gate) isMember(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.known[id] != nil
@@ -150,41 +150,41 @@ func (g *gate) all() []peer.ID {
 	return slices.Collect(maps.Keys(g.known))
 }
 
-// ask allows dials to id until done is called.
-func (g *gate) ask(id peer.ID) (done func()) {
+// allowDial allows dials to id until done is called.
+func (g *gate) allowDial(id peer.ID) (done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked[id]++
+	g.allowed[id]++
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.asked[id]--; g.asked[id] == 0 {
-			delete(g.asked, id)
+		if g.allowed[id]--; g.allowed[id] == 0 {
+			delete(g.allowed, id)
 		}
 	}
 }
 
-// meet records that id answers: it has a connection at addr, or, with a nil addr, it is in a view
+// markReached records that id answers: it has a connection at addr, or, with a nil addr, it is in a view
 // or was heard by another way. A relayed addr leaves the recorded address as it is.
-func (g *gate) meet(id peer.ID, addr multiaddr.Multiaddr) {
+func (g *gate) markReached(id peer.ID, addr multiaddr.Multiaddr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.known[id]
 	if f == nil {
 		return
 	}
-	f.met = true
+	f.reached = true
 	if addr == nil {
 		return
 	}
-	if ip := placeOf(addr); ip != nil {
+	if ip := ipOf(addr); ip != nil {
 		f.at = ip
 	}
 }
 
-// moved removes the recorded address of id, after a dial to it failed, so that the next dials try
+// forgetAddr removes the recorded address of id, after a dial to it failed, so that the next dials try
 // all addresses. It reports whether there was one.
-func (g *gate) moved(id peer.ID) bool {
+func (g *gate) forgetAddr(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.known[id]
@@ -195,29 +195,29 @@ func (g *gate) moved(id peer.ID) bool {
 	return true
 }
 
-// hasMet reports whether id has been reached before (meet).
-func (g *gate) hasMet(id peer.ID) bool {
+// wasReached reports whether id has been reached before (markReached).
+func (g *gate) wasReached(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	f := g.known[id]
-	return f != nil && f.met
+	return f != nil && f.reached
 }
 
-// settlingTime is the grace period after the introduction of a member, in which it may refuse
+// graceTime is the grace period after the introduction of a member, in which it may refuse
 // connections: all peers of a job start at about the same time, so a member may not listen yet, or
 // not know the others.
-const settlingTime = time.Second
+const graceTime = time.Second
 
-// settling returns the rest of the grace period of id; 0 if id has been reached before, or is
+// graceLeft returns the rest of the grace period of id; 0 if id has been reached before, or is
 // unknown.
-func (g *gate) settling(id peer.ID) time.Duration {
+func (g *gate) graceLeft(id peer.ID) time.Duration {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	f := g.known[id]
-	if f == nil || f.met {
+	if f == nil || f.reached {
 		return 0
 	}
-	return max(0, settlingTime-time.Since(f.since))
+	return max(0, graceTime-time.Since(f.since))
 }
 
 // InterceptPeerDial implements connmgr.ConnectionGater. It allows dials to members, and to the
@@ -225,7 +225,7 @@ func (g *gate) settling(id peer.ID) time.Duration {
 func (g *gate) InterceptPeerDial(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.known[id] != nil || g.asked[id] > 0
+	return g.known[id] != nil || g.allowed[id] > 0
 }
 
 // InterceptAddrDial implements connmgr.ConnectionGater. If the gate has a recorded address of the
@@ -238,7 +238,7 @@ func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	if f == nil || f.at == nil {
 		return true
 	}
-	return f.at.Equal(placeOf(addr))
+	return f.at.Equal(ipOf(addr))
 }
 
 // InterceptAccept implements connmgr.ConnectionGater. It allows all addresses, as the peer is not
@@ -253,7 +253,7 @@ func (g *gate) InterceptSecured(d network.Direction, id peer.ID, _ network.ConnM
 	if _, bad := g.banned[id]; bad {
 		return false
 	}
-	return g.known[id] != nil || g.asked[id] > 0 || g.open && d == network.DirInbound
+	return g.known[id] != nil || g.allowed[id] > 0 || g.open && d == network.DirInbound
 }
 
 // InterceptUpgraded implements connmgr.ConnectionGater. InterceptSecured has decided already.

@@ -188,7 +188,7 @@ func (h *Host) ID() elastic.ID { return h.id }
 // at its router (MapPorts), then those of loopback.
 func (h *Host) Addrs() []string {
 	var near, far []string
-	for _, a := range h.places() {
+	for _, a := range h.listenAddrs() {
 		if manet.IsIPLoopback(a) {
 			near = append(near, a.String())
 		} else {
@@ -201,8 +201,8 @@ func (h *Host) Addrs() []string {
 	return slices.Concat(far, near)
 }
 
-// places returns the addresses at which the host itself listens, one for each interface.
-func (h *Host) places() []multiaddr.Multiaddr {
+// listenAddrs returns the addresses at which the host itself listens, one for each interface.
+func (h *Host) listenAddrs() []multiaddr.Multiaddr {
 	// libp2p's list of interfaces may be a minute old.
 	all := h.swarm.ListenAddresses()
 	if own, err := manet.InterfaceMultiaddrs(); err == nil {
@@ -210,12 +210,12 @@ func (h *Host) places() []multiaddr.Multiaddr {
 			all = resolved
 		}
 	}
-	return multiaddr.FilterAddrs(all, h.isPlace)
+	return multiaddr.FilterAddrs(all, h.isAdvertised)
 }
 
-// isPlace reports whether a may be advertised as an address of a host. Relayed addresses may not,
+// isAdvertised reports whether a may be advertised as an address of a host. Relayed addresses may not,
 // nor the UDP addresses of hole punching, which only the puncher sends.
-func (h *Host) isPlace(a multiaddr.Multiaddr) bool {
+func (h *Host) isAdvertised(a multiaddr.Multiaddr) bool {
 	return !isRelayed(a) && (h.punch == nil || !udpOf(a).IsValid())
 }
 

@@ -58,16 +58,16 @@ func defaultAddrs(transport string) []string {
 	return []string{"/ip4/0.0.0.0/tcp/0"}
 }
 
-// listenPlace is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports. The
+// listenSpec is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports. The
 // range is zero if the element has a single port.
-type listenPlace struct {
+type listenSpec struct {
 	addr  multiaddr.Multiaddr // with the first port of the range
 	ports direct.Range
 }
 
-// parsePlace parses an element of Config.ListenAddrs.
-func parsePlace(text string) (listenPlace, error) {
-	var p listenPlace
+// parseListen parses an element of Config.ListenAddrs.
+func parseListen(text string) (listenSpec, error) {
+	var p listenSpec
 	parts := strings.Split(text, "/")
 	for i := 1; i < len(parts); i++ {
 		first, last, ranged := strings.Cut(parts[i], "-")
@@ -92,7 +92,7 @@ func parsePlace(text string) (listenPlace, error) {
 
 // CheckAddr returns nil if text is valid in Config.ListenAddrs.
 func CheckAddr(text string) error {
-	_, err := parsePlace(text)
+	_, err := parseListen(text)
 	return err
 }
 
@@ -116,7 +116,7 @@ func (h *Host) Open(addrs []string) error {
 func (h *Host) listenAt(addrs []string) error {
 	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
 	for _, text := range addrs {
-		p, err := parsePlace(text)
+		p, err := parseListen(text)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (h *Host) listenAt(addrs []string) error {
 }
 
 // listenSwarm makes libp2p listen at the first free port of p.
-func (h *Host) listenSwarm(p listenPlace) error {
+func (h *Host) listenSwarm(p listenSpec) error {
 	if p.ports.First == 0 {
 		return h.swarm.AddListenAddr(p.addr)
 	}

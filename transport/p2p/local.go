@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	// errElsewhere means that the peer is not of this host and launcher, as far as is known.
-	errElsewhere = errors.New("not to be reached within this host")
+	// errNotLocal means that the peer is not of this host and launcher, as far as is known.
+	errNotLocal = errors.New("not to be reached within this host")
 	// errUnknown means that the peer does not know this host yet.
 	errUnknown = errors.New("the other side does not know this peer yet")
 )
@@ -38,16 +38,16 @@ type local struct {
 	gate   *gate
 
 	mu    sync.Mutex
-	peers map[elastic.ID]place // the dialled peers, and those that dialled
+	peers map[elastic.ID]locality // the dialled peers, and those that dialled
 }
 
-// place says whether a peer is local, as far as this host knows.
-type place byte
+// locality says whether a peer is local, as far as this host knows.
+type locality byte
 
 const (
-	anywhere place = iota // not known yet
-	here                  // it has accepted or opened a stream within the host
-	elsewhere
+	unknownHost locality = iota // not known yet
+	sameHost                    // it has accepted or opened a stream within the host
+	otherHost
 )
 
 // listenLocal opens the Unix socket of this process. h.local stays nil where the system has no such
@@ -63,7 +63,7 @@ func (h *Host) listenLocal() error {
 	if err != nil {
 		return err
 	}
-	h.local = &local{socket: s, gate: h.gate, peers: make(map[elastic.ID]place)}
+	h.local = &local{socket: s, gate: h.gate, peers: make(map[elastic.ID]locality)}
 	return nil
 }
 
@@ -87,21 +87,21 @@ func (l *local) admit(from string, _ byte) colocated.Code {
 	switch {
 	case err == nil && l.gate.isBanned(id):
 		return bannedCode
-	case err != nil || !l.gate.has(id):
+	case err != nil || !l.gate.isMember(id):
 		return unknownCode
 	}
-	l.gate.meet(id, nil)
-	l.note(elastic.ID(from), here)
+	l.gate.markReached(id, nil)
+	l.note(elastic.ID(from), sameHost)
 	return 0
 }
 
-// open opens a stream to a peer within the host. After errElsewhere the caller uses libp2p.
+// open opens a stream to a peer within the host. After errNotLocal the caller uses libp2p.
 func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
-	if l == nil || l.placeOf(to) == elsewhere {
-		return nil, errElsewhere
+	if l == nil || l.localityOf(to) == otherHost {
+		return nil, errNotLocal
 	}
 	s, err := l.socket.Dial(ctx, string(to), byte(k))
-	if err == nil && (k == mesh.Control || l.placeOf(to) != here) {
+	if err == nil && (k == mesh.Control || l.localityOf(to) != sameHost) {
 		// A peer without the key has to be detected before any request is sent to it.
 		if err = confirm(ctx, s); err != nil {
 			_ = s.Close()
@@ -110,7 +110,7 @@ func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stre
 	if err != nil {
 		return nil, l.failed(to, err)
 	}
-	l.note(to, here)
+	l.note(to, sameHost)
 	return newLocalStream(s), nil
 }
 
@@ -125,20 +125,20 @@ func confirm(ctx context.Context, s *colocated.Stream) error {
 }
 
 // failed maps the error of a dial to the caller's: elastic.ErrGone for a local peer whose socket is
-// gone, errElsewhere for a peer that is to be reached by libp2p, mesh.ErrBanned if this host was put
+// gone, errNotLocal for a peer that is to be reached by libp2p, mesh.ErrBanned if this host was put
 // out, errUnknown for another refusal, after which the caller tries again.
 func (l *local) failed(to elastic.ID, err error) error {
 	var refused *colocated.RefusedError
 	switch {
-	case errors.Is(err, colocated.ErrAbsent) && l.placeOf(to) == here:
+	case errors.Is(err, colocated.ErrAbsent) && l.localityOf(to) == sameHost:
 		return fmt.Errorf("%w: %w", elastic.ErrGone, err)
 	case errors.Is(err, colocated.ErrAbsent), errors.Is(err, colocated.ErrKey):
-		l.note(to, elsewhere)
-		return errElsewhere
+		l.note(to, otherHost)
+		return errNotLocal
 	case errors.Is(err, colocated.ErrNotServing):
-		return errElsewhere
+		return errNotLocal
 	case errors.As(err, &refused):
-		l.note(to, here)
+		l.note(to, sameHost)
 		if refused.Code == bannedCode {
 			return mesh.ErrBanned
 		}
@@ -147,18 +147,18 @@ func (l *local) failed(to elastic.ID, err error) error {
 	return err
 }
 
-// placeOf returns whether a peer is local.
-func (l *local) placeOf(id elastic.ID) place {
+// localityOf returns whether a peer is local.
+func (l *local) localityOf(id elastic.ID) locality {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.peers[id]
 }
 
 // note records whether a peer is local. A peer that was found here stays here.
-func (l *local) note(id elastic.ID, where place) {
+func (l *local) note(id elastic.ID, where locality) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.peers[id] != here {
+	if l.peers[id] != sameHost {
 		l.peers[id] = where
 	}
 }

@@ -96,26 +96,26 @@ func (h *Host) encryption(id peer.ID, theirs *offer) *tls.Config {
 	return cfg
 }
 
-// Timeouts of a dial for a direct connection. A TCP target that does not answer within wayTime, as
-// where a firewall drops packets, is not tried again for closedTime. A Unix socket has nearTime:
+// Timeouts of a dial for a direct connection. A TCP target that does not answer within tcpDialTime, as
+// where a firewall drops packets, is not tried again for silentTime. A Unix socket has unixDialTime:
 // nothing is dropped within a host, but a loaded host may schedule the peer late.
 const (
-	wayTime    = 2 * time.Second
-	nearTime   = 30 * time.Second
-	closedTime = time.Minute
+	tcpDialTime  = 2 * time.Second
+	unixDialTime = 30 * time.Second
+	silentTime   = time.Minute
 )
 
-// errClosedWay means that the target did not answer in the last closedTime.
-var errClosedWay = errors.New("no answer a moment ago")
+// errSilent means that the target did not answer in the last silentTime.
+var errSilent = errors.New("no answer a moment ago")
 
-// chosen ends the upgrade of a data stream. With a connection it closes s, starts to watch c, and
+// concludeUpgrade ends the upgrade of a data stream. With a connection it closes s, starts to watch c, and
 // returns the stream over c. Without one it returns s as the fallback, and has the watch retry
 // where a direct connection was wanted. why is the reason for the choice.
-func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
+func concludeUpgrade(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
-		st := &stayed{stream: s, why: why}
+		st := &fallback{stream: s, why: why}
 		if why != "" && !isRelayed(s.Conn().RemoteMultiaddr()) {
-			s.h.watch.addStandIn(st)
+			s.h.watch.addFallback(st)
 		}
 		return st
 	}
@@ -124,12 +124,12 @@ func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	return socketOf(c, s.Peer(), why)
 }
 
-// betterConn dials the best direct connection that both sides want. The result why is the reason why
+// dialBest dials the best direct connection that both sides want. The result why is the reason why
 // c is nil or is not of the best kind. Both results are zero if no direct connection is wanted.
-func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
-	unix, tcp := h.ways(s, theirs)
+func (h *Host) dialBest(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
+	unix, tcp := h.candidates(s, theirs)
 	if unix != nil {
-		if c, why = h.firstOf(ctx, s, theirs, []direct.Target{*unix}); c != nil {
+		if c, why = h.dialFirst(ctx, s, theirs, []direct.Target{*unix}); c != nil {
 			return c, ""
 		}
 	}
@@ -137,7 +137,7 @@ func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *dir
 		return nil, why
 	}
 	all, chosen := h.byTCP(ctx, s.Conn(), theirs)
-	c, late := h.firstOf(ctx, s, theirs, all)
+	c, late := h.dialFirst(ctx, s, theirs, all)
 	if why == "" {
 		why = late
 	}
@@ -147,11 +147,11 @@ func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *dir
 	return c, why
 }
 
-// firstOf dials targets in their order until one is reached. why is the error of the first failure;
+// dialFirst dials targets in their order until one is reached. why is the error of the first failure;
 // "" if there was none.
-func (h *Host) firstOf(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
+func (h *Host) dialFirst(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
 	for _, to := range all {
-		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
+		c, err := h.dialTarget(ctx, s.Conn().RemotePeer(), to, theirs)
 		if err == nil {
 			return c, why
 		}
@@ -162,9 +162,9 @@ func (h *Host) firstOf(ctx context.Context, s *stream, theirs *offer, all []dire
 	return nil, why
 }
 
-// ways returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it may
+// candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it may
 // dial over TCP.
-func (h *Host) ways(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
+func (h *Host) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := h.offer(direct.Ticket{})
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || h.punch.isPunched(s.Conn()) {
 		return nil, false
@@ -179,43 +179,43 @@ func (h *Host) ways(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	return unix, ok
 }
 
-// tryWay dials one target, and marks it as unresponsive if a TCP dial has no answer within wayTime.
-func (h *Host) tryWay(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
-	if h.isClosed(to) {
-		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errClosedWay)
+// dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within tcpDialTime.
+func (h *Host) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
+	if h.isSilent(to) {
+		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errSilent)
 	}
-	limit := wayTime
+	limit := tcpDialTime
 	if to.Network == "unix" {
-		limit = nearTime
+		limit = unixDialTime
 	}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := direct.Dial(within, to, theirs.Ticket, h.encryption(id, theirs))
 	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {
-		h.noteSilent(to)
+		h.markSilent(to)
 	}
 	return c, err
 }
 
-// noteSilent marks a target as unresponsive, and forgets old marks.
-func (h *Host) noteSilent(to direct.Target) {
+// markSilent marks a target as unresponsive, and forgets old marks.
+func (h *Host) markSilent(to direct.Target) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > closedTime })
+	maps.DeleteFunc(h.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > silentTime })
 	h.silent[to] = time.Now()
 }
 
-// noteHeard removes the mark of noteSilent.
-func (h *Host) noteHeard(to direct.Target) {
+// clearSilent removes the mark of markSilent.
+func (h *Host) clearSilent(to direct.Target) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.silent, to)
 }
 
-// isClosed reports whether a target was marked as unresponsive in the last closedTime.
-func (h *Host) isClosed(to direct.Target) bool {
+// isSilent reports whether a target was marked as unresponsive in the last silentTime.
+func (h *Host) isSilent(to direct.Target) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since, ok := h.silent[to]
-	return ok && time.Since(since) <= closedTime
+	return ok && time.Since(since) <= silentTime
 }

@@ -372,18 +372,18 @@ func TestPathIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the first time: %v", err)
 	}
-	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, errClosedWay) {
+	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, errSilent) {
 		t.Errorf("the second time: %v", err)
 	}
 	to.Addr = "127.0.0.1:1"
-	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("another one: %v", err)
 	}
-	hs[0].silent[direct.Target{Addr: "long ago"}] = time.Now().Add(-2 * closedTime)
-	hs[0].noteSilent(to)
+	hs[0].silent[direct.Target{Addr: "long ago"}] = time.Now().Add(-2 * silentTime)
+	hs[0].markSilent(to)
 	if len(hs[0].silent) != 2 {
 		t.Errorf("%d are remembered, want 2", len(hs[0].silent))
 	}

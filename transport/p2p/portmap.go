@@ -90,9 +90,9 @@ func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	return is
 }
 
-// now returns the mappings, which the caller must not change, and the channel that is closed when
+// current returns the mappings, which the caller must not change, and the channel that is closed when
 // they change.
-func (p *portMap) now() (granted map[innerPort]netip.AddrPort, asking bool, changed <-chan struct{}) {
+func (p *portMap) current() (granted map[innerPort]netip.AddrPort, asking bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.granted, p.asking, p.changed
@@ -108,7 +108,7 @@ func (p *portMap) poke() {
 
 // outer returns the external address of an address of this host; false if none is mapped.
 func (p *portMap) outer(protocol string, at netip.AddrPort) (netip.AddrPort, bool) {
-	granted, _, _ := p.now()
+	granted, _, _ := p.current()
 	to := granted[innerPort{protocol, at.Port()}]
 	return to, to.IsValid() && isMappable(at)
 }
@@ -172,7 +172,7 @@ func (h *Host) keepMapped(ctx context.Context, g gateway, tell func(error)) {
 			tell(nil)
 		}
 		if fresh {
-			h.tellAddrs()
+			h.announceAddrs()
 		}
 		waitFor(ctx, mappedEvery, h.ports.wake)
 	}
@@ -203,7 +203,7 @@ func waitFor(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 // ctx ends. It returns at once if MapPorts does not run or finds no router.
 func (h *Host) Mapped(ctx context.Context) {
 	for {
-		granted, asking, changed := h.ports.now()
+		granted, asking, changed := h.ports.current()
 		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
 		if !asking || !slices.ContainsFunc(h.mappable(), lacks) {
 			return
@@ -240,7 +240,7 @@ func (h *Host) mappable() []innerPort {
 // listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
 // listens. It is false for addresses that may not be advertised.
 func (h *Host) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
-	if !h.isPlace(a) {
+	if !h.isAdvertised(a) {
 		return "", at, false
 	}
 	n, err := manet.ToNetAddr(firstTwo(a))

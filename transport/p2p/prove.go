@@ -23,7 +23,7 @@ var ErrImpostor = errors.New("no member of this job: it could not prove that it 
 
 const (
 	// proofTime is how long a newcomer may take to send its request.
-	proofTime = lobbyTime
+	proofTime = strangerTime
 	// answerTime is how long it may take to read the answer.
 	answerTime = time.Second
 	// protocolTime is how long a member may take to negotiate the protocol of a stream.
@@ -41,7 +41,7 @@ func (h *Host) SetDoor(d Door) {
 	h.mu.Lock()
 	h.door = d
 	h.mu.Unlock()
-	h.gate.unlock()
+	h.gate.admitStrangers()
 }
 
 // Seal signs the record of a ticket with the key of this host.
@@ -55,7 +55,7 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	id, addrs, err := contact(m)
 	if err == nil {
 		h.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
-		defer h.gate.ask(id)()
+		defer h.gate.allowDial(id)()
 		err = h.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })
 	}
 	if err == nil {
@@ -64,7 +64,7 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	for _, c := range h.swarm.ConnsToPeer(id) {
 		h.reserve(c) // others may look for this host before the first message to m
 	}
-	h.punch.want(id)
+	h.punch.tryPunch(id)
 	if err != nil {
 		return fmt.Errorf("p2p: prove to %s: %w", m.ID.Short(), err)
 	}
@@ -89,7 +89,7 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 		err = takeAnswer(ticket.DecodeAnswer(answer), c, id.String(), string(h.id))
 	}
 	_ = s.Reset() // request and answer are complete
-	if err != nil && !h.gate.has(id) {
+	if err != nil && !h.gate.isMember(id) {
 		h.hangUp(s.Conn())
 	}
 	return err
@@ -135,8 +135,8 @@ func (h *Host) acceptProof(s network.Stream) {
 		if !h.gate.add(id) {
 			a = ticket.Answer{Decision: ticket.Kicked, Clock: a.Clock}
 		}
-		h.gate.meet(id, s.Conn().RemoteMultiaddr())
-		h.punch.want(id)
+		h.gate.markReached(id, s.Conn().RemoteMultiaddr())
+		h.punch.tryPunch(id)
 	}
 	finishProof(s, a.Encode(string(h.id), id.String()))
 	if a.Decision != ticket.In {
@@ -160,8 +160,8 @@ func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 // acceptStream receives all streams that others open. A stream of a member goes to the handler of
 // its protocol, and a stranger may open one stream, for its proof.
 func (h *Host) acceptStream(s network.Stream) {
-	known := h.gate.has(s.Conn().RemotePeer())
-	if !known && !h.strangers.speak(s.Conn()) {
+	known := h.gate.isMember(s.Conn().RemotePeer())
+	if !known && !h.strangers.mayOpenStream(s.Conn()) {
 		_ = s.Reset()
 		return
 	}

@@ -37,8 +37,8 @@ const (
 )
 
 // puncher replaces relayed connections by direct ones. All methods are safe for concurrent use. A
-// nil puncher, of a host that makes no such attempts, has the methods want, settled, why,
-// isPunched, reachedAs, disconnected and close.
+// nil puncher, of a host that makes no such attempts, has the methods tryPunch, awaitAttempt, why,
+// isPunched, onConnected, onDisconnected and close.
 type puncher struct {
 	h        *Host
 	key      crypto.PrivKey          // identity for QUIC
@@ -69,15 +69,15 @@ func newPuncher(h *Host, key crypto.PrivKey, limits network.ResourceManager, loo
 	return &puncher{h: h, key: key, limits: limits, loopback: loopback, slowness: slowness, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
 }
 
-// want starts an attempt in the background with a member that is reached only through relays,
+// tryPunch starts an attempt in the background with a member that is reached only through relays,
 // unless one is in progress or has failed in the last punchAgain. The side with the lower ID
 // initiates; the other side waits for its message.
-func (p *puncher) want(id peer.ID) {
-	if p == nil || !p.h.gate.has(id) || !p.h.onlyRelayed(id) || !p.h.begin() {
+func (p *puncher) tryPunch(id peer.ID) {
+	if p == nil || !p.h.gate.isMember(id) || !p.h.onlyRelayed(id) || !p.h.begin() {
 		return
 	}
 	defer p.h.working.Done()
-	end := p.start(id, false)
+	end := p.beginAttempt(id, false)
 	if end == nil {
 		return
 	}
@@ -91,7 +91,7 @@ func (p *puncher) want(id peer.ID) {
 		ctx, cancel := context.WithTimeout(p.h.life, p.slowness*punchTime)
 		defer cancel()
 		if p.h.gate.self < id {
-			end(p.lead(ctx, id))
+			end(p.initiate(ctx, id))
 			return
 		}
 		<-ctx.Done() // the initiator's message ends the attempt earlier
@@ -102,10 +102,10 @@ func (p *puncher) want(id peer.ID) {
 // errNotLed means that the initiator has sent no message.
 var errNotLed = errors.New("the other side has not looked for a way through the routers")
 
-// start marks an attempt as in progress and returns the function that marks its end with the
+// beginAttempt marks an attempt as in progress and returns the function that marks its end with the
 // result. If asked is false it returns nil if an attempt is in progress or has failed in the last
 // punchAgain. asked is true if the other side has started the attempt.
-func (p *puncher) start(id peer.ID, asked bool) (end func(error)) {
+func (p *puncher) beginAttempt(id peer.ID, asked bool) (end func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, failed := p.tried[id]
@@ -133,9 +133,9 @@ func (p *puncher) start(id peer.ID, asked bool) (end func(error)) {
 	}
 }
 
-// settled waits for the end of the first attempt with a peer, if it is in progress, so that a
+// awaitAttempt waits for the end of the first attempt with a peer, if it is in progress, so that a
 // stream with much traffic begins on the direct connection.
-func (p *puncher) settled(ctx context.Context, id peer.ID) {
+func (p *puncher) awaitAttempt(ctx context.Context, id peer.ID) {
 	if p == nil {
 		return
 	}
@@ -163,27 +163,27 @@ func (p *puncher) why(id peer.ID) error {
 	return p.tried[id].why
 }
 
-// lead is the initiator's side of an attempt. If it has no socket it tells the other side so.
-func (p *puncher) lead(ctx context.Context, id peer.ID) error {
+// initiate is the initiator's side of an attempt. If it has no socket it tells the other side so.
+func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	s, err := p.open()
 	if err != nil {
-		if talk, _, e := p.askUntil(ctx, id, punchAsk{Error: err.Error()}); e == nil {
+		if talk, _, e := p.askRetrying(ctx, id, punchAsk{Error: err.Error()}); e == nil {
 			talk.end()
 		}
 		return err
 	}
 	own := s.gather(ctx, id)
 	ask := punchAsk{Credential: punch.NewCredential(), Addrs: own.addrs}
-	talk, answer, err := p.askUntil(ctx, id, ask)
+	talk, answer, err := p.askRetrying(ctx, id, ask)
 	if err != nil {
 		return err
 	}
 	defer talk.end()
-	return p.dig(ctx, s, id, punch.Meeting{Credential: ask.Credential, Candidates: answer.Addrs}, own)
+	return p.connectBest(ctx, s, id, punch.Meeting{Credential: ask.Credential, Candidates: answer.Addrs}, own)
 }
 
-// askUntil repeats ask while the member does not know this host yet, until ctx ends.
-func (p *puncher) askUntil(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
+// askRetrying repeats ask while the member does not know this host yet, until ctx ends.
+func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
 	for {
 		talk, answer, err := p.ask(ctx, id, q)
 		if err == nil || errors.As(err, new(final)) || p.h.pause(ctx, punchPause, err) != nil {
@@ -192,14 +192,14 @@ func (p *puncher) askUntil(ctx context.Context, id peer.ID, q punchAsk) (*punchT
 	}
 }
 
-// dig sends checks to the candidates in meeting, and connects with the one that answers. own is
+// connectBest sends checks to the candidates in meeting, and connects with the one that answers. own is
 // added to the error.
-func (p *puncher) dig(ctx context.Context, s *punchSocket, id peer.ID, meeting punch.Meeting, own seen) error {
+func (p *puncher) connectBest(ctx context.Context, s *punchSocket, id peer.ID, meeting punch.Meeting, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)
 	defer cancel()
 	meeting.Initiator, meeting.Account = true, p.account(id)
 	m := s.Meet(meeting)
-	defer p.leave(m, id)
+	defer p.endSearch(m, id)
 	at, err := m.Found(within)
 	if err != nil {
 		return own.explain(err)
@@ -213,7 +213,7 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	if err != nil {
 		return err
 	}
-	p.h.gate.moved(id)
+	p.h.gate.forgetAddr(id)
 	p.h.host.Peerstore().AddAddrs(id, []multiaddr.Multiaddr{a}, punchedTime)
 	p.h.swarm.Backoff().Clear(id)
 	if _, err := p.h.swarm.DialPeer(network.WithForceDirectDial(ctx, "punched"), id); err != nil {
@@ -228,8 +228,8 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	return err
 }
 
-// leave ends a search. The socket goes on to accept packets only from addresses with a connection.
-func (p *puncher) leave(m *punch.Search, id peer.ID) {
+// endSearch ends a search. The socket goes on to accept packets only from addresses with a connection.
+func (p *puncher) endSearch(m *punch.Search, id peer.ID) {
 	m.Leave(func(a netip.AddrPort) bool { return p.isUsed(id, a) })
 }
 
@@ -238,9 +238,9 @@ func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.h.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }
 
-// disconnected stops the socket from accepting packets from the other end of a connection that has
+// onDisconnected stops the socket from accepting packets from the other end of a connection that has
 // ended.
-func (p *puncher) disconnected(c network.Conn) {
+func (p *puncher) onDisconnected(c network.Conn) {
 	if p == nil || !p.isPunched(c) {
 		return
 	}
@@ -292,9 +292,9 @@ func (p *puncher) close() error {
 	return p.socket.manager.Close()
 }
 
-// reachedAs is called with each new connection, and starts an attempt for a relayed one.
-func (p *puncher) reachedAs(c network.Conn) {
+// onConnected is called with each new connection, and starts an attempt for a relayed one.
+func (p *puncher) onConnected(c network.Conn) {
 	if p != nil && isRelayed(c.RemoteMultiaddr()) {
-		p.want(c.RemotePeer())
+		p.tryPunch(c.RemotePeer())
 	}
 }

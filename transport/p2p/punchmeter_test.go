@@ -11,7 +11,7 @@ import (
 func TestPunchedOutsiderPays(t *testing.T) {
 	h := &Host{throttle: newThrottle(make(chan struct{}))}
 	p := newPuncher(h, nil, nil, false)
-	h.throttle.enter([]peer.ID{"member"})
+	h.throttle.setInsiders([]peer.ID{"member"})
 	h.throttle.rate = 1
 	const packet, acknowledgement = 1200, 40
 	for range 100 * outsiderTokens / packet {

@@ -107,7 +107,7 @@ func (h *Host) acceptPunch(s network.Stream) {
 	id := s.Conn().RemotePeer()
 	if q.Here || q.Error != "" {
 		if q.Error != "" {
-			h.punch.start(id, true)(fmt.Errorf("the other side: %s", q.Error[:min(len(q.Error), maxPunchError)]))
+			h.punch.beginAttempt(id, true)(fmt.Errorf("the other side: %s", q.Error[:min(len(q.Error), maxPunchError)]))
 		}
 		if json.NewEncoder(s).Encode(punchAnswer{}) == nil {
 			waitEnd(s)
@@ -118,7 +118,7 @@ func (h *Host) acceptPunch(s network.Stream) {
 	switch {
 	case err != nil:
 		if len(q.Addrs) > 0 {
-			h.punch.start(id, true)(err)
+			h.punch.beginAttempt(id, true)(err)
 		}
 		if json.NewEncoder(s).Encode(punchAnswer{Error: err.Error()}) == nil {
 			waitEnd(s)
@@ -130,18 +130,18 @@ func (h *Host) acceptPunch(s network.Stream) {
 			waitEnd(s)
 		}
 	default:
-		end := h.punch.start(id, true)
-		end(h.punch.follow(s, id, socket, q))
+		end := h.punch.beginAttempt(id, true)
+		end(h.punch.respond(s, id, socket, q))
 	}
 }
 
-// follow is the responder's side of an attempt.
-func (p *puncher) follow(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
+// respond is the responder's side of an attempt.
+func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
 	ctx, cancel := context.WithTimeout(p.h.life, p.slowness*punchTime)
 	defer cancel()
 	own := socket.gather(ctx, id)
 	m := socket.Meet(punch.Meeting{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
-	defer p.leave(m, id)
+	defer p.endSearch(m, id)
 	if err := json.NewEncoder(s).Encode(punchAnswer{Addrs: own.addrs}); err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 	defer cancel()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	for _, c := range s.p.h.outside(except, maxObservers) {
+	for _, c := range s.p.h.relayCandidates(except, maxObservers) {
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)
 			if err != nil {

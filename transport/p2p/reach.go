@@ -41,15 +41,15 @@ func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) er
 	pause := firstPause
 	for n := 0; ; n++ {
 		h.swarm.Backoff().Clear(id) // retry has its own pauses
-		err := f(h.patience(ctx, n))
+		err := f(h.attemptLimit(ctx, n))
 		if err == nil || errors.As(err, new(final)) {
 			return err
 		}
-		if refused(err) && h.gate.settling(id) == 0 {
+		if refused(err) && h.gate.graceLeft(id) == 0 {
 			return fmt.Errorf("%w: %w", elastic.ErrGone, err)
 		}
 		wait := pause
-		if h.gate.moved(id) && !refused(err) {
+		if h.gate.forgetAddr(id) && !refused(err) {
 			wait = 0 // one address was tried, the one that worked last; now all are tried
 		}
 		if err := h.pause(ctx, wait, err); err != nil {
@@ -186,8 +186,8 @@ func (h *Host) settle(ctx context.Context, id peer.ID) error {
 	}
 	err := h.reach(ctx, id)
 	if err == nil {
-		h.punch.want(id)
-		h.punch.settled(ctx, id)
+		h.punch.tryPunch(id)
+		h.punch.awaitAttempt(ctx, id)
 	}
 	return err
 }
@@ -221,27 +221,27 @@ const hangUpTime = 50 * time.Millisecond
 // counted as one of the strangers.
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	id := c.RemotePeer()
-	h.reached(id)
-	h.punch.reachedAs(c)
+	h.endReached(id)
+	h.punch.onConnected(c)
 	switch {
-	case h.gate.has(id) && h.punch.isPunched(c):
-		h.gate.meet(id, nil) // no address: a dial to the punched one finds only the peer's router
-	case h.gate.has(id):
-		h.gate.meet(id, c.RemoteMultiaddr())
+	case h.gate.isMember(id) && h.punch.isPunched(c):
+		h.gate.markReached(id, nil) // no address: a dial to the punched one finds only the peer's router
+	case h.gate.isMember(id):
+		h.gate.markReached(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:
-		h.strangers.enter(c)
+		h.strangers.add(c)
 	}
 }
 
 // disconnected is called at the end of each connection.
 func (h *Host) disconnected(_ network.Network, c network.Conn) {
-	h.punch.disconnected(c)
-	h.leavePlace(c.RemotePeer())
+	h.punch.onDisconnected(c)
+	h.releaseRelay(c.RemotePeer())
 }
 
 // expel closes the connection of a stranger, unless its peer was admitted meanwhile.
 func (h *Host) expel(c network.Conn) {
-	if !h.gate.has(c.RemotePeer()) {
+	if !h.gate.isMember(c.RemotePeer()) {
 		h.hangUp(c)
 	}
 }

@@ -46,8 +46,8 @@ const (
 	relayedTime = time.Minute
 	// reserveTime is the timeout of a reservation.
 	reserveTime = 10 * time.Second
-	// straightTime is the timeout of a direct dial that is to replace a relayed connection.
-	straightTime = 5 * time.Second
+	// dropRelayTime is the timeout of a direct dial that is to replace a relayed connection.
+	dropRelayTime = 5 * time.Second
 	// maxRelays is the number of members at which a host has a reservation, and also the number of
 	// members through which it dials others.
 	maxRelays = 8
@@ -99,9 +99,9 @@ func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
 	return id, err == nil
 }
 
-// placeOf returns the IP address of the peer itself in an address. It is nil if there is none, and
+// ipOf returns the IP address of the peer itself in an address. It is nil if there is none, and
 // for a relayed address, in which the IP address is the relay's.
-func placeOf(a multiaddr.Multiaddr) net.IP {
+func ipOf(a multiaddr.Multiaddr) net.IP {
 	if isRelayed(a) {
 		return nil
 	}
@@ -122,9 +122,9 @@ type reservations struct {
 	held map[peer.ID]bool // by member, also while it is asked; true if it is on a local network
 }
 
-// before compares two relays, a and b, by preference: members with public addresses come before
+// relayOrder compares two relays, a and b, by preference: members with public addresses come before
 // members on a local network, and then the ID decides, so that all hosts choose the same relays.
-func before(a, b peer.ID, localA, localB bool) int {
+func relayOrder(a, b peer.ID, localA, localB bool) int {
 	switch {
 	case localA == localB:
 		return cmp.Compare(a, b)
@@ -144,18 +144,18 @@ func (p *reservations) enough(c network.Conn) bool {
 	defer p.mu.Unlock()
 	better := 0
 	for id, local := range p.held {
-		if before(id, c.RemotePeer(), local, isLocal(c)) <= 0 {
+		if relayOrder(id, c.RemotePeer(), local, isLocal(c)) <= 0 {
 			better++
 		}
 	}
 	return better >= maxRelays
 }
 
-// isFar reports whether a connection is a direct one with another host, and not made by hole
+// isRemote reports whether a connection is a direct one with another host, and not made by hole
 // punching.
-func (h *Host) isFar(c network.Conn) bool {
+func (h *Host) isRemote(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
-	return placeOf(a) != nil && (h.reserved.loopback || !manet.IsIPLoopback(a)) && !h.punch.isPunched(c)
+	return ipOf(a) != nil && (h.reserved.loopback || !manet.IsIPLoopback(a)) && !h.punch.isPunched(c)
 }
 
 // take records that a member is asked for a reservation; false if it was asked before.
@@ -178,22 +178,22 @@ func (p *reservations) leave(id peer.ID) bool {
 	return had
 }
 
-// outside returns direct connections with members on other hosts, one for each host, in the order
-// that before defines. There are at most as many as the parameter most says, and none with the member
+// relayCandidates returns direct connections with members on other hosts, one for each host, in the order
+// of relayOrder. There are at most as many as the parameter most says, and none with the member
 // except.
-func (h *Host) outside(except peer.ID, most int) []network.Conn {
+func (h *Host) relayCandidates(except peer.ID, most int) []network.Conn {
 	var all []network.Conn
 	for _, c := range h.swarm.Conns() {
-		if id := c.RemotePeer(); id != except && h.isFar(c) && h.gate.has(id) {
+		if id := c.RemotePeer(); id != except && h.isRemote(c) && h.gate.isMember(id) {
 			all = append(all, c)
 		}
 	}
 	slices.SortFunc(all, func(a, b network.Conn) int {
-		return before(a.RemotePeer(), b.RemotePeer(), isLocal(a), isLocal(b))
+		return relayOrder(a.RemotePeer(), b.RemotePeer(), isLocal(a), isLocal(b))
 	})
 	hosts, have := make(map[string]bool), make(map[peer.ID]bool)
 	return slices.DeleteFunc(all, func(c network.Conn) bool {
-		at, id := placeOf(c.RemoteMultiaddr()).String(), c.RemotePeer()
+		at, id := ipOf(c.RemoteMultiaddr()).String(), c.RemotePeer()
 		if len(have) >= most || have[id] || hosts[at] && !h.reserved.loopback {
 			return true
 		}
@@ -204,7 +204,7 @@ func (h *Host) outside(except peer.ID, most int) []network.Conn {
 
 // reserve asks for reservations if the other end of c would be a preferred relay.
 func (h *Host) reserve(c network.Conn) {
-	if h.relay != nil && h.isFar(c) && !h.reserved.enough(c) {
+	if h.relay != nil && h.isRemote(c) && !h.reserved.enough(c) {
 		h.reserveAll()
 	}
 }
@@ -212,7 +212,7 @@ func (h *Host) reserve(c network.Conn) {
 // reserveAll asks the preferred members for reservations, in the background, unless they were asked
 // before.
 func (h *Host) reserveAll() {
-	for _, c := range h.outside("", maxRelays) {
+	for _, c := range h.relayCandidates("", maxRelays) {
 		id := c.RemotePeer()
 		if !h.reserved.take(c) || !h.begin() {
 			continue
@@ -228,28 +228,28 @@ func (h *Host) reserveAll() {
 	}
 }
 
-// leavePlace replaces the reservation at a member whose last connection has ended.
-func (h *Host) leavePlace(id peer.ID) {
+// releaseRelay replaces the reservation at a member whose last connection has ended.
+func (h *Host) releaseRelay(id peer.ID) {
 	if h.relay != nil && h.swarm.Connectedness(id) != network.Connected && h.reserved.leave(id) {
 		h.reserveAll()
 	}
 }
 
-// tellWays adds circuit addresses of a peer, through the preferred members, to libp2p's peerstore.
-func (h *Host) tellWays(id peer.ID) {
+// addCircuits adds circuit addresses of a peer, through the preferred members, to libp2p's peerstore.
+func (h *Host) addCircuits(id peer.ID) {
 	if h.relay == nil || !h.reserved.wide.Load() {
 		return
 	}
 	var ways []multiaddr.Multiaddr
-	for _, c := range h.outside(id, maxRelays) {
+	for _, c := range h.relayCandidates(id, maxRelays) {
 		ways = append(ways, circuitBy(c.RemotePeer()))
 	}
 	h.host.Peerstore().AddAddrs(id, ways, relayedTime)
 }
 
-// straighten makes direct connections, in the background, with the members of v that are reached only
+// dropRelays makes direct connections, in the background, with the members of v that are reached only
 // through relays. The next view uses these connections.
-func (h *Host) straighten(v elastic.View) {
+func (h *Host) dropRelays(v elastic.View) {
 	if h.relay == nil {
 		return
 	}
@@ -260,21 +260,21 @@ func (h *Host) straighten(v elastic.View) {
 		}
 		go func() {
 			defer h.working.Done()
-			ctx, cancel := context.WithTimeout(network.WithForceDirectDial(h.life, "straighten"), straightTime)
+			ctx, cancel := context.WithTimeout(network.WithForceDirectDial(h.life, "drop relays"), dropRelayTime)
 			defer cancel()
-			if h.answers(ctx, id) {
+			if h.acceptsTCP(ctx, id) {
 				h.swarm.Backoff().Clear(id)
 				_, _ = h.swarm.DialPeer(ctx, id) // the relayed connection remains
 			}
-			h.punch.want(id)
+			h.punch.tryPunch(id)
 		}()
 	}
 }
 
-// answers reports whether a TCP address of a peer accepts connections. It spares swarm.DialPeer
+// acceptsTCP reports whether a TCP address of a peer accepts connections. It spares swarm.DialPeer
 // long attempts: while libp2p dials a peer it may return connections of the attempt that have ended
 // meanwhile.
-func (h *Host) answers(ctx context.Context, id peer.ID) bool {
+func (h *Host) acceptsTCP(ctx context.Context, id peer.ID) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup
 	defer tries.Wait()

@@ -169,7 +169,7 @@ func (h *Host) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []
 	var at []netip.Addr // parallel to all
 	for _, ip := range ips {
 		to, ok := theirs.ByTCP(ip)
-		if to = h.routes.withBound(to, ip); ok && !h.isClosed(to) {
+		if to = h.routes.withBound(to, ip); ok && !h.isSilent(to) {
 			all, at = append(all, to), append(at, ip)
 		}
 	}
@@ -204,11 +204,11 @@ func fastestOf(all []direct.Surveyed, at []netip.Addr) route {
 	if best < 0 {
 		return route{}
 	}
-	return route{ip: at[best], why: compare(all, at, best), at: time.Now()}
+	return route{ip: at[best], why: formatRates(all, at, best), at: time.Now()}
 }
 
-// compare formats the measured rates for a message, the chosen address first.
-func compare(all []direct.Surveyed, at []netip.Addr, best int) string {
+// formatRates formats the measured rates for a message, the chosen address first.
+func formatRates(all []direct.Surveyed, at []netip.Addr, best int) string {
 	order := []int{best}
 	for i := range all {
 		if i != best {

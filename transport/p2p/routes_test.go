@@ -104,7 +104,7 @@ func TestBetter(t *testing.T) {
 				seen = 0
 			}
 			before := one.pause
-			change := one.better(all, now, best)
+			change := one.shouldChange(all, now, best)
 			if want := factor > fasterNow || seen >= 2; change != want {
 				t.Fatalf("%v times as fast, seen %d times: change %v", factor, seen, change)
 			}

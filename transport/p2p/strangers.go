@@ -14,8 +14,8 @@ import (
 // has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
 // waits does not keep it out.
 const (
-	// lobbyTime is how long a stranger may take to prove its right to join.
-	lobbyTime = 3 * time.Second
+	// strangerTime is how long a stranger may take to prove its right to join.
+	strangerTime = 3 * time.Second
 	// maxStrangers is the number of connections of strangers at a time.
 	maxStrangers = 256
 	// maxPerIP is the number of them that may come from one address that is not loopback.
@@ -34,14 +34,14 @@ type strangers struct {
 
 // stranger is one unauthenticated connection.
 type stranger struct {
-	conn  network.Conn
-	ip    net.IP      // nil if on loopback or unknown
-	leave *time.Timer // its goroutine removes the stranger and closes the connection
-	spoke bool        // it has opened its one stream
+	conn   network.Conn
+	ip     net.IP      // nil if on loopback or unknown
+	leave  *time.Timer // its goroutine removes the stranger and closes the connection
+	opened bool        // it has opened its one stream
 }
 
-// enter adds a connection, and evicts an older one if there is no room.
-func (s *strangers) enter(c network.Conn) {
+// add adds a connection, and evicts an older one if there is no room.
+func (s *strangers) add(c network.Conn) {
 	g := &stranger{conn: c}
 	if a := c.RemoteMultiaddr(); !manet.IsIPLoopback(a) {
 		g.ip, _ = manet.ToIP(a) // nil, without a limit per address, if it is no IP address
@@ -55,7 +55,7 @@ func (s *strangers) enter(c network.Conn) {
 		old.leave.Reset(0)
 		s.removeLocked(old)
 	}
-	g.leave = time.AfterFunc(lobbyTime, func() {
+	g.leave = time.AfterFunc(strangerTime, func() {
 		s.mu.Lock()
 		s.removeLocked(g)
 		s.mu.Unlock()
@@ -87,14 +87,14 @@ func (s *strangers) removeLocked(g *stranger) {
 	s.conns = slices.DeleteFunc(s.conns, func(o *stranger) bool { return o == g })
 }
 
-// speak reports whether c may open a stream: only the first one of an unauthenticated connection may.
-func (s *strangers) speak(c network.Conn) bool {
+// mayOpenStream reports whether c may open a stream: only the first one of an unauthenticated connection may.
+func (s *strangers) mayOpenStream(c network.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.conns {
 		if g.conn == c {
-			first := !g.spoke
-			g.spoke = true
+			first := !g.opened
+			g.opened = true
 			return first
 		}
 	}

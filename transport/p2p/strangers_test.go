@@ -82,9 +82,9 @@ func TestCrowd(t *testing.T) {
 	if err := newcomer.Prove(ctx, m, newcomer.credential(signer(1))); err != nil {
 		t.Errorf("a newcomer: %v", err)
 	}
-	friend, f := listenNear(t, nil)
-	if err := errors.Join(member.Introduce([]elastic.Member{f}), friend.Introduce([]elastic.Member{m}),
-		friend.Send(ctx, m.ID, []byte("hello"))); err != nil {
+	second, f := listenNear(t, nil)
+	if err := errors.Join(member.Introduce([]elastic.Member{f}), second.Introduce([]elastic.Member{m}),
+		second.Send(ctx, m.ID, []byte("hello"))); err != nil {
 		t.Errorf("a member: %v", err)
 	}
 	id, err := idOf(string(m.ID))

@@ -76,8 +76,8 @@ func (h *Host) insiders(v elastic.View) []peer.ID {
 	return all
 }
 
-// enter replaces the set of insiders, the peers that are no outsiders.
-func (t *throttle) enter(inside []peer.ID) {
+// setInsiders replaces the set of insiders, the peers that are no outsiders.
+func (t *throttle) setInsiders(inside []peer.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.inside = make(map[peer.ID]bool, len(inside))

@@ -267,7 +267,7 @@ func TestOutsiderInDebt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := ownView(t, 3, cfg)
-			h, other, friend := all[0], all[1], all[2]
+			h, other, second := all[0], all[1], all[2]
 			asked := make(chan elastic.ID, 100)
 			h.Serve(func(_ context.Context, from elastic.ID, _ []byte, _ io.Writer) error {
 				asked <- from
@@ -284,18 +284,18 @@ func TestOutsiderInDebt(t *testing.T) {
 			asking.Go(func() { askHost(ctx, t, other, h) })
 			tellHost(t, other, h, "three")
 			for range 20 {
-				askHost(ctx, t, friend, h)
-				if from := <-asked; from != friend.ID() {
+				askHost(ctx, t, second, h)
+				if from := <-asked; from != second.ID() {
 					t.Errorf("a request of %s was answered", from)
 				}
 			}
-			tellHost(t, friend, h, "four")
+			tellHost(t, second, h, "four")
 			for heard := message(t, h); heard != "four"; heard = message(t, h) {
 				if heard != "two" {
 					t.Fatalf("heard %q", heard)
 				}
 			}
-			h.throttle.enter([]peer.ID{other.gate.self})
+			h.throttle.setInsiders([]peer.ID{other.gate.self})
 			heard := message(t, h)
 			if heard == "two" {
 				heard = message(t, h)

@@ -62,10 +62,10 @@ const (
 type watch struct {
 	wake chan struct{} // capacity 1: there are connections
 
-	mu       sync.Mutex
-	watched  map[*direct.Conn]*watched
-	standIns map[*stayed]time.Time     // fallback streams, and the time of the next attempt to replace each
-	pauses   map[peer.ID]time.Duration // next pause between such attempts, over all streams of a peer
+	mu        sync.Mutex
+	watched   map[*direct.Conn]*watched
+	fallbacks map[*fallback]time.Time   // fallback streams, and the time of the next attempt to replace each
+	pauses    map[peer.ID]time.Duration // next pause between such attempts, over all streams of a peer
 
 	comparing sync.Mutex // held by the goroutine that measures: two measurements would share the links
 }
@@ -86,13 +86,13 @@ type watched struct {
 // newWatch returns a watch without connections.
 func newWatch() *watch {
 	return &watch{wake: make(chan struct{}, 1), watched: make(map[*direct.Conn]*watched),
-		standIns: make(map[*stayed]time.Time), pauses: make(map[peer.ID]time.Duration)}
+		fallbacks: make(map[*fallback]time.Time), pauses: make(map[peer.ID]time.Duration)}
 }
 
-// addStandIn adds a fallback stream, which the watch tries to replace until the stream ends.
-func (w *watch) addStandIn(s *stayed) {
+// addFallback adds a fallback stream, which the watch tries to replace until the stream ends.
+func (w *watch) addFallback(s *fallback) {
 	w.mu.Lock()
-	w.standIns[s] = time.Now().Add(max(retryFirst, w.pauses[s.Conn().RemotePeer()]))
+	w.fallbacks[s] = time.Now().Add(max(retryFirst, w.pauses[s.Conn().RemotePeer()]))
 	w.mu.Unlock()
 	w.start()
 }
@@ -107,16 +107,16 @@ func (w *watch) start() {
 
 // due returns the fallback streams whose next attempt is due, and doubles their pauses. more
 // reports whether there are others.
-func (w *watch) due(now time.Time) (due []*stayed, more bool) {
+func (w *watch) due(now time.Time) (due []*fallback, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for s, next := range w.standIns {
+	for s, next := range w.fallbacks {
 		switch id := s.Conn().RemotePeer(); {
 		case now.Before(next):
 			more = true
 		default:
 			w.pauses[id] = min(2*max(w.pauses[id], retryFirst), retryLast)
-			w.standIns[s] = now.Add(w.pauses[id])
+			w.fallbacks[s] = now.Add(w.pauses[id])
 			due = append(due, s)
 		}
 	}
@@ -143,11 +143,11 @@ func (w *watch) drop(c *direct.Conn) {
 	delete(w.watched, c)
 }
 
-// dropStandIn removes a fallback stream that ends.
-func (w *watch) dropStandIn(s *stayed) {
+// dropFallback removes a fallback stream that ends.
+func (w *watch) dropFallback(s *fallback) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.standIns, s)
+	delete(w.fallbacks, s)
 }
 
 // all returns the monitored connections.
@@ -161,9 +161,9 @@ func (w *watch) all() []*watched {
 	return all
 }
 
-// runWatch checks the connections every watchEvery until the host closes. It sleeps while there are
+// watchPaths checks the connections every watchEvery until the host closes. It sleeps while there are
 // none.
-func (h *Host) runWatch() {
+func (h *Host) watchPaths() {
 	changes := make(<-chan struct{}) // never ready where the system does not report changes
 	if n, err := netwatch.Open(); err == nil {
 		defer n.Close()
@@ -193,10 +193,10 @@ func (h *Host) runWatch() {
 		}
 		var looking sync.WaitGroup
 		for _, one := range all {
-			looking.Go(func() { h.look(one) })
+			looking.Go(func() { h.check(one) })
 		}
 		for _, s := range due {
-			looking.Go(func() { h.improve(s) })
+			looking.Go(func() { h.retryDirect(s) })
 		}
 		looking.Wait()
 	}
@@ -228,14 +228,14 @@ func (h *Host) networkChanged() {
 	if h.begin() {
 		go func() {
 			defer h.working.Done()
-			h.tellAddrs()
+			h.announceAddrs()
 		}()
 	}
 }
 
-// tellAddrs sends all members the listen addresses of this host. The exchange also makes a new
+// announceAddrs sends all members the listen addresses of this host. The exchange also makes a new
 // connection with the members whose connection was from an address that is gone.
-func (h *Host) tellAddrs() {
+func (h *Host) announceAddrs() {
 	ctx, cancel := context.WithTimeout(h.life, bookTime)
 	defer cancel()
 	turns := make(chan struct{}, maxFirstDials)
@@ -250,12 +250,12 @@ func (h *Host) tellAddrs() {
 	asking.Wait()
 }
 
-// look checks one connection: it gives up a stuck one, and compares the peer's addresses when that
+// check checks one connection: it gives up a stuck one, and compares the peer's addresses when that
 // is due and the connection was in use.
-func (h *Host) look(one *watched) {
+func (h *Host) check(one *watched) {
 	p := one.conn.Progress()
 	if p.Stuck {
-		h.unstick(one)
+		h.abandonStuck(one)
 		return
 	}
 	if one.conn.Target() == (direct.Target{}) || time.Now().Before(one.next) || p.Arrived-one.arrived < inUse {
@@ -263,12 +263,12 @@ func (h *Host) look(one *watched) {
 	}
 	rate := float64(p.Arrived-one.arrived) / max(p.Busy-one.busy, time.Millisecond).Seconds()
 	one.arrived, one.busy = p.Arrived, p.Busy
-	h.compare(one, rate)
+	h.compareAddrs(one, rate)
 }
 
-// unstick gives up a connection on which nothing is acknowledged, if the peer answers a ping. A
+// abandonStuck gives up a connection on which nothing is acknowledged, if the peer answers a ping. A
 // peer that does not answer is left to the failure detection of the members.
-func (h *Host) unstick(one *watched) {
+func (h *Host) abandonStuck(one *watched) {
 	_, remote := one.conn.Ends()
 	at, err := h.ping(one.id, pingTime/4)
 	if err != nil {
@@ -287,15 +287,15 @@ func (h *Host) unstick(one *watched) {
 		why = fmt.Sprintf("long packets to %s are lost and short ones pass: its MTU or that of a tunnel is too large", remote)
 		h.routes.bound(remote)
 	} else if to := one.conn.Target(); to != (direct.Target{}) {
-		h.noteSilent(to)
+		h.markSilent(to)
 	}
 	h.routes.forget()
 	one.conn.GiveUp(fmt.Errorf("%w: %s", mesh.ErrPath, why))
 }
 
-// compare measures the addresses of a peer, and gives the connection up if another address is
+// compareAddrs measures the addresses of a peer, and gives the connection up if another address is
 // clearly faster. rate is the recent throughput of the connection in bytes per second.
-func (h *Host) compare(one *watched, rate float64) {
+func (h *Host) compareAddrs(one *watched, rate float64) {
 	h.watch.comparing.Lock()
 	defer h.watch.comparing.Unlock()
 	ctx, cancel := context.WithTimeout(h.life, measureLimit)
@@ -314,14 +314,14 @@ func (h *Host) compare(one *watched, rate float64) {
 	}
 	all[now].Speed.Rate = max(all[now].Speed.Rate, rate) // its own traffic has slowed the measurement
 	best := direct.Fastest(all)
-	if one.better(all, now, best) {
+	if one.shouldChange(all, now, best) {
 		h.routes.note(routeKey(at), fastestOf(all, at))
-		one.conn.GiveUp(fmt.Errorf("%w: %s", mesh.ErrPath, compare(all, at, best)))
+		one.conn.GiveUp(fmt.Errorf("%w: %s", mesh.ErrPath, formatRates(all, at, best)))
 	}
 }
 
-// improve gives up a fallback stream if the peer's direct port can be reached by now.
-func (h *Host) improve(s *stayed) {
+// retryDirect gives up a fallback stream if the peer's direct port can be reached by now.
+func (h *Host) retryDirect(s *fallback) {
 	h.watch.comparing.Lock()
 	defer h.watch.comparing.Unlock()
 	ctx, cancel := context.WithTimeout(h.life, measureLimit)
@@ -339,14 +339,14 @@ func (h *Host) improve(s *stayed) {
 	if best < 0 {
 		return
 	}
-	h.noteHeard(all[best].Target)
+	h.clearSilent(all[best].Target)
 	h.routes.note(routeKey(at), fastestOf(all, at))
-	s.giveUp(fmt.Errorf("%w: %s answers again", mesh.ErrPath, at[best]))
+	s.abandon(fmt.Errorf("%w: %s answers again", mesh.ErrPath, at[best]))
 }
 
-// better decides after a comparison whether to change from address now to address best, both
+// shouldChange decides after a comparison whether to change from address now to address best, both
 // indices of all. It also sets the time of the next comparison.
-func (one *watched) better(all []direct.Surveyed, now, best int) bool {
+func (one *watched) shouldChange(all []direct.Surveyed, now, best int) bool {
 	failed := slices.ContainsFunc(all, func(s direct.Surveyed) bool { return s.Err != nil })
 	before := one.faster
 	one.faster = all[best].Speed.Clearly(all[now].Speed, fasterTwice)

@@ -162,8 +162,8 @@ func TestStandIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stayed{stream: &stream{lazyStream: raw, h: a}, why: "it was away"}
-	a.watch.addStandIn(s)
+	s := &fallback{stream: &stream{lazyStream: raw, h: a}, why: "it was away"}
+	a.watch.addFallback(s)
 	w, now := a.watch, time.Now()
 	if due, more := w.due(now); len(due) != 0 || !more {
 		t.Errorf("due at once: %d, others %v", len(due), more)
@@ -174,7 +174,7 @@ func TestStandIn(t *testing.T) {
 			t.Errorf("%d are due after %v", len(due), pause)
 		}
 	}
-	a.improve(s) // b listens
+	a.retryDirect(s) // b listens
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, mesh.ErrPath) {
 		t.Errorf("read after something better was found: %v", err)
 	}

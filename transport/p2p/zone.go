@@ -95,9 +95,9 @@ func ownZones() []string {
 }
 
 // hostOf returns the IP address of the peer itself in an address, with its zone if there is one. It
-// is false where placeOf returns nil.
+// is false where ipOf returns nil.
 func hostOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
-	ip, ok := netip.AddrFromSlice(placeOf(a))
+	ip, ok := netip.AddrFromSlice(ipOf(a))
 	if !ok {
 		return ip, false
 	}

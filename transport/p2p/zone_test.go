@@ -30,8 +30,8 @@ func TestOnLinks(t *testing.T) {
 			if one := withOneZone(way).String(); len(want) > 1 && one != way.String()[len("/ip6zone/")+len(way[0].Value()):] {
 				t.Errorf("%s is dialled as %s", way, one)
 			}
-			if placeOf(way) == nil || !placeOf(way).Equal(placeOf(a)) {
-				t.Errorf("%s is at %v", way, placeOf(way))
+			if ipOf(way) == nil || !ipOf(way).Equal(ipOf(a)) {
+				t.Errorf("%s is at %v", way, ipOf(way))
 			}
 		}
 		if !slices.Equal(got, want) {

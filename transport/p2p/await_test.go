@@ -12,12 +12,12 @@ import (
 // attempts is the state of a puncher for one peer.
 type attempts struct {
 	busy, failed bool // an attempt is under way; an attempt has failed
-	waits        bool // whether settled waits for the attempt
+	waits        bool // whether awaitAttempt waits for the attempt
 }
 
 // A long-lived stream waits for the end of the first attempt at hole punching, and for no later
 // one. The end of the context or of the host ends the waiting.
-func TestSettled(t *testing.T) {
+func TestAwaitAttempt(t *testing.T) {
 	for name, a := range map[string]attempts{
 		"none":   {},
 		"first":  {busy: true, waits: true},
@@ -26,13 +26,13 @@ func TestSettled(t *testing.T) {
 	} {
 		for _, end := range []string{"attempt", "context", "host"} {
 			t.Run(name+" until the end of the "+end, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { checkSettled(t, a, end) })
+				synctest.Test(t, func(t *testing.T) { checkAwaitAttempt(t, a, end) })
 			})
 		}
 	}
 }
 
-func checkSettled(t *testing.T, a attempts, end string) {
+func checkAwaitAttempt(t *testing.T, a attempts, end string) {
 	const id = peer.ID("other")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -46,7 +46,7 @@ func checkSettled(t *testing.T, a attempts, end string) {
 	}
 	returned := make(chan struct{})
 	go func() {
-		p.settled(ctx, id)
+		p.awaitAttempt(ctx, id)
 		close(returned)
 	}()
 	synctest.Wait()

@@ -40,14 +40,14 @@ func TestPathTheOtherWay(t *testing.T) {
 
 // The side that has dialled libp2p's connection dials first, except for Unix sockets. No side dials
 // where no direct connection is wanted.
-func TestTurns(t *testing.T) {
-	for ways, want := range map[[2]string][2][]bool{
+func TestDialOrder(t *testing.T) {
+	for paths, want := range map[[2]string][2][]bool{
 		{"direct", "direct"}: {{true, false}, {false, true}},
 		{"auto", "unix"}:     {{true, false}, {true, false}},
 		{"direct", "p2p"}:    {nil, nil},
 		{"p2p", "auto"}:      {nil, nil},
 	} {
-		hs, v := party(t, ways[:]...)
+		hs, v := party(t, paths[:]...)
 		came := make(chan network.Stream, 1)
 		hs[1].host.SetStreamHandler("/test", func(s network.Stream) { came <- s })
 		introduce(t, hs, v)
@@ -60,7 +60,7 @@ func TestTurns(t *testing.T) {
 		}
 		for i, s := range []network.Stream{s, <-came} {
 			if got := hs[i].turns(&stream{lazyStream: &lazyStream{Stream: s}}, hs[1-i].offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
-				t.Errorf("%v: turns %v of the streams of %d, want %v", ways, got, i, want[i])
+				t.Errorf("%v: turns %v of the streams of %d, want %v", paths, got, i, want[i])
 			}
 			_ = s.Reset()
 		}
@@ -95,7 +95,7 @@ func TestMalformedOffers(t *testing.T) {
 		return frame(wire.Header{Kind: wire.Choice, Length: uint64(len(b))}, string(b))
 	}
 	libp2pOnly := appendOffer(nil, &offer{path: mesh.StreamPath})
-	turn := choice{code: yourTurn, ticket: direct.NewTicket()}.append(nil)
+	turn := choice{code: askDial, ticket: direct.NewTicket()}.append(nil)
 	tests := map[string][][]byte{ // the bytes behind the hello, and the bytes behind the answer
 		"garbage":               {[]byte(strings.Repeat("garbage!", 20))},
 		"another kind":          {frame(wire.Header{Kind: wire.Bye}, "")},
@@ -105,7 +105,7 @@ func TestMalformedOffers(t *testing.T) {
 		"no choice":             {good, frame(wire.Header{Kind: wire.Bye}, "")},
 		"an empty choice":       {good, chosen()},
 		"an unknown choice":     {good, chosen(3)},
-		"half a ticket":         {good, chosen(append([]byte{yourTurn}, make([]byte, 47)...)...)},
+		"half a ticket":         {good, chosen(append([]byte{askDial}, make([]byte, 47)...)...)},
 		"turn after turn":       {good, slices.Concat(turn, turn)},
 		"what was not offered":  {libp2pOnly, chosen(1)},
 	}

@@ -22,21 +22,21 @@ import (
 // choice is the payload of a Choice frame.
 type choice struct {
 	code   byte
-	ticket direct.Ticket // for yourTurn: the sender accepts a connection with it
+	ticket direct.Ticket // for askDial: the sender accepts a connection with it
 	why    string        // reason why no better path was taken; "" for the best one
 }
 
 // Codes of a choice.
 const (
-	stays    = iota // the libp2p stream remains the data stream
-	dialled         // its sender has made a direct connection
-	yourTurn        // its receiver is to dial, and to answer with dialled or stays
+	keepStream = iota // the libp2p stream remains the data stream
+	dialled           // its sender has made a direct connection
+	askDial           // its receiver is to dial, and to answer with dialled or keepStream
 )
 
 // append appends a Choice frame to b. The reason is cut to maxWhy bytes.
 func (c choice) append(b []byte) []byte {
 	body := []byte{c.code}
-	if c.code == yourTurn {
+	if c.code == askDial {
 		body = append(append(body, c.ticket.Number[:]...), c.ticket.Key[:]...)
 	}
 	return wire.AppendFrame(b, wire.Choice, append(body, c.why[:min(len(c.why), maxWhy)]...))
@@ -44,11 +44,11 @@ func (c choice) append(b []byte) []byte {
 
 // decodeChoice decodes the payload of a Choice frame.
 func decodeChoice(b []byte) (choice, error) {
-	if len(b) == 0 || b[0] > yourTurn {
+	if len(b) == 0 || b[0] > askDial {
 		return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
 	}
 	c, rest := choice{code: b[0]}, b[1:]
-	if c.code == yourTurn {
+	if c.code == askDial {
 		n := copy(c.ticket.Number[:], rest)
 		rest = rest[n:]
 		if n = copy(c.ticket.Key[:], rest); n < len(c.ticket.Key) {
@@ -69,8 +69,8 @@ func readChoice(s *stream) (choice, error) {
 	return decodeChoice(b)
 }
 
-// say sends a choice. If that fails, or ctx has ended, it resets c, which may be nil.
-func say(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
+// sendChoice sends a choice. If that fails, or ctx has ended, it resets c, which may be nil.
+func sendChoice(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {
 		_, err = s.Write(what.append(nil))
@@ -82,18 +82,18 @@ func say(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 }
 
 // answered returns the choice to send after an attempt to dial: dialled with a connection, or
-// stays.
+// keepStream.
 func answered(c *direct.Conn, why string) choice {
 	if c == nil {
-		return choice{code: stays, why: why}
+		return choice{code: keepStream, why: why}
 	}
 	return choice{code: dialled, why: why}
 }
 
-// turns returns which sides dial, in their order: true is the opener of the stream, false the other
+// dialOrder returns which sides dial, in their order: true is the opener of the stream, false the other
 // side. A side that cannot reach the other is left out.
-func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
-	unix, tcp := h.ways(s, theirs)
+func (h *Host) dialOrder(s *stream, theirs *offer) (all []bool) {
+	unix, tcp := h.candidates(s, theirs)
 	c := s.Conn()
 	if unix != nil || tcp {
 		all = append(all, true)
@@ -117,31 +117,31 @@ func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, erro
 		return nil, err
 	}
 	if opener {
-		return s.h.better(ctx, s.stream, theirs)
+		return s.h.negotiatePath(ctx, s.stream, theirs)
 	}
 	return s.h.answerOffer(ctx, s.stream, theirs)
 }
 
-// better is the initiator's side of the negotiation. It returns the stream to use, which is s or a
+// negotiatePath is the initiator's side of the negotiation. It returns the stream to use, which is s or a
 // direct connection.
-func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
+func (h *Host) negotiatePath(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var reasons []string
-	for _, own := range h.turns(s, &theirs) {
+	for _, own := range h.dialOrder(s, &theirs) {
 		var c *direct.Conn
 		var why string
 		var err error
 		if own {
-			if c, why = h.betterConn(ctx, s, &theirs); c != nil {
-				err = say(ctx, s, c, answered(c, why))
+			if c, why = h.dialBest(ctx, s, &theirs); c != nil {
+				err = sendChoice(ctx, s, c, answered(c, why))
 			}
 		} else {
-			c, why, err = h.callBack(ctx, s, &theirs)
+			c, why, err = h.reverseDial(ctx, s, &theirs)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if c != nil {
-			return chosen(s, c, why), nil
+			return concludeUpgrade(s, c, why), nil
 		}
 		if why != "" {
 			reasons = append(reasons, why)
@@ -151,26 +151,26 @@ func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream
 		reasons = append(reasons, err.Error())
 	}
 	why := strings.Join(reasons, "; the other way: ")
-	if err := say(ctx, s, nil, answered(nil, why)); err != nil {
+	if err := sendChoice(ctx, s, nil, answered(nil, why)); err != nil {
 		return nil, err
 	}
-	return chosen(s, nil, why), nil
+	return concludeUpgrade(s, nil, why), nil
 }
 
-// callBack asks the other side to dial, and waits for its connection. c is nil, with the reason, if the
+// reverseDial asks the other side to dial, and waits for its connection. c is nil, with the reason, if the
 // other side could not dial.
-func (h *Host) callBack(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
+func (h *Host) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
 	w := h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), theirs))
 	defer w.Cancel()
-	if err := say(ctx, s, nil, choice{code: yourTurn, ticket: t}); err != nil {
+	if err := sendChoice(ctx, s, nil, choice{code: askDial, ticket: t}); err != nil {
 		return nil, "", err
 	}
 	answer, err := readChoice(s)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case answer.code == yourTurn:
+	case answer.code == askDial:
 		return nil, "", fmt.Errorf("read choice: its turn is answered by another: %w", wire.ErrFormat)
 	case answer.code == dialled:
 		c, err = w.Wait(ctx)
@@ -192,11 +192,11 @@ func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.S
 		return nil, err
 	}
 	last, err := readChoice(s)
-	if err == nil && last.code == yourTurn {
+	if err == nil && last.code == askDial {
 		theirs.Ticket = last.ticket
-		c, why := h.betterConn(ctx, s, &theirs)
-		if err = say(ctx, s, c, answered(c, why)); err == nil && c != nil {
-			return chosen(s, c, why), nil
+		c, why := h.dialBest(ctx, s, &theirs)
+		if err = sendChoice(ctx, s, c, answered(c, why)); err == nil && c != nil {
+			return concludeUpgrade(s, c, why), nil
 		}
 		if err == nil {
 			last, err = readChoice(s)
@@ -211,14 +211,14 @@ func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.S
 // followed returns the stream of the initiator's last choice.
 func followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
-	case last.code == stays:
-		return chosen(s, nil, last.why), nil
+	case last.code == keepStream:
+		return concludeUpgrade(s, nil, last.why), nil
 	case last.code == dialled && w != nil:
 		c, err := w.Wait(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return chosen(s, c, last.why), nil
+		return concludeUpgrade(s, c, last.why), nil
 	}
 	return nil, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
 }
