@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -11,68 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/control"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
-
-	"github.com/elrun/elrun/elastic"
 )
-
-// Introduce implements elastic.Network. It admits the given members and records their addresses, in
-// addition to those that are known. It has no effect for peers that Forget has banned. A peer that
-// was not introduced is refused right after the security handshake, or, if the host has a Door,
-// unless it proves a right to join. A member that connects before it was introduced here retries.
-func (h *Host) Introduce(members []elastic.Member) error {
-	for _, m := range members {
-		if m.ID == h.id {
-			continue
-		}
-		id, addrs, err := contact(m)
-		if err != nil {
-			return fmt.Errorf("p2p: introduce: %w", err)
-		}
-		if h.gate.add(id) {
-			h.host.Peerstore().AddAddrs(id, addrs, peerstore.PermanentAddrTTL)
-		}
-	}
-	return nil
-}
-
-// contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled
-// (onLinks).
-func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
-	id, err := idOf(string(m.ID))
-	if err != nil {
-		return "", nil, err
-	}
-	var addrs []multiaddr.Multiaddr
-	for _, text := range m.Addrs {
-		a, err := multiaddr.NewMultiaddr(text)
-		if err != nil {
-			return "", nil, fmt.Errorf("%s: address %q: %w", m.ID.Short(), text, err)
-		}
-		if a, _ = peer.SplitAddr(a); a != nil {
-			addrs = append(addrs, onLinks(a, ownZones)...)
-		}
-	}
-	return id, addrs, nil
-}
-
-// Forget closes all connections with a peer and bans it, whatever is later learned of it. It is for
-// members that were put out; one that still runs comes back under a new ID. Forget does not wait
-// for the connections to end.
-func (h *Host) Forget(id elastic.ID) {
-	peerID, err := idOf(string(id))
-	if err != nil {
-		return // no peer has such an ID
-	}
-	h.gate.ban(peerID)
-	h.local.forget(id)
-	h.host.Peerstore().ClearAddrs(peerID)
-	for _, c := range h.swarm.ConnsToPeer(peerID) {
-		h.hangUp(c)
-	}
-}
 
 // gate is libp2p's connection gater: it decides which peers may connect, in either direction. It
 // also records where each member was found last. A peer is in known or in banned, never in both.
@@ -258,34 +197,3 @@ func (g *gate) InterceptSecured(d network.Direction, id peer.ID, _ network.ConnM
 
 // InterceptUpgraded implements connmgr.ConnectionGater. InterceptSecured has decided already.
 func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
-
-// nearFirst is libp2p's dial ranker. Loopback is dialled first, as the cheapest path within a host.
-// All other addresses follow together after a moment, or as soon as loopback has failed, and relays
-// last. Of two loopback addresses the IPv4 one comes first: a peer that listens at both would do
-// the work of two handshakes.
-func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host is slow to answer even itself
-	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
-	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
-	anyNear4 := slices.ContainsFunc(addrs, isNear4)
-	var out []network.AddrDelay
-	for _, a := range addrs {
-		d := network.AddrDelay{Addr: a}
-		switch {
-		case isRelayed(a):
-			d.Delay = relayDelay
-		case anyNear4 && manet.IsIPLoopback(a) && !isNear4(a):
-			d.Delay = second
-		case anyNear && !manet.IsIPLoopback(a):
-			d.Delay = moment
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
-// isIPv6 reports whether an address begins with an IPv6 address.
-func isIPv6(a multiaddr.Multiaddr) bool {
-	_, err := a.ValueForProtocol(multiaddr.P_IP6)
-	return err == nil
-}

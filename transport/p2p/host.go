@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
@@ -25,59 +26,6 @@ import (
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
 )
-
-// Config is the configuration of a Host. Only Job is required.
-type Config struct {
-	// Job is the name of the job. Both ends of a data connection compare it. It has at most
-	// mesh.MaxJob bytes.
-	Job string
-	// Security is the security protocol over TCP: "tls", "noise", or "" for both with TLS
-	// preferred. QUIC has its own TLS.
-	Security string
-	// Transport is "tcp" (also "") or "quic".
-	Transport string
-	// ListenAddrs are the multiaddrs to listen at, such as /ip4/127.0.0.1/tcp/0. An address may
-	// have a range of ports, such as /ip4/192.0.2.1/tcp/7000-7019. The host then takes free ports
-	// of the range: one for libp2p and, unless Path is p2p, one for direct connections. Empty means
-	// all IPv4 interfaces and any port.
-	ListenAddrs []string
-	// OnOpen is called when a member reports that the job was opened to the network. It calls Open
-	// if the user allows that, and otherwise returns an error. Several goroutines may call it at
-	// once. Nil refuses.
-	OnOpen func() error
-	// Path is the kind of connection that carries data:
-	//
-	//   - "auto" (also ""): the best kind that exists for each peer;
-	//   - "shm": shared memory; an error unless all members of the view are on one host and share memory;
-	//   - "unix": Unix sockets within a host, and direct connections between hosts;
-	//   - "direct": direct connections, apart from libp2p's;
-	//   - "p2p": streams of libp2p.
-	//
-	// Except for "shm", a libp2p stream is the fallback where the wanted kind fails.
-	Path string
-	// Encrypt says whether direct connections are encrypted: "auto" (also "") and "always" encrypt,
-	// "never" does not if both sides have it. Bytes that stay within a host's kernel are never
-	// encrypted, and libp2p's streams always are.
-	Encrypt string
-	// Relay says whether members relay for each other: "never" (also "") or "members". With
-	// "members" this host uses a third member as the relay to a member with which it cannot
-	// connect, and relays for others. All three must have "members". The two ends also try hole
-	// punching through their routers.
-	Relay string
-	// Door is the admission policy for newcomers. Without it only introduced members are admitted.
-	// SetDoor sets it later.
-	Door Door
-
-	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
-	// same key reach each other by Unix sockets alone. UseHostKey sets it later.
-	HostKey []byte
-
-	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
-	plan      mesh.Plan                              // tests: of the lanes of views; nil for the usual one
-	gateway   func(context.Context) (gateway, error) // tests: replaces discoverGateway
-	loopback  bool                                   // tests: loopback counts as a network between hosts, for relays
-	punch     bool                                   // tests: hole punching is tried on loopback, too
-}
 
 // Host is this process in the network of its job. It implements elastic.Network. All methods are
 // safe for concurrent use.
@@ -273,4 +221,40 @@ func (h *Host) close() error {
 		return fmt.Errorf("p2p: close: %w", err)
 	}
 	return nil
+}
+
+// Introduce implements elastic.Network. It admits the given members and records their addresses, in
+// addition to those that are known. It has no effect for peers that Forget has banned. A peer that
+// was not introduced is refused right after the security handshake, or, if the host has a Door,
+// unless it proves a right to join. A member that connects before it was introduced here retries.
+func (h *Host) Introduce(members []elastic.Member) error {
+	for _, m := range members {
+		if m.ID == h.id {
+			continue
+		}
+		id, addrs, err := contact(m)
+		if err != nil {
+			return fmt.Errorf("p2p: introduce: %w", err)
+		}
+		if h.gate.add(id) {
+			h.host.Peerstore().AddAddrs(id, addrs, peerstore.PermanentAddrTTL)
+		}
+	}
+	return nil
+}
+
+// Forget closes all connections with a peer and bans it, whatever is later learned of it. It is for
+// members that were put out; one that still runs comes back under a new ID. Forget does not wait
+// for the connections to end.
+func (h *Host) Forget(id elastic.ID) {
+	peerID, err := idOf(string(id))
+	if err != nil {
+		return // no peer has such an ID
+	}
+	h.gate.ban(peerID)
+	h.local.forget(id)
+	h.host.Peerstore().ClearAddrs(peerID)
+	for _, c := range h.swarm.ConnsToPeer(peerID) {
+		h.hangUp(c)
+	}
 }

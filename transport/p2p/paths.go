@@ -5,68 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/elrun/elrun/transport/internal/direct"
-	"github.com/elrun/elrun/transport/internal/wire"
 	"github.com/elrun/elrun/transport/mesh"
 )
-
-// encryptNames returns the values of Config.Encrypt. The index of each is its code in an offer.
-func encryptNames() []string { return []string{"auto", "always", "never"} }
-
-// neverEncrypt is the code of "never".
-const neverEncrypt = 2
-
-// code returns the index of name in names; 0 for "". The error names the option by the parameter what.
-func code(what, name string, names []string) (byte, error) {
-	if name == "" {
-		return 0, nil
-	}
-	i := slices.Index(names, name)
-	if i < 0 {
-		return 0, fmt.Errorf("unknown %s %q (%s)", what, name, strings.Join(names, " or "))
-	}
-	return byte(i), nil
-}
-
-// offer is the payload of an Offer frame: the wishes of a host and the addresses of its direct
-// port.
-type offer struct {
-	path    mesh.Path
-	encrypt byte
-	direct.Offer
-}
-
-// appendOffer appends an Offer frame to b.
-func appendOffer(b []byte, o *offer) []byte {
-	body := o.Offer.Append([]byte{byte(o.path), o.encrypt})
-	return wire.AppendFrame(b, wire.Offer, body)
-}
-
-// readOffer reads an Offer frame.
-func readOffer(r io.Reader) (offer, error) {
-	_, b, err := wire.ReadFrame(r, wire.Offer)
-	if err != nil {
-		return offer{}, err
-	}
-	return decodeOffer(b)
-}
-
-// decodeOffer decodes the payload of an Offer frame.
-func decodeOffer(b []byte) (offer, error) {
-	if len(b) < 2 || int(b[0]) >= len(mesh.Paths()) || int(b[1]) >= len(encryptNames()) {
-		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
-	}
-	o, err := direct.DecodeOffer(b[2:])
-	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
-}
 
 // offer returns this host's offer with ticket t. With the zero ticket the receiver cannot dial.
 func (h *Host) offer(t direct.Ticket) *offer {
@@ -76,13 +23,6 @@ func (h *Host) offer(t direct.Ticket) *offer {
 		o.Doors = slices.Concat(o.Doors, h.mappedDoors(o.Doors))
 	}
 	return o
-}
-
-// sameSite reports whether two hosts have the same site ID, so that they may share a kernel, and
-// both allow Unix sockets.
-func sameSite(a, b *offer) bool {
-	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
-	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
 }
 
 // encryption returns the TLS configuration for direct connections with a peer, or nil if both sides

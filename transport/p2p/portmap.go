@@ -251,9 +251,6 @@ func (h *Host) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrP
 	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
 }
 
-// firstTwo returns the components of a multiaddr for the IP address and the port.
-func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a), 2)] }
-
 // mapped returns the multiaddrs of libp2p at the router's external address.
 func (h *Host) mapped() []multiaddr.Multiaddr {
 	var out []multiaddr.Multiaddr

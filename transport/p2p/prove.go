@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
-	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
@@ -201,22 +199,4 @@ func (h *Host) acceptStranger(s network.Stream) {
 		return
 	}
 	h.handle(h.acceptProof)(s)
-}
-
-// expectProposal reads the proposal of p. It fails at the first line that differs.
-func expectProposal(r io.Reader, p protocol.ID) error {
-	for rest := proposalOf(p); len(rest) > 0; {
-		line := rest[:1+rest[0]] // lengths below 128 take one byte
-		rest = rest[len(line):]
-		for _, want := range [][]byte{line[:1], line[1:]} { // a shorter line may be the last
-			got := make([]byte, len(want))
-			if _, err := io.ReadFull(r, got); err != nil {
-				return err
-			}
-			if !bytes.Equal(got, want) {
-				return fmt.Errorf("a stranger proposes %q, not %s", got, p)
-			}
-		}
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -217,38 +218,4 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 		return netip.AddrPort{}, errNoIPv4
 	}
 	return s.Observe(ctx, ask.Credential, netip.AddrPortFrom(ip, answer.Port))
-}
-
-// quicAddr returns the QUIC multiaddr of a UDP address.
-func quicAddr(at netip.AddrPort) (multiaddr.Multiaddr, error) {
-	a, err := manet.FromNetAddr(net.UDPAddrFromAddrPort(at))
-	if err != nil {
-		return nil, fmt.Errorf("address %v: %w", at, err)
-	}
-	return a.Encapsulate(multiaddr.StringCast("/quic-v1")), nil
-}
-
-// udpOf returns the UDP address in a multiaddr; the zero AddrPort if there is none, or if it is
-// relayed.
-func udpOf(a multiaddr.Multiaddr) netip.AddrPort {
-	if isRelayed(a) {
-		return netip.AddrPort{}
-	}
-	addr, err := manet.ToNetAddr(withoutZone(withoutQUIC(a)))
-	udp, ok := addr.(*net.UDPAddr)
-	if err != nil || !ok {
-		return netip.AddrPort{}
-	}
-	at := udp.AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-}
-
-// withoutQUIC returns a multiaddr up to its port.
-func withoutQUIC(a multiaddr.Multiaddr) multiaddr.Multiaddr {
-	for i, c := range a {
-		if c.Code() == multiaddr.P_QUIC_V1 {
-			return a[:i]
-		}
-	}
-	return a
 }

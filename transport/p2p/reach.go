@@ -1,13 +1,9 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"syscall"
 	"time"
 
@@ -16,7 +12,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
-	"github.com/multiformats/go-multistream"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
@@ -94,68 +89,6 @@ func refused(err error) bool {
 		}
 	}
 	return n > 0 && dial.Skipped == 0
-}
-
-// lazyStream is a stream that sends the proposal of its protocol along with the first bytes
-// written, and reads the answer before the first bytes read. That saves a round trip of
-// multistream-select. All hosts of a job know the same protocols, so a valid answer is the proposal
-// itself. One goroutine may use it at a time, except for the methods that network.Stream allows
-// concurrently.
-type lazyStream struct {
-	network.Stream
-	proposal        []byte // frames of multistream-select (proposalOf)
-	after           []byte // appended to the first bytes written
-	written, agreed bool   // the proposal was sent; the answer was read
-}
-
-// Write implements io.Writer. The first call sends the proposal before b, and after behind b.
-func (s *lazyStream) Write(b []byte) (int, error) {
-	if s.written {
-		return s.Stream.Write(b)
-	}
-	s.written = true
-	n, err := s.Stream.Write(slices.Concat(s.proposal, b, s.after))
-	return min(max(0, n-len(s.proposal)), len(b)), err
-}
-
-// Read implements io.Reader. The first call waits until the other side has accepted the protocol.
-func (s *lazyStream) Read(b []byte) (int, error) {
-	if err := s.negotiate(); err != nil {
-		return 0, err
-	}
-	return s.Stream.Read(b)
-}
-
-// negotiate sends the proposal if that was not done, and waits until the other side has accepted
-// it.
-func (s *lazyStream) negotiate() error {
-	if s.agreed {
-		return nil
-	}
-	if !s.written {
-		if _, err := s.Write(nil); err != nil {
-			return err
-		}
-	}
-	got := make([]byte, len(s.proposal))
-	if _, err := io.ReadFull(s.Stream, got); err != nil {
-		return err
-	}
-	if !bytes.Equal(got, s.proposal) {
-		return fmt.Errorf("protocol %s: the other side answered %q", s.Protocol(), got)
-	}
-	s.agreed = true
-	return nil
-}
-
-// proposalOf returns the proposal of p: the name of multistream-select and p, each as a line with
-// its length in front.
-func proposalOf(p protocol.ID) []byte {
-	var b []byte
-	for _, line := range []string{multistream.ProtocolID + "\n", string(p) + "\n"} {
-		b = append(binary.AppendUvarint(b, uint64(len(line))), line...)
-	}
-	return b
 }
 
 // open opens a stream, and connects first if there is no connection. The first read shows whether

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,12 +29,6 @@ import (
 // host that looks for a member dials the member's own addresses first, and then circuits through
 // some members. All hosts prefer relays in the same order, so that two hosts with common members
 // choose a common relay.
-
-// relayNames returns the values of Config.Relay. The index of each is its code.
-func relayNames() []string { return []string{"never", "members"} }
-
-// neverRelay is the code of "never".
-const neverRelay = 0
 
 const (
 	// relayDelay is how much later than a member's own addresses circuits are dialled. If all own
@@ -73,43 +66,6 @@ func circuits() circuit.Resources {
 	const many, forever = 1024, 10 * 365 * 24 * time.Hour
 	return circuit.Resources{ReservationTTL: forever, MaxReservations: many, MaxReservationsPerIP: many,
 		MaxReservationsPerASN: many, MaxCircuits: many, BufferSize: 128 << 10}
-}
-
-// circuitBy returns the address of a peer that has a reservation at id, without the peer's own ID.
-func circuitBy(id peer.ID) multiaddr.Multiaddr {
-	return multiaddr.StringCast("/p2p/" + id.String() + "/p2p-circuit")
-}
-
-// isRelayed reports whether an address leads through a relay.
-func isRelayed(a multiaddr.Multiaddr) bool {
-	_, err := a.ValueForProtocol(multiaddr.P_CIRCUIT)
-	return err == nil
-}
-
-// relayOf returns the relay in an address; false if there is none.
-func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
-	if !isRelayed(a) {
-		return "", false
-	}
-	by, err := a.ValueForProtocol(multiaddr.P_P2P)
-	if err != nil {
-		return "", false
-	}
-	id, err := peer.Decode(by)
-	return id, err == nil
-}
-
-// ipOf returns the IP address of the peer itself in an address. It is nil if there is none, and
-// for a relayed address, in which the IP address is the relay's.
-func ipOf(a multiaddr.Multiaddr) net.IP {
-	if isRelayed(a) {
-		return nil
-	}
-	ip, err := manet.ToIP(withoutZone(a))
-	if err != nil {
-		return nil
-	}
-	return ip
 }
 
 // reservations has the members at which this host has reserved a slot, so that it can be reached

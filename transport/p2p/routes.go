@@ -140,23 +140,6 @@ func (h *Host) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	return ips
 }
 
-// ownAddrs returns the addresses of this host's interfaces; nil if the system does not report them.
-func ownAddrs() []netip.Addr {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil // addrsOf then leaves out none
-	}
-	var ips []netip.Addr
-	for _, a := range all {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				ips = append(ips, ip.Unmap())
-			}
-		}
-	}
-	return ips
-}
-
 // byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
 // rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
 // targets.

@@ -2,14 +2,16 @@ package p2p
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"net/netip"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/transport"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // Link-local addresses of IPv6 (fe80::/10) are unique on one link only, so each needs a zone: the
@@ -37,22 +39,6 @@ func (s scoped) Dial(ctx context.Context, a multiaddr.Multiaddr, id peer.ID) (tr
 // DialWithUpdates implements transport.DialUpdater.
 func (s scoped) DialWithUpdates(ctx context.Context, a multiaddr.Multiaddr, id peer.ID, updates chan<- transport.DialUpdate) (transport.CapableConn, error) {
 	return s.TcpTransport.DialWithUpdates(ctx, withOneZone(a), id, updates)
-}
-
-// withoutZone returns a without all zones at its beginning.
-func withoutZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
-	for len(a) > 0 && a[0].Code() == multiaddr.P_IP6ZONE {
-		a = a[1:]
-	}
-	return a
-}
-
-// withOneZone returns a with one zone instead of two at its beginning.
-func withOneZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
-	for len(a) > 1 && a[0].Code() == multiaddr.P_IP6ZONE && a[1].Code() == multiaddr.P_IP6ZONE {
-		a = a[1:]
-	}
-	return a
 }
 
 // onLinks returns the forms of another host's address that this host can dial: a link-local address
@@ -94,15 +80,22 @@ func ownZones() []string {
 	return names
 }
 
-// hostOf returns the IP address of the peer itself in an address, with its zone if there is one. It
-// is false where ipOf returns nil.
-func hostOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
-	ip, ok := netip.AddrFromSlice(ipOf(a))
-	if !ok {
-		return ip, false
+// contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled
+// (onLinks).
+func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
+	id, err := idOf(string(m.ID))
+	if err != nil {
+		return "", nil, err
 	}
-	if zone, err := a.ValueForProtocol(multiaddr.P_IP6ZONE); err == nil {
-		ip = ip.WithZone(zone)
+	var addrs []multiaddr.Multiaddr
+	for _, text := range m.Addrs {
+		a, err := multiaddr.NewMultiaddr(text)
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: address %q: %w", m.ID.Short(), text, err)
+		}
+		if a, _ = peer.SplitAddr(a); a != nil {
+			addrs = append(addrs, onLinks(a, ownZones)...)
+		}
 	}
-	return ip.Unmap(), true
+	return id, addrs, nil
 }

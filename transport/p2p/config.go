@@ -1,0 +1,88 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// Config is the configuration of a Host. Only Job is required.
+type Config struct {
+	// Job is the name of the job. Both ends of a data connection compare it. It has at most
+	// mesh.MaxJob bytes.
+	Job string
+	// Security is the security protocol over TCP: "tls", "noise", or "" for both with TLS
+	// preferred. QUIC has its own TLS.
+	Security string
+	// Transport is "tcp" (also "") or "quic".
+	Transport string
+	// ListenAddrs are the multiaddrs to listen at, such as /ip4/127.0.0.1/tcp/0. An address may
+	// have a range of ports, such as /ip4/192.0.2.1/tcp/7000-7019. The host then takes free ports
+	// of the range: one for libp2p and, unless Path is p2p, one for direct connections. Empty means
+	// all IPv4 interfaces and any port.
+	ListenAddrs []string
+	// OnOpen is called when a member reports that the job was opened to the network. It calls Open
+	// if the user allows that, and otherwise returns an error. Several goroutines may call it at
+	// once. Nil refuses.
+	OnOpen func() error
+	// Path is the kind of connection that carries data:
+	//
+	//   - "auto" (also ""): the best kind that exists for each peer;
+	//   - "shm": shared memory; an error unless all members of the view are on one host and share memory;
+	//   - "unix": Unix sockets within a host, and direct connections between hosts;
+	//   - "direct": direct connections, apart from libp2p's;
+	//   - "p2p": streams of libp2p.
+	//
+	// Except for "shm", a libp2p stream is the fallback where the wanted kind fails.
+	Path string
+	// Encrypt says whether direct connections are encrypted: "auto" (also "") and "always" encrypt,
+	// "never" does not if both sides have it. Bytes that stay within a host's kernel are never
+	// encrypted, and libp2p's streams always are.
+	Encrypt string
+	// Relay says whether members relay for each other: "never" (also "") or "members". With
+	// "members" this host uses a third member as the relay to a member with which it cannot
+	// connect, and relays for others. All three must have "members". The two ends also try hole
+	// punching through their routers.
+	Relay string
+	// Door is the admission policy for newcomers. Without it only introduced members are admitted.
+	// SetDoor sets it later.
+	Door Door
+
+	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
+	// same key reach each other by Unix sockets alone. UseHostKey sets it later.
+	HostKey []byte
+
+	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
+	plan      mesh.Plan                              // tests: of the lanes of views; nil for the usual one
+	gateway   func(context.Context) (gateway, error) // tests: replaces discoverGateway
+	loopback  bool                                   // tests: loopback counts as a network between hosts, for relays
+	punch     bool                                   // tests: hole punching is tried on loopback, too
+}
+
+// encryptNames returns the values of Config.Encrypt. The index of each is its code in an offer.
+func encryptNames() []string { return []string{"auto", "always", "never"} }
+
+// neverEncrypt is the code of "never".
+const neverEncrypt = 2
+
+// relayNames returns the values of Config.Relay. The index of each is its code.
+func relayNames() []string { return []string{"never", "members"} }
+
+// neverRelay is the code of "never".
+const neverRelay = 0
+
+// code returns the index of name in names; 0 for "". The error names the option by the parameter what.
+func code(what, name string, names []string) (byte, error) {
+	if name == "" {
+		return 0, nil
+	}
+	i := slices.Index(names, name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown %s %q (%s)", what, name, strings.Join(names, " or "))
+	}
+	return byte(i), nil
+}

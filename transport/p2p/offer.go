@@ -1,0 +1,49 @@
+package p2p
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// offer is the payload of an Offer frame: the wishes of a host and the addresses of its direct
+// port.
+type offer struct {
+	path    mesh.Path
+	encrypt byte
+	direct.Offer
+}
+
+// appendOffer appends an Offer frame to b.
+func appendOffer(b []byte, o *offer) []byte {
+	body := o.Offer.Append([]byte{byte(o.path), o.encrypt})
+	return wire.AppendFrame(b, wire.Offer, body)
+}
+
+// readOffer reads an Offer frame.
+func readOffer(r io.Reader) (offer, error) {
+	_, b, err := wire.ReadFrame(r, wire.Offer)
+	if err != nil {
+		return offer{}, err
+	}
+	return decodeOffer(b)
+}
+
+// decodeOffer decodes the payload of an Offer frame.
+func decodeOffer(b []byte) (offer, error) {
+	if len(b) < 2 || int(b[0]) >= len(mesh.Paths()) || int(b[1]) >= len(encryptNames()) {
+		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
+	}
+	o, err := direct.DecodeOffer(b[2:])
+	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
+}
+
+// sameSite reports whether two hosts have the same site ID, so that they may share a kernel, and
+// both allow Unix sockets.
+func sameSite(a, b *offer) bool {
+	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
+	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
+}
