@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -37,7 +37,7 @@ const (
 	// maxBookError is the number of bytes of the other side's error that are reported.
 	maxBookError = 200
 	// bookTime is the limit for an exchange, in which the answering member may have to open itself.
-	// announceAddrs and acceptPing use it, too.
+	// announce and acceptPing use it, too.
 	bookTime = 5 * time.Second
 )
 
@@ -51,54 +51,45 @@ type book struct {
 	Addrs map[elastic.ID][]string `json:"addrs"`
 }
 
-// Exchange sends a member the addresses of this host, and records the addresses of others that the
+// addressBook exchanges addresses with members, and keeps those of others in libp2p's peerstore.
+// All methods are safe for concurrent use.
+type addressBook struct {
+	*dialer
+
+	self   elastic.ID
+	own    func() []string // addresses of this host
+	onOpen func() error    // Config.OnOpen
+}
+
+// exchange sends a member the addresses of this host, and records the addresses of others that the
 // member answers with. With open it asks the member to listen on the network, and returns an error
 // if the member does not. changed reports whether the member itself has new addresses.
-func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
-	changed, _, err = h.exchange(ctx, to, open)
-	return changed, err
-}
-
-// Contacts makes an Exchange, without open, with a member that has admitted this host. It returns
-// the peers that the member knows, the member included; most of them are members.
-func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error) {
-	_, answer, err := h.exchange(ctx, of, false)
-	var out []elastic.Member
-	for _, id := range slices.Sorted(maps.Keys(answer.Addrs)) {
-		if _, err := idOf(string(id)); err == nil && id != h.id {
-			out = append(out, elastic.Member{ID: id, Addrs: answer.Addrs[id]})
-		}
-	}
-	return out, err
-}
-
-// exchange does the work of Exchange and Contacts. It also returns the answer.
-func (h *Host) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
+func (b *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
 	id, err := idOf(string(to))
 	if err != nil {
 		return false, book{}, fmt.Errorf("p2p: exchange addresses: %w", err)
 	}
-	before := len(h.known(id))
-	err = h.retry(ctx, id, func(ctx context.Context) error {
-		answer, err = h.askAddrs(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{h.id: h.Addrs()}})
+	before := len(b.known(id))
+	err = b.retry(ctx, id, func(ctx context.Context) error {
+		answer, err = b.ask(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{b.self: b.own()}})
 		return err
 	})
 	if err != nil {
 		return false, book{}, fmt.Errorf("p2p: exchange addresses with %s: %w", to.Short(), err)
 	}
 	for who, addrs := range answer.Addrs {
-		h.learn(who, addrs)
+		b.learn(who, addrs)
 	}
 	if answer.Error != "" {
 		err = fmt.Errorf("p2p: exchange addresses with %s: %s", to.Short(), answer.Error)
 	}
-	return len(h.known(id)) != before, answer, err
+	return len(b.known(id)) != before, answer, err
 }
 
-// askAddrs sends a message on a stream of its own and returns the answer. The exchange fails after
+// ask sends a message on a stream of its own and returns the answer. The exchange fails after
 // bookTime, or when ctx ends.
-func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
-	s, err := h.open(ctx, id, addrsProtocol)
+func (b *addressBook) ask(ctx context.Context, id peer.ID, q book) (book, error) {
+	s, err := b.open(ctx, id, addrsProtocol)
 	if err != nil {
 		return book{}, err
 	}
@@ -108,7 +99,7 @@ func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
 	if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
 		return book{}, err
 	}
-	if err := writeBook(s, b); err != nil {
+	if err := writeBook(s, q); err != nil {
 		return book{}, err
 	}
 	if err := s.CloseWrite(); err != nil {
@@ -117,34 +108,34 @@ func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
 	return readBook(s)
 }
 
-// acceptAddrs handles the stream of a member that asks for addresses.
-func (h *Host) acceptAddrs(s network.Stream) {
+// accept handles the stream of a member that asks for addresses.
+func (b *addressBook) accept(s network.Stream) {
 	defer s.Reset()
 	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
 		return
 	}
-	b, err := readBook(s)
+	q, err := readBook(s)
 	if err != nil {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	h.learn(from, b.Addrs[from])
+	b.learn(from, q.Addrs[from])
 	var answer book
-	if b.Open {
-		answer.Error = h.openAsked()
+	if q.Open {
+		answer.Error = b.openAsked()
 	}
-	answer.Addrs = h.book()
+	answer.Addrs = b.all()
 	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
 		_, _ = s.Read(make([]byte, 1)) // the other side resets the stream when it has read the answer
 	}
 }
 
 // openAsked opens this host at the request of a member. It returns "" or the reason against it.
-func (h *Host) openAsked() string {
-	if h.onOpen == nil {
+func (b *addressBook) openAsked() string {
+	if b.onOpen == nil {
 		return "it is not to be opened"
 	}
-	if err := h.onOpen(); err != nil {
+	if err := b.onOpen(); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -185,11 +176,11 @@ func decodeBook(text []byte) (book, error) {
 	return b, nil
 }
 
-// book returns the addresses of this host and of all peers that it knows, by ID.
-func (h *Host) book() map[elastic.ID][]string {
-	all := map[elastic.ID][]string{h.id: h.Addrs()}
-	for _, id := range h.gate.all() {
-		if known := h.known(id); len(known) > 0 {
+// all returns the addresses of this host and of all peers that it knows, by ID.
+func (b *addressBook) all() map[elastic.ID][]string {
+	all := map[elastic.ID][]string{b.self: b.own()}
+	for _, id := range b.gate.all() {
+		if known := b.known(id); len(known) > 0 {
 			all[elastic.ID(id.String())] = known
 		}
 	}
@@ -198,10 +189,10 @@ func (h *Host) book() map[elastic.ID][]string {
 
 // known returns, in sorted order, the recorded addresses at which the host id itself listens. It leaves
 // out relayed addresses.
-func (h *Host) known(id peer.ID) []string {
+func (b *addressBook) known(id peer.ID) []string {
 	var out []string
-	for _, a := range h.host.Peerstore().Addrs(id) {
-		if h.isAdvertised(a) {
+	for _, a := range b.host.Peerstore().Addrs(id) {
+		if b.isAdvertised(a) {
 			out = append(out, a.String())
 		}
 	}
@@ -211,12 +202,12 @@ func (h *Host) known(id peer.ID) []string {
 
 // learn records addresses of a host, up to maxBookAddrs of them. Texts that are no multiaddrs are
 // skipped. Addresses of this host and of banned peers are not recorded.
-func (h *Host) learn(who elastic.ID, addrs []string) {
+func (b *addressBook) learn(who elastic.ID, addrs []string) {
 	id, err := idOf(string(who))
-	if err != nil || who == h.id || h.gate.isBanned(id) {
+	if err != nil || who == b.self || b.gate.isBanned(id) {
 		return
 	}
-	known := h.known(id)
+	known := b.known(id)
 	var fresh []multiaddr.Multiaddr
 	for _, text := range addrs {
 		a, err := multiaddr.NewMultiaddr(text)
@@ -227,34 +218,44 @@ func (h *Host) learn(who elastic.ID, addrs []string) {
 			fresh = append(fresh, a)
 		}
 	}
-	h.host.Peerstore().AddAddrs(id, fresh, peerstore.PermanentAddrTTL)
+	b.host.Peerstore().AddAddrs(id, fresh, peerstore.PermanentAddrTTL)
 }
 
-// Learn records the addresses of members without admitting them.
-func (h *Host) Learn(members []elastic.Member) {
-	for _, m := range members {
-		h.learn(m.ID, m.Addrs)
-	}
-}
-
-// Complete returns a copy of members in which each member has, besides its own addresses, all
+// complete returns a copy of members in which each member has, besides its own addresses, all
 // others that this host knows now, up to maxBookAddrs.
-func (h *Host) Complete(members []elastic.Member) []elastic.Member {
+func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 	out := slices.Clone(members)
 	for i, m := range out {
-		if m.ID == h.id {
-			out[i].Addrs = h.Addrs()
+		if m.ID == b.self {
+			out[i].Addrs = b.own()
 			continue
 		}
 		id, err := idOf(string(m.ID))
 		if err != nil {
 			continue
 		}
-		for _, a := range h.known(id) {
+		for _, a := range b.known(id) {
 			if !slices.Contains(m.Addrs, a) && len(out[i].Addrs) < maxBookAddrs {
 				out[i].Addrs = append(slices.Clip(out[i].Addrs), a)
 			}
 		}
 	}
 	return out
+}
+
+// announce sends all members the listen addresses of this host. The exchange also makes a new
+// connection with the members whose connection was from an address that is gone.
+func (b *addressBook) announce() {
+	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
+	defer cancel()
+	slots := make(chan struct{}, maxFirstDials)
+	var asking sync.WaitGroup
+	for _, id := range b.gate.all() {
+		asking.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // after an error: members ask, too, when they look for this host
+		})
+	}
+	asking.Wait()
 }

@@ -36,7 +36,7 @@ func checkAwaitAttempt(t *testing.T, a attempts, end string) {
 	const id = peer.ID("other")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	p := &puncher{h: &Host{done: make(chan struct{})}, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
+	p := &puncher{conns: &conns{tasks: newTasks()}, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
 	attempt := make(chan struct{})
 	if a.busy {
 		p.busy[id] = attempt
@@ -59,7 +59,7 @@ func checkAwaitAttempt(t *testing.T, a attempts, end string) {
 	case "context":
 		cancel()
 	case "host":
-		close(p.h.done)
+		p.tasks.stop()
 	}
 	synctest.Wait()
 	if !isClosed(returned) {

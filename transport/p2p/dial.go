@@ -3,7 +3,6 @@ package p2p
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
-
-	"github.com/elrun/elrun/collective/transport"
 )
 
 // dial is one attempt to connect with a peer, which all callers of reach share. It ends with the
@@ -27,6 +24,26 @@ type dial struct {
 	stop    context.CancelFunc
 }
 
+// dialer opens streams to peers, and makes the connections for them. All methods are safe for
+// concurrent use.
+type dialer struct {
+	*conns
+
+	relays     *relays       // circuits are dialled, too
+	punch      *puncher      // replaces relayed connections before long-lived streams
+	firstDials chan struct{} // semaphore: one element per first connection that is being made
+
+	mu     sync.Mutex
+	dials  map[peer.ID]*dial // attempts in progress to connect
+	failed map[peer.ID]int   // failed attempts since the last success
+}
+
+// newDialer returns the dialer of a host.
+func newDialer(c *conns, r *relays, p *puncher) *dialer {
+	return &dialer{conns: c, relays: r, punch: p, firstDials: make(chan struct{}, maxFirstDials),
+		dials: make(map[peer.ID]*dial), failed: make(map[peer.ID]int)}
+}
+
 // firstAttemptTime is the limit of the first attempt to reach a peer where relays are tried, too. Each
 // later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p tries
 // each address once in an attempt, and a relay may have had no reservation of the peer yet.
@@ -34,8 +51,8 @@ const firstAttemptTime = 2 * time.Second
 
 // attemptLimit returns ctx with the limit of attempt number n, counted from 0, to reach a peer. Without
 // relays it returns ctx.
-func (h *Host) attemptLimit(ctx context.Context, n int) context.Context {
-	if h.relay == nil || !h.reserved.wide.Load() {
+func (d *dialer) attemptLimit(ctx context.Context, n int) context.Context {
+	if !d.relays.inUse() {
 		return ctx
 	}
 	return network.WithDialPeerTimeout(ctx, firstAttemptTime<<min(n, 4))
@@ -43,53 +60,55 @@ func (h *Host) attemptLimit(ctx context.Context, n int) context.Context {
 
 // reach returns nil when there is a connection with a peer. All callers for one peer share one
 // attempt, which is given up when no caller waits for it any more.
-func (h *Host) reach(ctx context.Context, id peer.ID) error {
-	if h.swarm.Connectedness(id) == network.Connected {
+func (d *dialer) reach(ctx context.Context, id peer.ID) error {
+	if d.swarm.Connectedness(id) == network.Connected {
 		return nil
 	}
-	d, err := h.joinDial(ctx, id)
+	one, err := d.joinDial(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer h.leaveDial(id, d)
+	defer d.leaveDial(id, one)
 	select {
-	case <-d.ended:
-		return d.err
+	case <-one.ended:
+		return one.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
 // failedDials returns the number of failed attempts to connect with a peer since the last success.
-func (h *Host) failedDials(id peer.ID) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.failed[id]
+func (d *dialer) failedDials(id peer.ID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed[id]
 }
 
 // joinDial returns the attempt in progress with a peer, or begins one. The caller owes leaveDial.
-func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, fmt.Errorf("%w: host closed", transport.ErrClosed)
+func (d *dialer) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks.life.Err() != nil {
+		return nil, errHostClosed
 	}
-	d := h.dials[id]
-	if d == nil {
-		d = &dial{ended: make(chan struct{})}
+	one := d.dials[id]
+	if one == nil {
+		one = &dial{ended: make(chan struct{})}
 		// The attempt takes its dial timeout from the caller's ctx, and not its cancellation.
-		within, stop := context.WithCancel(network.WithDialPeerTimeout(h.life, network.GetDialPeerTimeout(ctx)))
-		d.stop = stop
-		h.dials[id] = d
-		h.working.Add(1)
-		go func() {
-			defer h.working.Done()
-			err := h.dialPeer(within, id)
-			h.endDial(id, d, err)
-		}()
+		within, stop := context.WithCancel(network.WithDialPeerTimeout(d.tasks.life, network.GetDialPeerTimeout(ctx)))
+		one.stop = stop
+		began := d.tasks.run(func() {
+			err := d.dialPeer(within, id)
+			d.endDial(id, one, err)
+		})
+		if !began {
+			stop()
+			return nil, errHostClosed
+		}
+		d.dials[id] = one
 	}
-	d.waiting++
-	return d, nil
+	one.waiting++
+	return one, nil
 }
 
 const (
@@ -104,74 +123,74 @@ const (
 
 // dialPeer makes a connection. The first dial to a peer waits for a slot of firstDials. A peer that
 // was reached before is dialled at once, as a failing dial is how its death is found.
-func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
-	if !h.gate.wasReached(id) {
+func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
+	if !d.gate.wasReached(id) {
 		select {
-		case h.firstDials <- struct{}{}:
+		case d.firstDials <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		leave := sync.OnceFunc(func() { <-h.firstDials })
+		leave := sync.OnceFunc(func() { <-d.firstDials })
 		timer := time.AfterFunc(firstDialTime, leave)
 		defer leave()
 		defer timer.Stop()
 	}
-	h.addCircuits(id)
-	_, err := h.swarm.DialPeer(ctx, id)
+	d.relays.addCircuits(id)
+	_, err := d.swarm.DialPeer(ctx, id)
 	return err
 }
 
 // leaveDial takes a caller off an attempt, and cancels the attempt after the last one.
-func (h *Host) leaveDial(id peer.ID, d *dial) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if d.waiting--; d.waiting == 0 {
-		h.endDialLocked(id, d, context.Canceled)
+func (d *dialer) leaveDial(id peer.ID, one *dial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one.waiting--; one.waiting == 0 {
+		d.endDialLocked(id, one, context.Canceled)
 	}
 }
 
 // endDial ends an attempt with err, unless it has ended.
-func (h *Host) endDial(id peer.ID, d *dial, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.endDialLocked(id, d, err)
+func (d *dialer) endDial(id peer.ID, one *dial, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endDialLocked(id, one, err)
 }
 
-// endDialLocked is endDial for callers that hold h.mu. It counts failures in h.failed, but not
+// endDialLocked is endDial for callers that hold d.mu. It counts failures in d.failed, but not
 // cancellations.
-func (h *Host) endDialLocked(id peer.ID, d *dial, err error) {
-	if h.dials[id] != d {
+func (d *dialer) endDialLocked(id peer.ID, one *dial, err error) {
+	if d.dials[id] != one {
 		return
 	}
-	delete(h.dials, id)
+	delete(d.dials, id)
 	switch {
 	case err == nil:
-		delete(h.failed, id)
+		delete(d.failed, id)
 	case !errors.Is(err, context.Canceled):
-		h.failed[id]++
+		d.failed[id]++
 	}
-	d.err = err
-	d.stop()
-	close(d.ended)
+	one.err = err
+	one.stop()
+	close(one.ended)
 }
 
 // endReached ends the attempt with a peer that has a connection by now.
-func (h *Host) endReached(id peer.ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if d := h.dials[id]; d != nil {
-		h.endDialLocked(id, d, nil)
+func (d *dialer) endReached(id peer.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.dials[id]; one != nil {
+		d.endDialLocked(id, one, nil)
 	}
 }
 
 // newStream opens a stream to a peer, and connects first if there is no connection.
-func (h *Host) newStream(ctx context.Context, id peer.ID) (network.Stream, error) {
+func (d *dialer) newStream(ctx context.Context, id peer.ID) (network.Stream, error) {
 	// A connection may end between reach and NewStream, so this is tried twice.
 	for last := false; ; last = true {
-		if err := h.reach(ctx, id); err != nil {
+		if err := d.reach(ctx, id); err != nil {
 			return nil, err
 		}
-		s, err := h.swarm.NewStream(network.WithNoDial(ctx, "reached"), id)
+		s, err := d.swarm.NewStream(network.WithNoDial(ctx, "reached"), id)
 		if last || !errors.Is(err, network.ErrNoConn) {
 			return s, err
 		}

@@ -37,17 +37,17 @@ func TestReachByOther(t *testing.T) {
 	}
 	reached := make(chan error)
 	for range 2 {
-		go func() { reached <- h.reach(t.Context(), id) }()
+		go func() { reached <- h.dialer.reach(t.Context(), id) }()
 	}
 	if err := other.Send(t.Context(), h.ID(), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
 	<-h.Events() // the other is up
-	h.mu.Lock()
-	if len(h.dials) > 0 {
+	h.dialer.mu.Lock()
+	if len(h.dialer.dials) > 0 {
 		t.Error("an attempt to connect goes on beside a connection")
 	}
-	h.mu.Unlock()
+	h.dialer.mu.Unlock()
 	for range 2 {
 		if err := <-reached; err != nil {
 			t.Error(err)
@@ -64,17 +64,17 @@ func TestReachGivenUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	reached := make(chan error)
-	go func() { reached <- h.reach(ctx, id) }()
+	go func() { reached <- h.dialer.reach(ctx, id) }()
 	cancel()
 	if err := <-reached; !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	h.mu.Lock()
-	if len(h.dials) > 0 {
-		t.Errorf("%d attempts are left", len(h.dials))
+	h.dialer.mu.Lock()
+	if len(h.dialer.dials) > 0 {
+		t.Errorf("%d attempts are left", len(h.dialer.dials))
 	}
-	h.mu.Unlock()
-	go func() { reached <- h.reach(t.Context(), id) }()
+	h.dialer.mu.Unlock()
+	go func() { reached <- h.dialer.reach(t.Context(), id) }()
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}

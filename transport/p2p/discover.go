@@ -34,11 +34,11 @@ const maxHintAddrs = 16
 // found is called by one goroutine at a time, possibly again for the same peer, and must not block
 // for long.
 func (h *Host) Discover(ctx context.Context, found func(elastic.Member)) error {
-	if len(h.farAddrs()) == 0 {
+	if len(h.listener.farAddrs()) == 0 {
 		return fmt.Errorf("p2p: discover: %w", ErrNoNetwork)
 	}
-	hints := &hints{host: h, found: found}
-	s := mdns.NewMdnsService(advertised{h.host, h}, serviceName(h.job), hints)
+	hints := &hints{self: h.id, found: found}
+	s := mdns.NewMdnsService(advertised{h.conns.host, h.listener}, serviceName(h.job), hints)
 	if err := s.Start(); err != nil {
 		return fmt.Errorf("p2p: discover: %w", errors.Join(err, s.Close()))
 	}
@@ -46,7 +46,7 @@ func (h *Host) Discover(ctx context.Context, found func(elastic.Member)) error {
 	select {
 	case <-ctx.Done():
 		why = context.Cause(ctx)
-	case <-h.done:
+	case <-h.tasks.closed():
 		why = errors.New("host closed")
 	}
 	hints.stop()
@@ -61,34 +61,29 @@ func serviceName(job string) string {
 	return "_elr-" + strings.ToLower(text[:11]) + "._udp"
 }
 
-// farAddrs returns the addresses of this host that are not on loopback.
-func (h *Host) farAddrs() []multiaddr.Multiaddr {
-	return multiaddr.FilterAddrs(h.listenAddrs(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
-}
-
 // advertised is the host as it is advertised: without its loopback addresses.
 type advertised struct {
 	host.Host
-	h *Host
+	listener *listener
 }
 
 // Network implements host.Host.
-func (a advertised) Network() network.Network { return farNetwork{a.Host.Network(), a.h} }
+func (a advertised) Network() network.Network { return farNetwork{a.Host.Network(), a.listener} }
 
 // farNetwork is the network of advertised. It lists the addresses that are not on loopback.
 type farNetwork struct {
 	network.Network
-	h *Host
+	listener *listener
 }
 
 // InterfaceListenAddresses implements network.Network.
 func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
-	return n.h.farAddrs(), nil
+	return n.listener.farAddrs(), nil
 }
 
 // hints receives the results of multicast DNS and passes them on to found.
 type hints struct {
-	host *Host
+	self elastic.ID // of this host, whose own announcements come back
 
 	mu    sync.Mutex
 	found func(elastic.Member) // nil after stop
@@ -105,7 +100,7 @@ func (n *hints) HandlePeerFound(info peer.AddrInfo) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.found != nil && m.ID != n.host.id && len(m.Addrs) > 0 {
+	if n.found != nil && m.ID != n.self && len(m.Addrs) > 0 {
 		n.found(m)
 	}
 }

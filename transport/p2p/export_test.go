@@ -29,7 +29,7 @@ func Break(h *Host, peer elastic.ID) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range h.swarm.ConnsToPeer(id) {
+	for _, c := range h.conns.swarm.ConnsToPeer(id) {
 		for _, s := range c.GetStreams() {
 			if slices.Contains([]protocol.ID{dataProtocol, urgentProtocol}, s.Protocol()) {
 				_ = s.Reset()

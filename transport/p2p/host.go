@@ -5,71 +5,46 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
-	"github.com/libp2p/go-libp2p/core/protocol"
-	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
-	"github.com/libp2p/go-libp2p/p2p/net/swarm"
-	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
-	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
-	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // Host is this process in the network of its job. It implements elastic.Network. All methods are
 // safe for concurrent use.
+//
+// Each part has its own state and lock. A part knows only the parts above it in this list, and what
+// the host passes to it as functions.
 type Host struct {
 	*mesh.Mesh // the session protocol, over the streams of this host
 
-	take      func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
-	job       string
-	id        elastic.ID
-	keys      keys                 // sign for id
-	host      *blankhost.BlankHost // negotiates the protocol of each stream
-	swarm     *swarm.Swarm         // libp2p's connections
-	below     []io.Closer          // parts of libp2p that close closes after the swarm, in this order
-	gate      *gate                // which peers may connect
-	throttle  *throttle            // rate limit for outsiders
-	strangers *strangers           // connections of strangers
-	port      *direct.Port         // nil if only libp2p is wanted
-	local     *local               // nil where the system lacks such sockets, or Config.Path excludes them
-	onOpen    func() error         // Config.OnOpen
-	path      mesh.Path            // code of Config.Path
-	encrypt   byte                 // code of Config.Encrypt
-	identity  *libp2ptls.Identity  // for direct connections and Identify
-	relay     *circuit.Relay       // nil unless Config.Relay allows it
-	reserved  reservations         // at the relays of this host
-	punch     *puncher             // nil if relay is nil, and for QUIC
-	ports     *portMap             // mappings at the router
-	routes    *routes              // fastest address of each host
-	watch     *watch               // replaces paths that have become slow or stuck
+	take func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
+	job  string
+	id   elastic.ID
+	keys keys // sign for id
 
-	members protocol.Switch // handlers for the streams of members
-
-	firstDials chan struct{} // semaphore: one element per first connection that is being made
-
-	done    chan struct{}   // closed by Close
-	life    context.Context // cancelled by Close, through end
-	end     context.CancelFunc
-	working sync.WaitGroup // handlers, and goroutines that read streams
-
-	mu     sync.Mutex
-	closed bool
-	door   Door                        // nil admits nobody
-	dials  map[peer.ID]*dial           // attempts in progress to connect
-	failed map[peer.ID]int             // failed attempts since the last success
-	silent map[direct.Target]time.Time // unresponsive targets, and the time of the last attempt
+	tasks     *tasks       // lifetime of the host and its goroutines
+	throttle  *throttle    // rate limit for outsiders
+	conns     *conns       // libp2p, and the gate that decides which peers may connect
+	local     *local       // Unix sockets within the host; nil where the system lacks them or Config.Path excludes them
+	relays    *relays      // members that relay for this host; nil unless Config.Relay allows it
+	punch     *puncher     // paths through routers; nil without relays, and for QUIC
+	dialer    *dialer      // connections and streams to peers
+	listener  *listener    // addresses at which others reach this host
+	addresses *addressBook // addresses of other hosts
+	paths     *paths       // direct connections for data streams
+	watch     *watch       // replaces paths that have become slow or stuck
+	admission *admission   // strangers that prove their right to join
 }
 
 // Listen makes an identity and starts to listen. ctx limits only the start.
@@ -99,17 +74,11 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make identity: %w", err)
 	}
-	h := &Host{
-		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key}, onOpen: cfg.OnOpen,
-		firstDials: make(chan struct{}, maxFirstDials), done: make(chan struct{}),
-		dials:  make(map[peer.ID]*dial),
-		failed: make(map[peer.ID]int),
-		silent: make(map[direct.Target]time.Time),
-	}
-	h.life, h.end = context.WithCancel(context.Background())
-	h.throttle = newThrottle(h.done)
-	h.strangers = &strangers{expel: h.expel}
-	h.routes, h.watch, h.ports = newRoutes(), newWatch(), newPortMap(cfg.gateway)
+	h := &Host{job: cfg.Job, id: elastic.ID(id.String()), keys: keys{key}, tasks: newTasks()}
+	h.throttle = newThrottle(h.tasks.closed())
+	h.conns = &conns{gate: newGate(id), tasks: h.tasks}
+	h.listener = &listener{conns: h.conns, ports: newPortMap(cfg.gateway)}
+	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}}
 	if cfg.Door != nil {
 		h.SetDoor(cfg.Door)
 	}
@@ -126,7 +95,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 // process to others; its ID and Addrs are replaced by the host's.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
-	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relay != nil, Close: h.Close}
+	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relays != nil, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.
@@ -134,91 +103,19 @@ func (h *Host) ID() elastic.ID { return h.id }
 
 // Addrs returns the multiaddrs under which others may reach the host: its own, then the addresses
 // at its router (MapPorts), then those of loopback.
-func (h *Host) Addrs() []string {
-	var near, far []string
-	for _, a := range h.listenAddrs() {
-		if manet.IsIPLoopback(a) {
-			near = append(near, a.String())
-		} else {
-			far = append(far, a.String())
-		}
-	}
-	for _, a := range h.mapped() {
-		far = append(far, a.String())
-	}
-	return slices.Concat(far, near)
-}
+func (h *Host) Addrs() []string { return h.listener.addrs() }
 
-// listenAddrs returns the addresses at which the host itself listens, one for each interface.
-func (h *Host) listenAddrs() []multiaddr.Multiaddr {
-	// libp2p's list of interfaces may be a minute old.
-	all := h.swarm.ListenAddresses()
-	if own, err := manet.InterfaceMultiaddrs(); err == nil {
-		if resolved, err := manet.ResolveUnspecifiedAddresses(all, own); err == nil {
-			all = resolved
-		}
+// Open makes the host listen at further addresses, in the form of Config.ListenAddrs. After an
+// error it may listen at some of them.
+func (h *Host) Open(addrs []string) error {
+	if !h.tasks.begin() {
+		return fmt.Errorf("p2p: open: %w", net.ErrClosed)
 	}
-	return multiaddr.FilterAddrs(all, h.isAdvertised)
-}
-
-// isAdvertised reports whether a may be advertised as an address of a host. Relayed addresses may not,
-// nor the UDP addresses of hole punching, which only the puncher sends.
-func (h *Host) isAdvertised(a multiaddr.Multiaddr) bool {
-	return !isRelayed(a) && (h.punch == nil || !udpOf(a).IsValid())
-}
-
-// handle returns a stream handler that calls f, and resets the stream once the host is closed.
-// Close waits for f.
-func (h *Host) handle(f func(network.Stream)) network.StreamHandler {
-	return func(s network.Stream) {
-		if !h.begin() {
-			_ = s.Reset() // the connection is about to close
-			return
-		}
-		defer h.working.Done()
-		f(s)
-	}
-}
-
-// begin counts a goroutine for which Close waits; false if the host is closed. After true the
-// caller owes h.working.Done.
-func (h *Host) begin() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return false
-	}
-	h.working.Add(1)
-	return true
-}
-
-// close ends all connections at once and waits for the host's goroutines. The mesh calls it in
-// Close.
-func (h *Host) close() error {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	close(h.done)
-	h.end()
-	h.strangers.close()
-	var errs []error
-	if h.port != nil {
-		errs = append(errs, h.port.Close())
-	}
-	errs = append(errs, h.local.close())
-	if h.relay != nil {
-		errs = append(errs, h.relay.Close())
-	}
-	if h.host != nil {
-		errs = append(errs, h.host.Close())
-	}
-	errs = append(errs, h.punch.close())
-	for _, c := range h.below {
-		errs = append(errs, c.Close())
-	}
-	h.working.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("p2p: close: %w", err)
+	defer h.tasks.end()
+	err := h.listener.listenAt(addrs)
+	h.listener.ports.poke()
+	if err != nil {
+		return fmt.Errorf("p2p: open: %w", err)
 	}
 	return nil
 }
@@ -236,8 +133,8 @@ func (h *Host) Introduce(members []elastic.Member) error {
 		if err != nil {
 			return fmt.Errorf("p2p: introduce: %w", err)
 		}
-		if h.gate.add(id) {
-			h.host.Peerstore().AddAddrs(id, addrs, peerstore.PermanentAddrTTL)
+		if h.conns.gate.add(id) {
+			h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.PermanentAddrTTL)
 		}
 	}
 	return nil
@@ -251,10 +148,111 @@ func (h *Host) Forget(id elastic.ID) {
 	if err != nil {
 		return // no peer has such an ID
 	}
-	h.gate.ban(peerID)
+	h.conns.gate.ban(peerID)
 	h.local.forget(id)
-	h.host.Peerstore().ClearAddrs(peerID)
-	for _, c := range h.swarm.ConnsToPeer(peerID) {
-		h.hangUp(c)
+	h.conns.host.Peerstore().ClearAddrs(peerID)
+	h.conns.hangUpPeer(peerID)
+}
+
+// SetDoor sets the admission policy, by which newcomers may prove their right to join. A host
+// without one refuses every peer that was not introduced.
+func (h *Host) SetDoor(d Door) { h.admission.setDoor(d) }
+
+// Seal signs the record of a ticket with the key of this host.
+func (h *Host) Seal(r ticket.Record) ([]byte, error) { return r.Seal(h.keys.private) }
+
+// UseHostKey makes this host and others of its kernel with the same key reach each other by Unix
+// sockets alone. All peers of one launcher share the key, and nobody else has it. The members of
+// the first view must be introduced before. Without a key, or with a key of another length, libp2p
+// is used.
+func (h *Host) UseHostKey(key []byte) { h.local.serve(key, h.take) }
+
+// MapPorts asks this host's router to forward a port to each port at which the host listens on the
+// network, now or after Open. It keeps the mappings until ctx ends or the host closes. The external
+// addresses are then among Addrs, and members are told of them. told is called with the result, nil or
+// an error of one line, whenever the result has changed.
+func (h *Host) MapPorts(ctx context.Context, told func(error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.tasks.life, cancel)()
+	h.listener.ports.run(ctx, h.listener.mappable, h.addresses.announce, told)
+}
+
+// Mapped waits until the router has answered for all ports at which this host listens now, or until
+// ctx ends. It returns at once if MapPorts does not run or finds no router.
+func (h *Host) Mapped(ctx context.Context) { h.listener.ports.await(ctx, h.listener.mappable) }
+
+// Exchange sends a member the addresses of this host, and records the addresses of others that the
+// member answers with. With open it asks the member to listen on the network, and returns an error
+// if the member does not. changed reports whether the member itself has new addresses.
+func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
+	changed, _, err = h.addresses.exchange(ctx, to, open)
+	return changed, err
+}
+
+// Contacts makes an Exchange, without open, with a member that has admitted this host. It returns
+// the peers that the member knows, the member included; most of them are members.
+func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error) {
+	_, answer, err := h.addresses.exchange(ctx, of, false)
+	var out []elastic.Member
+	for _, id := range slices.Sorted(maps.Keys(answer.Addrs)) {
+		if _, err := idOf(string(id)); err == nil && id != h.id {
+			out = append(out, elastic.Member{ID: id, Addrs: answer.Addrs[id]})
+		}
 	}
+	return out, err
+}
+
+// Learn records the addresses of members without admitting them.
+func (h *Host) Learn(members []elastic.Member) {
+	for _, m := range members {
+		h.addresses.learn(m.ID, m.Addrs)
+	}
+}
+
+// Complete returns a copy of members in which each member has, besides its own addresses, all
+// others that this host knows now, up to maxBookAddrs.
+func (h *Host) Complete(members []elastic.Member) []elastic.Member {
+	return h.addresses.complete(members)
+}
+
+// connected is called with each new connection, before the peer can open streams. It ends the
+// attempt to connect with the peer.
+func (h *Host) connected(_ network.Network, c network.Conn) {
+	h.dialer.endReached(c.RemotePeer())
+	h.punch.onConnected(c)
+	h.admission.onConnected(c)
+}
+
+// disconnected is called at the end of each connection.
+func (h *Host) disconnected(_ network.Network, c network.Conn) {
+	h.punch.onDisconnected(c)
+	h.relays.replaceLost(c.RemotePeer())
+}
+
+// networkChanged handles a change of this host's addresses or interfaces. It drops all
+// measurements, ends the connections from addresses that are gone, and sends the members the
+// current listen addresses.
+func (h *Host) networkChanged() {
+	h.paths.routes.reset()
+	own := ownAddrs()
+	gone := func(ip netip.Addr) bool {
+		return ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(own, ip.WithZone("")) // QUIC reports the unspecified address
+	}
+	h.watch.leave(gone)
+	h.conns.hangUpFrom(gone)
+	h.tasks.run(h.addresses.announce)
+}
+
+// close ends all connections at once and waits for the host's goroutines. The mesh calls it in
+// Close.
+func (h *Host) close() error {
+	h.tasks.stop()
+	h.admission.strangers.close()
+	err := errors.Join(h.listener.close(), h.local.close(), h.relays.close(), h.conns.close(), h.punch.close(), h.conns.release())
+	h.tasks.wait()
+	if err != nil {
+		return fmt.Errorf("p2p: close: %w", err)
+	}
+	return nil
 }

@@ -19,15 +19,15 @@ import (
 // The handshake proves that the peer holds the key of its ID, and not that it is a member; Prove
 // checks that. For an address that ends in an ID nothing is dialled.
 func (h *Host) Identify(ctx context.Context, addr string) (elastic.Member, error) {
-	m, err := h.identify(ctx, addr)
+	m, err := identify(ctx, h.paths.identity, addr)
 	if err != nil {
 		return elastic.Member{}, fmt.Errorf("p2p: identify %s: %w", addr, err)
 	}
 	return m, nil
 }
 
-// identify does the work of Identify.
-func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error) {
+// identify does the work of Identify. own is the identity of this host.
+func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elastic.Member, error) {
 	a, err := multiaddr.NewMultiaddr(addr)
 	if err != nil {
 		return elastic.Member{}, err
@@ -40,7 +40,7 @@ func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error
 	}
 	err = errors.New("no interface has such addresses")
 	for _, place := range onLinks(a, ownZones) {
-		if id, err = h.greet(ctx, place); err == nil {
+		if id, err = identifyAt(ctx, own, place); err == nil {
 			m.ID = elastic.ID(id.String())
 			return m, nil
 		}
@@ -51,9 +51,9 @@ func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error
 // ErrStranger means that the process at an address does not speak this protocol.
 var ErrStranger = errors.New("it is no elrun")
 
-// greet connects to an address in the form of onLinks, makes the TLS handshake, closes the
+// identifyAt connects to an address in the form of onLinks, makes the TLS handshake, closes the
 // connection and returns the peer ID.
-func (h *Host) greet(ctx context.Context, a multiaddr.Multiaddr) (peer.ID, error) {
+func identifyAt(ctx context.Context, own *libp2ptls.Identity, a multiaddr.Multiaddr) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	conn, err := new(manet.Dialer).DialContext(ctx, withOneZone(a))
@@ -66,7 +66,7 @@ func (h *Host) greet(ctx context.Context, a multiaddr.Multiaddr) (peer.ID, error
 	if err := multistream.SelectProtoOrFail(libp2ptls.ID, conn); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)
 	}
-	cfg, key := h.identity.ConfigForPeer("")
+	cfg, key := own.ConfigForPeer("")
 	if err := tls.Client(conn, cfg).HandshakeContext(ctx); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)
 	}

@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"cmp"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"os"
@@ -8,13 +10,22 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/core/transport"
 	"github.com/libp2p/go-libp2p/gologshim"
+	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
 )
 
@@ -82,4 +93,111 @@ func quiet() {
 	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
 		gologshim.SetDefaultHandler(slog.DiscardHandler)
 	}
+}
+
+// build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a
+// protocol per stream. libp2p's usual constructor would add identify, AutoNAT, DCUtR and metrics;
+// docs/internals/paths.md names their replacements in a closed group. After an error close and
+// release end the parts that were made before it.
+func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) error {
+	store, err := c.newStore(key)
+	if err != nil {
+		return err
+	}
+	manager, err := resources()
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	limits := newHalfOpen(manager)
+	c.limits = limits
+	c.below = append(c.below, limits)
+	bus := eventbus.NewBus()
+	c.swarm, err = swarm.NewSwarm(c.gate.self, store, bus,
+		swarm.WithConnectionGater(c.gate),
+		swarm.WithResourceManager(limits),
+		swarm.WithDialRanker(nearFirst),
+		// No black-hole detection: few dials fail in a group, and those that do are retried until
+		// they succeed.
+		swarm.WithUDPBlackHoleSuccessCounter(nil),
+		swarm.WithIPv6BlackHoleSuccessCounter(nil))
+	if err != nil {
+		return fmt.Errorf("make swarm: %w", err)
+	}
+	c.host = blankhost.NewBlankHost(c.swarm, blankhost.WithEventBus(bus))
+	if c.upgrader, err = newUpgrader(cfg, key, limits, c.gate); err != nil {
+		return err
+	}
+	main, err := c.newTransport(cfg, key, t, r)
+	if err != nil {
+		return err
+	}
+	if err := c.swarm.AddTransport(main); err != nil {
+		return fmt.Errorf("add transport: %w", err)
+	}
+	return nil
+}
+
+// newStore makes the peerstore, which holds libp2p's own key and the addresses to dial.
+func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
+	store, err := pstoremem.NewPeerstore()
+	if err != nil {
+		return nil, fmt.Errorf("make peerstore: %w", err)
+	}
+	c.below = append(c.below, store)
+	if err := store.AddPrivKey(c.gate.self, key); err != nil {
+		return nil, fmt.Errorf("store identity: %w", err)
+	}
+	if err := store.AddPubKey(c.gate.self, key.GetPublic()); err != nil {
+		return nil, fmt.Errorf("store identity: %w", err)
+	}
+	return store, nil
+}
+
+// newTransport makes the TCP or QUIC transport of cfg. TCP connections are throttled by t, and
+// dialled as r says.
+func (c *conns) newTransport(cfg Config, key crypto.PrivKey, t *throttle, r *routes) (transport.Transport, error) {
+	switch cfg.Transport {
+	case "", "tcp":
+		// A dial from the listening port could collide with a dial in the opposite direction.
+		plain, err := tcp.NewTCPTransport(meteredUpgrader{c.upgrader, t}, c.limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(r.dialer))
+		return scoped{plain}, err
+	case "quic":
+		manager, err := newQUIC()
+		if err != nil {
+			return nil, err
+		}
+		c.below = append(c.below, manager)
+		return libp2pquic.NewTransport(key, manager, nil, c.gate, c.limits)
+	}
+	return nil, fmt.Errorf("unknown transport %q (tcp or quic)", cfg.Transport)
+}
+
+// newUpgrader makes the part that turns TCP connections and circuits into streams: a security
+// protocol and the multiplexer yamux.
+func newUpgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager, g *gate) (transport.Upgrader, error) {
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
+	security, err := secure(cfg.Security, key, muxers)
+	if err != nil {
+		return nil, err
+	}
+	up, err := upgrader.New(security, muxers, nil, limits, g, upgrader.WithAcceptTimeout(cmp.Or(cfg.handshake, handshakeTime)))
+	if err != nil {
+		return nil, fmt.Errorf("make upgrader: %w", err)
+	}
+	return up, nil
+}
+
+// newQUIC makes the owner of QUIC's sockets. QUIC has its own security and streams.
+func newQUIC() (*quicreuse.ConnManager, error) {
+	var reset, token [32]byte
+	for _, b := range [][]byte{reset[:], token[:]} {
+		if _, err := rand.Read(b); err != nil {
+			return nil, fmt.Errorf("make QUIC keys: %w", err)
+		}
+	}
+	manager, err := quicreuse.NewConnManager(reset, token)
+	if err != nil {
+		return nil, fmt.Errorf("make QUIC: %w", err)
+	}
+	return manager, nil
 }

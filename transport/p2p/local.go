@@ -50,36 +50,27 @@ const (
 	otherHost
 )
 
-// listenLocal opens the Unix socket of this process. h.local stays nil where the system has no such
-// sockets, and where Config.Path excludes them.
-func (h *Host) listenLocal() error {
-	if h.path == mesh.DirectPath || h.path == mesh.StreamPath {
-		return nil
-	}
-	s, err := colocated.Listen(string(h.id))
+// newLocal opens the Unix socket of a host. It returns nil where the system has no such sockets.
+func newLocal(self elastic.ID, g *gate) (*local, error) {
+	s, err := colocated.Listen(string(self))
 	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	h.local = &local{socket: s, gate: h.gate, peers: make(map[elastic.ID]locality)}
-	return nil
+	return &local{socket: s, gate: g, peers: make(map[elastic.ID]locality)}, nil
 }
 
-// UseHostKey makes this host and others of its kernel with the same key reach each other by Unix
-// sockets alone. All peers of one launcher share the key, and nobody else has it. The members of
-// the first view must be introduced before. Without a key, or with a key of another length, libp2p
-// is used.
-func (h *Host) UseHostKey(key []byte) {
-	if h.local == nil || len(key) != HostKeySize {
+// serve accepts streams of processes with the same key, and passes them to take. A key of another
+// length than HostKeySize is ignored.
+func (l *local) serve(key []byte, take func(mesh.Kind, mesh.Stream)) {
+	if l == nil || len(key) != HostKeySize {
 		return
 	}
-	h.local.socket.Serve(colocated.Key(key), colocated.Taker{Admit: h.local.admit, Take: h.takeLocal})
+	l.socket.Serve(colocated.Key(key), colocated.Taker{Admit: l.admit,
+		Take: func(s *colocated.Stream) { take(mesh.Kind(s.Kind()), newLocalStream(s)) }})
 }
-
-// takeLocal passes a stream that another process of this host has opened to the mesh.
-func (h *Host) takeLocal(s *colocated.Stream) { h.take(mesh.Kind(s.Kind()), newLocalStream(s)) }
 
 // admit returns 0 if a stream of the peer is accepted, or else the code of the refusal.
 func (l *local) admit(from string, _ byte) colocated.Code {

@@ -41,7 +41,7 @@ func keyed(t testing.TB, words ...string) ([]*Host, elastic.View) {
 // libp2pConns returns the number of libp2p connections of the hosts.
 func libp2pConns(hs []*Host) (n int) {
 	for _, h := range hs {
-		n += len(h.swarm.Conns())
+		n += len(h.conns.swarm.Conns())
 	}
 	return n
 }

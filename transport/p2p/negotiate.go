@@ -92,13 +92,13 @@ func answered(c *direct.Conn, why string) choice {
 
 // dialOrder returns which sides dial, in their order: true is the opener of the stream, false the other
 // side. A side that cannot reach the other is left out.
-func (h *Host) dialOrder(s *stream, theirs *offer) (all []bool) {
-	unix, tcp := h.candidates(s, theirs)
+func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
+	unix, tcp := p.candidates(s, theirs)
 	c := s.Conn()
 	if unix != nil || tcp {
 		all = append(all, true)
 	}
-	if h.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !h.punch.isPunched(c) {
+	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !p.isPunched(c) {
 		all = append(all, false)
 	}
 	if c.Stat().Direction == network.DirInbound && unix == nil {
@@ -108,7 +108,10 @@ func (h *Host) dialOrder(s *stream, theirs *offer) (all []bool) {
 }
 
 // upgradable is a data stream that may be replaced by a direct connection.
-type upgradable struct{ *stream }
+type upgradable struct {
+	*stream
+	paths *paths
+}
 
 // Upgrade implements mesh.Upgrader. The opener's offer has come with its hello.
 func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, error) {
@@ -117,51 +120,51 @@ func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, erro
 		return nil, err
 	}
 	if opener {
-		return s.h.negotiatePath(ctx, s.stream, theirs)
+		return s.paths.negotiatePath(ctx, s.stream, theirs)
 	}
-	return s.h.answerOffer(ctx, s.stream, theirs)
+	return s.paths.answerOffer(ctx, s.stream, theirs)
 }
 
 // negotiatePath is the initiator's side of the negotiation. It returns the stream to use, which is s or a
 // direct connection.
-func (h *Host) negotiatePath(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
+func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var reasons []string
-	for _, own := range h.dialOrder(s, &theirs) {
+	for _, own := range p.dialOrder(s, &theirs) {
 		var c *direct.Conn
 		var why string
 		var err error
 		if own {
-			if c, why = h.dialBest(ctx, s, &theirs); c != nil {
+			if c, why = p.dialBest(ctx, s, &theirs); c != nil {
 				err = sendChoice(ctx, s, c, answered(c, why))
 			}
 		} else {
-			c, why, err = h.reverseDial(ctx, s, &theirs)
+			c, why, err = p.reverseDial(ctx, s, &theirs)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if c != nil {
-			return concludeUpgrade(s, c, why), nil
+			return p.conclude(s, c, why), nil
 		}
 		if why != "" {
 			reasons = append(reasons, why)
 		}
 	}
-	if err := h.punch.why(s.Conn().RemotePeer()); err != nil && isRelayed(s.Conn().RemoteMultiaddr()) {
+	if err := p.punch.why(s.Conn().RemotePeer()); err != nil && isRelayed(s.Conn().RemoteMultiaddr()) {
 		reasons = append(reasons, err.Error())
 	}
 	why := strings.Join(reasons, "; the other way: ")
 	if err := sendChoice(ctx, s, nil, answered(nil, why)); err != nil {
 		return nil, err
 	}
-	return concludeUpgrade(s, nil, why), nil
+	return p.conclude(s, nil, why), nil
 }
 
 // reverseDial asks the other side to dial, and waits for its connection. c is nil, with the reason, if the
 // other side could not dial.
-func (h *Host) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
+func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
-	w := h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), theirs))
+	w := p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), theirs))
 	defer w.Cancel()
 	if err := sendChoice(ctx, s, nil, choice{code: askDial, ticket: t}); err != nil {
 		return nil, "", err
@@ -180,23 +183,23 @@ func (h *Host) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *di
 
 // answerOffer is the responder's side of the negotiation. It sends its own offer, dials when asked
 // to, and returns the stream that was chosen.
-func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
+func (p *paths) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var t direct.Ticket
 	var w *direct.Wait
-	if h.port != nil && theirs.path != mesh.StreamPath {
+	if p.listener.port != nil && theirs.path != mesh.StreamPath {
 		t = direct.NewTicket()
-		w = h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), &theirs))
+		w = p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), &theirs))
 		defer w.Cancel()
 	}
-	if _, err := s.Write(appendOffer(nil, h.offer(t))); err != nil {
+	if _, err := s.Write(appendOffer(nil, p.offer(t))); err != nil {
 		return nil, err
 	}
 	last, err := readChoice(s)
 	if err == nil && last.code == askDial {
 		theirs.Ticket = last.ticket
-		c, why := h.dialBest(ctx, s, &theirs)
+		c, why := p.dialBest(ctx, s, &theirs)
 		if err = sendChoice(ctx, s, c, answered(c, why)); err == nil && c != nil {
-			return concludeUpgrade(s, c, why), nil
+			return p.conclude(s, c, why), nil
 		}
 		if err == nil {
 			last, err = readChoice(s)
@@ -205,20 +208,20 @@ func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.S
 	if err != nil {
 		return nil, err
 	}
-	return followed(ctx, s, w, last)
+	return p.followed(ctx, s, w, last)
 }
 
 // followed returns the stream of the initiator's last choice.
-func followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
+func (p *paths) followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
 	case last.code == keepStream:
-		return concludeUpgrade(s, nil, last.why), nil
+		return p.conclude(s, nil, last.why), nil
 	case last.code == dialled && w != nil:
 		c, err := w.Wait(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return concludeUpgrade(s, c, last.why), nil
+		return p.conclude(s, c, last.why), nil
 	}
 	return nil, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
 }

@@ -24,7 +24,7 @@ func TestPathTheOtherWay(t *testing.T) {
 				hs, v := party(t, path, path)
 				shut(t, hs[closed])
 				introduce(t, hs, v)
-				if err := hs[dials].reach(t.Context(), mustID(t, hs[1-dials])); err != nil {
+				if err := hs[dials].dialer.reach(t.Context(), mustID(t, hs[1-dials])); err != nil {
 					t.Fatal(err)
 				}
 				ts := mustMeet(t, hs, v)
@@ -49,9 +49,9 @@ func TestDialOrder(t *testing.T) {
 	} {
 		hs, v := party(t, paths[:]...)
 		came := make(chan network.Stream, 1)
-		hs[1].host.SetStreamHandler("/test", func(s network.Stream) { came <- s })
+		hs[1].conns.host.SetStreamHandler("/test", func(s network.Stream) { came <- s })
 		introduce(t, hs, v)
-		s, err := hs[0].host.NewStream(t.Context(), mustID(t, hs[1]), "/test")
+		s, err := hs[0].conns.host.NewStream(t.Context(), mustID(t, hs[1]), "/test")
 		if err == nil {
 			_, err = s.Write([]byte("x")) // or the other side does not hear of it
 		}
@@ -59,7 +59,7 @@ func TestDialOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range []network.Stream{s, <-came} {
-			if got := hs[i].turns(&stream{lazyStream: &lazyStream{Stream: s}}, hs[1-i].offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
+			if got := hs[i].paths.dialOrder(&stream{&lazyStream{Stream: s}}, hs[1-i].paths.offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
 				t.Errorf("%v: turns %v of the streams of %d, want %v", paths, got, i, want[i])
 			}
 			_ = s.Reset()
@@ -90,7 +90,7 @@ func mustID(t testing.TB, h *Host) peer.ID {
 // A malformed offer or choice of a member ends its stream only, and the member can connect again.
 func TestMalformedOffers(t *testing.T) {
 	hs, v := trio(t, "direct")
-	good := appendOffer(nil, hs[2].offer(direct.Ticket{}))
+	good := appendOffer(nil, hs[2].paths.offer(direct.Ticket{}))
 	chosen := func(b ...byte) []byte {
 		return frame(wire.Header{Kind: wire.Choice, Length: uint64(len(b))}, string(b))
 	}
@@ -126,7 +126,7 @@ func TestMalformedOffers(t *testing.T) {
 // after the answer, and returns how the stream ends.
 func speak(t testing.TB, hs []*Host, v elastic.View, parts [][]byte) error {
 	t.Helper()
-	s, err := hs[2].host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
+	s, err := hs[2].conns.host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,79 +5,107 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
 )
 
+// paths finds and makes the direct connection that replaces the libp2p stream of a data stream. The
+// fields do not change once the host is built. All methods are safe for concurrent use.
+type paths struct {
+	*conns
+
+	path     mesh.Path           // code of Config.Path
+	encrypt  byte                // code of Config.Encrypt
+	identity *libp2ptls.Identity // of this host, for TLS
+	listener *listener           // has the direct port and its addresses
+	routes   *routes             // what is known of the addresses of others
+	punch    *puncher            // knows why a relayed connection could not be replaced
+	list     *watchList          // gets the streams that this part has made
+}
+
+// configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct connections.
+func (p *paths) configure(cfg Config, key crypto.PrivKey) error {
+	path, err := code("path", cfg.Path, mesh.Paths())
+	encrypt, err2 := code("encryption", cfg.Encrypt, encryptNames())
+	identity, err3 := libp2ptls.NewIdentity(key)
+	if err3 != nil {
+		err3 = fmt.Errorf("make TLS identity: %w", err3)
+	}
+	p.path, p.encrypt, p.identity = mesh.Path(path), encrypt, identity
+	return errors.Join(err, err2, err3)
+}
+
 // offer returns this host's offer with ticket t. With the zero ticket the receiver cannot dial.
-func (h *Host) offer(t direct.Ticket) *offer {
-	o := &offer{path: h.path, encrypt: h.encrypt}
-	if h.port != nil {
-		o.Offer = h.port.Offer(t)
-		o.Doors = slices.Concat(o.Doors, h.mappedDoors(o.Doors))
+func (p *paths) offer(t direct.Ticket) *offer {
+	o := &offer{path: p.path, encrypt: p.encrypt}
+	if p.listener.port != nil {
+		o.Offer = p.listener.port.Offer(t)
+		o.Doors = slices.Concat(o.Doors, p.listener.outerDoors(o.Doors))
 	}
 	return o
 }
 
 // encryption returns the TLS configuration for direct connections with a peer, or nil if both sides
 // have Encrypt "never". TLS checks the peers' libp2p identities.
-func (h *Host) encryption(id peer.ID, theirs *offer) *tls.Config {
-	if h.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
+func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
+	if p.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
 	}
-	cfg, _ := h.identity.ConfigForPeer(id) // the channel of the key is not needed: the key is in the ID
+	cfg, _ := p.identity.ConfigForPeer(id) // the channel of the key is not needed: the key is in the ID
 	cfg.DynamicRecordSizingDisabled = true // small first records serve web pages
 	return cfg
 }
 
-// Timeouts of a dial for a direct connection. A TCP target that does not answer within tcpDialTime, as
-// where a firewall drops packets, is not tried again for silentTime. A Unix socket has unixDialTime:
-// nothing is dropped within a host, but a loaded host may schedule the peer late.
+// Timeouts of a dial for a direct connection. A TCP target that does not answer within tcpDialTime,
+// as where a firewall drops packets, is not tried again for silentTime. A Unix socket has
+// unixDialTime: nothing is dropped within a host, but a loaded host may schedule the peer late.
 const (
 	tcpDialTime  = 2 * time.Second
 	unixDialTime = 30 * time.Second
-	silentTime   = time.Minute
 )
 
 // errSilent means that the target did not answer in the last silentTime.
 var errSilent = errors.New("no answer a moment ago")
 
-// concludeUpgrade ends the upgrade of a data stream. With a connection it closes s, starts to watch c, and
+// conclude ends the upgrade of a data stream. With a connection it closes s, begins to watch c, and
 // returns the stream over c. Without one it returns s as the fallback, and has the watch retry
 // where a direct connection was wanted. why is the reason for the choice.
-func concludeUpgrade(s *stream, c *direct.Conn, why string) mesh.Stream {
+func (p *paths) conclude(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
-		st := &fallback{stream: s, why: why}
+		st := &fallback{stream: s, why: why, ended: p.list.dropFallback}
 		if why != "" && !isRelayed(s.Conn().RemoteMultiaddr()) {
-			s.h.watch.addFallback(st)
+			p.list.addFallback(st)
 		}
 		return st
 	}
 	_ = s.Close() // both sides have read all of it
-	s.h.watch.add(c, s.Conn().RemotePeer())
+	p.list.add(c, s.Conn().RemotePeer())
 	return socketOf(c, s.Peer(), why)
 }
 
 // dialBest dials the best direct connection that both sides want. The result why is the reason why
 // c is nil or is not of the best kind. Both results are zero if no direct connection is wanted.
-func (h *Host) dialBest(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
-	unix, tcp := h.candidates(s, theirs)
+func (p *paths) dialBest(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
+	unix, tcp := p.candidates(s, theirs)
 	if unix != nil {
-		if c, why = h.dialFirst(ctx, s, theirs, []direct.Target{*unix}); c != nil {
+		if c, why = p.dialFirst(ctx, s, theirs, []direct.Target{*unix}); c != nil {
 			return c, ""
 		}
 	}
 	if !tcp {
 		return nil, why
 	}
-	all, chosen := h.byTCP(ctx, s.Conn(), theirs)
-	c, late := h.dialFirst(ctx, s, theirs, all)
+	all, chosen := p.byTCP(ctx, s.Conn(), theirs)
+	c, late := p.dialFirst(ctx, s, theirs, all)
 	if why == "" {
 		why = late
 	}
@@ -89,9 +117,9 @@ func (h *Host) dialBest(ctx context.Context, s *stream, theirs *offer) (c *direc
 
 // dialFirst dials targets in their order until one is reached. why is the error of the first failure;
 // "" if there was none.
-func (h *Host) dialFirst(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
+func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
 	for _, to := range all {
-		c, err := h.dialTarget(ctx, s.Conn().RemotePeer(), to, theirs)
+		c, err := p.dialTarget(ctx, s.Conn().RemotePeer(), to, theirs)
 		if err == nil {
 			return c, why
 		}
@@ -104,9 +132,9 @@ func (h *Host) dialFirst(ctx context.Context, s *stream, theirs *offer, all []di
 
 // candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it may
 // dial over TCP.
-func (h *Host) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
-	mine := h.offer(direct.Ticket{})
-	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || h.punch.isPunched(s.Conn()) {
+func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
+	mine := p.offer(direct.Ticket{})
+	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
 		return nil, false
 	}
 	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
@@ -120,8 +148,8 @@ func (h *Host) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bo
 }
 
 // dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within tcpDialTime.
-func (h *Host) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
-	if h.isSilent(to) {
+func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
+	if p.routes.isSilent(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errSilent)
 	}
 	limit := tcpDialTime
@@ -130,32 +158,71 @@ func (h *Host) dialTarget(ctx context.Context, id peer.ID, to direct.Target, the
 	}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := direct.Dial(within, to, theirs.Ticket, h.encryption(id, theirs))
+	c, err := direct.Dial(within, to, theirs.Ticket, p.encryption(id, theirs))
 	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {
-		h.markSilent(to)
+		p.routes.markSilent(to)
 	}
 	return c, err
 }
 
-// markSilent marks a target as unresponsive, and forgets old marks.
-func (h *Host) markSilent(to direct.Target) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > silentTime })
-	h.silent[to] = time.Now()
+// addrsOf returns the addresses at which direct connections with a peer may be dialled, at most
+// maxRouteAddrs: first reached, the one of libp2p's connection, then others that the peer has
+// announced. It leaves out loopback and link-local addresses, and those of this host.
+func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
+	ips := []netip.Addr{reached}
+	if reached.IsLoopback() || reached.IsLinkLocalUnicast() {
+		return ips
+	}
+	own := ownAddrs()
+	for _, a := range p.host.Peerstore().Addrs(id) {
+		ip, ok := hostOf(a)
+		if !ok || isRelayed(a) || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() ||
+			slices.Contains(own, ip) || slices.Contains(ips, ip) {
+			continue
+		}
+		if ips = append(ips, ip); len(ips) == maxRouteAddrs {
+			break
+		}
+	}
+	return ips
 }
 
-// clearSilent removes the mark of markSilent.
-func (h *Host) clearSilent(to direct.Target) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.silent, to)
-}
-
-// isSilent reports whether a target was marked as unresponsive in the last silentTime.
-func (h *Host) isSilent(to direct.Target) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	since, ok := h.silent[to]
-	return ok && time.Since(since) <= silentTime
+// byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
+// rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
+// targets.
+func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []direct.Target, why string) {
+	reached, ok := hostOf(s.RemoteMultiaddr())
+	if !ok {
+		return nil, ""
+	}
+	ips := p.addrsOf(s.RemotePeer(), reached)
+	var at []netip.Addr // parallel to all
+	for _, ip := range ips {
+		to, ok := theirs.ByTCP(ip)
+		if to = p.routes.withBound(to, ip); ok && !p.routes.isSilent(to) {
+			all, at = append(all, to), append(at, ip)
+		}
+	}
+	if len(all) == 0 { // all are unresponsive: the dial of the first one reports that
+		if to, ok := theirs.ByTCP(reached); ok {
+			all = append(all, p.routes.withBound(to, reached))
+		}
+		return all, p.routes.why(reached)
+	}
+	if len(all) == 1 {
+		return all, p.routes.why(at[0])
+	}
+	key := routeKey(at)
+	found, ok := p.routes.find(key, time.Now())
+	if !ok {
+		found = fastestOf(direct.Survey(ctx, all, theirs.Ticket), at)
+		if !found.ip.IsValid() {
+			return all, "" // no address could be measured: the order stays
+		}
+		p.routes.note(key, found)
+	}
+	if i := slices.Index(at, found.ip); i > 0 {
+		all = slices.Insert(slices.Delete(slices.Clone(all), i, i+1), 0, all[i])
+	}
+	return all, found.why
 }

@@ -334,7 +334,7 @@ func TestShareWithDead(t *testing.T) {
 // shut makes a host's direct port refuse, like a firewall that answers.
 func shut(t testing.TB, h *Host) {
 	t.Helper()
-	if err := h.port.Close(); err != nil {
+	if err := h.listener.port.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -372,19 +372,19 @@ func TestPathIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := hs[0].paths.dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the first time: %v", err)
 	}
-	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, errSilent) {
+	if _, err := hs[0].paths.dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, errSilent) {
 		t.Errorf("the second time: %v", err)
 	}
 	to.Addr = "127.0.0.1:1"
-	if _, err := hs[0].dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := hs[0].paths.dialTarget(t.Context(), id, to, new(offer)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("another one: %v", err)
 	}
-	hs[0].silent[direct.Target{Addr: "long ago"}] = time.Now().Add(-2 * silentTime)
-	hs[0].markSilent(to)
-	if len(hs[0].silent) != 2 {
-		t.Errorf("%d are remembered, want 2", len(hs[0].silent))
+	hs[0].paths.routes.silent[direct.Target{Addr: "long ago"}] = time.Now().Add(-2 * silentTime)
+	hs[0].paths.routes.markSilent(to)
+	if len(hs[0].paths.routes.silent) != 2 {
+		t.Errorf("%d are remembered, want 2", len(hs[0].paths.routes.silent))
 	}
 }

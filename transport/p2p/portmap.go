@@ -3,18 +3,12 @@ package p2p
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
-
-	"github.com/elrun/elrun/transport/internal/direct"
 )
 
 // A router may forward ports of its own to a host behind it, if the host asks by NAT-PMP (RFC 6886)
@@ -67,7 +61,7 @@ type portMap struct {
 
 	mu      sync.Mutex
 	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
-	asking  bool                         // MapPorts runs, and has not failed to find a router
+	asking  bool                         // run runs, and has not failed to find a router
 	changed chan struct{}                // closed and replaced when one of these changes
 }
 
@@ -98,7 +92,7 @@ func (p *portMap) current() (granted map[innerPort]netip.AddrPort, asking bool, 
 	return p.granted, p.asking, p.changed
 }
 
-// poke makes MapPorts check the ports now.
+// poke makes run check the ports now.
 func (p *portMap) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -118,63 +112,76 @@ func isMappable(at netip.AddrPort) bool {
 	return at.Addr().Unmap().Is4() && !at.Addr().IsLoopback() && at.Port() != 0
 }
 
-// MapPorts asks this host's router to forward a port to each port at which the host listens on the
-// network, now or after Open. It keeps the mappings until ctx ends or the host closes. The external
-// addresses are then among Addrs, and members are told of them. told is called with the result, nil or
-// an error of one line, whenever the result has changed.
-func (h *Host) MapPorts(ctx context.Context, told func(error)) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(h.life, cancel)()
-	defer h.ports.set(nil, false)
-	h.ports.set(nil, true)
+// run asks a router for mappings, and keeps them until ctx ends. ports returns the ports to map at
+// the moment, announce tells the members of new external addresses, and report is called with the
+// result, nil or an error of one line, whenever the result has changed.
+func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce func(), report func(error)) {
+	defer p.set(nil, false)
+	p.set(nil, true)
 	last := errors.New("nothing yet")
 	tell := func(err error) {
 		if ctx.Err() == nil && !errors.Is(err, last) {
-			told(err)
+			report(err)
 			last = err
 		}
 	}
 	for pause := gatewayFirst; ctx.Err() == nil; {
 		within, done := context.WithTimeout(ctx, gatewayTime)
-		g, err := h.ports.find(within)
+		g, err := p.find(within)
 		done()
 		if err == nil {
-			h.keepMapped(ctx, g, tell)
+			p.renew(ctx, g, ports, announce, tell)
 			closeWithin(g, unmapTime)
 			pause = gatewayFirst
 			continue
 		}
-		h.ports.set(nil, false)
+		p.set(nil, false)
 		tell(errNoGateway)
 		waitFor(ctx, pause, nil)
 		pause = min(2*pause, gatewayAgain)
 	}
 }
 
-// keepMapped renews the mappings until ctx ends, or until some have been missing for gatewayAgain:
-// then the router may be another one.
-func (h *Host) keepMapped(ctx context.Context, g gateway, tell func(error)) {
+// renew renews the mappings until ctx ends, or until some have been missing for gatewayAgain: then
+// the router may be another one.
+func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort, announce func(), tell func(error)) {
 	for whole := time.Now(); ctx.Err() == nil && time.Since(whole) < gatewayAgain; {
 		granted, lacks := make(map[innerPort]netip.AddrPort), false
-		for _, p := range h.mappable() {
-			err := g.AddMapping(ctx, p.protocol, int(p.port))
-			at, ok := g.GetMapping(p.protocol, int(p.port))
-			if granted[p] = at; !ok {
-				granted[p] = netip.AddrPort{}
+		for _, inner := range ports() {
+			err := g.AddMapping(ctx, inner.protocol, int(inner.port))
+			at, ok := g.GetMapping(inner.protocol, int(inner.port))
+			if granted[inner] = at; !ok {
+				granted[inner] = netip.AddrPort{}
 			}
 			lacks = lacks || err != nil || !ok
 		}
-		fresh := h.ports.set(granted, true)
+		fresh := p.set(granted, true)
 		if lacks {
 			tell(errUnmapped)
 		} else if whole = time.Now(); len(granted) > 0 {
 			tell(nil)
 		}
 		if fresh {
-			h.announceAddrs()
+			announce()
 		}
-		waitFor(ctx, mappedEvery, h.ports.wake)
+		waitFor(ctx, mappedEvery, p.wake)
+	}
+}
+
+// await returns when the router has answered for all ports, when ctx ends, or when run does not run
+// or finds no router.
+func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
+	for {
+		granted, asking, changed := p.current()
+		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
+		if !asking || !slices.ContainsFunc(ports(), lacks) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -197,87 +204,4 @@ func waitFor(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	case <-wake:
 	case <-ctx.Done():
 	}
-}
-
-// Mapped waits until the router has answered for all ports at which this host listens now, or until
-// ctx ends. It returns at once if MapPorts does not run or finds no router.
-func (h *Host) Mapped(ctx context.Context) {
-	for {
-		granted, asking, changed := h.ports.current()
-		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
-		if !asking || !slices.ContainsFunc(h.mappable(), lacks) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// mappable returns the ports at which this host listens on the network, over IPv4.
-func (h *Host) mappable() []innerPort {
-	var all []innerPort
-	add := func(protocol string, at netip.AddrPort) {
-		if p := (innerPort{protocol, at.Port()}); isMappable(at) && !slices.Contains(all, p) {
-			all = append(all, p)
-		}
-	}
-	for _, a := range h.swarm.ListenAddresses() {
-		if protocol, at, ok := h.listening(a); ok {
-			add(protocol, at)
-		}
-	}
-	if h.port != nil {
-		for _, door := range h.port.Offer(direct.Ticket{}).Doors {
-			add("tcp", door)
-		}
-	}
-	return all
-}
-
-// listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
-// listens. It is false for addresses that may not be advertised.
-func (h *Host) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
-	if !h.isAdvertised(a) {
-		return "", at, false
-	}
-	n, err := manet.ToNetAddr(firstTwo(a))
-	if err != nil {
-		return "", at, false
-	}
-	at, err = netip.ParseAddrPort(n.String())
-	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
-}
-
-// mapped returns the multiaddrs of libp2p at the router's external address.
-func (h *Host) mapped() []multiaddr.Multiaddr {
-	var out []multiaddr.Multiaddr
-	for _, a := range h.swarm.ListenAddresses() {
-		protocol, at, ok := h.listening(a)
-		if !ok {
-			continue
-		}
-		to, ok := h.ports.outer(protocol, at)
-		if !ok {
-			continue
-		}
-		first, err := multiaddr.NewMultiaddr(fmt.Sprintf("/ip4/%s/%s/%d", to.Addr().Unmap(), protocol, to.Port()))
-		if err == nil {
-			out = append(out, append(first, a[2:]...))
-		}
-	}
-	return out
-}
-
-// mappedDoors returns the external addresses of the direct port: one for each of doors that is mapped.
-func (h *Host) mappedDoors(doors []netip.AddrPort) []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, door := range doors {
-		if to, ok := h.ports.outer("tcp", door); ok {
-			out = append(out, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
-		}
-	}
-	return out
 }

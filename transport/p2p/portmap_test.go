@@ -241,7 +241,7 @@ func TestGatewayHangs(t *testing.T) {
 	} else {
 		close(g.hang)
 	}
-	if n := len(h.mapped()); n != 0 {
+	if n := len(h.listener.outerAddrs()); n != 0 {
 		t.Errorf("%d addresses are left", n)
 	}
 }

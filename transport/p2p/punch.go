@@ -2,8 +2,10 @@ package p2p
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"sync"
@@ -38,13 +40,15 @@ const (
 
 // puncher replaces relayed connections by direct ones. All methods are safe for concurrent use. A
 // nil puncher, of a host that makes no such attempts, has the methods tryPunch, awaitAttempt, why,
-// isPunched, onConnected, onDisconnected and close.
+// onConnected, onDisconnected and close.
 type puncher struct {
-	h        *Host
-	key      crypto.PrivKey          // identity for QUIC
-	limits   network.ResourceManager // limits for QUIC's connections
-	loopback bool                    // tests: loopback counts as a network
-	slowness time.Duration           // tests: factor of all timeouts; otherwise 1
+	*conns
+
+	relays   *relays        // has the members that are asked for external addresses
+	throttle *throttle      // pays for the packets of outsiders
+	key      crypto.PrivKey // identity for QUIC
+	loopback bool           // tests: loopback counts as a network
+	slowness time.Duration  // tests: factor of all timeouts; otherwise 1
 
 	opening sync.Mutex   // held by the goroutine that opens the socket
 	socket  *punchSocket // nil until it is first needed
@@ -60,43 +64,47 @@ type trial struct {
 	why error // why it failed
 }
 
-// newPuncher returns the puncher of a host.
-func newPuncher(h *Host, key crypto.PrivKey, limits network.ResourceManager, loopback bool) *puncher {
+// newPuncher returns the puncher of a host. With loopback, which is for tests, it also punches on
+// loopback, and has 30 times as long for everything.
+func newPuncher(r *relays, t *throttle, key crypto.PrivKey, loopback bool) *puncher {
 	slowness := time.Duration(1)
 	if loopback {
 		slowness = 30
 	}
-	return &puncher{h: h, key: key, limits: limits, loopback: loopback, slowness: slowness, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
+	return &puncher{conns: r.conns, relays: r, throttle: t, key: key, loopback: loopback, slowness: slowness,
+		busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
 }
 
 // tryPunch starts an attempt in the background with a member that is reached only through relays,
 // unless one is in progress or has failed in the last punchAgain. The side with the lower ID
 // initiates; the other side waits for its message.
 func (p *puncher) tryPunch(id peer.ID) {
-	if p == nil || !p.h.gate.isMember(id) || !p.h.onlyRelayed(id) || !p.h.begin() {
+	if p == nil || !p.gate.isMember(id) || !p.onlyRelayed(id) || !p.tasks.begin() {
 		return
 	}
-	defer p.h.working.Done()
+	defer p.tasks.end()
 	end := p.beginAttempt(id, false)
 	if end == nil {
 		return
 	}
 	// An attempt may have succeeded since the check above; then none is started.
-	if !p.h.onlyRelayed(id) || !p.h.begin() {
+	if !p.onlyRelayed(id) {
 		end(nil)
 		return
 	}
-	go func() {
-		defer p.h.working.Done()
-		ctx, cancel := context.WithTimeout(p.h.life, p.slowness*punchTime)
+	began := p.tasks.run(func() {
+		ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
 		defer cancel()
-		if p.h.gate.self < id {
+		if p.gate.self < id {
 			end(p.initiate(ctx, id))
 			return
 		}
 		<-ctx.Done() // the initiator's message ends the attempt earlier
 		end(errNotLed)
-	}()
+	})
+	if !began {
+		end(nil)
+	}
 }
 
 // errNotLed means that the initiator has sent no message.
@@ -149,7 +157,7 @@ func (p *puncher) awaitAttempt(ctx context.Context, id peer.ID) {
 	select {
 	case <-busy:
 	case <-ctx.Done():
-	case <-p.h.done:
+	case <-p.tasks.closed():
 	}
 }
 
@@ -186,7 +194,7 @@ func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
 	for {
 		talk, answer, err := p.ask(ctx, id, q)
-		if err == nil || errors.As(err, new(final)) || p.h.pause(ctx, punchPause, err) != nil {
+		if err == nil || errors.As(err, new(final)) || p.tasks.pause(ctx, punchPause, err) != nil {
 			return talk, answer, err
 		}
 	}
@@ -213,10 +221,10 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	if err != nil {
 		return err
 	}
-	p.h.gate.forgetAddr(id)
-	p.h.host.Peerstore().AddAddrs(id, []multiaddr.Multiaddr{a}, punchedTime)
-	p.h.swarm.Backoff().Clear(id)
-	if _, err := p.h.swarm.DialPeer(network.WithForceDirectDial(ctx, "punched"), id); err != nil {
+	p.gate.forgetAddr(id)
+	p.host.Peerstore().AddAddrs(id, []multiaddr.Multiaddr{a}, punchedTime)
+	p.swarm.Backoff().Clear(id)
+	if _, err := p.swarm.DialPeer(network.WithForceDirectDial(ctx, "punched"), id); err != nil {
 		return fmt.Errorf("connect by UDP with %v: %w", at, err)
 	}
 	// The other side may not have its end of the connection yet, and closes the path when it is
@@ -235,7 +243,7 @@ func (p *puncher) endSearch(m *punch.Search, id peer.ID) {
 
 // isUsed reports whether a connection with the peer uses the address.
 func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
-	return slices.ContainsFunc(p.h.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
+	return slices.ContainsFunc(p.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }
 
 // onDisconnected stops the socket from accepting packets from the other end of a connection that has
@@ -252,10 +260,6 @@ func (p *puncher) onDisconnected(c network.Conn) {
 	}
 }
 
-// isPunched reports whether hole punching made a connection. No direct connection is possible
-// beside such a connection.
-func (p *puncher) isPunched(c network.Conn) bool { return p != nil && punchedAt(c).IsValid() }
-
 // punchedAt returns the other end of a connection over UDP; the zero AddrPort for other
 // connections.
 func punchedAt(c network.Conn) netip.AddrPort { return udpOf(c.RemoteMultiaddr()) }
@@ -265,7 +269,7 @@ func punchedAt(c network.Conn) netip.AddrPort { return udpOf(c.RemoteMultiaddr()
 // packets that acknowledge them.
 func (p *puncher) account(id peer.ID) punch.Account {
 	const earned = 10 // bytes sent per token: a QUIC packet sent earns the cost of reading one
-	t := p.h.throttle
+	t := p.throttle
 	return func(read, sent int) bool {
 		if sent > 0 {
 			t.pay(id, -sent/earned)
@@ -297,4 +301,72 @@ func (p *puncher) onConnected(c network.Conn) {
 	if p != nil && isRelayed(c.RemoteMultiaddr()) {
 		p.tryPunch(c.RemotePeer())
 	}
+}
+
+// accept handles the stream of a member that asks.
+func (p *puncher) accept(s network.Stream) {
+	defer s.Reset()
+	if s.SetDeadline(time.Now().Add(p.slowness*punchTime)) != nil {
+		return
+	}
+	var q punchAsk
+	if json.NewDecoder(io.LimitReader(s, maxPunch)).Decode(&q) != nil {
+		return
+	}
+	id := s.Conn().RemotePeer()
+	if q.Here || q.Error != "" {
+		if q.Error != "" {
+			p.beginAttempt(id, true)(fmt.Errorf("the other side: %s", q.Error[:min(len(q.Error), maxPunchError)]))
+		}
+		if json.NewEncoder(s).Encode(punchAnswer{}) == nil {
+			waitEnd(s)
+		}
+		return
+	}
+	socket, err := p.open()
+	switch {
+	case err != nil:
+		if len(q.Addrs) > 0 {
+			p.beginAttempt(id, true)(err)
+		}
+		if json.NewEncoder(s).Encode(punchAnswer{Error: err.Error()}) == nil {
+			waitEnd(s)
+		}
+	case len(q.Addrs) == 0:
+		end := socket.Serve(q.Credential)
+		defer end()
+		if json.NewEncoder(s).Encode(punchAnswer{Port: socket.port}) == nil {
+			waitEnd(s)
+		}
+	default:
+		end := p.beginAttempt(id, true)
+		end(p.respond(s, id, socket, q))
+	}
+}
+
+// respond is the responder's side of an attempt.
+func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
+	ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
+	defer cancel()
+	own := socket.gather(ctx, id)
+	m := socket.Meet(punch.Meeting{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
+	defer p.endSearch(m, id)
+	if err := json.NewEncoder(s).Encode(punchAnswer{Addrs: own.addrs}); err != nil {
+		return err
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer cancel()
+		waitEnd(s) // returns at the deadline at the latest
+	}()
+	_, err := m.Found(ctx)
+	<-over
+	switch {
+	case !p.onlyRelayed(id):
+		return nil
+	case err == nil:
+		err = errors.New("no connection by UDP, though there is a way through the routers")
+	}
+	return own.explain(err)
 }

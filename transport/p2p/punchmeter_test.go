@@ -9,10 +9,10 @@ import (
 // QUIC packets of an outsider are read as long as it has tokens. Sending the state to it earns more
 // tokens than its acknowledgements cost. Members pay nothing.
 func TestPunchedOutsiderPays(t *testing.T) {
-	h := &Host{throttle: newThrottle(make(chan struct{}))}
-	p := newPuncher(h, nil, nil, false)
-	h.throttle.setInsiders([]peer.ID{"member"})
-	h.throttle.rate = 1
+	limit := newThrottle(make(chan struct{}))
+	limit.setInsiders([]peer.ID{"member"})
+	limit.rate = 1
+	p := newPuncher(new(relays), limit, nil, false)
 	const packet, acknowledgement = 1200, 40
 	for range 100 * outsiderTokens / packet {
 		if !p.account("member")(packet, 0) {

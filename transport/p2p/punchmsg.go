@@ -66,7 +66,7 @@ func (t *punchTalk) end() {
 // caller ends the talk. An error that the other side reports is final.
 func (p *puncher) ask(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
 	var a punchAnswer
-	raw, err := p.h.swarm.NewStream(network.WithNoDial(ctx, "punch"), id)
+	raw, err := p.swarm.NewStream(network.WithNoDial(ctx, "punch"), id)
 	if err != nil {
 		return nil, a, err
 	}
@@ -92,74 +92,6 @@ func exchange(s io.ReadWriter, q punchAsk, a *punchAnswer) error {
 		return err
 	}
 	return json.NewDecoder(io.LimitReader(s, maxPunch)).Decode(a)
-}
-
-// acceptPunch handles the stream of a member that asks.
-func (h *Host) acceptPunch(s network.Stream) {
-	defer s.Reset()
-	if s.SetDeadline(time.Now().Add(h.punch.slowness*punchTime)) != nil {
-		return
-	}
-	var q punchAsk
-	if json.NewDecoder(io.LimitReader(s, maxPunch)).Decode(&q) != nil {
-		return
-	}
-	id := s.Conn().RemotePeer()
-	if q.Here || q.Error != "" {
-		if q.Error != "" {
-			h.punch.beginAttempt(id, true)(fmt.Errorf("the other side: %s", q.Error[:min(len(q.Error), maxPunchError)]))
-		}
-		if json.NewEncoder(s).Encode(punchAnswer{}) == nil {
-			waitEnd(s)
-		}
-		return
-	}
-	socket, err := h.punch.open()
-	switch {
-	case err != nil:
-		if len(q.Addrs) > 0 {
-			h.punch.beginAttempt(id, true)(err)
-		}
-		if json.NewEncoder(s).Encode(punchAnswer{Error: err.Error()}) == nil {
-			waitEnd(s)
-		}
-	case len(q.Addrs) == 0:
-		end := socket.Serve(q.Credential)
-		defer end()
-		if json.NewEncoder(s).Encode(punchAnswer{Port: socket.port}) == nil {
-			waitEnd(s)
-		}
-	default:
-		end := h.punch.beginAttempt(id, true)
-		end(h.punch.respond(s, id, socket, q))
-	}
-}
-
-// respond is the responder's side of an attempt.
-func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
-	ctx, cancel := context.WithTimeout(p.h.life, p.slowness*punchTime)
-	defer cancel()
-	own := socket.gather(ctx, id)
-	m := socket.Meet(punch.Meeting{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
-	defer p.endSearch(m, id)
-	if err := json.NewEncoder(s).Encode(punchAnswer{Addrs: own.addrs}); err != nil {
-		return err
-	}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		defer cancel()
-		waitEnd(s) // returns at the deadline at the latest
-	}()
-	_, err := m.Found(ctx)
-	<-over
-	switch {
-	case !p.h.onlyRelayed(id):
-		return nil
-	case err == nil:
-		err = errors.New("no connection by UDP, though there is a way through the routers")
-	}
-	return own.explain(err)
 }
 
 // waitEnd waits until the other side ends the stream.

@@ -15,7 +15,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
-	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -119,17 +118,16 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 		return err
 	}
 	s.manager = manager
-	h := s.p.h
-	t, err := libp2pquic.NewTransport(s.p.key, manager, nil, h.gate, s.p.limits)
+	t, err := libp2pquic.NewTransport(s.p.key, manager, nil, s.p.gate, s.p.limits)
 	if err == nil {
-		err = h.swarm.AddTransport(t)
+		err = s.p.swarm.AddTransport(t)
 	}
 	var a multiaddr.Multiaddr
 	if err == nil {
 		a, err = quicAddr(at)
 	}
 	if err == nil {
-		err = h.swarm.AddListenAddr(a)
+		err = s.p.swarm.AddListenAddr(a)
 	}
 	if err != nil {
 		return errors.Join(err, manager.Close())
@@ -140,7 +138,7 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 // place returns the address to listen at: the one at which TCP listens, as firewalls may know it.
 // The caller falls back to another port if this one is in use.
 func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
-	for _, a := range p.h.swarm.ListenAddresses() {
+	for _, a := range p.swarm.ListenAddresses() {
 		addr, err := manet.ToNetAddr(withoutZone(a))
 		tcp, isTCP := addr.(*net.TCPAddr)
 		if err != nil || !isTCP {
@@ -163,7 +161,7 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 		return s.last
 	}
 	var all seen
-	for _, a := range s.p.h.host.Addrs() {
+	for _, a := range s.p.host.Addrs() {
 		if at := udpOf(a); at.IsValid() && (s.p.loopback || !at.Addr().IsLoopback()) {
 			all.addrs = append(all.addrs, at)
 		}
@@ -189,7 +187,7 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 	defer cancel()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	for _, c := range s.p.h.relayCandidates(except, maxObservers) {
+	for _, c := range s.p.relays.candidates(except, maxObservers) {
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/transport"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	"github.com/multiformats/go-multiaddr"
@@ -46,19 +45,52 @@ const (
 	maxRelays = 8
 )
 
-// openRelay lets members relay for this host, and lets this host relay for them.
-func (h *Host) openRelay(up transport.Upgrader, loopback bool) error {
-	h.reserved.loopback, h.reserved.held = loopback, make(map[peer.ID]bool)
-	h.reserved.wide.Store(loopback)
-	if err := client.AddTransport(h.host, up); err != nil {
-		return fmt.Errorf("add circuits: %w", err)
+// relays has the members that relay for this host, and lets this host relay for them. All methods
+// are safe for concurrent use. A nil relays, of a host that uses no relays, has the methods that
+// carrier, dialer, listener and Host call.
+type relays struct {
+	*conns
+
+	service  *circuit.Relay // relays for others
+	loopback bool           // tests: peers on loopback count as other hosts
+	wide     atomic.Bool    // this host listens on an interface other than loopback
+
+	mu   sync.Mutex
+	held map[peer.ID]bool // reservations by member, also while it is asked; true if it is on a local network
+}
+
+// newRelays adds circuits to libp2p's transports, and begins to relay for others.
+func newRelays(c *conns, loopback bool) (*relays, error) {
+	r := &relays{conns: c, loopback: loopback, held: make(map[peer.ID]bool)}
+	r.wide.Store(loopback)
+	if err := client.AddTransport(c.host, c.upgrader); err != nil {
+		return nil, fmt.Errorf("add circuits: %w", err)
 	}
 	var err error
-	if h.relay, err = circuit.New(h.host, circuit.WithResources(circuits())); err != nil {
-		return fmt.Errorf("make relay: %w", err)
+	if r.service, err = circuit.New(c.host, circuit.WithResources(circuits())); err != nil {
+		return nil, fmt.Errorf("make relay: %w", err)
 	}
-	return nil
+	return r, nil
 }
+
+// close ends the circuits of others through this host.
+func (r *relays) close() error {
+	if r == nil {
+		return nil
+	}
+	return r.service.Close()
+}
+
+// widen records that this host listens on an interface other than loopback. Before that a relay is
+// of no use to it.
+func (r *relays) widen() {
+	if r != nil {
+		r.wide.Store(true)
+	}
+}
+
+// inUse reports whether members are looked for through relays, too.
+func (r *relays) inUse() bool { return r != nil && r.wide.Load() }
 
 // circuits returns the limits of the relay. They are wide, as members have connections and memory
 // for each other anyway. A reservation ends with its connection.
@@ -66,16 +98,6 @@ func circuits() circuit.Resources {
 	const many, forever = 1024, 10 * 365 * 24 * time.Hour
 	return circuit.Resources{ReservationTTL: forever, MaxReservations: many, MaxReservationsPerIP: many,
 		MaxReservationsPerASN: many, MaxCircuits: many, BufferSize: 128 << 10}
-}
-
-// reservations has the members at which this host has reserved a slot, so that it can be reached
-// through them.
-type reservations struct {
-	loopback bool        // tests: peers on loopback count as other hosts
-	wide     atomic.Bool // this host listens on an interface other than loopback
-
-	mu   sync.Mutex
-	held map[peer.ID]bool // by member, also while it is asked; true if it is on a local network
 }
 
 // relayOrder compares two relays, a and b, by preference: members with public addresses come before
@@ -95,11 +117,11 @@ func isLocal(c network.Conn) bool { return !manet.IsPublicAddr(c.RemoteMultiaddr
 
 // enough reports whether maxRelays of the held reservations are preferred to one at the other end
 // of c.
-func (p *reservations) enough(c network.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (r *relays) enough(c network.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	better := 0
-	for id, local := range p.held {
+	for id, local := range r.held {
 		if relayOrder(id, c.RemotePeer(), local, isLocal(c)) <= 0 {
 			better++
 		}
@@ -109,38 +131,38 @@ func (p *reservations) enough(c network.Conn) bool {
 
 // isRemote reports whether a connection is a direct one with another host, and not made by hole
 // punching.
-func (h *Host) isRemote(c network.Conn) bool {
+func (r *relays) isRemote(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
-	return ipOf(a) != nil && (h.reserved.loopback || !manet.IsIPLoopback(a)) && !h.punch.isPunched(c)
+	return ipOf(a) != nil && (r.loopback || !manet.IsIPLoopback(a)) && !r.isPunched(c)
 }
 
 // take records that a member is asked for a reservation; false if it was asked before.
-func (p *reservations) take(c network.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, asked := p.held[c.RemotePeer()]; asked {
+func (r *relays) take(c network.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, asked := r.held[c.RemotePeer()]; asked {
 		return false
 	}
-	p.held[c.RemotePeer()] = isLocal(c)
+	r.held[c.RemotePeer()] = isLocal(c)
 	return true
 }
 
 // leave removes the record of a member, and reports whether there was one.
-func (p *reservations) leave(id peer.ID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, had := p.held[id]
-	delete(p.held, id)
+func (r *relays) leave(id peer.ID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, had := r.held[id]
+	delete(r.held, id)
 	return had
 }
 
-// relayCandidates returns direct connections with members on other hosts, one for each host, in the order
-// of relayOrder. There are at most as many as the parameter most says, and none with the member
-// except.
-func (h *Host) relayCandidates(except peer.ID, most int) []network.Conn {
+// candidates returns direct connections with members on other hosts, one for each host, in the
+// order of relayOrder. There are at most as many as the parameter most says, and none with the
+// member except.
+func (r *relays) candidates(except peer.ID, most int) []network.Conn {
 	var all []network.Conn
-	for _, c := range h.swarm.Conns() {
-		if id := c.RemotePeer(); id != except && h.isRemote(c) && h.gate.isMember(id) {
+	for _, c := range r.swarm.Conns() {
+		if id := c.RemotePeer(); id != except && r.isRemote(c) && r.gate.isMember(id) {
 			all = append(all, c)
 		}
 	}
@@ -150,7 +172,7 @@ func (h *Host) relayCandidates(except peer.ID, most int) []network.Conn {
 	hosts, have := make(map[string]bool), make(map[peer.ID]bool)
 	return slices.DeleteFunc(all, func(c network.Conn) bool {
 		at, id := ipOf(c.RemoteMultiaddr()).String(), c.RemotePeer()
-		if len(have) >= most || have[id] || hosts[at] && !h.reserved.loopback {
+		if len(have) >= most || have[id] || hosts[at] && !r.loopback {
 			return true
 		}
 		hosts[at], have[id] = true, true
@@ -159,83 +181,81 @@ func (h *Host) relayCandidates(except peer.ID, most int) []network.Conn {
 }
 
 // reserve asks for reservations if the other end of c would be a preferred relay.
-func (h *Host) reserve(c network.Conn) {
-	if h.relay != nil && h.isRemote(c) && !h.reserved.enough(c) {
-		h.reserveAll()
+func (r *relays) reserve(c network.Conn) {
+	if r != nil && r.isRemote(c) && !r.enough(c) {
+		r.reserveAll()
 	}
 }
 
 // reserveAll asks the preferred members for reservations, in the background, unless they were asked
 // before.
-func (h *Host) reserveAll() {
-	for _, c := range h.relayCandidates("", maxRelays) {
+func (r *relays) reserveAll() {
+	for _, c := range r.candidates("", maxRelays) {
 		id := c.RemotePeer()
-		if !h.reserved.take(c) || !h.begin() {
+		if !r.take(c) {
 			continue
 		}
-		go func() {
-			defer h.working.Done()
-			ctx, cancel := context.WithTimeout(network.WithNoDial(h.life, "reserve"), reserveTime)
+		r.tasks.run(func() {
+			ctx, cancel := context.WithTimeout(network.WithNoDial(r.tasks.life, "reserve"), reserveTime)
 			defer cancel()
-			if _, err := client.Reserve(ctx, h.host, peer.AddrInfo{ID: id}); err != nil {
-				h.reserved.leave(id) // a member that refuses, or does not know this host yet, is no relay
+			if _, err := client.Reserve(ctx, r.host, peer.AddrInfo{ID: id}); err != nil {
+				r.leave(id) // a member that refuses, or does not know this host yet, is no relay
 			}
-		}()
+		})
 	}
 }
 
-// releaseRelay replaces the reservation at a member whose last connection has ended.
-func (h *Host) releaseRelay(id peer.ID) {
-	if h.relay != nil && h.swarm.Connectedness(id) != network.Connected && h.reserved.leave(id) {
-		h.reserveAll()
+// replaceLost replaces the reservation at a member whose last connection has ended.
+func (r *relays) replaceLost(id peer.ID) {
+	if r != nil && r.swarm.Connectedness(id) != network.Connected && r.leave(id) {
+		r.reserveAll()
 	}
 }
 
 // addCircuits adds circuit addresses of a peer, through the preferred members, to libp2p's peerstore.
-func (h *Host) addCircuits(id peer.ID) {
-	if h.relay == nil || !h.reserved.wide.Load() {
+func (r *relays) addCircuits(id peer.ID) {
+	if !r.inUse() {
 		return
 	}
-	var ways []multiaddr.Multiaddr
-	for _, c := range h.relayCandidates(id, maxRelays) {
-		ways = append(ways, circuitBy(c.RemotePeer()))
+	var all []multiaddr.Multiaddr
+	for _, c := range r.candidates(id, maxRelays) {
+		all = append(all, circuitBy(c.RemotePeer()))
 	}
-	h.host.Peerstore().AddAddrs(id, ways, relayedTime)
+	r.host.Peerstore().AddAddrs(id, all, relayedTime)
 }
 
-// dropRelays makes direct connections, in the background, with the members of v that are reached only
-// through relays. The next view uses these connections.
-func (h *Host) dropRelays(v elastic.View) {
-	if h.relay == nil {
+// dropRelays makes direct connections, in the background, with the members of v that are reached
+// only through relays, and calls then with each of them. The next view uses these connections.
+func (r *relays) dropRelays(v elastic.View, then func(peer.ID)) {
+	if r == nil {
 		return
 	}
 	for _, m := range v.Members {
 		id, err := idOf(string(m.ID))
-		if err != nil || !h.onlyRelayed(id) || !h.begin() {
+		if err != nil || !r.onlyRelayed(id) {
 			continue
 		}
-		go func() {
-			defer h.working.Done()
-			ctx, cancel := context.WithTimeout(network.WithForceDirectDial(h.life, "drop relays"), dropRelayTime)
+		r.tasks.run(func() {
+			ctx, cancel := context.WithTimeout(network.WithForceDirectDial(r.tasks.life, "drop relays"), dropRelayTime)
 			defer cancel()
-			if h.acceptsTCP(ctx, id) {
-				h.swarm.Backoff().Clear(id)
-				_, _ = h.swarm.DialPeer(ctx, id) // the relayed connection remains
+			if r.acceptsTCP(ctx, id) {
+				r.swarm.Backoff().Clear(id)
+				_, _ = r.swarm.DialPeer(ctx, id) // the relayed connection remains
 			}
-			h.punch.tryPunch(id)
-		}()
+			then(id)
+		})
 	}
 }
 
 // acceptsTCP reports whether a TCP address of a peer accepts connections. It spares swarm.DialPeer
 // long attempts: while libp2p dials a peer it may return connections of the attempt that have ended
 // meanwhile.
-func (h *Host) acceptsTCP(ctx context.Context, id peer.ID) bool {
+func (r *relays) acceptsTCP(ctx context.Context, id peer.ID) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup
 	defer tries.Wait()
 	defer cancel()
-	all := multiaddr.FilterAddrs(h.host.Peerstore().Addrs(id), func(a multiaddr.Multiaddr) bool {
+	all := multiaddr.FilterAddrs(r.host.Peerstore().Addrs(id), func(a multiaddr.Multiaddr) bool {
 		_, err := a.ValueForProtocol(multiaddr.P_TCP)
 		return err == nil && !isRelayed(a)
 	})
@@ -255,15 +275,4 @@ func (h *Host) acceptsTCP(ctx context.Context, id peer.ID) bool {
 		}
 	}
 	return false
-}
-
-// onlyRelayed reports whether there are connections with a peer and all of them are relayed.
-func (h *Host) onlyRelayed(id peer.ID) bool {
-	all := h.swarm.ConnsToPeer(id)
-	for _, c := range all {
-		if !isRelayed(c.RemoteMultiaddr()) {
-			return false
-		}
-	}
-	return len(all) > 0
 }

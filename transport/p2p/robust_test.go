@@ -134,7 +134,7 @@ func join(t testing.TB, hs []*Host, v elastic.View, rank int, k mesh.Kind) (mesh
 		return nil, err
 	}
 	g := greeting(v, 2)
-	g.Path, g.Site = uint8(hs[2].path), hs[2].offer(direct.Ticket{}).Site
+	g.Path, g.Site = uint8(hs[2].paths.path), hs[2].paths.offer(direct.Ticket{}).Site
 	if _, err := s.Write(hello(t, g)); err != nil {
 		return nil, err
 	}
@@ -305,7 +305,7 @@ func TestMalformedHello(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := hs[2].host.NewStream(t.Context(), id, dataProtocol)
+			s, err := hs[2].conns.host.NewStream(t.Context(), id, dataProtocol)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -337,7 +337,7 @@ func TestMalformedControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bytes := range []string{"\xff\xff\xff\xff", "\x09\x00\x00\x00half", "\x01"} {
-		s, err := hs[2].host.NewStream(t.Context(), id, controlProtocol)
+		s, err := hs[2].conns.host.NewStream(t.Context(), id, controlProtocol)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,7 @@ func TestMalformedControl(t *testing.T) {
 // Connections that never complete the handshake cost nothing else.
 func TestGarbageFromStrangers(t *testing.T) {
 	hs, v := trio(t, "p2p")
-	addr, err := manet.ToNetAddr(hs[0].host.Addrs()[0])
+	addr, err := manet.ToNetAddr(hs[0].conns.host.Addrs()[0])
 	if err != nil {
 		t.Fatal(err)
 	}

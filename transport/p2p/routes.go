@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -11,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/multiformats/go-multiaddr"
 
@@ -30,6 +27,11 @@ const (
 	maxRoutes = 1024
 	// maxRouteAddrs is the number of addresses of a host that are compared.
 	maxRouteAddrs = 4
+	// silentTime is how long an unresponsive target is not dialled again.
+	silentTime = time.Minute
+	// safeMSS is the segment size in bytes that fits the packets of 1,280 bytes that every IPv6
+	// path carries (RFC 8200), with room for the headers of a tunnel.
+	safeMSS = 1160
 )
 
 // route is the result of a measurement: the fastest of several addresses of a host.
@@ -39,17 +41,19 @@ type route struct {
 	at  time.Time // time of the measurement
 }
 
-// routes caches the fastest address of each host, and the addresses to which long packets are lost.
-// All methods are safe for concurrent use.
+// routes has what was measured and seen of addresses: the fastest address of each host, the targets
+// that do not answer, and the addresses to which long packets are lost. All methods are safe for
+// concurrent use.
 type routes struct {
 	mu      sync.Mutex
-	known   map[string]route    // by routeKey
-	bounded map[netip.Addr]bool // addresses to which long packets are lost
+	known   map[string]route            // by routeKey
+	silent  map[direct.Target]time.Time // unresponsive targets, and the time of the last attempt
+	bounded map[netip.Addr]bool         // addresses to which long packets are lost
 }
 
 // newRoutes returns an empty cache.
 func newRoutes() *routes {
-	return &routes{known: make(map[string]route), bounded: make(map[netip.Addr]bool)}
+	return &routes{known: make(map[string]route), silent: make(map[direct.Target]time.Time), bounded: make(map[netip.Addr]bool)}
 }
 
 // bound records that long packets to an address are lost, as behind a tunnel with a wrong MTU.
@@ -110,74 +114,42 @@ func (r *routes) note(key string, found route) {
 	}
 }
 
-// forget empties the cache after a change of the network, so that the next dial to any host
-// measures again.
+// forget drops the measured routes, so that the next dial to any host measures again.
 func (r *routes) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)
 }
 
-// addrsOf returns the addresses at which direct connections with a peer may be dialled, at most
-// maxRouteAddrs: first reached, the one of libp2p's connection, then others that the peer has
-// announced. It leaves out loopback and link-local addresses, and those of this host.
-func (h *Host) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
-	ips := []netip.Addr{reached}
-	if reached.IsLoopback() || reached.IsLinkLocalUnicast() {
-		return ips
-	}
-	own := ownAddrs()
-	for _, a := range h.host.Peerstore().Addrs(id) {
-		ip, ok := hostOf(a)
-		if !ok || isRelayed(a) || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() ||
-			slices.Contains(own, ip) || slices.Contains(ips, ip) {
-			continue
-		}
-		if ips = append(ips, ip); len(ips) == maxRouteAddrs {
-			break
-		}
-	}
-	return ips
+// reset drops the measured routes and the marks of markSilent, after a change of the network.
+func (r *routes) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.known)
+	clear(r.silent)
 }
 
-// byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
-// rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
-// targets.
-func (h *Host) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []direct.Target, why string) {
-	reached, ok := hostOf(s.RemoteMultiaddr())
-	if !ok {
-		return nil, ""
-	}
-	ips := h.addrsOf(s.RemotePeer(), reached)
-	var at []netip.Addr // parallel to all
-	for _, ip := range ips {
-		to, ok := theirs.ByTCP(ip)
-		if to = h.routes.withBound(to, ip); ok && !h.isSilent(to) {
-			all, at = append(all, to), append(at, ip)
-		}
-	}
-	if len(all) == 0 { // all are unresponsive: the dial of the first one reports that
-		if to, ok := theirs.ByTCP(reached); ok {
-			all = append(all, h.routes.withBound(to, reached))
-		}
-		return all, h.routes.why(reached)
-	}
-	if len(all) == 1 {
-		return all, h.routes.why(at[0])
-	}
-	key := routeKey(at)
-	found, ok := h.routes.find(key, time.Now())
-	if !ok {
-		found = fastestOf(direct.Survey(ctx, all, theirs.Ticket), at)
-		if !found.ip.IsValid() {
-			return all, "" // no address could be measured: the order stays
-		}
-		h.routes.note(key, found)
-	}
-	if i := slices.Index(at, found.ip); i > 0 {
-		all = slices.Insert(slices.Delete(slices.Clone(all), i, i+1), 0, all[i])
-	}
-	return all, found.why
+// markSilent marks a target as unresponsive, and forgets old marks.
+func (r *routes) markSilent(to direct.Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > silentTime })
+	r.silent[to] = time.Now()
+}
+
+// clearSilent removes the mark of markSilent.
+func (r *routes) clearSilent(to direct.Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.silent, to)
+}
+
+// isSilent reports whether a target was marked as unresponsive in the last silentTime.
+func (r *routes) isSilent(to direct.Target) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since, ok := r.silent[to]
+	return ok && time.Since(since) <= silentTime
 }
 
 // fastestOf returns the route of the fastest address in a survey; at is parallel to all. The route

@@ -83,7 +83,7 @@ func TestCompare(t *testing.T) {
 
 // A connection is given up for a clearly faster address, but not for one of the same speed nor
 // after a single small difference. Comparisons that change nothing become rare.
-func TestBetter(t *testing.T) {
+func TestShouldChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one := &watched{pause: compareFirst}
 		seen := 0 // comparisons in a row that showed a faster one

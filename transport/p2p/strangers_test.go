@@ -53,7 +53,7 @@ func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := h.swarm.DialPeer(t.Context(), id)
+	c, err := h.conns.swarm.DialPeer(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +70,9 @@ func TestCrowd(t *testing.T) {
 		loiter(t, h, m)
 		crowd = append(crowd, h)
 	}
-	member.strangers.mu.Lock()
-	conns := len(member.strangers.conns)
-	member.strangers.mu.Unlock()
+	member.admission.strangers.mu.Lock()
+	conns := len(member.admission.strangers.conns)
+	member.admission.strangers.mu.Unlock()
 	if conns > maxStrangers {
 		t.Errorf("%d strangers", conns)
 	}
@@ -93,7 +93,7 @@ func TestCrowd(t *testing.T) {
 	}
 	last := crowd[len(crowd)-1]
 	for _, p := range []protocol.ID{controlProtocol, dataProtocol, bulkProtocol, proveProtocol} {
-		s, err := last.host.NewStream(ctx, id, p)
+		s, err := last.conns.host.NewStream(ctx, id, p)
 		if err == nil {
 			t.Errorf("a stranger opened a stream for %s", p)
 			_ = s.Reset()
@@ -111,8 +111,8 @@ func TestStrangerTime(t *testing.T) {
 	defer cancel()
 	gone := make(chan struct{})
 	n := &network.NotifyBundle{DisconnectedF: func(network.Network, network.Conn) { close(gone) }}
-	h.swarm.Notify(n)
-	defer h.swarm.StopNotify(n)
+	h.conns.swarm.Notify(n)
+	defer h.conns.swarm.StopNotify(n)
 	if c.IsClosed() {
 		return
 	}
@@ -137,9 +137,9 @@ func TestStrangerPerAddress(t *testing.T) {
 	l := &strangers{expel: func(c network.Conn) { out <- c.(away).addr }}
 	defer l.close()
 	for i := range maxPerIP + 3 {
-		l.enter(away{addr: fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", i+1)})
+		l.add(away{addr: fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", i+1)})
 	}
-	l.enter(away{addr: "/ip4/192.0.2.2/tcp/1"})
+	l.add(away{addr: "/ip4/192.0.2.2/tcp/1"})
 	var gone []string
 	for range 3 {
 		gone = append(gone, <-out)

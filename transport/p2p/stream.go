@@ -16,10 +16,7 @@ import (
 )
 
 // stream is a libp2p stream as a mesh.Stream.
-type stream struct {
-	*lazyStream
-	h *Host
-}
+type stream struct{ *lazyStream }
 
 // Read implements io.Reader.
 func (s *stream) Read(b []byte) (int, error) {
@@ -58,6 +55,7 @@ func (s *stream) Path() event.Path {
 type fallback struct {
 	*stream
 	why   string                // why there is no direct connection; "" if none was wanted
+	ended func(*fallback)       // called by Close and Reset
 	cause atomic.Pointer[error] // why this side gave the stream up; nil if it did not
 }
 
@@ -99,13 +97,13 @@ func (s *fallback) abandon(why error) {
 
 // Reset implements mesh.Stream.
 func (s *fallback) Reset() error {
-	s.h.watch.dropFallback(s)
+	s.ended(s)
 	return s.stream.Reset()
 }
 
 // Close implements mesh.Stream.
 func (s *fallback) Close() error {
-	s.h.watch.dropFallback(s)
+	s.ended(s)
 	return s.stream.Close()
 }
 

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-
-	"github.com/elrun/elrun/elastic"
 )
 
 // Members compute while outsiders connect, ask and send, so the work for outsiders is limited. Each
@@ -55,25 +53,6 @@ type bucket struct {
 // newThrottle returns the throttle of a host that is in no view.
 func newThrottle(closed <-chan struct{}) *throttle {
 	return &throttle{closed: closed, rate: outsiderRate, changed: make(chan struct{}), buckets: make(map[peer.ID]*bucket)}
-}
-
-// insiders returns the members of a view, and the relays by which this host is connected with them:
-// bytes that come through a relay are the members'.
-func (h *Host) insiders(v elastic.View) []peer.ID {
-	var all []peer.ID
-	for _, m := range v.Members {
-		id, err := idOf(string(m.ID))
-		if err != nil {
-			continue // no peer has such an ID
-		}
-		all = append(all, id)
-		for _, c := range h.swarm.ConnsToPeer(id) {
-			if by, ok := relayOf(c.RemoteMultiaddr()); ok {
-				all = append(all, by)
-			}
-		}
-	}
-	return all
 }
 
 // setInsiders replaces the set of insiders, the peers that are no outsiders.

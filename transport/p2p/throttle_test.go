@@ -40,7 +40,7 @@ func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newThrottle(nil)
 		near(t, "before the first view", waited(func() { l.spend("a", 10*outsiderTokens) }), 0)
-		l.enter(nil)
+		l.setInsiders(nil)
 		near(t, "what a full bucket holds", waited(func() { l.spend("a", outsiderTokens) }), 0)
 		near(t, "more than that", waited(func() { l.spend("a", 1000) }), forTokens(1000, 1))
 		l.pay("b", outsiderTokens+1000)
@@ -64,7 +64,7 @@ func TestThrottle(t *testing.T) {
 func TestThrottleOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newThrottle(nil)
-		l.enter(nil)
+		l.setInsiders(nil)
 		l.pay("m", 2*outsiderTokens)
 		done := make(chan struct{})
 		go func() {
@@ -72,10 +72,10 @@ func TestThrottleOfMembers(t *testing.T) {
 			near(t, "a new member", waited(func() { l.wait("m", nil) }), time.Millisecond)
 		}()
 		<-time.After(time.Millisecond) // virtual
-		l.enter([]peer.ID{"m"})
+		l.setInsiders([]peer.ID{"m"})
 		<-done
 		near(t, "a member", waited(func() { l.spend("m", 10*outsiderTokens) }), 0)
-		l.enter(nil)
+		l.setInsiders(nil)
 		near(t, "a former member", waited(func() { l.spend("m", outsiderTokens+1000) }), forTokens(1000, 1))
 	})
 }
@@ -85,7 +85,7 @@ func TestThrottleOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
 		l := newThrottle(stop)
-		l.enter(nil)
+		l.setInsiders(nil)
 		for i := range maxThrottled {
 			l.pay(peer.ID(fmt.Sprint(i)), outsiderTokens)
 		}
@@ -95,7 +95,7 @@ func TestThrottleOfMany(t *testing.T) {
 			t.Errorf("%d buckets", len(l.buckets))
 		}
 		l.pay("b", outsiderTokens)
-		l.enter([]peer.ID{"m"})
+		l.setInsiders([]peer.ID{"m"})
 		near(t, "a member", waited(func() { l.wait("m", nil) }), 0)
 		l.pay("1", outsiderTokens)
 		close(stop)
@@ -114,7 +114,7 @@ func TestMeteredConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span, size = 10 * time.Second, 100
 		l := newThrottle(nil)
-		l.enter(nil)
+		l.setInsiders(nil)
 		raw, far := net.Pipe()
 		c := newMeteredConn(pipe{raw}, l)
 		go func() {
@@ -240,7 +240,7 @@ func TestOutsiderPays(t *testing.T) {
 			all := ownView(t, 2, Config{ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 			h, other := all[0], all[1]
 			if back {
-				other.hangUp(other.swarm.ConnsToPeer(h.gate.self)[0])
+				other.conns.hangUp(other.conns.swarm.ConnsToPeer(h.conns.gate.self)[0])
 				if err := h.Introduce([]elastic.Member{{ID: other.ID(), Addrs: other.Addrs()}}); err != nil {
 					t.Fatal(err)
 				}
@@ -248,10 +248,10 @@ func TestOutsiderPays(t *testing.T) {
 				message(t, other)
 			}
 			const size = outsiderTokens / 4
-			before := h.throttle.left(other.gate.self)
+			before := h.throttle.left(other.conns.gate.self)
 			tellHost(t, other, h, string(make([]byte, size)))
 			message(t, h)
-			if used := before - h.throttle.left(other.gate.self); used < size {
+			if used := before - h.throttle.left(other.conns.gate.self); used < size {
 				t.Errorf("%d bytes took %v tokens", size, used)
 			}
 		})
@@ -275,7 +275,7 @@ func TestOutsiderInDebt(t *testing.T) {
 			})
 			tellHost(t, other, h, "one")
 			message(t, h)
-			h.throttle.pay(other.gate.self, 2*outsiderTokens)
+			h.throttle.pay(other.conns.gate.self, 2*outsiderTokens)
 			tellHost(t, other, h, "two") // heard if the host waits for it already
 			var asking sync.WaitGroup
 			defer asking.Wait()
@@ -295,7 +295,7 @@ func TestOutsiderInDebt(t *testing.T) {
 					t.Fatalf("heard %q", heard)
 				}
 			}
-			h.throttle.setInsiders([]peer.ID{other.gate.self})
+			h.throttle.setInsiders([]peer.ID{other.conns.gate.self})
 			heard := message(t, h)
 			if heard == "two" {
 				heard = message(t, h)
@@ -352,8 +352,8 @@ func TestRelayIsInside(t *testing.T) {
 	}
 	connecting.Wait()
 	for _, h := range pair {
-		h.throttle.pay(relay.gate.self, 2*outsiderTokens)
-		if left, _ := h.throttle.debt(relay.gate.self); left > 0 {
+		h.throttle.pay(relay.conns.gate.self, 2*outsiderTokens)
+		if left, _ := h.throttle.debt(relay.conns.gate.self); left > 0 {
 			t.Error("the relay is in debt")
 		}
 	}

@@ -52,14 +52,14 @@ func TestSurveyOfMember(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
 	defer cancel()
 	ips := []netip.Addr{ip("127.0.0.1"), ip("127.0.0.2")} // at the second nobody listens
-	all, at, err := a.survey(ctx, id, ips)
+	all, at, err := a.watch.survey(ctx, id, ips)
 	if err != nil || len(all) != 1 || len(at) != 1 || at[0] != ips[0] {
 		t.Fatalf("survey: %+v at %v, %v", all, at, err)
 	}
 	if best := direct.Fastest(all); best != 0 && all[0].Err == nil { // a busy machine may lack the time
 		t.Errorf("survey: %+v", all)
 	}
-	if at, err := a.ping(id, surveyLimit); err != nil || at != ips[0] {
+	if at, err := a.watch.ping(id, surveyLimit); err != nil || at != ips[0] {
 		t.Errorf("ping: at %v, %v", at, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestSurveyOfStranger(t *testing.T) {
 	b.Forget(a.ID())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if _, _, err := a.survey(ctx, id, []netip.Addr{ip("127.0.0.1")}); err == nil {
+	if _, _, err := a.watch.survey(ctx, id, []netip.Addr{ip("127.0.0.1")}); err == nil {
 		t.Error("measured a host that has forgotten this one")
 	}
 }
@@ -79,15 +79,15 @@ func TestSurveyOfStranger(t *testing.T) {
 // measurements.
 func TestNetworkChanged(t *testing.T) {
 	a, b, id := watchedHosts(t)
-	if _, err := a.ping(id, surveyLimit); err != nil { // connected
+	if _, err := a.watch.ping(id, surveyLimit); err != nil { // connected
 		t.Fatal(err)
 	}
-	a.routes.note("x", route{ip: ip("10.0.0.1"), at: time.Now()})
+	a.paths.routes.note("x", route{ip: ip("10.0.0.1"), at: time.Now()})
 	if err := a.Open([]string{"/ip4/127.0.0.3/tcp/0"}); err != nil {
 		t.Fatal(err)
 	}
 	a.networkChanged()
-	if _, ok := a.routes.find("x", time.Now()); ok {
+	if _, ok := a.paths.routes.find("x", time.Now()); ok {
 		t.Error("a route is left")
 	}
 	self, err := idOf(string(a.ID()))
@@ -96,18 +96,18 @@ func TestNetworkChanged(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
 	defer cancel()
-	for len(b.known(self)) < 2 {
+	for len(b.addresses.known(self)) < 2 {
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("b knows %v", b.known(self))
+			t.Fatalf("b knows %v", b.addresses.known(self))
 		}
 	}
 }
 
 // The watch monitors TCP connections until they end, and no Unix sockets.
 func TestWatch(t *testing.T) {
-	w := newWatch()
+	w := newWatchList()
 	p, err := direct.Open(direct.Config{IPs: []netip.Addr{ip("127.0.0.1")}, Unix: true})
 	if err != nil {
 		t.Fatal(err)
@@ -156,15 +156,15 @@ func TestWatch(t *testing.T) {
 
 // A fallback stream is given up with ErrPath when the peer's direct port can be reached. Until then
 // the attempts become rarer.
-func TestStandIn(t *testing.T) {
+func TestFallbackStream(t *testing.T) {
 	a, _, id := watchedHosts(t)
-	raw, err := a.open(t.Context(), id, surveyProtocol)
+	raw, err := a.dialer.open(t.Context(), id, surveyProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &fallback{stream: &stream{lazyStream: raw, h: a}, why: "it was away"}
-	a.watch.addFallback(s)
-	w, now := a.watch, time.Now()
+	s := &fallback{stream: &stream{raw}, why: "it was away", ended: a.watch.list.dropFallback}
+	a.watch.list.addFallback(s)
+	w, now := a.watch.list, time.Now()
 	if due, more := w.due(now); len(due) != 0 || !more {
 		t.Errorf("due at once: %d, others %v", len(due), more)
 	}
@@ -174,7 +174,7 @@ func TestStandIn(t *testing.T) {
 			t.Errorf("%d are due after %v", len(due), pause)
 		}
 	}
-	a.retryDirect(s) // b listens
+	a.watch.retryDirect(s) // b listens
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, mesh.ErrPath) {
 		t.Errorf("read after something better was found: %v", err)
 	}

@@ -1,22 +1,14 @@
 package p2p
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
-	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/transport/internal/direct"
-	"github.com/elrun/elrun/transport/mesh"
 )
 
 // LoopbackAddrs returns multiaddrs for Config.ListenAddrs at which only this host can reach this
@@ -96,61 +88,6 @@ func CheckAddr(text string) error {
 	return err
 }
 
-// Open makes the host listen at further addresses, in the form of Config.ListenAddrs. After an
-// error it may listen at some of them.
-func (h *Host) Open(addrs []string) error {
-	if !h.begin() {
-		return fmt.Errorf("p2p: open: %w", net.ErrClosed)
-	}
-	defer h.working.Done()
-	err := h.listenAt(addrs)
-	h.ports.poke()
-	if err != nil {
-		return fmt.Errorf("p2p: open: %w", err)
-	}
-	return nil
-}
-
-// listenAt makes libp2p and the direct port listen at the same addresses, each at a port of its
-// own.
-func (h *Host) listenAt(addrs []string) error {
-	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
-	for _, text := range addrs {
-		p, err := parseListen(text)
-		if err != nil {
-			return err
-		}
-		err = h.listenSwarm(p)
-		if err == nil && !manet.IsIPLoopback(p.addr) {
-			h.reserved.wide.Store(true)
-		}
-		if ip, ok := hostOf(p.addr); err == nil && h.port != nil && ok && !slices.Contains(ips, ip) {
-			ips = append(ips, ip)
-			err = h.port.Listen(ip, p.ports)
-		}
-		if errors.Is(err, syscall.EADDRINUSE) && p.ports.First != 0 {
-			return fmt.Errorf("%s has no free port left: each peer takes two, or one with --transport p2p: %w", text, err)
-		}
-		if err != nil {
-			return fmt.Errorf("address %q: %w", text, err)
-		}
-	}
-	return nil
-}
-
-// listenSwarm makes libp2p listen at the first free port of p.
-func (h *Host) listenSwarm(p listenSpec) error {
-	if p.ports.First == 0 {
-		return h.swarm.AddListenAddr(p.addr)
-	}
-	for port := p.ports.First; ; port++ {
-		err := h.swarm.AddListenAddr(withPort(p.addr, p.ports.First, port))
-		if !errors.Is(err, syscall.EADDRINUSE) || port >= p.ports.Last {
-			return err
-		}
-	}
-}
-
 // withPort returns the address a with its port number, which is first, replaced by port.
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
@@ -166,26 +103,4 @@ func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 		out = append(out, c)
 	}
 	return out
-}
-
-// openPort checks Config.Path and Config.Encrypt, makes the TLS identity and opens the port of
-// direct connections. The port listens at its Unix socket only; listenAt adds the addresses.
-func (h *Host) openPort(cfg Config, key crypto.PrivKey) error {
-	var errs [2]error
-	var path byte
-	path, errs[0] = code("path", cfg.Path, mesh.Paths())
-	h.path = mesh.Path(path)
-	h.encrypt, errs[1] = code("encryption", cfg.Encrypt, encryptNames())
-	var err error
-	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
-		err = fmt.Errorf("make TLS identity: %w", err)
-	}
-	err = errors.Join(errs[0], errs[1], err)
-	if err != nil || h.path == mesh.StreamPath {
-		return err
-	}
-	if h.port, err = direct.Open(direct.Config{Unix: h.path != mesh.DirectPath}); err != nil {
-		return err
-	}
-	return h.listenLocal()
 }

@@ -1,0 +1,155 @@
+package p2p
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+const (
+	// proofTime is how long a newcomer may take to send its request.
+	proofTime = strangerTime
+	// answerTime is how long it may take to read the answer.
+	answerTime = time.Second
+	// protocolTime is how long a member may take to negotiate the protocol of a stream.
+	protocolTime = time.Minute
+)
+
+// Door is the admission policy: it answers the request of a newcomer. With the decision ticket.In
+// the newcomer is admitted as an outsider. Several goroutines call it at once; it must not block
+// for long.
+type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
+
+// admission lets strangers prove their right to join, and decides which streams of others are
+// read. All methods are safe for concurrent use.
+type admission struct {
+	*conns
+
+	strangers *strangers      // connections of strangers
+	throttle  *throttle       // rate limit for outsiders
+	members   protocol.Switch // handlers for the streams of members; set before the host listens
+	admitted  func(peer.ID)   // called with each newcomer that is admitted
+
+	mu   sync.Mutex
+	door Door // nil admits nobody
+}
+
+// setDoor sets the admission policy, and lets strangers connect.
+func (a *admission) setDoor(d Door) {
+	a.mu.Lock()
+	a.door = d
+	a.mu.Unlock()
+	a.gate.admitStrangers()
+}
+
+// onConnected is called with each new connection. It records the address of a member, and counts
+// an inbound stranger.
+func (a *admission) onConnected(c network.Conn) {
+	id := c.RemotePeer()
+	switch {
+	case a.gate.isMember(id) && a.isPunched(c):
+		a.gate.markReached(id, nil) // no address: a dial to the punched one finds only the peer's router
+	case a.gate.isMember(id):
+		a.gate.markReached(id, c.RemoteMultiaddr())
+	case c.Stat().Direction == network.DirInbound:
+		a.strangers.add(c)
+	}
+}
+
+// acceptStream receives all streams that others open. A stream of a member goes to the handler of
+// its protocol, and a stranger may open one stream, for its proof.
+func (a *admission) acceptStream(s network.Stream) {
+	known := a.gate.isMember(s.Conn().RemotePeer())
+	if !known && !a.strangers.mayOpenStream(s.Conn()) {
+		_ = s.Reset()
+		return
+	}
+	a.throttle.spend(s.Conn().RemotePeer(), streamTokens)
+	err := s.SetDeadline(time.Now().Add(protocolTime))
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	if !known {
+		a.acceptStranger(s)
+		return
+	}
+	name, handler, err := a.members.Negotiate(s)
+	if err == nil {
+		err = errors.Join(s.SetProtocol(name), s.SetDeadline(time.Time{}))
+	}
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	_ = handler(name, s)
+}
+
+// acceptStranger handles the stream of a stranger: a proof. It resets any other stream at once, as
+// its opener may be a member that this host has yet to hear of, and tries again.
+func (a *admission) acceptStranger(s network.Stream) {
+	err := expectProposal(s, proveProtocol)
+	if err == nil {
+		_, err = s.Write(proposalOf(proveProtocol))
+	}
+	if err == nil {
+		err = errors.Join(s.SetProtocol(proveProtocol), s.SetDeadline(time.Time{}))
+	}
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	a.tasks.handle(a.acceptProof)(s)
+}
+
+// acceptProof handles the stream of a newcomer. After the decision ticket.In the newcomer is an
+// outsider; after any other its connection is closed.
+func (a *admission) acceptProof(s network.Stream) {
+	err := s.SetDeadline(time.Now().Add(proofTime))
+	var words [ticket.RequestSize]byte
+	if err == nil {
+		_, err = io.ReadFull(s, words[:])
+	}
+	a.mu.Lock()
+	door := a.door
+	a.mu.Unlock()
+	if err != nil || door == nil {
+		_ = s.Reset()
+		return
+	}
+	id := s.Conn().RemotePeer()
+	answer := door(elastic.ID(id.String()), ticket.DecodeRequest(words))
+	answer.Clock = time.Now().Unix()
+	if answer.Decision == ticket.In {
+		if !a.gate.add(id) {
+			answer = ticket.Answer{Decision: ticket.Kicked, Clock: answer.Clock}
+		}
+		a.gate.markReached(id, s.Conn().RemoteMultiaddr())
+		a.admitted(id)
+	}
+	finishProof(s, answer.Encode(a.gate.self.String(), id.String()))
+	if answer.Decision != ticket.In {
+		a.expel(s.Conn())
+	}
+}
+
+// finishProof sends the answer and waits until the other side resets the stream, which it does when
+// it has read the answer. If the connection were closed before, the answer would be lost.
+func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
+	err := s.SetDeadline(time.Now().Add(answerTime))
+	if err == nil {
+		_, err = s.Write(answer[:])
+	}
+	if err == nil {
+		_, _ = s.Read(make([]byte, 1))
+	}
+	_ = s.Reset()
+}

@@ -1,0 +1,172 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/transport/internal/direct"
+)
+
+// listener makes libp2p and the direct port listen at the same addresses, and knows the addresses
+// under which others may reach the host. All methods are safe for concurrent use.
+type listener struct {
+	*conns
+
+	port   *direct.Port // nil if only libp2p is wanted
+	ports  *portMap     // mappings at the router
+	relays *relays      // of use once the host listens on a network
+}
+
+// close ends the direct connections, and releases their ports.
+func (l *listener) close() error {
+	if l.port == nil {
+		return nil
+	}
+	return l.port.Close()
+}
+
+// listenAt listens at addresses in the form of Config.ListenAddrs, each at one port for libp2p and
+// one for direct connections. After an error it may listen at some of them.
+func (l *listener) listenAt(addrs []string) error {
+	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
+	for _, text := range addrs {
+		p, err := parseListen(text)
+		if err != nil {
+			return err
+		}
+		err = l.listenSwarm(p)
+		if err == nil && !manet.IsIPLoopback(p.addr) {
+			l.relays.widen()
+		}
+		if ip, ok := hostOf(p.addr); err == nil && l.port != nil && ok && !slices.Contains(ips, ip) {
+			ips = append(ips, ip)
+			err = l.port.Listen(ip, p.ports)
+		}
+		if errors.Is(err, syscall.EADDRINUSE) && p.ports.First != 0 {
+			return fmt.Errorf("%s has no free port left: each peer takes two, or one with --transport p2p: %w", text, err)
+		}
+		if err != nil {
+			return fmt.Errorf("address %q: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// listenSwarm makes libp2p listen at the first free port of p.
+func (l *listener) listenSwarm(p listenSpec) error {
+	if p.ports.First == 0 {
+		return l.swarm.AddListenAddr(p.addr)
+	}
+	for port := p.ports.First; ; port++ {
+		err := l.swarm.AddListenAddr(withPort(p.addr, p.ports.First, port))
+		if !errors.Is(err, syscall.EADDRINUSE) || port >= p.ports.Last {
+			return err
+		}
+	}
+}
+
+// addrs returns the multiaddrs under which others may reach the host: its own, then the addresses
+// at its router, then those of loopback.
+func (l *listener) addrs() []string {
+	var near, far []string
+	for _, a := range l.listenAddrs() {
+		if manet.IsIPLoopback(a) {
+			near = append(near, a.String())
+		} else {
+			far = append(far, a.String())
+		}
+	}
+	for _, a := range l.outerAddrs() {
+		far = append(far, a.String())
+	}
+	return slices.Concat(far, near)
+}
+
+// listenAddrs returns the addresses at which the host itself listens, one for each interface.
+func (l *listener) listenAddrs() []multiaddr.Multiaddr {
+	// libp2p's list of interfaces may be a minute old.
+	all := l.swarm.ListenAddresses()
+	if own, err := manet.InterfaceMultiaddrs(); err == nil {
+		if resolved, err := manet.ResolveUnspecifiedAddresses(all, own); err == nil {
+			all = resolved
+		}
+	}
+	return multiaddr.FilterAddrs(all, l.isAdvertised)
+}
+
+// farAddrs returns the addresses of this host that are not on loopback.
+func (l *listener) farAddrs() []multiaddr.Multiaddr {
+	return multiaddr.FilterAddrs(l.listenAddrs(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
+}
+
+// mappable returns the ports at which this host listens on the network, over IPv4.
+func (l *listener) mappable() []innerPort {
+	var all []innerPort
+	add := func(protocol string, at netip.AddrPort) {
+		if p := (innerPort{protocol, at.Port()}); isMappable(at) && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	for _, a := range l.swarm.ListenAddresses() {
+		if protocol, at, ok := l.listening(a); ok {
+			add(protocol, at)
+		}
+	}
+	if l.port != nil {
+		for _, door := range l.port.Offer(direct.Ticket{}).Doors {
+			add("tcp", door)
+		}
+	}
+	return all
+}
+
+// listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
+// listens. It is false for addresses that may not be advertised.
+func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
+	if !l.isAdvertised(a) {
+		return "", at, false
+	}
+	n, err := manet.ToNetAddr(firstTwo(a))
+	if err != nil {
+		return "", at, false
+	}
+	at, err = netip.ParseAddrPort(n.String())
+	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
+}
+
+// outerAddrs returns the multiaddrs of libp2p at the router's external address.
+func (l *listener) outerAddrs() []multiaddr.Multiaddr {
+	var out []multiaddr.Multiaddr
+	for _, a := range l.swarm.ListenAddresses() {
+		protocol, at, ok := l.listening(a)
+		if !ok {
+			continue
+		}
+		to, ok := l.ports.outer(protocol, at)
+		if !ok {
+			continue
+		}
+		first, err := multiaddr.NewMultiaddr(fmt.Sprintf("/ip4/%s/%s/%d", to.Addr().Unmap(), protocol, to.Port()))
+		if err == nil {
+			out = append(out, append(first, a[2:]...))
+		}
+	}
+	return out
+}
+
+// outerDoors returns the external addresses of the direct port: one for each of doors that is mapped.
+func (l *listener) outerDoors(doors []netip.AddrPort) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, door := range doors {
+		if to, ok := l.ports.outer("tcp", door); ok {
+			out = append(out, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+		}
+	}
+	return out
+}

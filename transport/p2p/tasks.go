@@ -1,0 +1,108 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/elrun/elrun/collective/transport"
+)
+
+// tasks is the lifetime of a host, and counts the goroutines for which Close waits: handlers of
+// streams, and background work. All methods are safe for concurrent use.
+type tasks struct {
+	life    context.Context // cancelled by stop; the parent of all work that no caller waits for
+	cancel  context.CancelFunc
+	working sync.WaitGroup // one for each begin that returned true
+
+	mu      sync.Mutex // orders begin and stop, so that no task is added while wait runs
+	stopped bool
+}
+
+// newTasks returns the lifetime of a host that has just begun.
+func newTasks() *tasks {
+	t := new(tasks)
+	t.life, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// begin counts a task; false if the host is closed. After true the caller owes end.
+func (t *tasks) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	t.working.Add(1)
+	return true
+}
+
+// end takes off a task that begin has counted.
+func (t *tasks) end() { t.working.Done() }
+
+// run calls f in a goroutine of its own; false if the host is closed.
+func (t *tasks) run(f func()) bool {
+	if !t.begin() {
+		return false
+	}
+	go func() {
+		defer t.end()
+		f()
+	}()
+	return true
+}
+
+// handle returns a stream handler that calls f as a task. It resets the streams that arrive after
+// the host was closed.
+func (t *tasks) handle(f func(network.Stream)) network.StreamHandler {
+	return func(s network.Stream) {
+		if !t.begin() {
+			_ = s.Reset() // the connection is about to close
+			return
+		}
+		defer t.end()
+		f(s)
+	}
+}
+
+// closed returns the channel that is closed with the host.
+func (t *tasks) closed() <-chan struct{} { return t.life.Done() }
+
+// pause waits for d between two attempts. It fails if the host closes or ctx ends; last, the error
+// of the attempt before, is then added.
+func (t *tasks) pause(ctx context.Context, d time.Duration, last error) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-t.closed():
+		return errHostClosed
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// errHostClosed ends attempts to reach a peer.
+var errHostClosed = fmt.Errorf("%w: host closed", transport.ErrClosed)
+
+// stop lets no further task begin, and cancels the context of those that run.
+func (t *tasks) stop() {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.cancel()
+}
+
+// wait returns when all tasks have ended. The caller has called stop before, and has closed all that
+// a task may wait for.
+func (t *tasks) wait() { t.working.Wait() }
+
+// final marks an error after which retry stops.
+type final struct{ error }
+
+// Unwrap returns the marked error.
+func (f final) Unwrap() error { return f.error }
