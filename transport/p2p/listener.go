@@ -119,8 +119,8 @@ func (l *listener) mappable() []innerPort {
 		}
 	}
 	if l.port != nil {
-		for _, door := range l.port.Offer(direct.Ticket{}).Doors {
-			add("tcp", door)
+		for _, at := range l.port.Offer(direct.Ticket{}).Addrs {
+			add("tcp", at)
 		}
 	}
 	return all
@@ -160,11 +160,11 @@ func (l *listener) outerAddrs() []multiaddr.Multiaddr {
 	return out
 }
 
-// outerDoors returns the external addresses of the direct port: one for each of doors that is mapped.
-func (l *listener) outerDoors(doors []netip.AddrPort) []netip.AddrPort {
+// outerPorts returns the external addresses of the direct port: one for each of addrs that is mapped.
+func (l *listener) outerPorts(addrs []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, door := range doors {
-		if to, ok := l.ports.outer("tcp", door); ok {
+	for _, at := range addrs {
+		if to, ok := l.ports.outer("tcp", at); ok {
 			out = append(out, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 		}
 	}

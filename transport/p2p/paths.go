@@ -49,7 +49,7 @@ func (p *paths) offer(t direct.Ticket) *offer {
 	o := &offer{path: p.path, encrypt: p.encrypt}
 	if p.listener.port != nil {
 		o.Offer = p.listener.port.Offer(t)
-		o.Doors = slices.Concat(o.Doors, p.listener.outerDoors(o.Doors))
+		o.Addrs = slices.Concat(o.Addrs, p.listener.outerPorts(o.Addrs))
 	}
 	return o
 }

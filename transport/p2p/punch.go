@@ -187,7 +187,7 @@ func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 		return err
 	}
 	defer talk.end()
-	return p.connectBest(ctx, s, id, punch.Meeting{Credential: ask.Credential, Candidates: answer.Addrs}, own)
+	return p.searchAndConnect(ctx, s, id, punch.CheckList{Credential: ask.Credential, Candidates: answer.Addrs}, own)
 }
 
 // askRetrying repeats ask while the member does not know this host yet, until ctx ends.
@@ -200,13 +200,13 @@ func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*pun
 	}
 }
 
-// connectBest sends checks to the candidates in meeting, and connects with the one that answers. own is
+// searchAndConnect sends checks to the candidates in list, and connects with the one that answers. own is
 // added to the error.
-func (p *puncher) connectBest(ctx context.Context, s *punchSocket, id peer.ID, meeting punch.Meeting, own seen) error {
+func (p *puncher) searchAndConnect(ctx context.Context, s *punchSocket, id peer.ID, list punch.CheckList, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)
 	defer cancel()
-	meeting.Initiator, meeting.Account = true, p.account(id)
-	m := s.Meet(meeting)
+	list.Initiator, list.Account = true, p.account(id)
+	m := s.StartChecks(list)
 	defer p.endSearch(m, id)
 	at, err := m.Found(within)
 	if err != nil {
@@ -349,7 +349,7 @@ func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q p
 	ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
 	defer cancel()
 	own := socket.gather(ctx, id)
-	m := socket.Meet(punch.Meeting{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
+	m := socket.StartChecks(punch.CheckList{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
 	defer p.endSearch(m, id)
 	if err := json.NewEncoder(s).Encode(punchAnswer{Addrs: own.addrs}); err != nil {
 		return err

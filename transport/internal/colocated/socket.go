@@ -48,7 +48,7 @@ type Socket struct {
 	serving bool
 	silent  map[net.Conn]struct{} // accepted connections without a hello
 	streams map[*Stream]struct{}  // open streams
-	met     map[string]*window    // replay windows, by the dialler's ID
+	windows map[string]*window    // replay windows, by the dialler's ID
 }
 
 // Listen opens the socket of a process. Connections wait until Serve is called.
@@ -61,7 +61,7 @@ func Listen(id string) (*Socket, error) {
 		return nil, fmt.Errorf("colocated: listen: %w", err)
 	}
 	return &Socket{id: id, listener: l, done: make(chan struct{}), silent: make(map[net.Conn]struct{}),
-		streams: make(map[*Stream]struct{}), met: make(map[string]*window)}, nil
+		streams: make(map[*Stream]struct{}), windows: make(map[string]*window)}, nil
 }
 
 // nameOf returns the name of a process's socket.
@@ -109,7 +109,7 @@ func (s *Socket) accept(t Taker) {
 			}
 			continue
 		}
-		if !s.enter(sock) {
+		if !s.addSilent(sock) {
 			_ = sock.Close()
 			continue
 		}
@@ -135,8 +135,8 @@ func (s *Socket) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enter counts a connection without a hello; false if there are too many.
-func (s *Socket) enter(sock net.Conn) bool {
+// addSilent counts a connection without a hello; false if there are too many.
+func (s *Socket) addSilent(sock net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.silent) >= maxSilent {
@@ -209,10 +209,10 @@ func (s *Socket) admit(st *Stream, number uint64) error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	w := s.met[st.peer]
+	w := s.windows[st.peer]
 	if w == nil {
 		w = &window{}
-		s.met[st.peer] = w
+		s.windows[st.peer] = w
 	}
 	if !w.accept(number) {
 		return errReplay
@@ -310,7 +310,7 @@ func (s *Socket) Forget(peer string) {
 	s.HangUp(peer, func(byte) bool { return true })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.met, peer)
+	delete(s.windows, peer)
 }
 
 // Close closes the listener and all streams, and waits for all calls of the Taker.

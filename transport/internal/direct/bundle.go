@@ -67,8 +67,8 @@ func socksOf(sock net.Conn) []net.Conn {
 	return []net.Conn{sock}
 }
 
-// turn returns the connection at c and the number of bytes left of its stripe.
-func (b *bundle) turn(c *cursor) (*netpoll.Stream, int) { return b.lines[c.at], stripeSize - c.done }
+// current returns the connection at c and the number of bytes left of its stripe.
+func (b *bundle) current(c *cursor) (*netpoll.Stream, int) { return b.lines[c.at], stripeSize - c.done }
 
 // advance moves c by n bytes of one stripe.
 func (b *bundle) advance(c *cursor, n int) {
@@ -80,7 +80,7 @@ func (b *bundle) advance(c *cursor, n int) {
 
 // Read implements io.Reader.
 func (b *bundle) Read(p []byte) (int, error) {
-	line, left := b.turn(&b.in)
+	line, left := b.current(&b.in)
 	n, err := line.Read(p[:min(len(p), left)])
 	b.advance(&b.in, n)
 	return n, err
@@ -90,7 +90,7 @@ func (b *bundle) Read(p []byte) (int, error) {
 func (b *bundle) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 {
-		line, left := b.turn(&b.out)
+		line, left := b.current(&b.out)
 		n, err := line.Write(p[:min(len(p), left)])
 		b.advance(&b.out, n)
 		written += n

@@ -85,7 +85,7 @@ func TestPortAvoidsBBR(t *testing.T) {
 			t.Error("the listener has BBR")
 		}
 	}
-	socks, err := connect(t.Context(), Target{Network: "tcp", Addr: p.offer.Doors[0].String()})
+	socks, err := connect(t.Context(), Target{Network: "tcp", Addr: p.offer.Addrs[0].String()})
 	if err != nil {
 		t.Fatal(err)
 	}

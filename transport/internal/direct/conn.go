@@ -36,7 +36,7 @@ type Conn struct {
 	queue queue
 
 	target Target                // the dialled target; zero at the side that has waited
-	given  atomic.Pointer[error] // why this side has given the connection up; nil if it has not
+	cause  atomic.Pointer[error] // why this side has given the connection up; nil if it has not
 	ending sync.Once
 	onEnd  func() // may be nil
 }
@@ -80,7 +80,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements io.Writer.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.queue.wrote(c.sock, len(b))
+	c.queue.count(c.sock, len(b))
 	if c.tls == nil {
 		n, err := c.line.Write(b)
 		return n, c.explain(err)
@@ -95,7 +95,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // explain replaces err, the effect of GiveUp on a call, by the reason given to GiveUp.
 func (c *Conn) explain(err error) error {
 	if err != nil {
-		if given := c.given.Load(); given != nil {
+		if given := c.cause.Load(); given != nil {
 			return *given
 		}
 	}
@@ -105,14 +105,14 @@ func (c *Conn) explain(err error) error {
 // GiveUp resets the connection. From then on reads and writes of this side return why. It has no
 // effect on a connection that has ended.
 func (c *Conn) GiveUp(why error) {
-	if c.given.CompareAndSwap(nil, &why) {
+	if c.cause.CompareAndSwap(nil, &why) {
 		_ = c.Reset()
 	}
 }
 
 // WriteTwo writes head and then body, with as few system calls and TLS records as possible.
 func (c *Conn) WriteTwo(head, body []byte) error {
-	c.queue.wrote(c.sock, len(head)+len(body))
+	c.queue.count(c.sock, len(head)+len(body))
 	if c.tls != nil {
 		return c.explain(c.encryptTwo(head, body))
 	}
@@ -275,7 +275,7 @@ func (b *below) Write(p []byte) (int, error) { return b.out.Write(p) }
 // reads, at any time.
 type batch struct {
 	to      io.Writer
-	turn    chan struct{} // lock for the fields below: holds a token while they are in use
+	lock    chan struct{} // lock for the fields below: holds a token while they are in use
 	pending []byte        // records not written yet
 	holding bool          // false during the handshake, when records are written at once
 	err     error         // first error of a write; it stays
@@ -283,20 +283,20 @@ type batch struct {
 
 // newBatch returns a batch that writes records to the writer to at once, until hold is called.
 func newBatch(to io.Writer) *batch {
-	return &batch{to: to, turn: make(chan struct{}, 1), pending: make([]byte, 0, batchSize)}
+	return &batch{to: to, lock: make(chan struct{}, 1), pending: make([]byte, 0, batchSize)}
 }
 
 // hold ends the handshake: from now on records are collected until flush.
 func (b *batch) hold() {
-	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
 	b.holding = true
 }
 
 // Write implements io.Writer.
 func (b *batch) Write(p []byte) (int, error) {
-	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
 	if len(b.pending)+len(p) > cap(b.pending) {
 		b.send()
 	}
@@ -309,8 +309,8 @@ func (b *batch) Write(p []byte) (int, error) {
 
 // flush writes the collected records.
 func (b *batch) flush() error {
-	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
 	b.send()
 	return b.err
 }

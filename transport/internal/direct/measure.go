@@ -136,8 +136,8 @@ func (t *Ticket) measureNumber() [numberSize]byte {
 	return [numberSize]byte(t.proof(measureLabel + " number"))
 }
 
-// beMeasured is the waiter's side of a measurement, until the dialler closes the connection.
-func beMeasured(sock net.Conn, t *Ticket) error {
+// serveMeasurement is the waiter's side of a measurement, until the dialler closes the connection.
+func serveMeasurement(sock net.Conn, t *Ticket) error {
 	if err := sock.SetDeadline(time.Now().Add(measureTime)); err != nil {
 		return err
 	}

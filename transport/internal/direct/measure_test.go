@@ -107,7 +107,7 @@ func FuzzMeasured(f *testing.F) {
 		ticket := NewTicket()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- beMeasured(far, &ticket)
+			ended <- serveMeasurement(far, &ticket)
 			_ = far.Close()
 		}()
 		go func() {

@@ -17,36 +17,36 @@ type Offer struct {
 	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; "" without
 	// one.
 	Socket string
-	// Doors are the addresses and TCP ports at which the process listens. An address may be the
+	// Addrs are the addresses and TCP ports at which the process listens. An address may be the
 	// unspecified one.
-	Doors []netip.AddrPort
+	Addrs []netip.AddrPort
 }
 
 const (
-	// maxDoors is the number of doors in an encoded offer.
-	maxDoors  = 16
-	offerHead = 32 + numberSize + keySize
+	// maxOfferAddrs is the number of addresses in an encoded offer.
+	maxOfferAddrs = 16
+	offerHead     = 32 + numberSize + keySize
 	// MaxOffer is the longest encoded offer, in bytes.
-	MaxOffer = offerHead + 1 + 255 + 1 + maxDoors*(1+16+2)
+	MaxOffer = offerHead + 1 + 255 + 1 + maxOfferAddrs*(1+16+2)
 )
 
 // ErrFormat means that bytes are no encoded offer, or no valid measurement.
 var ErrFormat = errors.New("malformed offer")
 
-// Append appends the encoded offer to b. It cuts the doors to maxDoors, and the name of the socket
+// Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs, and the name of the socket
 // to 255 bytes.
 //
 //	0 site   32 number   48 key   80 length of socket   81 socket
-//	then the number of doors, and for each: length of address (4 or 16), address, port
+//	then the number of addrs, and for each: length of address (4 or 16), address, port
 func (o *Offer) Append(b []byte) []byte {
 	b = append(b, o.Site[:]...)
 	b = append(b, o.Ticket.Number[:]...)
 	b = append(b, o.Ticket.Key[:]...)
 	socket := o.Socket[:min(len(o.Socket), 255)]
 	b = append(append(b, byte(len(socket))), socket...)
-	doors := o.Doors[:min(len(o.Doors), maxDoors)]
-	b = append(b, byte(len(doors)))
-	for _, d := range doors {
+	addrs := o.Addrs[:min(len(o.Addrs), maxOfferAddrs)]
+	b = append(b, byte(len(addrs)))
+	for _, d := range addrs {
 		ip := d.Addr().Unmap().AsSlice()
 		b = append(append(b, byte(len(ip))), ip...)
 		b = binary.LittleEndian.AppendUint16(b, d.Port())
@@ -63,8 +63,8 @@ func DecodeOffer(b []byte) (Offer, error) {
 	copy(o.Ticket.Key[:], r.next(keySize))
 	o.Socket = string(r.next(int(r.byte())))
 	n := int(r.byte())
-	if n > maxDoors {
-		return Offer{}, fmt.Errorf("direct: decode offer: %d doors, at most %d: %w", n, maxDoors, ErrFormat)
+	if n > maxOfferAddrs {
+		return Offer{}, fmt.Errorf("direct: decode offer: %d addresses, at most %d: %w", n, maxOfferAddrs, ErrFormat)
 	}
 	for range n {
 		ip, ok := netip.AddrFromSlice(r.next(int(r.byte())))
@@ -73,7 +73,7 @@ func DecodeOffer(b []byte) (Offer, error) {
 			r.bad = true
 			break
 		}
-		o.Doors = append(o.Doors, netip.AddrPortFrom(ip, binary.LittleEndian.Uint16(port)))
+		o.Addrs = append(o.Addrs, netip.AddrPortFrom(ip, binary.LittleEndian.Uint16(port)))
 	}
 	if o.Socket != "" && o.Socket[0] != '@' {
 		r.bad = true // a path in the file system: a peer must not choose which one is dialled
@@ -113,12 +113,12 @@ func (r *reader) byte() byte {
 // at the unspecified address of the same family. It is false if there is none.
 func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 	ip = ip.Unmap()
-	for _, d := range o.Doors {
+	for _, d := range o.Addrs {
 		if d.Addr() == ip.WithZone("") {
 			return tcpTarget(ip, d.Port()), true
 		}
 	}
-	for _, d := range o.Doors {
+	for _, d := range o.Addrs {
 		if d.Addr().IsUnspecified() && d.Addr().Is4() == ip.Is4() {
 			return tcpTarget(ip, d.Port()), true
 		}

@@ -18,10 +18,10 @@ func drawOffer(t *rapid.T) Offer {
 	if rapid.Bool().Draw(t, "socket") {
 		o.Socket = "@" + rapid.StringN(0, 254, 254).Draw(t, "name")
 	}
-	for range rapid.IntRange(0, maxDoors).Draw(t, "doors") {
+	for range rapid.IntRange(0, maxOfferAddrs).Draw(t, "addrs") {
 		size := rapid.SampledFrom([]int{4, 16}).Draw(t, "size")
 		ip, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, "address"))
-		o.Doors = append(o.Doors, netip.AddrPortFrom(ip.Unmap(), rapid.Uint16().Draw(t, "port")))
+		o.Addrs = append(o.Addrs, netip.AddrPortFrom(ip.Unmap(), rapid.Uint16().Draw(t, "port")))
 	}
 	return o
 }
@@ -40,31 +40,31 @@ func TestOfferRoundTrip(t *testing.T) {
 	})
 }
 
-// Doors and names beyond the limits are left out. Otherwise the other side would refuse the offer.
+// Addrs and names beyond the limits are left out. Otherwise the other side would refuse the offer.
 func TestOfferTooLong(t *testing.T) {
 	o := Offer{Socket: "@" + strings.Repeat("x", 300)}
-	for range maxDoors + 3 {
-		o.Doors = append(o.Doors, netip.AddrPortFrom(netip.IPv6Loopback(), 1))
+	for range maxOfferAddrs + 3 {
+		o.Addrs = append(o.Addrs, netip.AddrPortFrom(netip.IPv6Loopback(), 1))
 	}
 	b := o.Append(nil)
 	if len(b) != MaxOffer {
 		t.Errorf("%d bytes, want %d", len(b), MaxOffer)
 	}
 	got, err := DecodeOffer(b)
-	if err != nil || len(got.Doors) != maxDoors || len(got.Socket) != 255 {
-		t.Errorf("%d doors, socket %q, %v", len(got.Doors), got.Socket, err)
+	if err != nil || len(got.Addrs) != maxOfferAddrs || len(got.Socket) != 255 {
+		t.Errorf("%d addresses, socket %q, %v", len(got.Addrs), got.Socket, err)
 	}
 }
 
 func TestOfferRefused(t *testing.T) {
-	good := Offer{Socket: "@s", Doors: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1)}}
+	good := Offer{Socket: "@s", Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1)}}
 	b := good.Append(nil)
 	file := Offer{Socket: "/run/some.sock"}
 	mapped := append(Offer{}.head(), 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1, 1, 0)
 	for name, b := range map[string][]byte{
 		"nothing":            nil,
 		"one byte more":      append(bytes.Clone(b), 0),
-		"too many doors":     append(Offer{}.head(), maxDoors+1),
+		"too many addrs":     append(Offer{}.head(), maxOfferAddrs+1),
 		"an address of 5":    append(Offer{}.head(), 1, 5, 1, 2, 3, 4, 5, 1, 0),
 		"an address of 0":    append(Offer{}.head(), 1, 0, 1, 0),
 		"an address twice":   mapped,
@@ -84,14 +84,14 @@ func TestOfferRefused(t *testing.T) {
 	}
 }
 
-// head returns an encoded offer without its doors.
+// head returns an encoded offer without its addrs.
 func (o Offer) head() []byte {
 	b := o.Append(nil)
 	return b[:len(b)-1]
 }
 
 func FuzzDecodeOffer(f *testing.F) {
-	o := Offer{Socket: "@s", Doors: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1), netip.AddrPortFrom(netip.IPv6Loopback(), 2)}}
+	o := Offer{Socket: "@s", Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1), netip.AddrPortFrom(netip.IPv6Loopback(), 2)}}
 	f.Add(o.Append(nil))
 	f.Add(Offer{}.head())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -109,7 +109,7 @@ func FuzzDecodeOffer(f *testing.F) {
 
 func TestByTCP(t *testing.T) {
 	port := netip.MustParseAddrPort
-	o := Offer{Doors: []netip.AddrPort{port("0.0.0.0:1"), port("10.0.0.1:2"), port("[::1]:3"), port("[fe80::1]:4")}}
+	o := Offer{Addrs: []netip.AddrPort{port("0.0.0.0:1"), port("10.0.0.1:2"), port("[::1]:3"), port("[fe80::1]:4")}}
 	for addr, want := range map[string]string{
 		"10.0.0.1":         "10.0.0.1:2", // preferred over the door that listens on all addresses
 		"10.0.0.2":         "10.0.0.2:1",

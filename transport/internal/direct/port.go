@@ -40,13 +40,13 @@ type Port struct {
 	closed    bool
 	offer     Offer // without a ticket
 	listeners []net.Listener
-	expected  map[[numberSize]byte]place // by the number that the dialler will send
-	strangers []net.Conn                 // oldest first
-	greeted   map[net.Conn]struct{}      // have sent a number, and belong to no Conn yet
+	expected  map[[numberSize]byte]expectation // by the number that the dialler will send
+	strangers []net.Conn                       // oldest first
+	greeted   map[net.Conn]struct{}            // have sent a number, and belong to no Conn yet
 }
 
-// place says what an expected connection is for.
-type place struct {
+// expectation says what an expected connection is for.
+type expectation struct {
 	wait *Wait
 	at   int // index among the connections of the Wait, or measuring
 }
@@ -56,7 +56,7 @@ const measuring = -1
 
 // Open starts to listen. Without abstract Unix sockets the offers have none, and there is no error.
 func Open(cfg Config) (*Port, error) {
-	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]place), greeted: make(map[net.Conn]struct{})}
+	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]expectation), greeted: make(map[net.Conn]struct{})}
 	for _, ip := range cfg.IPs {
 		if err := p.Listen(ip, Range{}); err != nil {
 			return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
@@ -78,8 +78,8 @@ func (p *Port) Listen(ip netip.Addr, ports Range) error {
 	if err != nil {
 		return fmt.Errorf("direct: listen: %w", err)
 	}
-	door := netip.AddrPortFrom(ip.Unmap(), l.Addr().(*net.TCPAddr).AddrPort().Port())
-	if !p.serve(l, func(o *Offer) { o.Doors = append(slices.Clone(o.Doors), door) }) {
+	addr := netip.AddrPortFrom(ip.Unmap(), l.Addr().(*net.TCPAddr).AddrPort().Port())
+	if !p.serve(l, func(o *Offer) { o.Addrs = append(slices.Clone(o.Addrs), addr) }) {
 		return fmt.Errorf("direct: listen: %w", net.ErrClosed)
 	}
 	return nil
@@ -87,13 +87,13 @@ func (p *Port) Listen(ip netip.Addr, ports Range) error {
 
 // listenTCP listens at the first free port of the range.
 func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
-	door := net.ListenConfig{Control: avoidBBR}
+	config := net.ListenConfig{Control: avoidBBR}
 	network := "tcp4"
 	if !ip.Unmap().Is4() {
 		network = "tcp6"
 	}
 	for port := ports.First; ; port++ {
-		l, err := door.Listen(context.Background(), network, netip.AddrPortFrom(ip.Unmap(), port).String())
+		l, err := config.Listen(context.Background(), network, netip.AddrPortFrom(ip.Unmap(), port).String())
 		if !errors.Is(err, syscall.EADDRINUSE) || port >= ports.Last {
 			return l, err
 		}
@@ -144,12 +144,12 @@ func (p *Port) accept(l net.Listener) {
 			return
 		}
 		if err != nil {
-			if !p.breathe() {
+			if !p.pauseAfterError() {
 				return
 			}
 			continue
 		}
-		if !p.enter(sock) {
+		if !p.addStranger(sock) {
 			_ = sock.Close()
 			return
 		}
@@ -157,8 +157,8 @@ func (p *Port) accept(l net.Listener) {
 	}
 }
 
-// breathe pauses after an error that may be temporary; false if the port is closed.
-func (p *Port) breathe() bool {
+// pauseAfterError pauses after an error that may be temporary; false if the port is closed.
+func (p *Port) pauseAfterError() bool {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
 	select {
@@ -169,9 +169,9 @@ func (p *Port) breathe() bool {
 	}
 }
 
-// enter counts a connection without a number. If there are too many it closes the oldest. It is
+// addStranger counts a connection without a number. If there are too many it closes the oldest. It is
 // false if the port is closed.
-func (p *Port) enter(sock net.Conn) bool {
+func (p *Port) addStranger(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -187,15 +187,15 @@ func (p *Port) enter(sock net.Conn) bool {
 
 // receive passes a connection to the Wait that expects it, or closes it.
 func (p *Port) receive(sock net.Conn) {
-	w, measured, err := p.recognise(sock)
+	w, measured, err := p.match(sock)
 	switch {
 	case err != nil:
 		_ = sock.Close()
 	case measured:
-		_ = beMeasured(sock, &w.ticket) // the dialler has the result
+		_ = serveMeasurement(sock, &w.ticket) // the dialler has the result
 		p.release(sock)
 	case w != nil:
-		c, err := w.welcome()
+		c, err := w.authenticate()
 		p.deliver(w, result{c, err})
 	}
 }
@@ -208,9 +208,9 @@ func (p *Port) release(sock net.Conn) {
 	_ = sock.Close()
 }
 
-// recognise reads the number of a connection. It returns the Wait once all of its connections have
+// match reads the number of a connection. It returns the Wait once all of its connections have
 // come, and nil before that. For a measurement it returns the Wait at once.
-func (p *Port) recognise(sock net.Conn) (w *Wait, measured bool, err error) {
+func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
 	var b [helloSize]byte
 	err = sock.SetDeadline(time.Now().Add(strangerTime))
 	if err == nil {
@@ -262,7 +262,7 @@ func (p *Port) deliver(w *Wait, r result) {
 	}
 	w.dropLocked(r.err != nil || w.over)
 	if !w.over {
-		w.came <- r
+		w.results <- r
 	}
 }
 

@@ -254,7 +254,7 @@ func FuzzStranger(f *testing.F) {
 		}
 		w := p.Expect(ticket, nil)
 		ours, theirs := net.Pipe()
-		if !p.enter(theirs) {
+		if !p.addStranger(theirs) {
 			t.Fatal("closed")
 		}
 		written := make(chan struct{})
@@ -265,7 +265,7 @@ func FuzzStranger(f *testing.F) {
 		}()
 		p.receive(theirs)
 		select {
-		case r := <-w.came:
+		case r := <-w.results:
 			if r.err == nil {
 				t.Errorf("%x got in", said)
 			}
@@ -349,7 +349,7 @@ func TestNoLimitStays(t *testing.T) {
 	defer w.Cancel()
 	ours, theirs := net.Pipe()
 	accepted, dialled := &limited{Conn: theirs}, &limited{Conn: ours}
-	if !p.enter(accepted) {
+	if !p.addStranger(accepted) {
 		t.Fatal("closed")
 	}
 	received := make(chan struct{})
@@ -429,7 +429,7 @@ func TestPortOffers(t *testing.T) {
 	p := opened(t)
 	ticket := NewTicket()
 	o := p.Offer(ticket)
-	if o.Ticket != ticket || len(o.Doors) != 1 || o.Doors[0].Addr() != loopback() || p.offer.Ticket != (Ticket{}) {
+	if o.Ticket != ticket || len(o.Addrs) != 1 || o.Addrs[0].Addr() != loopback() || p.offer.Ticket != (Ticket{}) {
 		t.Errorf("%+v", o)
 	}
 	if q := opened(t); o.Site != q.offer.Site || o.Socket != "" && o.Socket == q.offer.Socket {

@@ -31,18 +31,18 @@ type queue struct {
 	limit   uint32        // limit of unsent bytes; 0: the system's default
 }
 
-// wrote counts n bytes that are about to be written, and adapts the limit after queueCheck bytes.
-func (q *queue) wrote(sock net.Conn, n int) {
+// count counts n bytes that are about to be written, and adapts the limit after queueCheck bytes.
+func (q *queue) count(sock net.Conn, n int) {
 	if q.sent += n; q.sent < queueCheck {
 		return
 	}
 	q.sent = 0
 	socks := socksOf(sock)
-	rate, ok := q.look(carriedOver(socks))
+	rate, ok := q.rateSince(carriedOver(socks))
 	if !ok {
 		return
 	}
-	if limit := q.fit(rate); limit != q.limit {
+	if limit := q.limitFor(rate); limit != q.limit {
 		q.limit = limit
 		limitAll(socks, limit)
 	}
@@ -69,9 +69,9 @@ func limitAll(socks []net.Conn, room uint32) {
 	}
 }
 
-// look returns the rate since it was last computed, in bytes per second; false if the link was busy
+// rateSince returns the rate since it was last computed, in bytes per second; false if the link was busy
 // for less than queueBusy since.
-func (q *queue) look(carried uint64, busy time.Duration) (rate float64, ok bool) {
+func (q *queue) rateSince(carried uint64, busy time.Duration) (rate float64, ok bool) {
 	took := busy - q.busy
 	if took < queueBusy {
 		return 0, false
@@ -81,9 +81,9 @@ func (q *queue) look(carried uint64, busy time.Duration) (rate float64, ok bool)
 	return rate, true
 }
 
-// fit returns the limit for a measured rate. Changes of less than a quarter are ignored
+// limitFor returns the limit for a measured rate. Changes of less than a quarter are ignored
 // (hysteresis).
-func (q *queue) fit(rate float64) uint32 {
+func (q *queue) limitFor(rate float64) uint32 {
 	q.rate = max(rate, q.rate*7/8)
 	room := q.rate * queueTime.Seconds()
 	switch {

@@ -29,7 +29,7 @@ func TestFit(t *testing.T) {
 	} {
 		var q queue
 		for i, l := range looks {
-			if q.limit = q.fit(l.rate); q.limit != l.limit {
+			if q.limit = q.limitFor(l.rate); q.limit != l.limit {
 				t.Errorf("%s: look %d, %v bytes a second: at most %d wait, want %d", name, i, l.rate, q.limit, l.limit)
 				break
 			}
@@ -50,7 +50,7 @@ func TestLook(t *testing.T) {
 		{3 << 20, queueBusy + 12*time.Millisecond, 0},
 		{4 << 20, 3 * queueBusy, (1 << 20) / queueBusy.Seconds()},
 	} {
-		if rate, ok := q.look(l.carried, l.busy); rate != l.want || ok != (l.want > 0) {
+		if rate, ok := q.rateSince(l.carried, l.busy); rate != l.want || ok != (l.want > 0) {
 			t.Errorf("look %d: %v bytes a second, want %v", i, rate, l.want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestFitFollows(t *testing.T) {
 // checkFit passes a rate to q. It checks that the new limit is valid, and that it is either the old limit or clearly different.
 func checkFit(t *rapid.T, q *queue, rate float64) {
 	before := q.limit
-	q.limit = q.fit(rate)
+	q.limit = q.limitFor(rate)
 	if q.limit < queueLeast || q.limit > queueMost && q.limit != noLimit {
 		t.Fatalf("%v bytes a second: at most %d wait", rate, q.limit)
 	}

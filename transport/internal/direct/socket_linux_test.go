@@ -88,7 +88,7 @@ func TestBundleFitsLimits(t *testing.T) {
 // A Unix socket has no limit and no known rate.
 func TestLimitUnsentOfUnix(t *testing.T) {
 	a, _ := connected(t, opened(t), ways()["unix"])
-	a.queue.wrote(a.sock, queueCheck)
+	a.queue.count(a.sock, queueCheck)
 	limitUnsent(a.sock, queueLeast)
 	if bytes, busy := carried(a.sock); bytes != 0 || busy != 0 || a.queue.limit != 0 {
 		t.Errorf("at most %d bytes wait where %d have arrived in %v", a.queue.limit, bytes, busy)

@@ -10,10 +10,10 @@ import (
 
 // Wait is an expected connection, or several that form a bundle.
 type Wait struct {
-	port   *Port
-	ticket Ticket
-	tls    *tls.Config
-	came   chan result // capacity 1
+	port    *Port
+	ticket  Ticket
+	tls     *tls.Config
+	results chan result // capacity 1
 
 	// Guarded by the port's mu until all are there, from then on only read.
 	socks   []net.Conn // by index; nil before the first has come
@@ -33,20 +33,20 @@ type result struct {
 // Expect expects the holder of a ticket from now until Cancel, which the caller must call. With a
 // cfg connections over TCP must use TLS.
 func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
-	w := &Wait{port: p, ticket: t, tls: cfg, came: make(chan result, 1)}
+	w := &Wait{port: p, ticket: t, tls: cfg, results: make(chan result, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range maxStripes {
-		p.expected[t.number(i)] = place{w, i}
+		p.expected[t.number(i)] = expectation{w, i}
 	}
-	p.expected[t.measureNumber()] = place{w, measuring}
+	p.expected[t.measureNumber()] = expectation{w, measuring}
 	return w
 }
 
 // Wait waits for the connection, which the caller then owns.
 func (w *Wait) Wait(ctx context.Context) (*Conn, error) {
 	select {
-	case r := <-w.came:
+	case r := <-w.results:
 		return r.conn, r.err
 	case <-w.port.done:
 		return nil, fmt.Errorf("direct: wait: %w", net.ErrClosed)
@@ -69,7 +69,7 @@ func (w *Wait) Cancel() {
 		w.dropLocked(true) // otherwise deliver does it
 	}
 	select {
-	case r := <-w.came:
+	case r := <-w.results:
 		if r.err == nil {
 			_ = r.conn.Close()
 		}
@@ -104,8 +104,8 @@ func (w *Wait) dropLocked(closing bool) {
 	}
 }
 
-// welcome makes the handshake and checks the dialler's proof.
-func (w *Wait) welcome() (*Conn, error) {
+// authenticate makes the handshake and checks the dialler's proof.
+func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))
 	if err == nil && w.tls != nil && !c.unix() {

@@ -59,9 +59,9 @@ func (k *check) request() []byte {
 	return m.encode(&k.credential.Secret)
 }
 
-// take processes a message from an address. It returns the answer to send, or nil, and whether QUIC
+// process processes a message from an address. It returns the answer to send, or nil, and whether QUIC
 // packets from the address may pass.
-func (k *check) take(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
+func (k *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
 	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
 		return nil, false
 	}

@@ -5,10 +5,10 @@
 //	s := punch.New(conn)                          // a net.PacketConn, for QUIC to read and to close
 //	end := s.Serve(c)                             // a member answers requests with the credential c
 //	seen, err := s.Observe(ctx, c, member)        // the external address of this socket, seen by that member
-//	m := s.Meet(punch.Meeting{Credential: c, Candidates: theirs, Initiator: true})
+//	m := s.StartChecks(punch.CheckList{Credential: c, Candidates: theirs, Initiator: true})
 //	at, err := m.Found(ctx)
 //
-// Both sides of a Meet send requests to all candidates, the addresses at which the other side may
+// Both sides send requests to all candidates, the addresses at which the other side may
 // be. A request opens a mapping in the sender's router. Its answer shows that the address works in
 // both directions.
 //

@@ -57,7 +57,7 @@ func (s *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 		if err != nil {
 			return n, addr, err
 		}
-		if udp, ok := addr.(*net.UDPAddr); ok && s.hear(b[:n], plain(udp.AddrPort())) {
+		if udp, ok := addr.(*net.UDPAddr); ok && s.receive(b[:n], plain(udp.AddrPort())) {
 			return n, addr, nil
 		}
 	}
@@ -100,10 +100,10 @@ func (s *Socket) SetWriteBuffer(n int) error {
 	return nil
 }
 
-// hear processes a packet, and reports whether QUIC is to read it.
-func (s *Socket) hear(b []byte, from netip.AddrPort) bool {
+// receive processes a packet, and reports whether QUIC is to read it.
+func (s *Socket) receive(b []byte, from netip.AddrPort) bool {
 	if isMessage(b) {
-		if answer := s.take(b, from); answer != nil {
+		if answer := s.process(b, from); answer != nil {
 			_, _ = s.PacketConn.WriteTo(answer, net.UDPAddrFromAddrPort(from)) // a lost answer is no harm: the request is repeated
 		}
 		return false
@@ -114,8 +114,8 @@ func (s *Socket) hear(b []byte, from netip.AddrPort) bool {
 	return ok && (account == nil || account(len(b), 0))
 }
 
-// take processes a message of a check, and returns the answer to send, or nil.
-func (s *Socket) take(b []byte, from netip.AddrPort) []byte {
+// process processes a message of a check, and returns the answer to send, or nil.
+func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	m, ok := parse(b)
 	if !ok {
 		return nil
@@ -126,7 +126,7 @@ func (s *Socket) take(b []byte, from netip.AddrPort) []byte {
 	if r == nil {
 		return nil
 	}
-	answer, theirs := r.take(&m, from)
+	answer, theirs := r.process(&m, from)
 	if _, passes := s.passes[from]; theirs && !passes {
 		s.passes[from] = r.account
 		r.passing = append(r.passing, from)
@@ -171,19 +171,19 @@ func (s *Socket) Observe(ctx context.Context, c Credential, server netip.AddrPor
 	return plain(r.mapped), nil
 }
 
-// Meeting describes an attempt of two sides to reach each other. Both make it at about the same
+// CheckList describes an attempt of two sides to reach each other. Both make it at about the same
 // time.
-type Meeting struct {
+type CheckList struct {
 	Credential Credential       // shared by both sides
 	Initiator  bool             // true on one of the two sides
 	Candidates []netip.AddrPort // addresses at which the other side may be
 	Account    Account          // for QUIC packets of the other side; nil passes all
 }
 
-// Meet starts a search for the other side. Found returns an address that works in both directions.
+// StartChecks starts a search for the other side. Found returns an address that works in both directions.
 // QUIC packets from it pass until Drop. The other side may need the answers of this one for longer,
 // so it answers until Leave.
-func (s *Socket) Meet(m Meeting) *Search {
+func (s *Socket) StartChecks(m CheckList) *Search {
 	role := responder
 	if m.Initiator {
 		role = initiator

@@ -122,8 +122,8 @@ func meet(t *testing.T, a, b, member *peer, account Account) (at [2]netip.AddrPo
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	ms := [2]*Search{
-		a.Meet(Meeting{Credential: c, Candidates: candidates[1], Initiator: true, Account: account}),
-		b.Meet(Meeting{Credential: c, Candidates: candidates[0], Account: account}),
+		a.StartChecks(CheckList{Credential: c, Candidates: candidates[1], Initiator: true, Account: account}),
+		b.StartChecks(CheckList{Credential: c, Candidates: candidates[0], Account: account}),
 	}
 	done := make(chan struct{})
 	for i, m := range ms {
