@@ -25,9 +25,9 @@ import (
 //	its addresses, open?                ->    records them; opens itself if asked to
 //	                                    <-    the addresses of all peers that it knows, and its own
 //
-// Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries only the
-// addresses of its sender. An answer also carries addresses of other hosts; only a peer that this
-// host has asked can send an answer.
+// Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries only
+// the addresses of its sender. An answer also carries addresses of other hosts; only a peer that
+// this host has asked can send an answer.
 
 const (
 	// maxBook is the longest message about addresses, in bytes: enough for thousands of members.
@@ -52,7 +52,9 @@ type book struct {
 }
 
 // addressBook exchanges addresses with members, and keeps those of others in libp2p's peerstore.
-// All methods are safe for concurrent use.
+// All methods are safe for concurrent use. Addresses are added and never removed one by one: an old
+// one costs a failed dial, and a host that changes networks comes back to it. Forget removes all
+// addresses of a peer that was put out.
 type addressBook struct {
 	*dialer
 
@@ -130,7 +132,8 @@ func (b *addressBook) accept(s network.Stream) {
 	}
 }
 
-// openAsked opens this host at the request of a member. It returns "" or the reason against it.
+// openAsked opens this host at the request of a member. It returns "" or the reason against it,
+// which the member reports to its user.
 func (b *addressBook) openAsked() string {
 	if b.onOpen == nil {
 		return "it is not to be opened"
@@ -150,7 +153,8 @@ func writeBook(w io.Writer, b book) error {
 	return err
 }
 
-// readBook reads a message, which ends with the stream. At most maxBook+1 bytes are read.
+// readBook reads a message, which ends with the stream. At most maxBook+1 bytes are read, one more
+// than allowed, so that decodeBook notices a longer message.
 func readBook(r io.Reader) (book, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxBook+1))
 	if err != nil {
@@ -187,8 +191,8 @@ func (b *addressBook) all() map[elastic.ID][]string {
 	return all
 }
 
-// known returns, in sorted order, the recorded addresses at which the host id itself listens. It leaves
-// out relayed addresses.
+// known returns, in sorted order, the recorded addresses at which the host id itself listens. It
+// leaves out relayed addresses.
 func (b *addressBook) known(id peer.ID) []string {
 	var out []string
 	for _, a := range b.host.Peerstore().Addrs(id) {

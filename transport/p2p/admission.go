@@ -30,6 +30,15 @@ type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 
 // admission lets strangers prove their right to join, and decides which streams of others are
 // read. All methods are safe for concurrent use.
+//
+// A stranger gets as far as its claims are proven, and each step is bounded before the next:
+//
+//	TCP connection        halfOpen: number by source address, handshakeTime
+//	security handshake    proves the peer ID; gate: refused without a Door
+//	connection            strangers: number, strangerTime, one stream
+//	stream                throttle: tokens; expectProposal: the prove protocol and no other
+//	request               RequestSize bytes within proofTime, checked by the Door
+//	admission             gate.add: the peer is a member for the gate, an outsider for the throttle
 type admission struct {
 	*conns
 
@@ -65,7 +74,8 @@ func (a *admission) onConnected(c network.Conn) {
 }
 
 // acceptStream receives all streams that others open. A stream of a member goes to the handler of
-// its protocol, and a stranger may open one stream, for its proof.
+// its protocol, and a stranger may open one stream, for its proof. libp2p calls it in a goroutine
+// for each stream, so an outsider that waits for tokens holds up nobody else.
 func (a *admission) acceptStream(s network.Stream) {
 	known := a.gate.isMember(s.Conn().RemotePeer())
 	if !known && !a.strangers.mayOpenStream(s.Conn()) {
@@ -142,7 +152,8 @@ func (a *admission) acceptProof(s network.Stream) {
 }
 
 // finishProof sends the answer and waits until the other side resets the stream, which it does when
-// it has read the answer. If the connection were closed before, the answer would be lost.
+// it has read the answer. If the connection were closed before, the answer would be lost. A
+// newcomer that does not reset it costs answerTime.
 func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 	err := s.SetDeadline(time.Now().Add(answerTime))
 	if err == nil {

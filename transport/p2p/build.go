@@ -10,7 +10,8 @@ import (
 )
 
 // build makes the parts of the host from the bottom up, and begins to listen when all are there.
-// After an error close ends the parts that were made before it.
+// After an error close ends the parts that were made before it. Fields of Host and of its parts are
+// set here and in listen, and not later; so they need no lock.
 func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	routes, list := newRoutes(), newWatchList()
 	if err := h.conns.build(cfg, key, h.throttle, routes); err != nil {
@@ -44,7 +45,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// addRelays adds circuits and hole punching, if cfg allows relays.
+// addRelays adds circuits and hole punching, if cfg allows relays. punches is set before the first
+// connection, as it decides what a connection over UDP means.
 func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
 	if err != nil || relay == neverRelay {

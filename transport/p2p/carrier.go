@@ -14,7 +14,14 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host.
+// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host. It is what the session
+// protocol sees of this package: identities, streams between them, and what happens to both when a
+// view begins. A stream to a peer is, in this order of preference:
+//
+//   - a Unix socket, if the peer is of this host and launcher (local);
+//   - a stream of libp2p over an existing or a new connection (dialer).
+//
+// A data stream of libp2p is replaced by a direct connection later, when the mesh calls Upgrade.
 type carrier struct{ h *Host }
 
 // ID implements mesh.Carrier.
@@ -93,7 +100,7 @@ func (c carrier) accept(k mesh.Kind) func(network.Stream) {
 // Handle implements mesh.Carrier.
 func (c carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.h.take = take }
 
-// HangUp implements mesh.Carrier.
+// HangUp implements mesh.Carrier. Direct connections stay, as each carries one stream only.
 func (c carrier) HangUp(to elastic.ID) {
 	c.h.local.hangUp(to)
 	id, err := idOf(string(to))
@@ -118,7 +125,8 @@ func (c carrier) Entering(v elastic.View) error {
 	return nil
 }
 
-// Entered implements mesh.Viewer.
+// Entered implements mesh.Viewer. All members have entered, so each of them was reached: from now
+// on a refused connection means that its process is gone.
 func (c carrier) Entered(v elastic.View) {
 	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // with the relays that have been found meanwhile
 	for _, m := range v.Members {

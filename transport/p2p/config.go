@@ -75,7 +75,8 @@ func relayNames() []string { return []string{"never", "members"} }
 // neverRelay is the code of "never".
 const neverRelay = 0
 
-// code returns the index of name in names; 0 for "". The error names the option by the parameter what.
+// code returns the index of name in names; 0 for "". The error names the option by the parameter
+// what.
 func code(what, name string, names []string) (byte, error) {
 	if name == "" {
 		return 0, nil

@@ -31,7 +31,7 @@ type conns struct {
 	punches  bool                    // the host tries hole punching: its connections over UDP were made by it
 }
 
-// close ends all connections at once.
+// close ends all connections at once. It does nothing if the host was not built so far.
 func (c *conns) close() error {
 	if c.host == nil {
 		return nil
@@ -71,14 +71,17 @@ func (c *conns) hangUp(conn network.Conn) {
 // hangUpTime is more than enough for the part of Close that does not wait.
 const hangUpTime = 50 * time.Millisecond
 
-// hangUpPeer closes all connections with a peer (hangUp).
+// hangUpPeer closes all connections with a peer (hangUp), relayed ones included. A later stream to
+// the peer makes a new connection, unless the gate forbids that.
 func (c *conns) hangUpPeer(id peer.ID) {
 	for _, conn := range c.swarm.ConnsToPeer(id) {
 		c.hangUp(conn)
 	}
 }
 
-// hangUpFrom closes the direct connections whose local address is gone.
+// hangUpFrom closes the direct connections whose local address is gone. Nothing that is sent from
+// such an address is answered, and TCP would go on for many minutes. A relayed connection has no
+// local address of its own; it ends with the connection to its relay.
 func (c *conns) hangUpFrom(gone func(netip.Addr) bool) {
 	for _, conn := range c.swarm.Conns() {
 		if local, ok := hostOf(conn.LocalMultiaddr()); ok && !isRelayed(conn.RemoteMultiaddr()) && gone(local) {
@@ -94,7 +97,8 @@ func (c *conns) expel(conn network.Conn) {
 	}
 }
 
-// onlyRelayed reports whether there are connections with a peer and all of them are relayed.
+// onlyRelayed reports whether there are connections with a peer and all of them are relayed. It is
+// false for a peer without connections: that one is dialled at all its addresses first.
 func (c *conns) onlyRelayed(id peer.ID) bool {
 	all := c.swarm.ConnsToPeer(id)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(conn network.Conn) bool { return !isRelayed(conn.RemoteMultiaddr()) })

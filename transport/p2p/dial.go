@@ -26,6 +26,17 @@ type dial struct {
 
 // dialer opens streams to peers, and makes the connections for them. All methods are safe for
 // concurrent use.
+//
+// The calls lie on top of each other:
+//
+//	retry       repeats until it succeeds, the peer is gone, or ctx ends
+//	open        one stream; waits for hole punching before a long-lived one
+//	newStream   one stream over an existing or a new connection
+//	reach       one connection, shared by all that want the same peer
+//	dialPeer    one dial of libp2p, which tries all addresses that the gate allows
+//
+// Without relays only the caller's ctx limits a dial (attemptLimit). With relays the limit grows
+// with the attempts of the caller (retry) or with the failures since the last success (carrier).
 type dialer struct {
 	*conns
 
@@ -44,13 +55,13 @@ func newDialer(c *conns, r *relays, p *puncher) *dialer {
 		dials: make(map[peer.ID]*dial), failed: make(map[peer.ID]int)}
 }
 
-// firstAttemptTime is the limit of the first attempt to reach a peer where relays are tried, too. Each
-// later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p tries
-// each address once in an attempt, and a relay may have had no reservation of the peer yet.
+// firstAttemptTime is the limit of the first attempt to reach a peer where relays are tried, too.
+// Each later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p
+// tries each address once in an attempt, and a relay may have had no reservation of the peer yet.
 const firstAttemptTime = 2 * time.Second
 
-// attemptLimit returns ctx with the limit of attempt number n, counted from 0, to reach a peer. Without
-// relays it returns ctx.
+// attemptLimit returns ctx with the limit of attempt number n, counted from 0, to reach a peer.
+// Without relays it returns ctx.
 func (d *dialer) attemptLimit(ctx context.Context, n int) context.Context {
 	if !d.relays.inUse() {
 		return ctx
@@ -85,6 +96,8 @@ func (d *dialer) failedDials(id peer.ID) int {
 }
 
 // joinDial returns the attempt in progress with a peer, or begins one. The caller owes leaveDial.
+// The attempt ends without it, in a goroutine of its own: it belongs to all callers that wait, and
+// the one that began it may leave first.
 func (d *dialer) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +153,8 @@ func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 	return err
 }
 
-// leaveDial takes a caller off an attempt, and cancels the attempt after the last one.
+// leaveDial takes a caller off an attempt, and cancels the attempt after the last one. It has no
+// effect on an attempt that has ended.
 func (d *dialer) leaveDial(id peer.ID, one *dial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +188,8 @@ func (d *dialer) endDialLocked(id peer.ID, one *dial, err error) {
 	close(one.ended)
 }
 
-// endReached ends the attempt with a peer that has a connection by now.
+// endReached ends the attempt with a peer that has a connection by now, in whichever direction. The
+// dial that is still under way is cancelled.
 func (d *dialer) endReached(id peer.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

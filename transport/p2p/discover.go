@@ -61,7 +61,8 @@ func serviceName(job string) string {
 	return "_elr-" + strings.ToLower(text[:11]) + "._udp"
 }
 
-// advertised is the host as it is advertised: without its loopback addresses.
+// advertised is the host as it is advertised: without its loopback addresses, which mean another
+// host to everybody else. The mDNS service reads the addresses anew for each answer.
 type advertised struct {
 	host.Host
 	listener *listener
@@ -105,7 +106,7 @@ func (n *hints) HandlePeerFound(info peer.AddrInfo) {
 	}
 }
 
-// stop makes sure that found is not called any more.
+// stop makes sure that found is not called any more. It waits for a call that is under way.
 func (n *hints) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

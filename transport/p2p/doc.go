@@ -25,6 +25,15 @@
 //   - member: introduced to this host (the gate), or, for the throttle, in the current view;
 //   - banned: put out by Forget, refused for good.
 //
+// # Parts
+//
+// A Host is made of parts, each a type with its own state and lock in a file of its own: tasks
+// (lifetime), conns and gate (libp2p's connections, and who may have one), relays and puncher
+// (paths where no direct one exists), dialer (streams to peers), listener and portMap (own
+// addresses), addressBook (those of others), paths, routes and watch (direct connections),
+// admission, strangers and throttle (newcomers). A part calls only the parts before it; build.go
+// puts them together.
+//
 // # Within a host
 //
 // Hosts in one network namespace with the same Config.HostKey, such as the peers of one launcher,
@@ -34,9 +43,9 @@
 // # Strangers
 //
 // Without a Door a stranger is refused right after the security handshake. With a Door it is put
-// among the strangers (strangers.go): few connections, for a short time, with one stream each. On that
-// stream only the request is read, some 200 bytes, and the answer has 50. A signature is verified
-// only if the request names a key that is known here. Before that a stranger has cost one
+// among the strangers (strangers.go): few connections, for a short time, with one stream each. On
+// that stream only the request is read, some 200 bytes, and the answer has 50. A signature is
+// verified only if the request names a key that is known here. Before that a stranger has cost one
 // handshake. The newcomer checks the member's answer likewise, and ignores an answer that fails the
 // check. The number of connections in the handshake is limited per source address (halfopen.go).
 //
@@ -72,6 +81,6 @@
 // Package mesh has the session protocol. After the hellos on a data stream both sides send their
 // offer: the addresses of their direct connections, and a ticket (paths.go). One side dials the
 // best path that both want, which is a Unix socket within a host, or TCP with TLS under the same
-// identities. If that fails the other side dials (negotiate.go). The direct connection then becomes the
-// data stream. If no side succeeds the libp2p stream stays the data stream.
+// identities. If that fails the other side dials (negotiate.go). The direct connection then becomes
+// the data stream. If no side succeeds the libp2p stream stays the data stream.
 package p2p

@@ -16,6 +16,18 @@ import (
 // gate is libp2p's connection gater: it decides which peers may connect, in either direction. It
 // also records where each member was found last. A peer is in known or in banned, never in both.
 // All methods are safe for concurrent use.
+//
+// What the gate allows, by what it knows of a peer:
+//
+//	            dial to it     inbound connection
+//	member      yes            yes
+//	being asked yes            yes             during a call of Prove (allowDial)
+//	stranger    no             if open         a Door is set (admitStrangers)
+//	banned      no             no              for good (ban)
+//
+// libp2p asks three times: before a dial to a peer, before a dial to one of its addresses, and
+// after the security handshake, when the peer ID of an inbound connection is proven. The two other
+// questions of the interface come too early or too late, and are always answered with yes.
 type gate struct {
 	self peer.ID
 
@@ -46,7 +58,8 @@ func (g *gate) admitStrangers() {
 	g.open = true
 }
 
-// add admits id from now on. It returns false for a banned peer.
+// add admits id from now on, and starts its grace period unless it was admitted before. It returns
+// false, and admits nobody, for a banned peer.
 func (g *gate) add(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +72,8 @@ func (g *gate) add(id peer.ID) bool {
 	return true
 }
 
-// ban refuses id for good.
+// ban refuses id for good. It does not close connections; the caller does. There is no way back, as
+// the process comes back under a new ID if it may.
 func (g *gate) ban(id peer.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,8 +117,8 @@ func (g *gate) allowDial(id peer.ID) (done func()) {
 	}
 }
 
-// markReached records that id answers: it has a connection at addr, or, with a nil addr, it is in a view
-// or was heard by another way. A relayed addr leaves the recorded address as it is.
+// markReached records that id answers: it has a connection at addr, or, with a nil addr, it is in a
+// view or was heard by another way. A relayed addr leaves the recorded address as it is.
 func (g *gate) markReached(id peer.ID, addr multiaddr.Multiaddr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,8 +135,9 @@ func (g *gate) markReached(id peer.ID, addr multiaddr.Multiaddr) {
 	}
 }
 
-// forgetAddr removes the recorded address of id, after a dial to it failed, so that the next dials try
-// all addresses. It reports whether there was one.
+// forgetAddr removes the recorded address of id, after a dial to it failed, so that the next dials
+// try all addresses. It reports whether there was one: then the failed dial has tried one address
+// only, and the caller dials again at once.
 func (g *gate) forgetAddr(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

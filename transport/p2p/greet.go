@@ -61,7 +61,8 @@ func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	return g, g.shake(ctx, conn)
 }
 
-// dialArgs returns the network and the address of a multiaddr, in the form that net.Dial takes.
+// dialArgs returns the network and the address of a multiaddr, in the form that net.Dial takes. It
+// fails for relayed addresses and for QUIC.
 func dialArgs(text string) (network, address string, err error) {
 	a, err := multiaddr.NewMultiaddr(text)
 	if err != nil {
@@ -77,7 +78,10 @@ func dialArgs(text string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// shake makes the security handshake on a connection and negotiates the protocol of newcomers.
+// shake makes the security handshake on a connection and negotiates the protocol of newcomers. The
+// steps are those of a dial by libp2p, one by one, so that the error names the step that failed:
+// TCP, multistream-select, TLS, yamux, the prove protocol. It uses a key of its own, as it joins
+// nothing.
 func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {

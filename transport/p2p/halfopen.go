@@ -35,7 +35,7 @@ type halfOpen struct {
 	counts map[netip.Prefix]int // connections in the handshake by source; no zeros
 }
 
-// newHalfOpen returns m with the limit per source in front of it.
+// newHalfOpen returns m with the limit per source in front of it. m has the limit over all sources.
 func newHalfOpen(m network.ResourceManager) *halfOpen {
 	return &halfOpen{ResourceManager: m, counts: make(map[netip.Prefix]int)}
 }
@@ -104,7 +104,8 @@ func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 }
 
 // halfOpenScope is the resource scope of one connection. It frees the slot when the peer ID is
-// known, or when the connection ends.
+// known, or when the connection ends. libp2p calls SetPeer at most once, and Done once at the end,
+// so leave runs once for whichever comes first.
 type halfOpenScope struct {
 	network.ConnManagementScope
 	leave func()

@@ -169,8 +169,8 @@ func (h *Host) UseHostKey(key []byte) { h.local.serve(key, h.take) }
 
 // MapPorts asks this host's router to forward a port to each port at which the host listens on the
 // network, now or after Open. It keeps the mappings until ctx ends or the host closes. The external
-// addresses are then among Addrs, and members are told of them. told is called with the result, nil or
-// an error of one line, whenever the result has changed.
+// addresses are then among Addrs, and members are told of them. told is called with the result, nil
+// or an error of one line, whenever the result has changed.
 func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -217,14 +217,15 @@ func (h *Host) Complete(members []elastic.Member) []elastic.Member {
 }
 
 // connected is called with each new connection, before the peer can open streams. It ends the
-// attempt to connect with the peer.
+// attempt to connect with the peer. libp2p waits for the call, so nothing here may block.
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	h.dialer.endReached(c.RemotePeer())
 	h.punch.onConnected(c)
 	h.admission.onConnected(c)
 }
 
-// disconnected is called at the end of each connection.
+// disconnected is called at the end of each connection, as connected. Another connection with the
+// peer may go on.
 func (h *Host) disconnected(_ network.Network, c network.Conn) {
 	h.punch.onDisconnected(c)
 	h.relays.replaceLost(c.RemotePeer())
@@ -245,7 +246,9 @@ func (h *Host) networkChanged() {
 }
 
 // close ends all connections at once and waits for the host's goroutines. The mesh calls it in
-// Close.
+// Close. First no task begins any more; then what tasks may wait for is closed, from the top down,
+// so that each part still has the parts that it uses; then all tasks have ended. All errors are
+// returned.
 func (h *Host) close() error {
 	h.tasks.stop()
 	h.admission.strangers.close()

@@ -48,11 +48,14 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 	return elastic.Member{}, err
 }
 
-// ErrStranger means that the process at an address does not speak this protocol.
+// ErrStranger means that the process at an address does not speak this protocol. The address is
+// probably wrong, or its port was given to another program.
 var ErrStranger = errors.New("it is no elrun")
 
 // identifyAt connects to an address in the form of onLinks, makes the TLS handshake, closes the
-// connection and returns the peer ID.
+// connection and returns the peer ID. It does not go through the swarm, whose gate allows no dial
+// to a peer that is not known. It has handshakeTime, and fails with ErrStranger if something else
+// listens.
 func identifyAt(ctx context.Context, own *libp2ptls.Identity, a multiaddr.Multiaddr) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// keys implements elastic.Keys. The ID of a host is its public key, so every ID can verify
-// signatures.
+// keys implements elastic.Keys. The ID of a host is its public key (an Ed25519 key is short enough
+// to be part of the ID), so every ID can verify signatures, and members need no directory of keys.
 type keys struct{ private crypto.PrivKey }
 
 // Sign implements elastic.Keys. It does not confuse domains: libp2p puts prefixes of its own before

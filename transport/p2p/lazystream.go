@@ -32,6 +32,16 @@ func protocolOf(k mesh.Kind) protocol.ID {
 	return [mesh.Kinds]protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol}[k]
 }
 
+// A stream of libp2p begins with multistream-select, by which the opener proposes a protocol and
+// the other side accepts it:
+//
+//	opener                                    acceptor
+//	/multistream/1.0.0, /elrun/data/3     ->
+//	                                      <-  /multistream/1.0.0, /elrun/data/3
+//	first bytes                           ->
+//
+// lazyStream sends the first bytes together with the proposal, and does not wait for the answer.
+
 // lazyStream is a stream that sends the proposal of its protocol along with the first bytes
 // written, and reads the answer before the first bytes read. That saves a round trip of
 // multistream-select. All hosts of a job know the same protocols, so a valid answer is the proposal
@@ -44,7 +54,8 @@ type lazyStream struct {
 	written, agreed bool   // the proposal was sent; the answer was read
 }
 
-// Write implements io.Writer. The first call sends the proposal before b, and after behind b.
+// Write implements io.Writer. The first call sends the proposal before b, and after behind b, in
+// one write of the stream and so in one packet where it fits. The count is of b alone.
 func (s *lazyStream) Write(b []byte) (int, error) {
 	if s.written {
 		return s.Stream.Write(b)
@@ -63,7 +74,8 @@ func (s *lazyStream) Read(b []byte) (int, error) {
 }
 
 // negotiate sends the proposal if that was not done, and waits until the other side has accepted
-// it.
+// it. A peer that does not know the protocol answers "na"; a peer that does not know this host yet
+// resets the stream, and the read fails.
 func (s *lazyStream) negotiate() error {
 	if s.agreed {
 		return nil
@@ -94,7 +106,9 @@ func proposalOf(p protocol.ID) []byte {
 	return b
 }
 
-// expectProposal reads the proposal of p. It fails at the first line that differs.
+// expectProposal reads the proposal of p. It fails at the first line that differs. libp2p's own
+// negotiation would read lines of up to 64 KiB from a stranger, and answer proposals of any
+// protocol.
 func expectProposal(r io.Reader, p protocol.ID) error {
 	for rest := proposalOf(p); len(rest) > 0; {
 		line := rest[:1+rest[0]] // lengths below 128 take one byte

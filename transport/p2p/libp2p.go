@@ -38,7 +38,7 @@ func muxer() *yamux.Transport {
 }
 
 // handshakeTime is how long the security handshake of a connection may take, after which the peer
-// ID is known.
+// ID is known. It also bounds Identify.
 const handshakeTime = 5 * time.Second
 
 // secure returns the security protocols for a value of Config.Security, in order of preference. TLS
@@ -154,7 +154,8 @@ func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
 }
 
 // newTransport makes the TCP or QUIC transport of cfg. TCP connections are throttled by t, and
-// dialled as r says.
+// dialled with the segment size that r knows to pass. A host has one transport: with two libp2p
+// would dial each peer by both, and a group would pay for two handshakes a pair.
 func (c *conns) newTransport(cfg Config, key crypto.PrivKey, t *throttle, r *routes) (transport.Transport, error) {
 	switch cfg.Transport {
 	case "", "tcp":
@@ -187,7 +188,9 @@ func newUpgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager,
 	return up, nil
 }
 
-// newQUIC makes the owner of QUIC's sockets. QUIC has its own security and streams.
+// newQUIC makes the owner of QUIC's sockets. QUIC has its own security and streams. The keys for
+// stateless resets and for address tokens are random, so a restarted host has others: connections
+// of its former life end by their timeout.
 func newQUIC() (*quicreuse.ConnManager, error) {
 	var reset, token [32]byte
 	for _, b := range [][]byte{reset[:], token[:]} {

@@ -15,6 +15,12 @@ import (
 
 // listener makes libp2p and the direct port listen at the same addresses, and knows the addresses
 // under which others may reach the host. All methods are safe for concurrent use.
+//
+// There are two ports for each IP address, one of libp2p and one for direct connections. The
+// address of the first is told to others as a multiaddr; the address of the second is in each
+// offer. A router maps both (ports), and the external addresses are told in the same two ways. The
+// list of addresses is not kept: it is read from libp2p, from the system and from ports whenever
+// somebody asks, so it is right after any change.
 type listener struct {
 	*conns
 
@@ -58,7 +64,8 @@ func (l *listener) listenAt(addrs []string) error {
 	return nil
 }
 
-// listenSwarm makes libp2p listen at the first free port of p.
+// listenSwarm makes libp2p listen at the first free port of p. The error of the last port tried is
+// returned: syscall.EADDRINUSE if the whole range is taken.
 func (l *listener) listenSwarm(p listenSpec) error {
 	if p.ports.First == 0 {
 		return l.swarm.AddListenAddr(p.addr)
@@ -105,7 +112,8 @@ func (l *listener) farAddrs() []multiaddr.Multiaddr {
 	return multiaddr.FilterAddrs(l.listenAddrs(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
 }
 
-// mappable returns the ports at which this host listens on the network, over IPv4.
+// mappable returns the ports at which this host listens on the network, over IPv4. Only IPv4
+// routers translate addresses, and loopback needs no router.
 func (l *listener) mappable() []innerPort {
 	var all []innerPort
 	add := func(protocol string, at netip.AddrPort) {
@@ -140,7 +148,8 @@ func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.A
 	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
 }
 
-// outerAddrs returns the multiaddrs of libp2p at the router's external address.
+// outerAddrs returns the multiaddrs of libp2p at the router's external address. Each is a listen
+// address with its first two components, IP address and port, replaced.
 func (l *listener) outerAddrs() []multiaddr.Multiaddr {
 	var out []multiaddr.Multiaddr
 	for _, a := range l.swarm.ListenAddresses() {
@@ -160,7 +169,8 @@ func (l *listener) outerAddrs() []multiaddr.Multiaddr {
 	return out
 }
 
-// outerPorts returns the external addresses of the direct port: one for each of addrs that is mapped.
+// outerPorts returns the external addresses of the direct port: one for each of addrs that is
+// mapped.
 func (l *listener) outerPorts(addrs []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, at := range addrs {

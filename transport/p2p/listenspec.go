@@ -32,7 +32,8 @@ func available(ip4, ip6 string) []string {
 	return []string{at4, at6}
 }
 
-// canListen reports whether this process can listen at an address of the host.
+// canListen reports whether this process can listen at an address of the host. It tries, as a
+// kernel without IPv6 and a container without the address report it in no other common way.
 func canListen(network, ip string) bool {
 	l, err := net.Listen(network, net.JoinHostPort(ip, "0"))
 	if err != nil {
@@ -88,7 +89,8 @@ func CheckAddr(text string) error {
 	return err
 }
 
-// withPort returns the address a with its port number, which is first, replaced by port.
+// withPort returns the address a with its port number, which is first, replaced by port. a itself
+// stays as it is.
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
 	for _, c := range a {

@@ -105,7 +105,8 @@ func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stre
 	return newLocalStream(s), nil
 }
 
-// confirm waits until the other side accepts a stream, or ctx ends.
+// confirm waits until the other side accepts a stream, or ctx ends. The stream is closed if ctx
+// ends first.
 func confirm(ctx context.Context, s *colocated.Stream) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	err := s.Confirm()
@@ -145,7 +146,8 @@ func (l *local) localityOf(id elastic.ID) locality {
 	return l.peers[id]
 }
 
-// note records whether a peer is local. A peer that was found here stays here.
+// note records whether a peer is local. A peer that was found here stays here: when its socket is
+// gone its process is gone, and libp2p would not find it either.
 func (l *local) note(id elastic.ID, where locality) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +198,8 @@ type localData struct {
 	confirmed bool // the peer has accepted the stream; only the reader uses it
 }
 
-// newLocalStream returns the mesh.Stream for a stream of any kind.
+// newLocalStream returns the mesh.Stream for a stream of any kind. It owns s. Only data streams
+// pass files and write two slices at once.
 func newLocalStream(s *colocated.Stream) mesh.Stream {
 	l := localStream{s}
 	if mesh.Kind(s.Kind()) != mesh.Data {

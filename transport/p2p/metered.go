@@ -13,6 +13,10 @@ import (
 
 // The throttle is applied below libp2p, to whole TCP connections, as reading costs work even for
 // frames that belong to no stream. Over QUIC and circuits only streams and messages are throttled.
+//
+// The peer whose bucket pays is known only after the security handshake. libp2p reveals it in two
+// places: for an inbound connection to the resource scope (SetPeer), for an outbound one in the
+// result of Upgrade. Both call identify.
 
 // meteredUpgrader is libp2p's upgrader with the throttle on each TCP connection.
 type meteredUpgrader struct {

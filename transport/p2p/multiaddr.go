@@ -10,11 +10,21 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// The functions of this file read and convert addresses. An address of libp2p is a multiaddr, a list
-// of components such as /ip4/192.0.2.1/tcp/7000. A relayed address begins with the relay's own
-// address and ID, followed by /p2p-circuit.
+// The functions of this file read and convert addresses. An address of libp2p is a multiaddr, a
+// list of components such as /ip4/192.0.2.1/tcp/7000. A relayed address begins with the relay's own
+// address and ID, followed by /p2p-circuit:
+//
+//	/ip4/192.0.2.1/tcp/7000                               TCP
+//	/ip6zone/eth0/ip6/fe80::1/tcp/7000                    TCP, link-local
+//	/ip4/192.0.2.1/udp/7000/quic-v1                       QUIC
+//	/ip4/192.0.2.1/tcp/7000/p2p/RELAY/p2p-circuit         relayed
+//
+// The functions answer two questions. Which host is at an address: ipOf and hostOf, which find none
+// in a relayed address, as its IP address is the relay's. And what kind of path is it: isRelayed,
+// udpOf. No function fails on an unknown component; an address that a peer has sent may have any.
 
-// idOf returns the libp2p form of an ID.
+// idOf returns the libp2p form of an ID. It fails for texts that are no peer ID, which may come
+// from another host.
 func idOf(text string) (peer.ID, error) {
 	id, err := peer.Decode(text)
 	if err != nil {
@@ -132,7 +142,8 @@ func isIPv6(a multiaddr.Multiaddr) bool {
 // firstTwo returns the components of a multiaddr for the IP address and the port.
 func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a), 2)] }
 
-// ownAddrs returns the addresses of this host's interfaces; nil if the system does not report them.
+// ownAddrs returns the addresses of this host's interfaces, without zones; nil if the system does
+// not report them. It asks the system each time, as libp2p's own list may be a minute old.
 func ownAddrs() []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -86,7 +86,8 @@ func discoverPMP() (*pmpGateway, error) {
 	return g, g.locate()
 }
 
-// locate asks for the router's external address.
+// locate asks for the router's external address. It may change at any time, as a provider's lease
+// ends, so each renewal asks again.
 func (g *pmpGateway) locate() error {
 	a, err := g.client.GetExternalAddress()
 	if err != nil {
@@ -97,7 +98,8 @@ func (g *pmpGateway) locate() error {
 }
 
 // AddMapping implements gateway. It asks the router only if the last request is older than
-// pmpRenew.
+// pmpRenew. It proposes the external port of the last grant, or the inner port at first; the router
+// decides. A failed request counts as a refusal until the next one.
 func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,7 +135,8 @@ func (g *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool
 	return netip.AddrPortFrom(g.outside, at.port), at.port != 0 && !g.outside.IsUnspecified()
 }
 
-// Close removes the mappings.
+// Close removes the mappings, by a request with the external port 0 and the lifetime 0 (RFC 6886,
+// section 3.4). Without an answer they end after pmpLifetime.
 func (g *pmpGateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

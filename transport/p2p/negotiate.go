@@ -18,6 +18,20 @@ import (
 // has accepted a connection, whereas it may itself be behind a router. If that fails the other side
 // dials. The opener of the stream is the initiator: it decides which side dials, and sends the
 // result.
+//
+//	initiator                            responder
+//	Hello, Offer (no ticket)          ->
+//	                                  <-  Hello, Offer with a ticket
+//	  dials the responder; if that succeeds:
+//	Choice dialled                    ->  waits for the connection with its ticket
+//	  if not, or if the responder is to dial first:
+//	Choice askDial with a ticket      ->  dials the initiator
+//	                                  <-  Choice dialled, or keepStream with the reason
+//	  if nobody has succeeded:
+//	Choice keepStream with reasons    ->
+//
+// After a direct connection both close the libp2p stream; nothing else is in it. The tickets are
+// secret and valid once, so a connection belongs to this stream and to no other.
 
 // choice is the payload of a Choice frame.
 type choice struct {
@@ -69,7 +83,8 @@ func readChoice(s *stream) (choice, error) {
 	return decodeChoice(b)
 }
 
-// sendChoice sends a choice. If that fails, or ctx has ended, it resets c, which may be nil.
+// sendChoice sends a choice. If that fails, or ctx has ended, it resets c, which may be nil: the
+// other side cannot know of the connection.
 func sendChoice(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {
@@ -90,8 +105,9 @@ func answered(c *direct.Conn, why string) choice {
 	return choice{code: dialled, why: why}
 }
 
-// dialOrder returns which sides dial, in their order: true is the opener of the stream, false the other
-// side. A side that cannot reach the other is left out.
+// dialOrder returns which sides dial, in their order: true is the opener of the stream, false the
+// other side. A side that cannot reach the other is left out. Over a Unix socket the opener always
+// dials first, as both directions work alike.
 func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 	unix, tcp := p.candidates(s, theirs)
 	c := s.Conn()
@@ -125,8 +141,8 @@ func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, erro
 	return s.paths.answerOffer(ctx, s.stream, theirs)
 }
 
-// negotiatePath is the initiator's side of the negotiation. It returns the stream to use, which is s or a
-// direct connection.
+// negotiatePath is the initiator's side of the negotiation. It returns the stream to use, which is
+// s or a direct connection.
 func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var reasons []string
 	for _, own := range p.dialOrder(s, &theirs) {
@@ -160,8 +176,8 @@ func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mes
 	return p.conclude(s, nil, why), nil
 }
 
-// reverseDial asks the other side to dial, and waits for its connection. c is nil, with the reason, if the
-// other side could not dial.
+// reverseDial asks the other side to dial, and waits for its connection. c is nil, with the reason,
+// if the other side could not dial.
 func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
 	w := p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), theirs))
@@ -211,7 +227,8 @@ func (p *paths) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.
 	return p.followed(ctx, s, w, last)
 }
 
-// followed returns the stream of the initiator's last choice.
+// followed returns the stream of the initiator's last choice. w expects the initiator's connection;
+// it is nil if this host has offered no ticket, and then a choice of dialled is a violation.
 func (p *paths) followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
 	case last.code == keepStream:
@@ -226,5 +243,5 @@ func (p *paths) followed(ctx context.Context, s *stream, w *direct.Wait, last ch
 	return nil, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
 }
 
-// maxWhy is the longest reason that is sent, in bytes.
+// maxWhy is the longest reason that is sent, in bytes. It is text for users and for the path event.
 const maxWhy = 256

@@ -11,6 +11,11 @@ import (
 
 // offer is the payload of an Offer frame: the wishes of a host and the addresses of its direct
 // port.
+//
+//	0 path   1 encrypt   2 direct.Offer, to the end
+//
+// path and encrypt are indices of mesh.Paths and encryptNames. Both sides compute the same result
+// from the two offers, so neither has to confirm it.
 type offer struct {
 	path    mesh.Path
 	encrypt byte
@@ -42,7 +47,8 @@ func decodeOffer(b []byte) (offer, error) {
 }
 
 // sameSite reports whether two hosts have the same site ID, so that they may share a kernel, and
-// both allow Unix sockets.
+// both allow Unix sockets. Whether they do share one is shown by the dial: an abstract Unix socket
+// exists in one network namespace only.
 func sameSite(a, b *offer) bool {
 	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
 	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}

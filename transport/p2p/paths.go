@@ -20,6 +20,11 @@ import (
 
 // paths finds and makes the direct connection that replaces the libp2p stream of a data stream. The
 // fields do not change once the host is built. All methods are safe for concurrent use.
+//
+// A path is chosen in three steps. candidates says which kinds both sides want and this side may
+// dial. byTCP puts the addresses of the peer in order, by a measurement if there are several.
+// dialFirst dials in that order until one target answers. A failed dial is no error of the view:
+// the libp2p stream serves instead, and the reason goes into the path event.
 type paths struct {
 	*conns
 
@@ -32,7 +37,8 @@ type paths struct {
 	list     *watchList          // gets the streams that this part has made
 }
 
-// configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct connections.
+// configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct
+// connections.
 func (p *paths) configure(cfg Config, key crypto.PrivKey) error {
 	path, err := code("path", cfg.Path, mesh.Paths())
 	encrypt, err2 := code("encryption", cfg.Encrypt, encryptNames())
@@ -115,8 +121,8 @@ func (p *paths) dialBest(ctx context.Context, s *stream, theirs *offer) (c *dire
 	return c, why
 }
 
-// dialFirst dials targets in their order until one is reached. why is the error of the first failure;
-// "" if there was none.
+// dialFirst dials targets in their order until one is reached. why is the error of the first
+// failure; "" if there was none.
 func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
 	for _, to := range all {
 		c, err := p.dialTarget(ctx, s.Conn().RemotePeer(), to, theirs)
@@ -130,8 +136,8 @@ func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []d
 	return nil, why
 }
 
-// candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it may
-// dial over TCP.
+// candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it
+// may dial over TCP.
 func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := p.offer(direct.Ticket{})
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
@@ -147,7 +153,8 @@ func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp b
 	return unix, ok
 }
 
-// dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within tcpDialTime.
+// dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within
+// tcpDialTime.
 func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
 	if p.routes.isSilent(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errSilent)

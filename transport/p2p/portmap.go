@@ -54,7 +54,15 @@ type innerPort struct {
 	port     uint16
 }
 
-// portMap keeps the router's mappings. All methods are safe for concurrent use.
+// portMap keeps the router's mappings. All methods are safe for concurrent use; run runs once at a
+// time.
+//
+//	search      gatewayTime     no router: again after 2, 4, 8 ... s, at most gatewayAgain
+//	found       mappedEvery     each round asks for all ports at which the host listens then
+//	incomplete  gatewayAgain    a port is missing for that long: search again, it may be another router
+//
+// A router may refuse a port or take a while to grant it, and it forgets all mappings when it
+// restarts. So a mapping counts while the router says so, and no longer.
 type portMap struct {
 	find func(context.Context) (gateway, error)
 	wake chan struct{} // capacity 1: the host listens at other ports
@@ -73,7 +81,8 @@ func newPortMap(find func(context.Context) (gateway, error)) *portMap {
 	return &portMap{find: find, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// set records the mappings, and reports whether they differ from those before.
+// set records the mappings, and reports whether they differ from those before. It wakes the callers
+// of await in any case. granted must not be changed afterwards.
 func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +93,8 @@ func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	return is
 }
 
-// current returns the mappings, which the caller must not change, and the channel that is closed when
-// they change.
+// current returns the mappings, which the caller must not change, and the channel that is closed
+// when they change.
 func (p *portMap) current() (granted map[innerPort]netip.AddrPort, asking bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +194,8 @@ func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
 	}
 }
 
-// closeWithin closes c, and returns after d at the latest; the call of Close may go on.
+// closeWithin closes c, and returns after d at the latest; the call of Close may go on, in a
+// goroutine that ends with it. So a router that does not answer holds up no end of a process.
 func closeWithin(c io.Closer, d time.Duration) {
 	closed := make(chan struct{})
 	go func() {

@@ -43,7 +43,8 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 }
 
 // proveOnce makes one attempt. It closes the connection after a failure: a member reads only one
-// request of a stranger on a connection, and an impostor reads none.
+// request of a stranger on a connection, and an impostor reads none. ctx ends the attempt, by a
+// reset of the stream.
 func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) error {
 	s, err := h.dialer.open(ctx, id, proveProtocol)
 	if err != nil {
@@ -70,7 +71,8 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 var errNotYet = errors.New("it cannot tell yet who may join")
 
 // takeAnswer returns nil if the answer is valid and admits this host. Errors after which a retry is
-// of no use are final.
+// of no use are final. The MAC is checked before anything else: an impostor could otherwise end a
+// newcomer's attempts with a made-up refusal.
 func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error {
 	switch {
 	case !a.Of(c.Signers, member, self):

@@ -38,7 +38,18 @@ const (
 	punchedTime = 10 * time.Second
 )
 
-// puncher replaces relayed connections by direct ones. All methods are safe for concurrent use. A
+// puncher replaces relayed connections by direct ones. All methods are safe for concurrent use.
+//
+// One attempt, of initiator I (the lower ID) and responder R, with observer O, another member:
+//
+//	I, R  each ask some O: accept my STUN requests; send one and learn the external address (gather)
+//	I -> R  over the relayed connection: credential, candidates of I
+//	R -> I  candidates of R
+//	I, R  send STUN requests to all candidates of the other, until one is answered (StartChecks)
+//	I -> R  QUIC connection to the address that answered, over the same UDP sockets
+//	I -> R  a last question over the new connection, so that R has it, too
+//
+// Of two hosts that want each other at the same time one initiates, so there is one attempt. A
 // nil puncher, of a host that makes no such attempts, has the methods tryPunch, awaitAttempt, why,
 // onConnected, onDisconnected and close.
 type puncher struct {
@@ -142,7 +153,8 @@ func (p *puncher) beginAttempt(id peer.ID, asked bool) (end func(error)) {
 }
 
 // awaitAttempt waits for the end of the first attempt with a peer, if it is in progress, so that a
-// stream with much traffic begins on the direct connection.
+// stream with much traffic begins on the direct connection. It does not wait for later attempts:
+// the first one has failed, and the next may fail as well, after punchTime each.
 func (p *puncher) awaitAttempt(ctx context.Context, id peer.ID) {
 	if p == nil {
 		return
@@ -200,8 +212,8 @@ func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*pun
 	}
 }
 
-// searchAndConnect sends checks to the candidates in list, and connects with the one that answers. own is
-// added to the error.
+// searchAndConnect sends checks to the candidates in list, and connects with the one that answers.
+// own is added to the error.
 func (p *puncher) searchAndConnect(ctx context.Context, s *punchSocket, id peer.ID, list punch.CheckList, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)
 	defer cancel()
@@ -236,18 +248,20 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	return err
 }
 
-// endSearch ends a search. The socket goes on to accept packets only from addresses with a connection.
+// endSearch ends a search. The socket goes on to accept packets only from addresses with a
+// connection.
 func (p *puncher) endSearch(m *punch.Search, id peer.ID) {
 	m.Leave(func(a netip.AddrPort) bool { return p.isUsed(id, a) })
 }
 
-// isUsed reports whether a connection with the peer uses the address.
+// isUsed reports whether a connection with the peer uses the address. The socket must go on to
+// accept packets from it, also if another attempt has ended.
 func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }
 
-// onDisconnected stops the socket from accepting packets from the other end of a connection that has
-// ended.
+// onDisconnected stops the socket from accepting packets from the other end of a connection that
+// has ended.
 func (p *puncher) onDisconnected(c network.Conn) {
 	if p == nil || !p.isPunched(c) {
 		return
@@ -283,7 +297,7 @@ func (p *puncher) account(id peer.ID) punch.Account {
 	}
 }
 
-// close closes the socket. The connections were closed before.
+// close closes the socket, if it was opened. The connections were closed before.
 func (p *puncher) close() error {
 	if p == nil {
 		return nil
@@ -296,14 +310,17 @@ func (p *puncher) close() error {
 	return p.socket.manager.Close()
 }
 
-// onConnected is called with each new connection, and starts an attempt for a relayed one.
+// onConnected is called with each new connection, and starts an attempt for a relayed one. The
+// other side does the same, so both know of the attempt before a stream is opened.
 func (p *puncher) onConnected(c network.Conn) {
 	if p != nil && isRelayed(c.RemoteMultiaddr()) {
 		p.tryPunch(c.RemotePeer())
 	}
 }
 
-// accept handles the stream of a member that asks.
+// accept handles the stream of a member that asks. There are four questions: Here is answered at
+// once, Error ends an attempt that this side waits for, one without addresses asks this host to be
+// the observer, and any other is the beginning of an attempt.
 func (p *puncher) accept(s network.Stream) {
 	defer s.Reset()
 	if s.SetDeadline(time.Now().Add(p.slowness*punchTime)) != nil {
@@ -344,7 +361,9 @@ func (p *puncher) accept(s network.Stream) {
 	}
 }
 
-// respond is the responder's side of an attempt.
+// respond is the responder's side of an attempt. It answers with its candidates, sends checks, and
+// then waits until the initiator ends the stream: the initiator makes the connection, and only then
+// has this side one. The result is an error if the peer is still reached only through relays.
 func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
 	ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
 	defer cancel()

@@ -56,7 +56,8 @@ type punchTalk struct {
 	stop func() bool // ends the reset of s by the end of ctx
 }
 
-// end tells the other side that the exchange is over.
+// end tells the other side that the exchange is over, by a reset: the other side waits for it with
+// a read (waitEnd), whatever it has still to send.
 func (t *punchTalk) end() {
 	t.stop()
 	_ = t.s.Reset()

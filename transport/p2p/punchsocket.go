@@ -35,7 +35,12 @@ const (
 // addresses.
 var errNoIPv4 = errors.New("this host does not listen over IPv4 on a network")
 
-// punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads.
+// punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads. Checks and QUIC must
+// share a socket: a router maps the pair of address and port, so an address that was found by
+// checks is of use to the socket that has sent them, and to no other.
+//
+// gathering is also the lock of last and lastAt. It is held while members are asked, so that
+// concurrent attempts ask them once.
 type punchSocket struct {
 	*punch.Socket
 	p       *puncher
@@ -65,7 +70,7 @@ func (s seen) explain(err error) error {
 	return err
 }
 
-// open returns the socket. The first call opens it.
+// open returns the socket. The first call opens it. After an error the next call tries again.
 func (p *puncher) open() (*punchSocket, error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -101,7 +106,8 @@ func (p *puncher) make() (*punchSocket, error) {
 	return s, nil
 }
 
-// listen adds a QUIC transport to libp2p that uses the socket.
+// listen adds a QUIC transport to libp2p that uses the socket. libp2p would open a socket itself;
+// the override gives it this one instead, once.
 func (s *punchSocket) listen(at netip.AddrPort) error {
 	var reset, token [32]byte
 	_, _ = rand.Read(reset[:]) // never fails
@@ -181,7 +187,8 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 }
 
 // observe asks some members, but not except, for the external address of the socket. It returns the
-// addresses sorted.
+// addresses sorted. Members that do not answer within observeTime are left out. Several are asked,
+// as their answers also show whether the router takes another port for each destination.
 func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
 	defer cancel()

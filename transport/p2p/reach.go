@@ -47,7 +47,9 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 }
 
 // refused reports whether every dialled address of the peer has refused: its port is closed, or
-// belongs to another process.
+// belongs to another process. Then the peer is gone for certain, which is how the death of a
+// process is found within milliseconds. Any other error, a timeout among them, may be a matter of
+// the network, and proves nothing. Skipped addresses were not dialled, and prove nothing either.
 func refused(err error) bool {
 	var dial *swarm.DialError
 	if !errors.As(err, &dial) {
@@ -107,7 +109,9 @@ func (d *dialer) settle(ctx context.Context, id peer.ID) error {
 const unansweredTime = 5 * time.Second
 
 // confirm waits until the other side has accepted the stream's protocol. It resets the stream on
-// error, and closes the connection after unansweredTime without an answer.
+// error, and closes the connection after unansweredTime without an answer: the connection may lead
+// into a hole, and the next stream is to take another one. A shorter wait says nothing, as the peer
+// may be busy.
 func (d *dialer) confirm(ctx context.Context, s *lazyStream) error {
 	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })

@@ -48,6 +48,13 @@ const (
 // relays has the members that relay for this host, and lets this host relay for them. All methods
 // are safe for concurrent use. A nil relays, of a host that uses no relays, has the methods that
 // carrier, dialer, listener and Host call.
+//
+// A member goes through these states here:
+//
+//	none    -> asked     take: it is among the maxRelays preferred members with a direct connection
+//	asked   -> reserved  it grants the reservation; both states are an entry of held
+//	asked   -> none      it refuses, or does not know this host yet (leave)
+//	any     -> none      its last connection ends (replaceLost), and the next preferred one is asked
 type relays struct {
 	*conns
 
@@ -116,7 +123,8 @@ func relayOrder(a, b peer.ID, localA, localB bool) int {
 func isLocal(c network.Conn) bool { return !manet.IsPublicAddr(c.RemoteMultiaddr()) }
 
 // enough reports whether maxRelays of the held reservations are preferred to one at the other end
-// of c.
+// of c. If not, the reservations that are less preferred stay: they cost the members little, and
+// whoever looks for this host by an older choice still finds it.
 func (r *relays) enough(c network.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,13 +138,15 @@ func (r *relays) enough(c network.Conn) bool {
 }
 
 // isRemote reports whether a connection is a direct one with another host, and not made by hole
-// punching.
+// punching. Only such a member can relay: peers of this host reach no others than this host does,
+// and a punched path carries UDP alone.
 func (r *relays) isRemote(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
 	return ipOf(a) != nil && (r.loopback || !manet.IsIPLoopback(a)) && !r.isPunched(c)
 }
 
-// take records that a member is asked for a reservation; false if it was asked before.
+// take records that a member is asked for a reservation; false if it was asked before. The record
+// is made before the request, so that two goroutines do not ask the same member.
 func (r *relays) take(c network.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +222,10 @@ func (r *relays) replaceLost(id peer.ID) {
 	}
 }
 
-// addCircuits adds circuit addresses of a peer, through the preferred members, to libp2p's peerstore.
+// addCircuits adds circuit addresses of a peer, through the preferred members, to libp2p's
+// peerstore. Whether the peer has a reservation at one of them is not known; a dial through a
+// member without one fails at once. As both sides prefer the same members, one of the first usually
+// has it.
 func (r *relays) addCircuits(id peer.ID) {
 	if !r.inUse() {
 		return

@@ -56,7 +56,9 @@ func newRoutes() *routes {
 	return &routes{known: make(map[string]route), silent: make(map[direct.Target]time.Time), bounded: make(map[netip.Addr]bool)}
 }
 
-// bound records that long packets to an address are lost, as behind a tunnel with a wrong MTU.
+// bound records that long packets to an address are lost, as behind a tunnel with a wrong MTU. The
+// mark stays for the life of the process: a smaller segment costs little, and a tunnel keeps its
+// MTU. At most maxRoutes addresses are marked.
 func (r *routes) bound(ip netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +88,8 @@ func (r *routes) withBound(to direct.Target, ip netip.Addr) direct.Target {
 	return to
 }
 
-// routeKey returns the cache key of a host: its addresses, sorted.
+// routeKey returns the cache key of a host: its addresses, sorted, as the peers of one host may
+// list them in different orders.
 func routeKey(ips []netip.Addr) string {
 	var names []string
 	for _, ip := range ips {
@@ -97,6 +100,7 @@ func routeKey(ips []netip.Addr) string {
 }
 
 // find returns the cached route of a host; false if there is none or it is older than routeTime.
+// now is a parameter for tests.
 func (r *routes) find(key string, now time.Time) (route, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +133,8 @@ func (r *routes) reset() {
 	clear(r.silent)
 }
 
-// markSilent marks a target as unresponsive, and forgets old marks.
+// markSilent marks a target as unresponsive for silentTime, and forgets old marks. Without it each
+// later view would wait for the same timeout again.
 func (r *routes) markSilent(to direct.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

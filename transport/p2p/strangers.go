@@ -10,8 +10,8 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// These bounds limit what strangers can use. When they are reached, a new connection evicts the one that
-// has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
+// These bounds limit what strangers can use. When they are reached, a new connection evicts the one
+// that has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
 // waits does not keep it out.
 const (
 	// strangerTime is how long a stranger may take to prove its right to join.
@@ -22,8 +22,12 @@ const (
 	maxPerIP = 64
 )
 
-// strangers holds the unauthenticated connections: the peer ID is proven, the right to join is not. All
-// methods are safe for concurrent use.
+// strangers holds the unauthenticated connections: the peer ID is proven, the right to join is not.
+// All methods are safe for concurrent use.
+//
+// A connection leaves the list after strangerTime, or when it must make room, and expel then
+// decides its fate: a peer that was admitted meanwhile keeps it. The list does not learn of
+// connections that end by themselves; they take up room until strangerTime is over.
 type strangers struct {
 	expel func(network.Conn) // closes the connection unless its peer was admitted meanwhile
 
@@ -87,7 +91,9 @@ func (s *strangers) removeLocked(g *stranger) {
 	s.conns = slices.DeleteFunc(s.conns, func(o *stranger) bool { return o == g })
 }
 
-// mayOpenStream reports whether c may open a stream: only the first one of an unauthenticated connection may.
+// mayOpenStream reports whether c may open a stream: only the first one of an unauthenticated
+// connection may. The reader of that stream accepts a proof and nothing else. A connection that has
+// left the list may open none.
 func (s *strangers) mayOpenStream(c network.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,6 +15,15 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
+// The session protocol (package mesh) knows streams and no connections. These types are its streams
+// of this transport:
+//
+//	stream      a libp2p stream: control, urgent and bulk
+//	upgradable  a data stream before the two sides have chosen a path (negotiate.go)
+//	fallback    a data stream that stayed a libp2p stream, with the reason
+//	socket      a data stream over a direct connection; unixSocket also passes files
+//	localStream a stream within the host (local.go)
+
 // stream is a libp2p stream as a mesh.Stream.
 type stream struct{ *lazyStream }
 
@@ -30,7 +39,8 @@ func (s *stream) Write(b []byte) (int, error) {
 	return n, meshError(err)
 }
 
-// meshError wraps libp2p's network.ErrReset in mesh.ErrReset.
+// meshError wraps libp2p's network.ErrReset in mesh.ErrReset, which tells the mesh that the other
+// side has ended the stream on purpose.
 func meshError(err error) error {
 	if err != nil && errors.Is(err, network.ErrReset) {
 		return fmt.Errorf("%w: %w", mesh.ErrReset, err)
@@ -88,7 +98,8 @@ func (s *fallback) explain(err error) error {
 	return err
 }
 
-// abandon resets the stream. From then on reads and writes on this side return why.
+// abandon resets the stream. From then on reads and writes on this side return why. Only the first
+// reason counts.
 func (s *fallback) abandon(why error) {
 	if s.cause.CompareAndSwap(nil, &why) {
 		_ = s.Reset()

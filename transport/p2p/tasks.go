@@ -13,6 +13,10 @@ import (
 
 // tasks is the lifetime of a host, and counts the goroutines for which Close waits: handlers of
 // streams, and background work. All methods are safe for concurrent use.
+//
+// A host ends in four steps: stop, then the sockets and connections are closed, then wait, and
+// Close returns. A task therefore needs no timeout of its own against Close: it waits on life, or
+// on a stream whose connection is closed in the second step.
 type tasks struct {
 	life    context.Context // cancelled by stop; the parent of all work that no caller waits for
 	cancel  context.CancelFunc
@@ -29,7 +33,9 @@ func newTasks() *tasks {
 	return t
 }
 
-// begin counts a task; false if the host is closed. After true the caller owes end.
+// begin counts a task; false if the host is closed. After true the caller owes end. A
+// sync.WaitGroup forbids a first Add beside Wait; stopped, which no begin gets past, rules that
+// out.
 func (t *tasks) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +49,8 @@ func (t *tasks) begin() bool {
 // end takes off a task that begin has counted.
 func (t *tasks) end() { t.working.Done() }
 
-// run calls f in a goroutine of its own; false if the host is closed.
+// run calls f in a goroutine of its own; false, without a call, if the host is closed. A caller
+// that holds resources for f releases them after false.
 func (t *tasks) run(f func()) bool {
 	if !t.begin() {
 		return false
@@ -97,8 +104,8 @@ func (t *tasks) stop() {
 	t.cancel()
 }
 
-// wait returns when all tasks have ended. The caller has called stop before, and has closed all that
-// a task may wait for.
+// wait returns when all tasks have ended. The caller has called stop before, and has closed all
+// that a task may wait for.
 func (t *tasks) wait() { t.working.Wait() }
 
 // final marks an error after which retry stops.

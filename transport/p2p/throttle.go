@@ -34,6 +34,15 @@ const (
 )
 
 // throttle limits the work for outsiders by token buckets. All methods are safe for concurrent use.
+//
+// Work is charged when it is done, as its size is not known before, so a bucket may go into debt by
+// the work that is under way. The next piece waits until the debt is paid:
+//
+//	spend(n)       pays n, then waits     a message, a stream
+//	wait, pay(n)   waits, then pays       a read, whose size is known only afterwards
+//
+// With m buckets that are not full each gets rate/m tokens a second. So m outsiders together cost
+// what one outsider costs, and an outsider alone is served at the full rate.
 type throttle struct {
 	closed <-chan struct{} // closed with the host: nobody waits any more
 	rate   float64         // tokens per second of all outsiders together
@@ -55,7 +64,8 @@ func newThrottle(closed <-chan struct{}) *throttle {
 	return &throttle{closed: closed, rate: outsiderRate, changed: make(chan struct{}), buckets: make(map[peer.ID]*bucket)}
 }
 
-// setInsiders replaces the set of insiders, the peers that are no outsiders.
+// setInsiders replaces the set of insiders, the peers that are no outsiders. It wakes all that
+// wait: a new insider goes on at once, and pays nothing of its debt, as its bucket is removed.
 func (t *throttle) setInsiders(inside []peer.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +84,8 @@ func (t *throttle) spend(id peer.ID, n int) {
 	t.wait(id, nil)
 }
 
-// pay charges an outsider n tokens; a negative n earns tokens.
+// pay charges an outsider n tokens; a negative n earns tokens, up to a full bucket. It does not
+// wait. Before the first view, while members gather, it charges nobody.
 func (t *throttle) pay(id peer.ID, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

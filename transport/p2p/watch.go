@@ -40,6 +40,10 @@ const (
 )
 
 // watch checks the connections of its list. All methods are safe for concurrent use.
+//
+// Checks run in rounds: each connection and each due fallback stream has a goroutine, and the next
+// round begins when all have ended. So the state of one connection (watched) needs no lock. A
+// comparison, which is rare, delays the next round by measureLimit at most.
 type watch struct {
 	*dialer
 
@@ -116,8 +120,8 @@ func (w *watch) check(one *watched) {
 	w.compareAddrs(one, rate)
 }
 
-// abandonStuck gives up a connection on which nothing is acknowledged, if the peer answers a ping. A
-// peer that does not answer is left to the failure detection of the members.
+// abandonStuck gives up a connection on which nothing is acknowledged, if the peer answers a ping.
+// A peer that does not answer is left to the failure detection of the members.
 func (w *watch) abandonStuck(one *watched) {
 	_, remote := one.conn.Ends()
 	at, err := w.ping(one.id, pingTime/4)
@@ -195,7 +199,8 @@ func (w *watch) retryDirect(s *fallback) {
 }
 
 // survey asks a peer to accept measurements, and measures those of the addresses at which the
-// peer's direct port listens. at has their addresses, parallel to all.
+// peer's direct port listens. at has their addresses, parallel to all. The stream stays open as
+// long as the measurement: the peer accepts connections until it ends.
 func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []direct.Surveyed, at []netip.Addr, err error) {
 	s, err := w.open(ctx, id, surveyProtocol)
 	if err != nil {
@@ -231,7 +236,8 @@ func (w *watch) acceptSurvey(s network.Stream) {
 	}
 }
 
-// ping checks that a member is alive. It returns the address of the connection that was used.
+// ping checks that a member is alive, by a byte that it sends back on a stream of its own. It
+// returns the address of the connection that was used, which may be a new one.
 func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(w.tasks.life, within)
 	defer cancel()

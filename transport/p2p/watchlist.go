@@ -27,8 +27,10 @@ const (
 	fasterTwice = 1.5
 )
 
-// watchList has the direct connections and the fallback streams of a host that the watch checks. All
-// methods are safe for concurrent use.
+// watchList has the direct connections and the fallback streams of a host that the watch checks.
+// All methods are safe for concurrent use. An entry is added when the data stream of a view is
+// chosen, and removed when the connection or the stream ends, which is usually with the view. The
+// pauses outlive the entries: a view that follows soon must not begin with frequent attempts again.
 type watchList struct {
 	wake chan struct{} // capacity 1: there are connections
 

@@ -51,7 +51,8 @@ func (to Target) Dialer() *net.Dialer {
 }
 
 // connect makes as many connections as are needed to fill the path; their number follows from the
-// round trip of the first one. Failures of the others are ignored, as fewer connections are only slower.
+// round trip of the first one. Failures of the others are ignored, as fewer connections are only
+// slower.
 func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 	d := to.Dialer()
 	first, err := d.DialContext(ctx, to.Network, to.Addr)

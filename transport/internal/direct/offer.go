@@ -33,8 +33,8 @@ const (
 // ErrFormat means that bytes are no encoded offer, or no valid measurement.
 var ErrFormat = errors.New("malformed offer")
 
-// Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs, and the name of the socket
-// to 255 bytes.
+// Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs, and the name of
+// the socket to 255 bytes.
 //
 //	0 site   32 number   48 key   80 length of socket   81 socket
 //	then the number of addrs, and for each: length of address (4 or 16), address, port

@@ -169,8 +169,8 @@ func (p *Port) pauseAfterError() bool {
 	}
 }
 
-// addStranger counts a connection without a number. If there are too many it closes the oldest. It is
-// false if the port is closed.
+// addStranger counts a connection without a number. If there are too many it closes the oldest. It
+// is false if the port is closed.
 func (p *Port) addStranger(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -48,8 +48,8 @@ func (q *queue) count(sock net.Conn, n int) {
 	}
 }
 
-// carriedOver returns the result of carried for a bundle: bytes is the sum over its connections. They
-// are busy at the same time, so busy is the maximum.
+// carriedOver returns the result of carried for a bundle: bytes is the sum over its connections.
+// They are busy at the same time, so busy is the maximum.
 func carriedOver(socks []net.Conn) (bytes uint64, busy time.Duration) {
 	for _, s := range socks {
 		b, t := carried(s)
@@ -69,8 +69,8 @@ func limitAll(socks []net.Conn, room uint32) {
 	}
 }
 
-// rateSince returns the rate since it was last computed, in bytes per second; false if the link was busy
-// for less than queueBusy since.
+// rateSince returns the rate since it was last computed, in bytes per second; false if the link was
+// busy for less than queueBusy since.
 func (q *queue) rateSince(carried uint64, busy time.Duration) (rate float64, ok bool) {
 	took := busy - q.busy
 	if took < queueBusy {

@@ -59,8 +59,8 @@ func (k *check) request() []byte {
 	return m.encode(&k.credential.Secret)
 }
 
-// process processes a message from an address. It returns the answer to send, or nil, and whether QUIC
-// packets from the address may pass.
+// process processes a message from an address. It returns the answer to send, or nil, and whether
+// QUIC packets from the address may pass.
 func (k *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
 	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
 		return nil, false

@@ -180,9 +180,9 @@ type CheckList struct {
 	Account    Account          // for QUIC packets of the other side; nil passes all
 }
 
-// StartChecks starts a search for the other side. Found returns an address that works in both directions.
-// QUIC packets from it pass until Drop. The other side may need the answers of this one for longer,
-// so it answers until Leave.
+// StartChecks starts a search for the other side. Found returns an address that works in both
+// directions. QUIC packets from it pass until Drop. The other side may need the answers of this one
+// for longer, so it answers until Leave.
 func (s *Socket) StartChecks(m CheckList) *Search {
 	role := responder
 	if m.Initiator {

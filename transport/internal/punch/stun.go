@@ -45,8 +45,8 @@ const (
 	family4, family6 = 1, 2
 )
 
-// Roles. A message has the role of the side that made the request. A host's own address may be among
-// the candidates of the other side; by the role it recognises its own requests.
+// Roles. A message has the role of the side that made the request. A host's own address may be
+// among the candidates of the other side; by the role it recognises its own requests.
 const (
 	initiator byte = 'i'
 	responder byte = 'r'
