@@ -103,7 +103,7 @@ func established(t *testing.T, pid int) int {
 	return n
 }
 
-// idle is the role of a peer that joins, makes one call, and waits until the file spec.Hurry exists.
+// idle is the role of a peer that joins, makes one call, and waits until the file spec.Release exists.
 func idle(ctx context.Context, s spec) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func idle(ctx context.Context, s spec) error {
 	if err == nil {
 		fmt.Println("idle")
 	}
-	for tick := time.Tick(time.Second); err == nil && !s.hurried(); {
+	for tick := time.Tick(time.Second); err == nil && !s.released(); {
 		<-tick
 	}
 	return errors.Join(err, g.Close())

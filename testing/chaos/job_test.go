@@ -42,7 +42,7 @@ func start(t *testing.T, s spec, n int, flags ...string) *job {
 	if err := os.Mkdir(filepath.Join(j.dir, "tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	j.spec.Hurry = filepath.Join(j.dir, "hurry")
+	j.spec.Release = filepath.Join(j.dir, "release")
 	j.run(t, slices.Concat([]string{"run", "--name", j.Name, "-n", strconv.Itoa(n)}, flags))
 	return j
 }
@@ -195,7 +195,7 @@ func (j *job) kill(t *testing.T, pid int, sig syscall.Signal) time.Time {
 // speedUp makes the peers take the remaining steps as fast as they can.
 func (j *job) speedUp(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(j.spec.Hurry, nil, 0o600); err != nil {
+	if err := os.WriteFile(j.spec.Release, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

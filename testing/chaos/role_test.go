@@ -42,19 +42,19 @@ type spec struct {
 	// Pace is the time for a microbatch. The program sleeps for most of it, so a step takes the same time on a loaded machine,
 	// unless it is overloaded.
 	Pace time.Duration
-	// Hurry is the path of a file. When it exists, steps are as fast as possible.
-	Hurry              string
+	// Release is the path of a file. When it exists, steps are as fast as possible.
+	Release            string
 	Checkpoint, Resume string // folders
-	Calls              bool   // the program does not train, but makes collective calls until the file Hurry exists
-	Idle               bool   // the program joins and waits until the file Hurry exists
+	Calls              bool   // the program does not train, but makes collective calls until the file Release exists
+	Idle               bool   // the program joins and waits until the file Release exists
 }
 
 // batch returns the number of samples in a step.
 func (s spec) batch() int { return cmp.Or(s.Batch, globalBatch) }
 
-// hurried reports whether the file Hurry exists.
-func (s spec) hurried() bool {
-	_, err := os.Stat(s.Hurry)
+// released reports whether the file Release exists.
+func (s spec) released() bool {
+	_, err := os.Stat(s.Release)
 	return err == nil
 }
 
@@ -147,7 +147,7 @@ type paced struct {
 // begin is called before each step.
 func (p *paced) begin(int64) {
 	p.free = time.Now()
-	p.fast = p.fast || p.spec.hurried()
+	p.fast = p.fast || p.spec.released()
 }
 
 // slowed returns a model that computes as m does and then sleeps. It counts the time from the beginning of the step, so that

@@ -15,7 +15,7 @@ import (
 // callLength is the number of elements of the longest vector in the role that only calls.
 const callLength = 256 << 10
 
-// callLoop makes one collective call after another, through all changes of members, until the file spec.Hurry exists. When a call
+// callLoop makes one collective call after another, through all changes of members, until the file spec.Release exists. When a call
 // fails, it prints the time of the failure.
 func callLoop(ctx context.Context, s spec) error {
 	stop := answer()
@@ -104,7 +104,7 @@ func (c *caller) calls(ctx context.Context) error {
 			return err
 		}
 		end := []int32{0}
-		if c.spec.hurried() {
+		if c.spec.released() {
 			end[0] = 1
 		}
 		if err := collective.AllReduce(ctx, c.session.Comm, end, end, collective.Max[int32]); err != nil || end[0] > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// notice has the times between the death of a peer and the moments at which the others know it. The slowest peer counts.
-type notice struct {
+// detectionTimes has the times between the death of a peer and the moments at which the others know it. The slowest peer counts.
+type detectionTimes struct {
 	dead time.Duration // until nothing of the dead process exists, not even its memory and connections
 	call time.Duration // until the call of the peer has failed
 	lost time.Duration // until the peer has agreed with the others on a view without the dead peer
@@ -31,7 +31,7 @@ func TestKillShared(t *testing.T) {
 	runs := cmp.Or(option[int]("runs"), pick(4, 200))
 	rng := chance(t)
 	const peers = 4
-	var all []notice
+	var all []detectionTimes
 	most, well, soon := 0, 0, 0
 	for run := range runs {
 		victim := rng.IntN(peers)
@@ -66,11 +66,11 @@ func TestKillShared(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d runs ended well, in %d of them all calls failed within 10 ms; peers had at most %d MiB resident", well, runs, soon, most>>10)
-	reportColumns(t, fmt.Sprintf("%d kills of 1 of %d peers", len(all), peers), all, []column[notice]{
-		{"kill to the end of the process", func(n notice) time.Duration { return n.dead }},
-		{"kill to the last failed call", func(n notice) time.Duration { return n.call }},
-		{"kill to the last view", func(n notice) time.Duration { return n.lost }},
-		{"kill to the last session", func(n notice) time.Duration { return n.next }},
+	reportColumns(t, fmt.Sprintf("%d kills of 1 of %d peers", len(all), peers), all, []column[detectionTimes]{
+		{"kill to the end of the process", func(n detectionTimes) time.Duration { return n.dead }},
+		{"kill to the last failed call", func(n detectionTimes) time.Duration { return n.call }},
+		{"kill to the last view", func(n detectionTimes) time.Duration { return n.lost }},
+		{"kill to the last session", func(n detectionTimes) time.Duration { return n.next }},
 	})
 }
 
@@ -289,7 +289,7 @@ func (j *job) member(t *testing.T, index int) string {
 
 // noticed returns how long it took the survivors to notice a death. The calls of the survivors must have failed because of the
 // dead peer.
-func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n notice) {
+func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n detectionTimes) {
 	t.Helper()
 	id := j.member(t, victim)
 	told := make(map[string]bool)

@@ -34,7 +34,7 @@ type soak struct {
 	// doomed is the number of members that may be about to end, and members is the size of the last settled view. As long as
 	// doomed is less than half of members, a majority of that view remains.
 	doomed, members int
-	untold          []steps        // steps whose contributions may be missing in the logs
+	unlogged        []steps        // steps whose contributions may be missing in the logs
 	done            map[string]int // how often each action was done
 	length          time.Duration
 }
@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 	if got := k.finish(t); got != want {
 		t.Errorf("sha256 %s, undisturbed %s", got, want)
 	}
-	if err := checkLedger(k.spec, k.events(), k.untold...); err != nil {
+	if err := checkLedger(k.spec, k.events(), k.unlogged...); err != nil {
 		t.Error(err)
 	}
 	t.Logf("%v until step %d of %d, %d epochs; %v", length, at, s.Steps, k.elruns[0].ViewEvent.Epoch, k.done)
@@ -187,7 +187,7 @@ func (k *soak) killSecond(t *testing.T) {
 	k.until(t, fmt.Sprintf("the end of %v, whose elrun is dead", orphans), func() bool {
 		return !slices.ContainsFunc(orphans, func(p process.Peer) bool { return process.Alive(p.PID) })
 	})
-	k.untold = append(k.untold, steps{from, k.step() + 10})
+	k.unlogged = append(k.unlogged, steps{from, k.step() + 10})
 	// They have 2 s, but the machine may be loaded.
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("peers outlive their elrun by %v", took)

@@ -76,7 +76,7 @@ func train(t *testing.T, peers, steps int, args ...string) [][]event.Step {
 func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
 	// For a softmax model the loss is a smooth function of the sums, so only rounding remains, 1e-7 of the losses.
 	const rounding = 1e-5
-	if worst := apart(t, "--model", "softmax"); worst > rounding {
+	if worst := lossDifference(t, "--model", "softmax"); worst > rounding {
 		t.Errorf("softmax: losses differ by %g of their value, want at most %g", worst, rounding)
 	}
 	// An MLP is not smooth. If the input of a unit is within a rounding error of zero, the unit may be active with one peer and
@@ -85,7 +85,7 @@ func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
 	const tolerance, most = 1e-4, 1e-2
 	best := 1.0
 	for seed := 1; seed <= 10 && best > tolerance; seed++ {
-		worst := apart(t, "--seed", strconv.Itoa(seed))
+		worst := lossDifference(t, "--seed", strconv.Itoa(seed))
 		if worst > most {
 			t.Errorf("seed %d: losses differ by %g of their value, want at most %g", seed, worst, most)
 		}
@@ -96,8 +96,8 @@ func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
 	}
 }
 
-// apart trains with one and with four peers. It returns the largest relative difference of the losses of a step.
-func apart(t *testing.T, args ...string) (worst float64) {
+// lossDifference trains with one and with four peers. It returns the largest relative difference of the losses of a step.
+func lossDifference(t *testing.T, args ...string) (worst float64) {
 	t.Helper()
 	const steps = 100
 	alone, group := train(t, 1, steps, args...)[0], train(t, 4, steps, args...)

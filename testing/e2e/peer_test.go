@@ -23,7 +23,7 @@ const roleVariable = "E2E_ROLE"
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
-		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts, "chatty": chatty,
+		"train": elasticLoop, "early": endEarly, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts, "chatty": chatty,
 		"handle": handle, "eight": eight, "endless": endless, "mortal": mortal,
 	}
 }
@@ -132,8 +132,8 @@ func half(ctx context.Context) error {
 // deadlock.
 func idle() { <-time.After(10 * limit) }
 
-// early is a role in which peer 1 ends before it joins, with the status in E2E_STATUS.
-func early(ctx context.Context) error {
+// endEarly is a role in which peer 1 ends before it joins, with the status in E2E_STATUS.
+func endEarly(ctx context.Context) error {
 	if index() == 1 {
 		status, err := strconv.Atoi(os.Getenv("E2E_STATUS"))
 		if err != nil {

@@ -128,10 +128,10 @@ func TestSortedByLabel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			j := c.job
 			j.sets, j.order, j.passes = sets, order, pick(1, 3)
-			apart := j.accuracy(t)
-			t.Logf("accuracy %.4f where 90 %% are sorted by label", apart)
-			if apart < c.accuracy {
-				t.Errorf("accuracy %.4f, want %.2f", apart, c.accuracy)
+			accuracy := j.accuracy(t)
+			t.Logf("accuracy %.4f where 90 %% are sorted by label", accuracy)
+			if accuracy < c.accuracy {
+				t.Errorf("accuracy %.4f, want %.2f", accuracy, c.accuracy)
 			}
 			if long() {
 				j.order = nil

@@ -211,7 +211,7 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 		victims = []string{ids[host][0]}
 	}
 	at := time.Now()
-	f.strike(t, c.job, host)
+	f.inject(t, c.job, host)
 	struck := time.Now()
 	took := c.outAfter(t, ids, victims, struck)
 	if took > detection && flagged[bool]("long") { // on a loaded machine this may take longer

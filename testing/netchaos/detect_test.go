@@ -23,7 +23,7 @@ const (
 // fault takes one host out of the group, for some time.
 type fault struct {
 	name   string
-	strike func(t *testing.T, j *job, victim int)
+	inject func(t *testing.T, j *job, victim int)
 	heal   func(t *testing.T, j *job, victim int)
 }
 
@@ -82,7 +82,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	t.Helper()
 	ids := j.untilWhole(t, time.Now())
 	at := time.Now()
-	f.strike(t, j, victim)
+	f.inject(t, j, victim)
 	struck := time.Now()
 	var out time.Time
 	for other, e := range j.elruns {

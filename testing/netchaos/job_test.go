@@ -18,21 +18,21 @@ import (
 
 // settings are the choices of a test for its job.
 type settings struct {
-	pace  time.Duration // time for a microbatch; a step has batch microbatches over all peers
-	batch int           // microbatches in a step, must divide a pass; 0 means the constant microbatches
-	vary  int           // ratio of the longest step to the shortest; 0 means 1
-	slow  string        // local index of a slow peer
-	steps int64         // the job ends after these steps; 0 for never
-	wide  int           // neurons of the hidden layer; 0 means the constant narrow
-	flags []string      // further flags of each elrun
+	pace    time.Duration // time for a microbatch; a step has batch microbatches over all peers
+	batch   int           // microbatches in a step, must divide a pass; 0 means the constant microbatches
+	vary    int           // ratio of the longest step to the shortest; 0 means 1
+	slow    string        // local index of a slow peer
+	steps   int64         // the job ends after these steps; 0 for never
+	neurons int           // neurons of the hidden layer; 0 means the constant narrow
+	flags   []string      // further flags of each elrun
 }
 
 // layer returns the number of neurons in the hidden layer.
 func (s settings) layer() int {
-	if s.wide == 0 {
+	if s.neurons == 0 {
 		return narrow
 	}
-	return s.wide
+	return s.neurons
 }
 
 // size returns the number of microbatches in a step.
@@ -42,7 +42,7 @@ func (s settings) size() int { return cmp.Or(s.batch, microbatches) }
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
 		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)),
-		fmt.Sprintf("%s=%d", wideVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), thenVariable + "=train"}
+		fmt.Sprintf("%s=%d", neuronsVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), thenVariable + "=train"}
 }
 
 // job is a job with one elrun on each host of a lab.

@@ -49,12 +49,12 @@ type overlapTask struct {
 
 // overlapResult is what the process prints, as JSON.
 type overlapResult struct {
-	Steps  []time.Duration // time of each step
-	Waits  []time.Duration // part of this time in which the peer, its share computed, waits for others
-	Early  int             // steps that began before the previous one was committed
-	Pieces []piece         // pieces of gradients in the order of completion, with median times
-	Needs  []piece         // parts of parameters in the order of first reads, with median times
-	SHA256 string          // hash of the parameters at the end
+	Steps      []time.Duration // time of each step
+	Waits      []time.Duration // part of this time in which the peer, its share computed, waits for others
+	EarlySteps int             // steps that began before the previous one was committed
+	Pieces     []piece         // pieces of gradients in the order of completion, with median times
+	Needs      []piece         // parts of parameters in the order of first reads, with median times
+	SHA256     string          // hash of the parameters at the end
 }
 
 // piece is a part of a parameter or of its gradient.
@@ -224,13 +224,13 @@ const warmUp = 3
 type watched struct {
 	task overlapTask
 
-	begun  time.Time // when the present step began
-	sent   int       // bytes that this host had sent by then
-	done   int       // samples whose computation has begun or ended
-	needs  pieces    // pieces of the first call
-	pieces pieces    // pieces of the last call
-	held   error     // why the last call was not held
-	early  int       // number of steps that began early
+	begun      time.Time // when the present step began
+	sent       int       // bytes that this host had sent by then
+	done       int       // samples whose computation has begun or ended
+	needs      pieces    // pieces of the first call
+	pieces     pieces    // pieces of the last call
+	held       error     // why the last call was not held
+	earlySteps int       // number of steps that began early
 
 	// One element for each counted step.
 	steps, waits []time.Duration
@@ -293,7 +293,7 @@ func (w *watched) watch(m trainer.Model) trainer.Model {
 					w.compute(m.Params, len(b.Samples()))
 				}
 				if began = true; w.begun != before && b.Err() == nil {
-					w.early++
+					w.earlySteps++
 				}
 				return to
 			}
@@ -376,7 +376,7 @@ func sentBytes() (int, error) {
 
 // result returns the result of the process.
 func (w *watched) result() overlapResult {
-	r := overlapResult{Steps: w.steps, Waits: w.waits, Early: w.early, SHA256: w.sum, Pieces: medians(w.all)}
+	r := overlapResult{Steps: w.steps, Waits: w.waits, EarlySteps: w.earlySteps, SHA256: w.sum, Pieces: medians(w.all)}
 	if w.task.Phase == alone {
 		r.Needs = medians(w.read)
 	}

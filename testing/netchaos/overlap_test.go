@@ -53,8 +53,8 @@ func (l *lab) overlaps(t *testing.T, exactly bool) {
 		t.Errorf("exact %t: sha256 %q and %q", exactly, got[0].SHA256, got[1].SHA256)
 	}
 	for i, r := range got {
-		if want := int(task.Steps - 1); exactly && r.Early != 0 || !exactly && r.Early != want {
-			t.Errorf("exact %t: %d steps of host %d have begun early, want %d without exact mode", exactly, r.Early, i, want)
+		if want := int(task.Steps - 1); exactly && r.EarlySteps != 0 || !exactly && r.EarlySteps != want {
+			t.Errorf("exact %t: %d steps of host %d have begun early, want %d without exact mode", exactly, r.EarlySteps, i, want)
 		}
 	}
 }

@@ -19,21 +19,21 @@ import (
 
 // These environment variables configure a role. The other constants are their defaults.
 const (
-	hostVariable  = "NETCHAOS_HOST"  // name of the host
-	paceVariable  = "NETCHAOS_PACE"  // time for a microbatch
-	varyVariable  = "NETCHAOS_VARY"  // ratio of the longest step to the shortest; 1 for equal steps
-	slowVariable  = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
-	stepsVariable = "NETCHAOS_STEPS" // number of steps
-	wideVariable  = "NETCHAOS_WIDE"  // neurons of the hidden layer
-	batchVariable = "NETCHAOS_BATCH" // microbatches in a step
-	narrow        = 32               // neurons, for tests in which the size of messages does not matter
-	hostRole      = "host"           // takes the host's name and runs another program
-	straggler     = 5                // factor by which a slow peer is slower
-	microbatches  = 20               // in a step, unless the settings say otherwise
-	microbatch    = 4                // samples in a microbatch
-	samples       = 960              // in a pass, so that all its steps are equally long
-	endless       = int64(1) << 40   // number of steps in a job that a signal ends
-	patient       = 10 * time.Minute // longer than a test waits for anything
+	hostVariable    = "NETCHAOS_HOST"    // name of the host
+	paceVariable    = "NETCHAOS_PACE"    // time for a microbatch
+	varyVariable    = "NETCHAOS_VARY"    // ratio of the longest step to the shortest; 1 for equal steps
+	slowVariable    = "NETCHAOS_SLOW"    // local index of a peer that is five times as slow
+	stepsVariable   = "NETCHAOS_STEPS"   // number of steps
+	neuronsVariable = "NETCHAOS_NEURONS" // neurons of the hidden layer
+	batchVariable   = "NETCHAOS_BATCH"   // microbatches in a step
+	narrow          = 32                 // neurons, for tests in which the size of messages does not matter
+	hostRole        = "host"             // takes the host's name and runs another program
+	straggler       = 5                  // factor by which a slow peer is slower
+	microbatches    = 20                 // in a step, unless the settings say otherwise
+	microbatch      = 4                  // samples in a microbatch
+	samples         = 960                // in a pass, so that all its steps are equally long
+	endless         = int64(1) << 40     // number of steps in a job that a signal ends
+	waitLimit       = 10 * time.Minute   // longer than a test waits for anything
 )
 
 // play runs the main function of a role and returns the exit status.
@@ -89,11 +89,11 @@ func train(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	wide, err := strconv.Atoi(os.Getenv(wideVariable))
+	neurons, err := strconv.Atoi(os.Getenv(neuronsVariable))
 	if err != nil {
-		return fmt.Errorf("%s: %w", wideVariable, err)
+		return fmt.Errorf("%s: %w", neuronsVariable, err)
 	}
-	m, err := network(wide)
+	m, err := network(neurons)
 	if err != nil {
 		return err
 	}

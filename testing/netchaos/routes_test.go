@@ -14,8 +14,8 @@ import (
 // changeTime is how long a change of the route may take, if the machine is otherwise idle.
 const changeTime = 3 * time.Second
 
-// wide returns the settings of a job that sends enough data to make its links matter.
-func wide() settings { return settings{pace: 2 * time.Millisecond, wide: 4096} }
+// largeModel returns the settings of a job that sends enough data to make its links matter.
+func largeModel() settings { return settings{pace: 2 * time.Millisecond, neurons: 4096} }
 
 // newTwoCables creates two hosts with two networks between them: eth0 with 50 Mbit/s and eth1 with 1 Gbit/s.
 func newTwoCables(t *testing.T) *lab {
@@ -76,7 +76,7 @@ func (j *job) nobodyLost(t *testing.T, since time.Time) {
 func TestTwoCables(t *testing.T) {
 	parallel(t)
 	l := newTwoCables(t)
-	j := newJob(t, l, wide())
+	j := newJob(t, l, largeModel())
 	j.startAll(t)
 	j.untilPath(t, "10.78.")
 	begun := time.Now()
@@ -111,7 +111,7 @@ func TestAddressChanges(t *testing.T) {
 func TestBlackHoleOfMTU(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)
-	j := newJob(t, l, wide())
+	j := newJob(t, l, largeModel())
 	j.startAll(t)
 	begun := time.Now()
 	for _, h := range l.hosts {

@@ -122,7 +122,7 @@ func shuffled(got []int) (late, again int) {
 	return late, again
 }
 
-func TestBadLuck(t *testing.T) {
+func TestLinkFaults(t *testing.T) {
 	const n = 2000
 	tests := map[string]struct {
 		link              simnet.Link

@@ -16,7 +16,7 @@ type pipe struct {
 	held    []frame // frames that arrived at a cut
 
 	sent, expected uint64
-	early          map[uint64]frame // frames that arrived before earlier ones; nil before the first such frame
+	outOfOrder     map[uint64]frame // frames that arrived before earlier ones; nil before the first such frame
 
 	used int  // bytes that were accepted and not read yet
 	owed int  // bytes that were read but not acknowledged, because of a cut
@@ -41,19 +41,19 @@ func (p *pipe) inOrder(f frame) []frame {
 		return []frame{f}
 	}
 	if f.seq != p.expected {
-		if p.early == nil {
-			p.early = make(map[uint64]frame)
+		if p.outOfOrder == nil {
+			p.outOfOrder = make(map[uint64]frame)
 		}
-		p.early[f.seq] = f
+		p.outOfOrder[f.seq] = f
 		return nil
 	}
 	out := []frame{f}
 	for p.expected++; ; p.expected++ {
-		next, ok := p.early[p.expected]
+		next, ok := p.outOfOrder[p.expected]
 		if !ok {
 			return out
 		}
-		delete(p.early, p.expected)
+		delete(p.outOfOrder, p.expected)
 		out = append(out, next)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // cause is a reason for a job to stand still, at the member f.culprit.
 type cause struct {
 	name   string
-	strike func(f *field)
+	inject func(f *field)
 	phases []string // what stall events may report as the culprit's activity
 	loses  bool     // the group puts the culprit out
 }

@@ -32,7 +32,7 @@ func TestCauses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var all tally
 			for seed := first; seed < first+uint64(seeds); seed++ {
-				one := strike(t, c, seed)
+				one := runWith(t, c, seed)
 				for i, note := range one.notes {
 					one.notes[i] = fmt.Sprintf("seed %d: %s", seed, note)
 				}
@@ -48,13 +48,13 @@ func TestCauses(t *testing.T) {
 	t.Log("\n" + strings.Join(table, "\n"))
 }
 
-// strike runs a job in which the cause affects one member.
-func strike(t *testing.T, c cause, seed uint64) (out tally) {
+// runWith runs a job in which the cause affects one member.
+func runWith(t *testing.T, c cause, seed uint64) (out tally) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newField(seed)
 		f.start(t)
 		<-time.After(time.Second + time.Duration(f.random.IntN(3000))*time.Millisecond)
-		c.strike(f)
+		c.inject(f)
 		select {
 		case <-f.started:
 			<-time.After(promised * 3 / 2)

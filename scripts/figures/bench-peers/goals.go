@@ -49,7 +49,7 @@ type row struct {
 	what, against string
 	n, bytes      int
 	want, seen    string
-	verdict       string
+	reached       string
 }
 
 // goals returns a table of all goals, with a row for each number of ranks and size.
@@ -61,7 +61,7 @@ func (s *study) goals() string {
 		rows = append(rows, s.rows(partHost, g)...)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s |\n", r.what, r.against, r.n, size(r.bytes), r.want, r.seen, r.verdict)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s |\n", r.what, r.against, r.n, size(r.bytes), r.want, r.seen, r.reached)
 	}
 	return b.String()
 }
@@ -75,7 +75,7 @@ func (s *study) rows(part string, g goal) []row {
 				continue
 			}
 			r := compare(s.times(part, g.slow, n, bytes), s.times(part, g.fast, n, bytes))
-			out = append(out, row{g.fast + ": " + g.what, g.slow, n, bytes, ">= " + strings.TrimSuffix(decimals(g.want), "0"), r.String(), verdict(r.Of, r.Of >= g.want)})
+			out = append(out, row{g.fast + ": " + g.what, g.slow, n, bytes, ">= " + strings.TrimSuffix(decimals(g.want), "0"), r.String(), reachedText(r.Of, r.Of >= g.want)})
 		}
 	}
 	return out
@@ -92,7 +92,7 @@ func (s *study) memoryRows() []row {
 		for _, side := range []string{elrunHeap, elrunAlloc, elrunSealed, elrunPlain, elrunStream} {
 			if most := s.largest(side, n, bytes); most > 0 {
 				want := memoryGoal(bytes)
-				out = append(out, row{side + ": memory of its own", "-", n, bytes, "<= " + mebibytes(want), mebibytes(most), verdict(0, most <= want)})
+				out = append(out, row{side + ": memory of its own", "-", n, bytes, "<= " + mebibytes(want), mebibytes(most), reachedText(0, most <= want)})
 			}
 		}
 	}
@@ -113,10 +113,10 @@ func (s *study) hostsRows() []row {
 	var out []row
 	for _, bytes := range s.sizes(partHosts) {
 		us := median(s.times(partHosts, elrunSealed, 4, bytes))
-		r := row{what: elrunSealed + ": four hosts", against: "500 us", n: 4, bytes: bytes, want: ">= 1.0", seen: decimals(500 / us), verdict: verdict(us, us <= 500)}
+		r := row{what: elrunSealed + ": four hosts", against: "500 us", n: 4, bytes: bytes, want: ">= 1.0", seen: decimals(500 / us), reached: reachedText(us, us <= 500)}
 		switch reached := ringBound(4, bytes) / us; {
 		case bytes >= 16*mib:
-			r.against, r.want, r.seen, r.verdict = "the ring's bound", ">= 0.96", decimals(reached), verdict(us, reached >= 0.96)
+			r.against, r.want, r.seen, r.reached = "the ring's bound", ">= 0.96", decimals(reached), reachedText(us, reached >= 0.96)
 		case bytes > kib:
 			continue
 		}
@@ -127,17 +127,17 @@ func (s *study) hostsRows() []row {
 	}
 	for _, bytes := range s.sizes(partTwo) {
 		over := median(s.times(partTwo, elrunSealed, 4, bytes)) / float64(bytes)
-		out = append(out, row{"two hosts of two ranks: bytes sent", "the vector once", 4, bytes, "<= " + decimals(wireOverhead), decimals(over), verdict(over, over <= wireOverhead)})
+		out = append(out, row{"two hosts of two ranks: bytes sent", "the vector once", 4, bytes, "<= " + decimals(wireOverhead), decimals(over), reachedText(over, over <= wireOverhead)})
 	}
 	for _, bytes := range s.sizes(partDelay) {
 		reached := linkRatio(bytes, median(s.times(partDelay, elrunSealed, 2, bytes)))
-		out = append(out, row{elrunSealed + ": 100 ms round trip", "500 Mbit/s", 2, bytes, ">= 0.80", decimals(reached), verdict(reached, reached >= 0.8)})
+		out = append(out, row{elrunSealed + ": 100 ms round trip", "500 Mbit/s", 2, bytes, ">= 0.80", decimals(reached), reachedText(reached, reached >= 0.8)})
 	}
 	return out
 }
 
-// verdict returns whether a goal is reached, as text. seen is NaN if it was not measured.
-func verdict(seen float64, reached bool) string {
+// reachedText returns whether a goal is reached, as text. seen is NaN if it was not measured.
+func reachedText(seen float64, reached bool) string {
 	switch {
 	case math.IsNaN(seen):
 		return "not measured"

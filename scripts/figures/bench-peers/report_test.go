@@ -190,8 +190,8 @@ func TestPlotOfAFew(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
-	if got := verdict(1, true) + verdict(1, false) + verdict(math.NaN(), true); got != "yes**no**not measured" {
+func TestReachedText(t *testing.T) {
+	if got := reachedText(1, true) + reachedText(1, false) + reachedText(math.NaN(), true); got != "yes**no**not measured" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -76,7 +76,7 @@ func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds m
 		if got.SHA256 == "" || got.SHA256 != weights {
 			t.Errorf("host %d has the weights %q, others %q", i, got.SHA256, weights)
 		}
-		if got.Early == 0 {
+		if got.EarlySteps == 0 {
 			t.Errorf("no step of host %d has begun early", i)
 		}
 	}
