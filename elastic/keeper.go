@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,8 +164,9 @@ func (k *keeper) ask(contacts []ID) error {
 func (k *keeper) run() {
 	defer close(k.ended)
 	defer k.set(func(s *standing) { s.phase = closed })
-	ticker := time.NewTicker(tickPeriod)
-	defer ticker.Stop()
+	span := 1
+	timer := time.NewTimer(tickPeriod)
+	defer timer.Stop()
 	k.ticked = time.Now()
 	k.beatInTurn()
 	events := k.ep.Network.Events()
@@ -180,13 +182,33 @@ func (k *keeper) run() {
 			k.notSent(f)
 		case f := <-k.functions:
 			f()
-		case now := <-ticker.C:
-			k.tick(now)
+		case now := <-timer.C:
+			k.tick(now, span)
+			span = k.span()
+			timer.Reset(time.Duration(span) * tickPeriod)
 		case <-k.ctx.Done():
 			return
 		}
 		k.drain()
+		if span > 1 && k.span() == 1 {
+			span = 1
+			timer.Reset(tickPeriod)
+		}
 	}
+}
+
+// span returns the number of ticks that the next wake-up handles together. It is one while the
+// machine has work. While the machine is idle, all ticks up to the next heartbeat pass at once, so
+// that a hundred idle processes of a host use little of its processors.
+func (k *keeper) span() int {
+	if k.m == nil || k.entering() || !k.m.Idle() {
+		return 1
+	}
+	period := beatTicks
+	if k.crowded() && !slices.ContainsFunc(k.watched(), func(id ID) bool { return !k.peerOf(id).near || k.peerOf(id).suspected != "" }) {
+		period = slowTicks
+	}
+	return period - k.ticks%period
 }
 
 // do passes f to the keeper's goroutine, which calls f. It returns when the call begins. If the
@@ -198,25 +220,27 @@ func (k *keeper) do(f func()) {
 	}
 }
 
-// tick handles a tick: it detects lateness of this process, drives the machine, and sends
-// heartbeats.
-func (k *keeper) tick(now time.Time) {
+// tick handles a number of ticks: it detects lateness of this process, drives the machine, and
+// sends heartbeats.
+func (k *keeper) tick(now time.Time, span int) {
 	// A late tick shows that this process did not run: the others' messages may be waiting.
-	if late := now.Sub(k.ticked) - tickPeriod; late > lateTick {
+	if late := now.Sub(k.ticked) - time.Duration(span)*tickPeriod; late > lateTick {
 		k.health.worse(now)
 		for _, p := range k.peers {
 			p.excuse(late)
 		}
 	}
 	k.ticked = now
-	k.ticks++
+	k.ticks += span
 	if k.ticks%budgetTicks == 0 {
 		clear(k.budget)
 	}
 	k.trustAll(now)
 	if k.m != nil {
 		k.m.Step(member.Stable{Steps: uint64(k.stable.Load())})
-		k.m.Tick()
+		for range span {
+			k.m.Tick()
+		}
 	}
 	if k.ticks%beatTicks == 0 {
 		k.beatInTurn()

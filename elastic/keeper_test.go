@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // wall is a Network whose Send blocks until the test receives the message.
@@ -107,7 +109,7 @@ func TestBeatsWithinAHost(t *testing.T) {
 			}
 			k.ticked = time.Now()
 			for range time.Second / tickPeriod {
-				k.tick(k.ticked.Add(tickPeriod))
+				k.tick(k.ticked.Add(tickPeriod), 1)
 			}
 			if got := sent(); got != c.want {
 				t.Errorf("%d members, of one host %v: %d beats in a second, want %d", c.members, c.near, got, c.want)
@@ -121,6 +123,45 @@ func TestBeatsWithinAHost(t *testing.T) {
 	}
 }
 
+// An idle member handles all ticks up to its next heartbeat at once, but no tick waits while it has
+// work.
+func TestSpan(t *testing.T) {
+	for name, c := range map[string]struct {
+		members     int
+		near, work  bool
+		ticks, want int
+	}{
+		"small group":             {members: 5, ticks: 10, want: beatTicks},
+		"after a tick":            {members: 5, ticks: 11, want: beatTicks - 1},
+		"members of other hosts":  {members: 12, ticks: 50, want: beatTicks},
+		"members of one host":     {members: 12, near: true, ticks: 50, want: slowTicks},
+		"few members of one host": {members: 5, near: true, ticks: 50, want: beatTicks},
+		"a member leaves":         {members: 12, near: true, work: true, ticks: 50, want: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := testKeeper(t, c.members, 0)
+			for _, p := range k.peers {
+				p.near = c.near
+			}
+			var all []member.Member
+			for _, m := range k.view.Members {
+				all = append(all, member.Member{ID: member.ID(m.ID)})
+			}
+			var err error
+			if k.m, err = member.New(member.Config{Self: all[0]}, all); err != nil {
+				t.Fatal(err)
+			}
+			if c.work {
+				k.m.Step(member.Kick{Peer: all[1].ID})
+			}
+			k.ticks = c.ticks
+			if got := k.span(); got != c.want {
+				t.Errorf("%s: %d ticks at once, want %d", name, got, c.want)
+			}
+		})
+	}
+}
+
 // A time in which this process did not run does not count as silence of others.
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +170,7 @@ func TestOwnLateness(t *testing.T) {
 			p := k.peerOf("001")
 			k.ticked = time.Now()
 			now := k.ticked.Add(late)
-			k.tick(now)
+			k.tick(now, 1)
 			if p.overdue(now, 1) {
 				t.Errorf("a tick that came after %v makes the other one silent", late)
 			}

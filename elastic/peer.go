@@ -291,9 +291,11 @@ func (k *keeper) beatInTurn() {
 	if k.entering() && seldom {
 		k.greetAll()
 	}
-	large := len(k.view.Members) > 2*watchReach+1
-	k.beatThose(func(p *peer) bool { return seldom || p.suspected == "" && !(large && p.near) })
+	k.beatThose(func(p *peer) bool { return seldom || p.suspected == "" && !(k.crowded() && p.near) })
 }
+
+// crowded reports whether the group is so large that members do not all watch each other.
+func (k *keeper) crowded() bool { return len(k.view.Members) > 2*watchReach+1 }
 
 // beatThose sends a heartbeat to the watching members for which the function wanted returns true.
 // Before the first view is agreed, it skips members that have not spoken yet: greetAll sends to

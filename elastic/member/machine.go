@@ -134,6 +134,12 @@ func (m *Machine) Out() bool { return m.phase == outside }
 // acknowledged it, or have been sent all repetitions. A member that leaves should run until then.
 func (m *Machine) Settled() bool { return len(m.telling.open)+len(m.relaying.open) == 0 }
 
+// Idle reports whether nothing but the periodic Status waits for a tick: no request of a newcomer,
+// no proposal, and no dissemination.
+func (m *Machine) Idle() bool {
+	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.lost && m.Settled()
+}
+
 // Step handles an event.
 func (m *Machine) Step(e Event) {
 	switch e := e.(type) {
