@@ -49,6 +49,16 @@ var (
 	errProof = errors.New("the other side does not hold the key")
 )
 
+// ErrKey means that the listener does not hold the key, or belongs to another user. It is not the
+// peer, or the peer has to be reached in another way.
+var ErrKey = errors.New("what listens there does not share the key")
+
+// RefusedError is the error of a stream that the other side has refused.
+type RefusedError struct{ Code Code }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return fmt.Sprintf("refused with code %d", e.Code) }
+
 // hello is the first message of the dialler.
 type hello struct {
 	kind     byte

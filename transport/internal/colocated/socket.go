@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/internal/netpoll"
 	"github.com/elrun/elrun/transport/internal/direct"
 )
 
@@ -281,6 +282,11 @@ func (s *Socket) connect(ctx context.Context, to string) (*net.UnixConn, error) 
 			return nil, err
 		}
 	}
+}
+
+// newStream returns the stream over a connection. It is in streams once it is open.
+func (s *Socket) newStream(sock *net.UnixConn) *Stream {
+	return &Stream{sock: sock, bytes: netpoll.NewStream(sock, false), key: &s.key, ended: s.forget}
 }
 
 // forget removes a stream.

@@ -1,7 +1,6 @@
 package colocated
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,33 +10,19 @@ import (
 	"github.com/elrun/elrun/internal/netpoll"
 )
 
-// ErrKey means that the listener does not hold the key, or belongs to another user. It is not the
-// peer, or the peer has to be reached in another way.
-var ErrKey = errors.New("what listens there does not share the key")
-
-// RefusedError is the error of a stream that the other side has refused.
-type RefusedError struct{ Code Code }
-
-// Error implements error.
-func (e *RefusedError) Error() string { return fmt.Sprintf("refused with code %d", e.Code) }
-
 // Stream is a stream of bytes between two processes. It allows one reader and one writer at a time;
 // the other methods may be called meanwhile.
 type Stream struct {
-	sock   *net.UnixConn
-	bytes  *netpoll.Stream // reads and writes sock
-	socket *Socket
-	peer   string
-	kind   byte
+	sock  *net.UnixConn
+	bytes *netpoll.Stream // reads and writes sock
+	key   *Key            // checks the answer
+	ended func(*Stream)   // called by Close
+	peer  string
+	kind  byte
 
 	answering sync.Mutex
 	asked     *[helloSize]byte // this side's hello; nil at the listener, and once it was accepted
 	err       error            // why Confirm has failed; it stays
-}
-
-// newStream returns the stream over a connection.
-func (s *Socket) newStream(sock *net.UnixConn) *Stream {
-	return &Stream{sock: sock, bytes: netpoll.NewStream(sock, false), socket: s}
 }
 
 // Peer returns the ID of the other side. At the dialler the other side has proven that it holds the
@@ -63,7 +48,7 @@ func (s *Stream) Confirm() error {
 		s.err = fmt.Errorf("colocated: read answer: %w", err)
 		return s.err
 	}
-	if err := decodeAnswer(&s.socket.key, s.asked, &b); err != nil {
+	if err := decodeAnswer(s.key, s.asked, &b); err != nil {
 		s.err = fmt.Errorf("colocated: dial %s: %w", s.peer, err)
 		return s.err
 	}
@@ -88,7 +73,7 @@ func (s *Stream) CloseWrite() error { return s.sock.CloseWrite() }
 // Close ends the stream and interrupts reads and writes. Bytes that were written are still
 // delivered.
 func (s *Stream) Close() error {
-	s.socket.forget(s)
+	s.ended(s)
 	return s.sock.Close()
 }
 
