@@ -121,7 +121,7 @@ func (b *addressBook) accept(s network.Stream) {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	b.learn(from, q.Addrs[from])
+	b.learn(from, q.Addrs[from]) // what it says of others is ignored
 	var answer book
 	if q.Open {
 		answer.Error = b.openAsked()
@@ -256,7 +256,7 @@ func (b *addressBook) announce() {
 	var asking sync.WaitGroup
 	for _, id := range b.gate.all() {
 		asking.Go(func() {
-			slots <- struct{}{}
+			slots <- struct{}{} // each exchange may need a new connection
 			defer func() { <-slots }()
 			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // after an error: members ask, too, when they look for this host
 		})

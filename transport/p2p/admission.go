@@ -82,6 +82,7 @@ func (a *admission) acceptStream(s network.Stream) {
 		_ = s.Reset()
 		return
 	}
+	// Members of the view pay nothing, so this waits only for outsiders and strangers.
 	a.throttle.spend(s.Conn().RemotePeer(), streamTokens)
 	err := s.SetDeadline(time.Now().Add(protocolTime))
 	if err != nil {
@@ -136,12 +137,14 @@ func (a *admission) acceptProof(s network.Stream) {
 		return
 	}
 	id := s.Conn().RemotePeer()
+	// The Door verifies signatures, so it is called only for a complete request.
 	answer := door(elastic.ID(id.String()), ticket.DecodeRequest(words))
 	answer.Clock = time.Now().Unix()
 	if answer.Decision == ticket.In {
-		if !a.gate.add(id) {
+		if !a.gate.add(id) { // banned, whatever its ticket says
 			answer = ticket.Answer{Decision: ticket.Kicked, Clock: answer.Clock}
 		}
+		// The connection was made before the peer was a member, so onConnected has not recorded it.
 		a.gate.markReached(id, s.Conn().RemoteMultiaddr())
 		a.admitted(id)
 	}

@@ -37,7 +37,7 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 		return nil, fmt.Errorf("%w: %w", mesh.ErrBadID, err)
 	}
 	if c.h.conns.gate.isBanned(id) {
-		return nil, mesh.ErrBanned
+		return nil, mesh.ErrBanned // before any dial: the mesh then gives up for good
 	}
 	if s, err := c.h.local.open(ctx, to, k); !errors.Is(err, errNotLocal) {
 		return s, err
@@ -72,9 +72,11 @@ func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.St
 		if err := d.confirm(ctx, raw); err != nil {
 			return nil, err
 		}
+		// The peer knows this host by now, so it grants reservations and answers questions.
 		c.h.relays.reserve(raw.Conn())
 		c.h.punch.tryPunch(id)
 	case mesh.Data:
+		// The offer goes out with the hello, and saves half a round trip.
 		raw.after = appendOffer(nil, c.h.paths.offer(direct.Ticket{}))
 		return upgradable{s, c.h.paths}, nil
 	}
@@ -120,7 +122,7 @@ func (c carrier) Entering(v elastic.View) error {
 			return &transport.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: mesh.ErrBanned.Error()}
 		}
 	}
-	c.h.throttle.setInsiders(c.h.conns.insiders(v))
+	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // before frames of the view arrive
 	c.h.relays.dropRelays(v, c.h.punch.tryPunch)
 	return nil
 }

@@ -72,7 +72,7 @@ func (d *dialer) attemptLimit(ctx context.Context, n int) context.Context {
 // reach returns nil when there is a connection with a peer. All callers for one peer share one
 // attempt, which is given up when no caller waits for it any more.
 func (d *dialer) reach(ctx context.Context, id peer.ID) error {
-	if d.swarm.Connectedness(id) == network.Connected {
+	if d.swarm.Connectedness(id) == network.Connected { // the usual case, without a lock
 		return nil
 	}
 	one, err := d.joinDial(ctx, id)
@@ -148,7 +148,7 @@ func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 		defer leave()
 		defer timer.Stop()
 	}
-	d.relays.addCircuits(id)
+	d.relays.addCircuits(id) // anew for each dial: the preferred members change
 	_, err := d.swarm.DialPeer(ctx, id)
 	return err
 }

@@ -57,7 +57,7 @@ func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 			return g, err
 		}
 	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // ends reads that have no deadline
 	return g, g.shake(ctx, conn)
 }
 
@@ -102,6 +102,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	}
 	defer secured.Close()
 	g.ID, g.Handshake = elastic.ID(secured.RemotePeer().String()), time.Since(begun)
+	// The multiplexer is agreed on within the TLS handshake (ALPN).
 	if secured.ConnState().StreamMultiplexer != yamux.ID {
 		return errors.New("it has no streams of yamux: is it an elrun of another version?")
 	}

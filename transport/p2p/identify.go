@@ -38,6 +38,8 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 		m.ID = elastic.ID(id.String())
 		return m, nil
 	}
+	// A link-local address may be of any link, so it is tried on each of this host's. Without one the
+	// loop does not run, and this error stays.
 	err = errors.New("no interface has such addresses")
 	for _, place := range onLinks(a, ownZones) {
 		if id, err = identifyAt(ctx, own, place); err == nil {
@@ -69,7 +71,7 @@ func identifyAt(ctx context.Context, own *libp2ptls.Identity, a multiaddr.Multia
 	if err := multistream.SelectProtoOrFail(libp2ptls.ID, conn); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)
 	}
-	cfg, key := own.ConfigForPeer("")
+	cfg, key := own.ConfigForPeer("") // any peer; its public key comes over the channel
 	if err := tls.Client(conn, cfg).HandshakeContext(ctx); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)
 	}

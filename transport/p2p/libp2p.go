@@ -59,7 +59,7 @@ func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]s
 		}
 		all = append(all, t)
 	}
-	if len(all) == 0 {
+	if len(all) == 0 { // no name matches
 		return nil, fmt.Errorf("unknown security %q (tls or noise)", name)
 	}
 	return all, nil
@@ -69,6 +69,8 @@ func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]s
 // connections per address, and so 8 peers per host. Unauthenticated inbound connections have a
 // limit of their own, so that they cannot use up the capacity for outbound ones.
 func resources() (network.ResourceManager, error) {
+	// Two hosts have one connection as a rule, and one for each direction when both dial at once; a
+	// relayed one may be beside it. A view adds two streams to the control and bulk streams.
 	const peers, perPeer, streams = 1024, 8, 128
 	partial := rcmgr.PartialLimitConfig{
 		Transient: rcmgr.ResourceLimits{Conns: peers, ConnsInbound: maxHalfOpen, ConnsOutbound: peers, Streams: peers,

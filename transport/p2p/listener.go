@@ -40,6 +40,7 @@ func (l *listener) close() error {
 // listenAt listens at addresses in the form of Config.ListenAddrs, each at one port for libp2p and
 // one for direct connections. After an error it may listen at some of them.
 func (l *listener) listenAt(addrs []string) error {
+	// An address that fails ends the loop: the caller reports it, and the addresses before stay.
 	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
 	for _, text := range addrs {
 		p, err := parseListen(text)

@@ -125,9 +125,10 @@ func (l *local) failed(to elastic.ID, err error) error {
 	case errors.Is(err, colocated.ErrAbsent) && l.localityOf(to) == sameHost:
 		return fmt.Errorf("%w: %w", elastic.ErrGone, err)
 	case errors.Is(err, colocated.ErrAbsent), errors.Is(err, colocated.ErrKey):
+		// Another host, another network namespace, or another launcher of this host. That stays so.
 		l.note(to, otherHost)
 		return errNotLocal
-	case errors.Is(err, colocated.ErrNotServing):
+	case errors.Is(err, colocated.ErrNotServing): // UseHostKey was not called, or not yet
 		return errNotLocal
 	case errors.As(err, &refused):
 		l.note(to, sameHost)

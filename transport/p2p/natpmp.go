@@ -109,7 +109,7 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 		return nil
 	}
 	outer := port
-	if last.port != 0 {
+	if last.port != 0 { // others know this port already
 		outer = int(last.port)
 	}
 	grant := pmpGrant{asked: time.Now()}

@@ -62,7 +62,7 @@ func decodeChoice(b []byte) (choice, error) {
 		return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
 	}
 	c, rest := choice{code: b[0]}, b[1:]
-	if c.code == askDial {
+	if c.code == askDial { // the ticket is between the code and the reason
 		n := copy(c.ticket.Number[:], rest)
 		rest = rest[n:]
 		if n = copy(c.ticket.Key[:], rest); n < len(c.ticket.Key) {
@@ -114,9 +114,12 @@ func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 	if unix != nil || tcp {
 		all = append(all, true)
 	}
+	// The other side can dial only if this one has a port, and if libp2p's connection shows a way
+	// between the two hosts: a relayed or punched one does not.
 	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !p.isPunched(c) {
 		all = append(all, false)
 	}
+	// The dialler of libp2p's connection is known to get through to the other side.
 	if c.Stat().Direction == network.DirInbound && unix == nil {
 		slices.Reverse(all)
 	}
@@ -182,6 +185,7 @@ func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *d
 	t := direct.NewTicket()
 	w := p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), theirs))
 	defer w.Cancel()
+	// The port expects the connection before the other side can dial, so none comes too early.
 	if err := sendChoice(ctx, s, nil, choice{code: askDial, ticket: t}); err != nil {
 		return nil, "", err
 	}
@@ -217,7 +221,7 @@ func (p *paths) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.
 		if err = sendChoice(ctx, s, c, answered(c, why)); err == nil && c != nil {
 			return p.conclude(s, c, why), nil
 		}
-		if err == nil {
+		if err == nil { // no connection: the initiator decides what is next
 			last, err = readChoice(s)
 		}
 	}

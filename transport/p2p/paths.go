@@ -66,6 +66,7 @@ func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
 	if p.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
 	}
+	// One side alone cannot switch encryption off, as its user cannot speak for the other's.
 	cfg, _ := p.identity.ConfigForPeer(id) // the channel of the key is not needed: the key is in the ID
 	cfg.DynamicRecordSizingDisabled = true // small first records serve web pages
 	return cfg
@@ -110,6 +111,7 @@ func (p *paths) dialBest(ctx context.Context, s *stream, theirs *offer) (c *dire
 	if !tcp {
 		return nil, why
 	}
+	// A reason of the Unix socket comes first in why: it explains why no better kind was taken.
 	all, chosen := p.byTCP(ctx, s.Conn(), theirs)
 	c, late := p.dialFirst(ctx, s, theirs, all)
 	if why == "" {
@@ -166,6 +168,8 @@ func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, th
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := direct.Dial(within, to, theirs.Ticket, p.encryption(id, theirs))
+	// Only a timeout of this dial counts: a refusal is quick the next time, too, and the end of ctx
+	// says nothing about the target.
 	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {
 		p.routes.markSilent(to)
 	}
@@ -177,6 +181,8 @@ func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, th
 // announced. It leaves out loopback and link-local addresses, and those of this host.
 func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	ips := []netip.Addr{reached}
+	// The other side of such a connection is this host, or on the same link: there is nothing to
+	// choose from.
 	if reached.IsLoopback() || reached.IsLinkLocalUnicast() {
 		return ips
 	}

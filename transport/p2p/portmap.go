@@ -129,7 +129,7 @@ func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce fu
 	p.set(nil, true)
 	last := errors.New("nothing yet")
 	tell := func(err error) {
-		if ctx.Err() == nil && !errors.Is(err, last) {
+		if ctx.Err() == nil && !errors.Is(err, last) { // each result is told once, until it changes
 			report(err)
 			last = err
 		}
@@ -167,7 +167,7 @@ func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort
 		fresh := p.set(granted, true)
 		if lacks {
 			tell(errUnmapped)
-		} else if whole = time.Now(); len(granted) > 0 {
+		} else if whole = time.Now(); len(granted) > 0 { // nothing to tell while no port is to be mapped
 			tell(nil)
 		}
 		if fresh {

@@ -26,7 +26,7 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	id, addrs, err := contact(m)
 	if err == nil {
 		h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
-		defer h.conns.gate.allowDial(id)()
+		defer h.conns.gate.allowDial(id)() // the member is not introduced before it has answered
 		err = h.dialer.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })
 	}
 	if err == nil {

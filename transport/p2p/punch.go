@@ -132,7 +132,7 @@ func (p *puncher) beginAttempt(id peer.ID, asked bool) (end func(error)) {
 		return nil
 	}
 	mine := p.busy[id]
-	if mine == nil {
+	if mine == nil { // otherwise the other side's attempt takes the place of the one in progress
 		mine = make(chan struct{})
 		p.busy[id] = mine
 	}
@@ -233,6 +233,7 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	if err != nil {
 		return err
 	}
+	// The gate would allow only the address where the peer was found last.
 	p.gate.forgetAddr(id)
 	p.host.Peerstore().AddAddrs(id, []multiaddr.Multiaddr{a}, punchedTime)
 	p.swarm.Backoff().Clear(id)
@@ -290,7 +291,7 @@ func (p *puncher) account(id peer.ID) punch.Account {
 			return true
 		}
 		if owed, _ := t.debt(id); owed > 0 {
-			return false
+			return false // dropped; QUIC sends it again
 		}
 		t.pay(id, read+readTokens)
 		return true

@@ -92,7 +92,7 @@ func (p *puncher) make() (*punchSocket, error) {
 		return nil, errNoIPv4
 	}
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, port)))
-	if err != nil {
+	if err != nil { // the port is in use, by another peer of this host perhaps
 		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	}
 	if err != nil {
@@ -173,6 +173,8 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 		}
 	}
 	told := s.observe(ctx, from)
+	// Members that see the same address and another port reveal a router with address-dependent
+	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be foretold.
 	for i, at := range told {
 		all.varies = all.varies || i > 0 && at.Addr() == told[0].Addr() && at != told[0]
 		if !slices.Contains(all.addrs, at) {
@@ -180,7 +182,7 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 		}
 	}
 	all.nobody = len(told) == 0
-	if !all.nobody {
+	if !all.nobody { // an attempt without an observer is not worth to be repeated from the cache
 		s.last, s.lastAt = all, time.Now()
 	}
 	return all
@@ -218,6 +220,7 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 		return netip.AddrPort{}, err
 	}
 	defer talk.end()
+	// The observer has told its UDP port; its IP address is that of the connection.
 	ip, ok := hostOf(c.RemoteMultiaddr())
 	if !ok || !ip.Is4() {
 		return netip.AddrPort{}, errNoIPv4

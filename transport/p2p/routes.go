@@ -162,7 +162,7 @@ func (r *routes) isSilent(to direct.Target) bool {
 func fastestOf(all []direct.Surveyed, at []netip.Addr) route {
 	best := direct.Fastest(all)
 	if best < 0 {
-		return route{}
+		return route{} // its IP address is not valid
 	}
 	return route{ip: at[best], why: formatRates(all, at, best), at: time.Now()}
 }

@@ -115,6 +115,8 @@ func (w *watch) check(one *watched) {
 	if one.conn.Target() == (direct.Target{}) || time.Now().Before(one.next) || p.Arrived-one.arrived < inUse {
 		return
 	}
+	// The rate counts only the time in which bytes were in flight, so pauses of the job do not
+	// lower it.
 	rate := float64(p.Arrived-one.arrived) / max(p.Busy-one.busy, time.Millisecond).Seconds()
 	one.arrived, one.busy = p.Arrived, p.Busy
 	w.compareAddrs(one, rate)
@@ -124,6 +126,8 @@ func (w *watch) check(one *watched) {
 // A peer that does not answer is left to the failure detection of the members.
 func (w *watch) abandonStuck(one *watched) {
 	_, remote := one.conn.Ends()
+	// The first ping may take the stuck path, too. Then libp2p's connections on that path are
+	// closed, and the second ping looks for another one.
 	at, err := w.ping(one.id, pingTime/4)
 	if err != nil {
 		for _, c := range w.swarm.ConnsToPeer(one.id) {
@@ -137,7 +141,7 @@ func (w *watch) abandonStuck(one *watched) {
 		return
 	}
 	why := fmt.Sprintf("%s acknowledges nothing", remote)
-	if at == remote {
+	if at == remote { // the ping, a short packet, has passed where data does not
 		why = fmt.Sprintf("long packets to %s are lost and short ones pass: its MTU or that of a tunnel is too large", remote)
 		w.paths.routes.bound(remote)
 	} else if to := one.conn.Target(); to != (direct.Target{}) {
@@ -156,7 +160,7 @@ func (w *watch) compareAddrs(one *watched, rate float64) {
 	defer cancel()
 	_, remote := one.conn.Ends()
 	ips := w.paths.addrsOf(one.id, remote)
-	if len(ips) == 1 {
+	if len(ips) == 1 { // nothing to compare; the peer may announce more addresses later
 		one.next = time.Now().Add(compareLast)
 		return
 	}

@@ -99,7 +99,8 @@ func NameOf(job string) [8]byte {
 	return [8]byte(sum[:])
 }
 
-// Request is the message of a newcomer to a member. The connection has proven both IDs.
+// Request is the message of a newcomer to a member. The connection has proven both IDs. It has a
+// fixed size and no length that a stranger chooses, so a member reads it without allocating.
 type Request struct {
 	Name     [8]byte  // NameOf the job
 	Identity Identity // of the job; zero if unknown to the newcomer
@@ -135,7 +136,8 @@ func (s Signer) Admit(newcomer string, r Request) Answer {
 	return Answer{Decision: Unknown}
 }
 
-// ClaimOf returns the claim with a signature that was made elsewhere.
+// ClaimOf returns the claim with a signature that was made elsewhere, over claimText. Its ID must
+// be the signer's, or the claim proves nothing.
 func ClaimOf(signer string, signature []byte) Claim {
 	c := Claim{Signer: hashOf(signer)}
 	copy(c.Signature[:], signature)
@@ -174,7 +176,9 @@ func DecodeRequest(b [RequestSize]byte) Request {
 	return r
 }
 
-// Decision is the result of a request: admission, or the reason for the refusal.
+// Decision is the result of a request: admission, or the reason for the refusal. The values are
+// part of the format of an Answer. Their order says how definite a decision is: a member that
+// checks several claims answers with the lowest.
 type Decision byte
 
 // The decisions. Those up to Revoked come with a proof that the sender is a member.
@@ -190,7 +194,8 @@ const (
 	NotYet // the member cannot decide: it is about to join itself
 )
 
-// Answer is the message of a member to a newcomer.
+// Answer is the message of a member to a newcomer. Its proof covers the decision and both IDs, so
+// an answer can neither be changed on the way nor be repeated by another peer.
 type Answer struct {
 	Decision Decision
 	Claim    int    // index of the claim in question

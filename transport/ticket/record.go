@@ -11,7 +11,7 @@ import (
 )
 
 // Record has the conditions of a ticket. The member that issues the ticket signs it, and all
-// members keep it.
+// members keep it. How often the ticket was used is not in it: members count that by agreement.
 type Record struct {
 	Root   string `json:"r,omitempty"` // key of the launcher that began the job
 	Key    string `json:"k"`           // key of the ticket
@@ -24,7 +24,8 @@ type Record struct {
 // Domain implements record.Record. It separates this signature from all others.
 func (*Record) Domain() string { return "elrun-ticket" }
 
-// Codec implements record.Record. The value is from the range of private use.
+// Codec implements record.Record. The value is from multicodec's range of private use (0x300000),
+// as an unsigned varint.
 func (*Record) Codec() []byte { return []byte{0x80, 0x80, 0xc0, 0x01} }
 
 // MarshalRecord implements record.Record.

@@ -59,7 +59,11 @@ const (
 	sumSize  = 4
 )
 
-// prefix begins each line and names the version of the format.
+// prefix begins each line and names the version of the format. The rest is base64 for URLs, without
+// padding, of these bytes:
+//
+//	expiry (varint, Unix seconds)   seed (16)   identity (8)   length of job, job   addresses
+//	the first 4 bytes of the SHA-256 of all of that, against slips of the hand in copying
 const prefix = "elrun2."
 
 // Identity identifies a job; jobs with the same name have different ones.
@@ -196,7 +200,8 @@ const (
 	addrOther = 0
 )
 
-// appendAddrs appends the addresses, each in its shortest form.
+// appendAddrs appends the addresses, each in its shortest form. There is one encoding for each
+// list, and readAddrs refuses any other, so two different lines are never the same ticket.
 func appendAddrs(b []byte, addrs []string) ([]byte, error) {
 	ips := make([]netip.Addr, 0, len(addrs))
 	for _, text := range addrs {

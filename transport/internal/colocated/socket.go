@@ -36,6 +36,10 @@ var (
 
 // Socket accepts the streams of other processes of the host, and dials them. All methods are safe
 // for concurrent use.
+//
+// mu guards what Close has to end: connections without a hello (silent) and open streams. A
+// connection leaves silent when its hello was processed, and is in streams from the moment that the
+// hello was accepted, so there is no gap in which Close would miss it.
 type Socket struct {
 	id       string
 	listener net.Listener
@@ -266,7 +270,9 @@ func (s *Socket) dial(ctx context.Context, to string, kind byte) (*Stream, error
 	return st, nil
 }
 
-// connect connects to the socket of a process. It retries while the queue of the listener is full.
+// connect connects to the socket of a process. It retries while the queue of the listener is full,
+// for which the kernel reports EAGAIN at once instead of waiting. A refused connection means that
+// no process has the name; there is no file that could be left over.
 func (s *Socket) connect(ctx context.Context, to string) (*net.UnixConn, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		sock, err := new(net.Dialer).DialContext(ctx, "unix", "@"+nameOf(to))
@@ -289,7 +295,8 @@ func (s *Socket) newStream(sock *net.UnixConn) *Stream {
 	return &Stream{sock: sock, bytes: netpoll.NewStream(sock, false), key: &s.key, ended: s.forget}
 }
 
-// forget removes a stream.
+// forget removes a stream, which is about to end. It is called by Stream.Close, more than once
+// perhaps.
 func (s *Socket) forget(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,8 @@ func (s *Stream) Kind() byte { return s.kind }
 // after Confirm.
 func (s *Stream) Sock() *net.UnixConn { return s.sock }
 
-// Confirm waits until the other side has accepted the stream. A refusal is a *RefusedError.
+// Confirm waits until the other side has accepted the stream. A refusal is a *RefusedError, and a
+// listener without the key gives ErrKey. The result stays: later calls return it without waiting.
 func (s *Stream) Confirm() error {
 	s.answering.Lock()
 	defer s.answering.Unlock()

@@ -35,15 +35,16 @@ type bundle struct {
 	in, out  cursor
 }
 
-// cursor is a position in the stream.
+// cursor is a position in the stream. The reader and the writer have one each, as the two
+// directions are independent.
 type cursor struct {
 	at   int // index of the connection
 	done int // bytes of its stripe that are done
 }
 
-// newBundle joins connections, which have the same order at both sides. A single connection is
-// returned as it is. Several have a small limit for unsent bytes from the start: together their
-// send queues would hold megabytes.
+// newBundle joins connections, which have the same order at both sides: the order of the numbers in
+// the ticket. A single connection is returned as it is. Several have a small limit for unsent bytes
+// from the start: together their send queues would hold megabytes.
 func newBundle(socks []net.Conn) net.Conn {
 	for _, s := range socks {
 		takeBBR(s, roundTrip(s))
@@ -143,7 +144,8 @@ func (b *bundle) SetLinger(seconds int) error {
 	return b.each(func(s net.Conn) error { return linger(s, seconds) })
 }
 
-// linger sets SO_LINGER of a connection, if it has that option.
+// linger sets SO_LINGER of a connection, if it has that option. With 0 seconds Close discards
+// unsent bytes and sends a reset (RST).
 func linger(s net.Conn, seconds int) error {
 	if t, ok := s.(interface{ SetLinger(seconds int) error }); ok {
 		return t.SetLinger(seconds)

@@ -41,7 +41,7 @@ type Conn struct {
 	onEnd  func() // may be nil
 }
 
-// line carries the bytes of a connection.
+// line carries the bytes of a connection: a netpoll.Stream over one socket, or a bundle.
 type line interface {
 	io.ReadWriter
 	WriteTwo(head, body []byte) error
@@ -59,7 +59,8 @@ func newConn(sock net.Conn) *Conn {
 // Over returns the Conn over a Unix socket whose two ends have authenticated each other.
 func Over(sock *net.UnixConn) *Conn { return newConn(sock) }
 
-// encrypt makes the TLS handshake.
+// encrypt makes the TLS handshake. Below TLS a buffered reader and a batch take the place of the
+// socket, as TLS itself makes a system call for each record of 16 KiB.
 func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
 	c.out = newBatch(c.line)
 	c.tls = begin(&below{Conn: c.sock, in: bufio.NewReaderSize(c.line, readAhead), out: c.out})
@@ -258,7 +259,7 @@ func (c *Conn) Progress() Progress {
 const stuckResends = 3
 
 // below is the connection under TLS. It reads and writes more bytes per system call than one
-// record.
+// record. Deadlines and addresses are those of the embedded connection.
 type below struct {
 	net.Conn
 	in  *bufio.Reader
@@ -315,7 +316,8 @@ func (b *batch) flush() error {
 	return b.err
 }
 
-// send is flush for callers that hold the lock.
+// send is flush for callers that hold the lock. After an error the records are dropped, and every
+// later call returns the error.
 func (b *batch) send() {
 	if b.err == nil && len(b.pending) > 0 {
 		_, b.err = b.to.Write(b.pending)

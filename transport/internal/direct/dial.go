@@ -20,7 +20,7 @@ func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 	return c, nil
 }
 
-// dial does the work of Dial.
+// dial does the work of Dial. The end of ctx interrupts reads and writes by a deadline in the past.
 func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
 	socks, err := connect(ctx, to)
 	if err != nil {
@@ -41,6 +41,7 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 }
 
 // Dialer returns a dialer that sets the options of the target on each socket before it connects.
+// The segment size must be set before, as it is announced in the SYN.
 func (to Target) Dialer() *net.Dialer {
 	return &net.Dialer{Control: func(network, addr string, raw syscall.RawConn) error {
 		if err := avoidBBR(network, addr, raw); err != nil || to.MSS == 0 {
@@ -79,7 +80,9 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 }
 
 // present sends the ticket's numbers and proof, and checks the other side's proof. sock is the
-// bundle of all socks.
+// bundle of all socks. The numbers go over each connection, all else over the bundle. An impostor
+// at the address sees the numbers and the proof, which are valid once and for the waiter's port
+// only.
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
 	for i, s := range socks {
 		if err := CheckUser(s); err != nil {

@@ -44,7 +44,8 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 }
 
 // ReceiveFiles fills b, and returns the files that came with these bytes. The caller owns them,
-// also if there is an error.
+// also if there is an error. A call must begin at the first byte of a SendFiles: the kernel passes
+// descriptors with the first byte of a message, and a plain Read would drop them.
 func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	sock, ok := c.sock.(*net.UnixConn)
 	if !ok {
@@ -71,7 +72,8 @@ func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// filesOf returns the files in the control messages of a read.
+// filesOf returns the files in the control messages of a read, also those before an error. They are
+// open already: who drops them leaks descriptors.
 func filesOf(rights []byte) ([]*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

@@ -46,7 +46,8 @@ const measureLabel = "elrun direct measured"
 // message (RFC 2923), as in a tunnel with a wrong MTU.
 var ErrBlackHole = errors.New("short packets pass and long ones do not (MTU black hole)")
 
-// Speed is the result of a measurement.
+// Speed is the result of a measurement. It describes an idle path in one direction; traffic of the
+// job slows it down.
 type Speed struct {
 	RoundTrip time.Duration
 	Rate      float64 // bytes per second, from the dialler to the waiter
@@ -117,7 +118,8 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	return s, nil
 }
 
-// round sends n bytes and waits for the acknowledgement. It returns the time of both.
+// round sends n bytes and waits for the acknowledgement. It returns the time of both, which is the
+// time of the bytes and one round trip.
 func round(sock net.Conn, n int) (time.Duration, error) {
 	b := make([]byte, 4+n)
 	binary.LittleEndian.PutUint32(b, uint32(n))

@@ -32,6 +32,15 @@ type Config struct {
 }
 
 // Port listens for expected connections. All methods are safe for concurrent use.
+//
+// An accepted connection goes through these states, each with its owner and its end:
+//
+//	stranger    strangers   has not sent its number; ends after strangerTime, or to make room
+//	greeted     greeted     its number was expected; has proveTime once its bundle is complete
+//	delivered   the Wait    proven; Wait.Wait or Wait.Cancel takes it
+//
+// mu guards the three sets, and also the Waits: a connection changes from one set to the next in
+// one step, so that Close finds each of them exactly once.
 type Port struct {
 	working sync.WaitGroup // all goroutines of the port
 	done    chan struct{}  // closed by Close
@@ -100,7 +109,8 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 }
 
-// openUnix adds the Unix socket, if the system has abstract names and the site is known.
+// openUnix adds the Unix socket, if the system has abstract names and the site is known. Its name
+// is random: who knows it has seen an offer.
 func (p *Port) openUnix() {
 	site, ok := site()
 	if !ok {
@@ -185,7 +195,8 @@ func (p *Port) addStranger(sock net.Conn) bool {
 	return true
 }
 
-// receive passes a connection to the Wait that expects it, or closes it.
+// receive passes a connection to the Wait that expects it, or closes it. Of the connections of a
+// bundle the last to come does the handshake for all, in its goroutine.
 func (p *Port) receive(sock net.Conn) {
 	w, measured, err := p.match(sock)
 	switch {
@@ -200,7 +211,7 @@ func (p *Port) receive(sock net.Conn) {
 	}
 }
 
-// release closes a connection that the port owns.
+// release closes a connection that the port owns, and removes it.
 func (p *Port) release(sock net.Conn) {
 	p.mu.Lock()
 	delete(p.greeted, sock)

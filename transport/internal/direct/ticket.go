@@ -19,7 +19,9 @@ const (
 	helloSize = numberSize + 1
 )
 
-// Ticket lets one peer connect once.
+// Ticket lets one peer connect once. It is sent to that peer over an encrypted connection. On the
+// new connection Number goes in the clear, and Key never: each side shows an HMAC by it, with a
+// label of its own, so that neither can send back what it has received.
 type Ticket struct {
 	Number [numberSize]byte // names the Wait; may be seen by others
 	Key    [keySize]byte    // secret of the two peers
@@ -59,7 +61,7 @@ func (t *Ticket) proof(label string) []byte {
 	return m.Sum(nil)
 }
 
-// check reads and checks the other side's proof.
+// check reads and checks the other side's proof, in constant time.
 func (t *Ticket) check(r io.Reader, label string) error {
 	var got [proofSize]byte
 	if _, err := io.ReadFull(r, got[:]); err != nil {

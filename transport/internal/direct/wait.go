@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// Wait is an expected connection, or several that form a bundle.
+// Wait is an expected connection, or several that form a bundle. How many there are is not known
+// before the first of them says so: the dialler decides it by the round trip. The result is
+// delivered once, to results, from which Wait or Cancel takes it.
 type Wait struct {
 	port    *Port
 	ticket  Ticket
@@ -77,7 +79,8 @@ func (w *Wait) Cancel() {
 	}
 }
 
-// addLocked adds connection i of count, and reports whether all have come.
+// addLocked adds connection i of count, and reports whether all have come. All connections of a
+// bundle must name the same count.
 func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
 	if w.socks == nil && i < count && count <= maxStripes {
 		w.socks, w.missing = make([]net.Conn, count), count
@@ -104,7 +107,8 @@ func (w *Wait) dropLocked(closing bool) {
 	}
 }
 
-// authenticate makes the handshake and checks the dialler's proof.
+// authenticate makes the handshake and checks the dialler's proof, within proveTime. The dialler's
+// proof comes first: the waiter shows nothing of the key to somebody who does not hold it.
 func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))

@@ -9,7 +9,11 @@ import (
 const maxCandidates = 16
 
 // check is one use of a credential: it answers requests and makes its own. It does no I/O and is
-// not safe for concurrent use.
+// not safe for concurrent use; the lock of the Socket guards it.
+//
+// The first answer that arrives decides, whatever the order of the candidates. ICE goes on to
+// compare pairs of candidates and nominates one of them (RFC 8445, section 8); that is left out, as
+// all paths that answer avoid the relay, and the nearest one answers first.
 type check struct {
 	credential Credential
 	role       byte             // this side's
@@ -30,7 +34,8 @@ func newCheck(c Credential, role byte, learns bool, candidates []netip.AddrPort)
 	return k
 }
 
-// add adds a candidate, and reports whether a is one now.
+// add adds a candidate, and reports whether a is one now. Addresses that no host has are refused,
+// and so are those beyond maxCandidates: a credential must not make this host send to many others.
 func (k *check) add(a netip.AddrPort) bool {
 	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	if k.asks(a) {
@@ -59,8 +64,9 @@ func (k *check) request() []byte {
 	return m.encode(&k.credential.Secret)
 }
 
-// process processes a message from an address. It returns the answer to send, or nil, and whether
-// QUIC packets from the address may pass.
+// process processes a message from an address. A request from an unknown address makes it a
+// candidate (peer-reflexive): a symmetric router shows there an address that its host could not
+// know. It returns the answer to send, or nil, and whether QUIC packets from the address may pass.
 func (k *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
 	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
 		return nil, false

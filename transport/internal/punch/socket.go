@@ -28,6 +28,10 @@ type Account func(read, sent int) bool
 // Socket is a UDP socket for QUIC that also makes and answers checks. Checks are processed in
 // ReadFrom, so QUIC, or another goroutine, has to read all the time. All methods are safe for
 // concurrent use.
+//
+// A packet that arrives is one of three: a STUN message, which the check with its credential
+// processes; a packet from an address that passes, which QUIC reads; anything else, which is
+// dropped. The first bits tell STUN and QUIC apart (RFC 9443).
 type Socket struct {
 	net.PacketConn
 
@@ -138,7 +142,7 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	return answer
 }
 
-// begin makes a check receive messages until end is called.
+// begin makes a check receive messages until end is called. Addresses that it has made pass stay.
 func (s *Socket) begin(k *check, account Account) (r *running, end func()) {
 	r = &running{check: k, account: account, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
@@ -208,8 +212,8 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Leave ends the search. Of the addresses that it has made pass it drops those for which keep
-// returns false.
+// Leave ends the search. It must be called once, also if Found has failed. Of the addresses that it
+// has made pass it drops those for which keep returns false.
 func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	m.end()
 	m.s.mu.Lock()
@@ -222,7 +226,7 @@ func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	}
 }
 
-// Drop discards QUIC packets from an address from now on.
+// Drop discards QUIC packets from an address from now on, until a check makes it pass again.
 func (s *Socket) Drop(a netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

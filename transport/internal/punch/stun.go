@@ -52,8 +52,8 @@ const (
 	responder byte = 'r'
 )
 
-// message is a Binding request or its answer. Both have the user of the credential and the role of
-// the requesting side.
+// message is a Binding request or its answer (RFC 8489, section 14 for the attributes). Both have
+// the user of the credential and the role of the requesting side.
 type message struct {
 	answer bool
 	tx     [12]byte
@@ -141,7 +141,9 @@ func isMessage(b []byte) bool {
 	return len(b) >= headerSize && b[0]>>6 == 0 && binary.BigEndian.Uint32(b[4:]) == cookie
 }
 
-// sealed is a decoded message whose HMAC was not checked.
+// sealed is a decoded message whose HMAC was not checked. The HMAC covers the message up to the
+// attribute that holds it (signed), and mac is the value received. Both share memory with the
+// packet.
 type sealed struct {
 	message
 	signed, mac []byte
@@ -150,7 +152,9 @@ type sealed struct {
 // opens reports whether the HMAC is valid for a credential.
 func (s *sealed) opens(secret *[32]byte) bool { return hmac.Equal(s.mac, sign(secret, s.signed)) }
 
-// parse decodes a message without checking its HMAC; false if it is malformed.
+// parse decodes a message without checking its HMAC; false if it is malformed. The user in it says
+// which credential to check it by. The HMAC must be the last attribute, so nothing unsigned is
+// used.
 func parse(b []byte) (s sealed, ok bool) {
 	if !isMessage(b) || int(binary.BigEndian.Uint16(b[2:])) != len(b)-headerSize {
 		return s, false
