@@ -180,7 +180,8 @@ func decodeBook(text []byte) (book, error) {
 	return b, nil
 }
 
-// all returns the addresses of this host and of all peers that it knows, by ID.
+// all returns the addresses of this host and of all peers that it knows, by ID. Peers without a
+// known address are left out.
 func (b *addressBook) all() map[elastic.ID][]string {
 	all := map[elastic.ID][]string{b.self: b.own()}
 	for _, id := range b.gate.all() {
@@ -205,7 +206,8 @@ func (b *addressBook) known(id peer.ID) []string {
 }
 
 // learn records addresses of a host, up to maxBookAddrs of them. Texts that are no multiaddrs are
-// skipped. Addresses of this host and of banned peers are not recorded.
+// skipped. Addresses of this host and of banned peers are not recorded. Nor is an address believed:
+// whoever is found there has to prove that it holds the key of the ID.
 func (b *addressBook) learn(who elastic.ID, addrs []string) {
 	id, err := idOf(string(who))
 	if err != nil || who == b.self || b.gate.isBanned(id) {
@@ -248,7 +250,9 @@ func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 }
 
 // announce sends all members the listen addresses of this host. The exchange also makes a new
-// connection with the members whose connection was from an address that is gone.
+// connection with the members whose connection was from an address that is gone. It returns after
+// bookTime at the latest. A member that was not reached asks for the addresses itself when it looks
+// for this host.
 func (b *addressBook) announce() {
 	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
 	defer cancel()

@@ -21,6 +21,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.admission.admitted = h.punch.tryPunch
+	// Above the connections: streams, the addresses to reach others at, and direct paths.
 	h.dialer = newDialer(h.conns, h.relays, h.punch)
 	h.addresses = &addressBook{dialer: h.dialer, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
 	h.paths = &paths{conns: h.conns, listener: h.listener, routes: routes, punch: h.punch, list: list}
@@ -32,6 +33,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.setHandlers()
+	// The mesh sets h.take, which the handlers and UseHostKey pass streams to.
 	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, Site: h.paths.offer(direct.Ticket{}).Site, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
@@ -94,6 +96,7 @@ func (h *Host) setHandlers() {
 	}
 	set(surveyProtocol, h.watch.acceptSurvey)
 	set(pingProtocol, h.watch.acceptPing)
+	// Streams go through admission first. It passes those of members on to the handlers above.
 	h.admission.members = h.conns.host.Mux()
 	h.conns.swarm.SetStreamHandler(h.admission.acceptStream)
 	h.conns.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})

@@ -30,7 +30,8 @@ func (c carrier) ID() elastic.ID { return c.h.id }
 // Introduce implements mesh.Carrier.
 func (c carrier) Introduce(members []elastic.Member) error { return c.h.Introduce(members) }
 
-// Open implements mesh.Carrier.
+// Open implements mesh.Carrier. It makes one attempt, or two if the first was limited to the
+// address where the peer was found last.
 func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	id, err := idOf(string(to))
 	if err != nil {
@@ -83,7 +84,8 @@ func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.St
 	return s, nil
 }
 
-// accept returns the handler for libp2p streams of a kind that others open.
+// accept returns the handler for libp2p streams of a kind that others open. The protocol is agreed
+// on by then, so the lazyStream has nothing to negotiate.
 func (c carrier) accept(k mesh.Kind) func(network.Stream) {
 	return func(raw network.Stream) {
 		s := &stream{&lazyStream{Stream: raw, written: true, agreed: true}}
@@ -138,7 +140,8 @@ func (c carrier) Entered(v elastic.View) {
 	}
 }
 
-// Took implements mesh.Throttler: a control message from an outsider costs messageTokens.
+// Took implements mesh.Throttler: a control message from an outsider costs messageTokens. It blocks
+// the reader of the control stream while the outsider is in debt.
 func (c carrier) Took(from elastic.ID) {
 	if id, err := idOf(string(from)); err == nil {
 		c.h.throttle.spend(id, messageTokens)

@@ -39,7 +39,8 @@ func (c *conns) close() error {
 	return c.host.Close()
 }
 
-// release closes the parts below the connections, which have ended.
+// release closes the parts below the connections, which have ended: limits, peerstore, and QUIC's
+// sockets. All are closed, also after an error.
 func (c *conns) release() error {
 	var errs []error
 	for _, part := range c.below {

@@ -96,6 +96,7 @@ func (d *dialer) reach(ctx context.Context, id peer.ID) error {
 }
 
 // failedDials returns the number of failed attempts to connect with a peer since the last success.
+// Cancelled attempts do not count.
 func (d *dialer) failedDials(id peer.ID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

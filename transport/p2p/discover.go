@@ -82,7 +82,8 @@ func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
 	return n.listener.farAddrs(), nil
 }
 
-// hints receives the results of multicast DNS and passes them on to found.
+// hints receives the results of multicast DNS and passes them on to found. mu also makes the calls
+// of found follow each other.
 type hints struct {
 	self elastic.ID // of this host, whose own announcements come back
 

@@ -92,7 +92,8 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 }
 
 // Endpoint returns the host in the form that elastic needs of a network. self describes this
-// process to others; its ID and Addrs are replaced by the host's.
+// process to others; its ID and Addrs are replaced by the host's. The group that gets the Endpoint
+// closes the host.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
 	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relays != nil, Close: h.Close}
@@ -158,7 +159,8 @@ func (h *Host) Forget(id elastic.ID) {
 // without one refuses every peer that was not introduced.
 func (h *Host) SetDoor(d Door) { h.admission.setDoor(d) }
 
-// Seal signs the record of a ticket with the key of this host.
+// Seal signs the record of a ticket with the key of this host. Other members verify it by the ID of
+// this host, and accept it because that ID is in their view.
 func (h *Host) Seal(r ticket.Record) ([]byte, error) { return r.Seal(h.keys.private) }
 
 // UseHostKey makes this host and others of its kernel with the same key reach each other by Unix
@@ -179,7 +181,8 @@ func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 }
 
 // Mapped waits until the router has answered for all ports at which this host listens now, or until
-// ctx ends. It returns at once if MapPorts does not run or finds no router.
+// ctx ends. It returns at once if MapPorts does not run or finds no router. Callers use it before
+// they publish Addrs, as in a ticket.
 func (h *Host) Mapped(ctx context.Context) { h.listener.ports.await(ctx, h.listener.mappable) }
 
 // Exchange sends a member the addresses of this host, and records the addresses of others that the
@@ -203,7 +206,8 @@ func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, e
 	return out, err
 }
 
-// Learn records the addresses of members without admitting them.
+// Learn records the addresses of members without admitting them. They are kept until Forget, also
+// for peers that are never introduced.
 func (h *Host) Learn(members []elastic.Member) {
 	for _, m := range members {
 		h.addresses.learn(m.ID, m.Addrs)
@@ -211,7 +215,8 @@ func (h *Host) Learn(members []elastic.Member) {
 }
 
 // Complete returns a copy of members in which each member has, besides its own addresses, all
-// others that this host knows now, up to maxBookAddrs.
+// others that this host knows now, up to maxBookAddrs. A newcomer gets such a list: the addresses
+// of a view are those at which its members listened when they joined.
 func (h *Host) Complete(members []elastic.Member) []elastic.Member {
 	return h.addresses.complete(members)
 }

@@ -21,7 +21,8 @@ func (k keys) Sign(text []byte) []byte {
 	return signature
 }
 
-// Verify implements elastic.Keys.
+// Verify implements elastic.Keys. An ID that holds no public key, which is no ID of a host,
+// verifies nothing.
 func (k keys) Verify(id elastic.ID, text, signature []byte) bool {
 	peerID, err := idOf(string(id))
 	if err != nil {

@@ -42,7 +42,8 @@ func muxer() *yamux.Transport {
 const handshakeTime = 5 * time.Second
 
 // secure returns the security protocols for a value of Config.Security, in order of preference. TLS
-// comes first, as the standard library uses the processor's AES instructions.
+// comes first, as the standard library uses the processor's AES instructions. Two hosts need one
+// protocol in common; a host with "tls" and one with "noise" cannot connect.
 func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]sec.SecureTransport, error) {
 	var all []sec.SecureTransport
 	if name == "" || name == "tls" {

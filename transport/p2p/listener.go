@@ -139,7 +139,8 @@ func (l *listener) mappable() []innerPort {
 }
 
 // listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
-// listens. It is false for addresses that may not be advertised.
+// listens, which may be the unspecified address. It is false for addresses that may not be
+// advertised.
 func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
 	if !l.isAdvertised(a) {
 		return "", at, false
@@ -193,7 +194,8 @@ func LoopbackAddrs() []string { return available("127.0.0.1", "::1") }
 // host has them. They are for Config.ListenAddrs and Open.
 func NetworkAddrs() []string { return available("0.0.0.0", "::") }
 
-// available returns multiaddrs for the two addresses, as far as this process can listen at them.
+// available returns multiaddrs for the two addresses, as far as this process can listen at them: a
+// host may lack IPv6, or, rarely, IPv4.
 // If it can listen at neither it returns the first, so that listening there reports the error.
 func available(ip4, ip6 string) []string {
 	at4, at6 := "/ip4/"+ip4+"/tcp/0", "/ip6/"+ip6+"/tcp/0"
@@ -225,8 +227,9 @@ func defaultAddrs(transport string) []string {
 	return []string{"/ip4/0.0.0.0/tcp/0"}
 }
 
-// listenSpec is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports. The
-// range is zero if the element has a single port.
+// listenSpec is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports, which is
+// for hosts behind a firewall that lets some ports pass. The range is zero if the element has a
+// single port.
 type listenSpec struct {
 	addr  multiaddr.Multiaddr // with the first port of the range
 	ports direct.Range

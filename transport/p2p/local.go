@@ -62,8 +62,9 @@ func newLocal(self elastic.ID, g *gate) (*local, error) {
 	return &local{socket: s, gate: g, peers: make(map[elastic.ID]locality)}, nil
 }
 
-// serve accepts streams of processes with the same key, and passes them to take. A key of another
-// length than HostKeySize is ignored.
+// serve accepts streams of processes with the same key, and passes them to take, each in a
+// goroutine of its own. A key of another length than HostKeySize is ignored, and so is a second
+// call. Before the call open finds no peer.
 func (l *local) serve(key []byte, take func(mesh.Kind, mesh.Stream)) {
 	if l == nil || len(key) != HostKeySize {
 		return
@@ -72,7 +73,9 @@ func (l *local) serve(key []byte, take func(mesh.Kind, mesh.Stream)) {
 		Take: func(s *colocated.Stream) { take(mesh.Kind(s.Kind()), newLocalStream(s)) }})
 }
 
-// admit returns 0 if a stream of the peer is accepted, or else the code of the refusal.
+// admit returns 0 if a stream of the peer is accepted, or else the code of the refusal. The peer
+// has proven that it holds the key, but not its ID: all processes with the key trust each other.
+// The gate decides as for connections of libp2p.
 func (l *local) admit(from string, _ byte) colocated.Code {
 	id, err := idOf(from)
 	switch {
@@ -158,7 +161,7 @@ func (l *local) note(id elastic.ID, where locality) {
 }
 
 // hangUp ends the streams with a peer except for data streams, on which no call of others can get
-// stuck.
+// stuck: each has a socket of its own.
 func (l *local) hangUp(id elastic.ID) {
 	if l != nil {
 		l.socket.HangUp(string(id), func(k byte) bool { return k != byte(mesh.Data) })

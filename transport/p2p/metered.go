@@ -40,7 +40,8 @@ func (u meteredUpgrader) Upgrade(ctx context.Context, t transport.Transport, raw
 	return up, err
 }
 
-// meteredListener is a listener whose connections are throttled.
+// meteredListener is a listener whose connections are throttled, from their first byte after the
+// handshake on.
 type meteredListener struct {
 	transport.GatedMaListener
 	throttle *throttle

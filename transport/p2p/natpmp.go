@@ -40,6 +40,7 @@ func discoverGateway(ctx context.Context) (gateway, error) {
 		n, err := nat.DiscoverNAT(ctx)
 		results <- found{n, err}
 	}()
+	// The slower search goes on in its goroutine; the channel has room for its result.
 	first := <-results
 	if first.err == nil {
 		go func() { // neither search can be interrupted
@@ -65,7 +66,8 @@ type pmpGateway struct {
 	granted map[innerPort]pmpGrant
 }
 
-// pmpGrant is the router's answer for a port.
+// pmpGrant is the router's answer for a port. A refusal is kept, too, so that a router is not asked
+// more often than every pmpRenew.
 type pmpGrant struct {
 	port  uint16    // the external port; 0: the router has refused
 	asked time.Time // time of the request

@@ -97,7 +97,7 @@ func sendChoice(ctx context.Context, s *stream, c *direct.Conn, what choice) err
 }
 
 // answered returns the choice to send after an attempt to dial: dialled with a connection, or
-// keepStream.
+// keepStream. why may be set in both cases: a connection may be of the second best kind.
 func answered(c *direct.Conn, why string) choice {
 	if c == nil {
 		return choice{code: keepStream, why: why}
@@ -126,7 +126,9 @@ func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 	return all
 }
 
-// upgradable is a data stream that may be replaced by a direct connection.
+// upgradable is a data stream that may be replaced by a direct connection. The mesh calls Upgrade
+// once, after the hellos and before the first frame of data, so no byte of the session is in
+// flight.
 type upgradable struct {
 	*stream
 	paths *paths
@@ -179,8 +181,8 @@ func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mes
 	return p.conclude(s, nil, why), nil
 }
 
-// reverseDial asks the other side to dial, and waits for its connection. c is nil, with the reason,
-// if the other side could not dial.
+// reverseDial asks the other side to dial (connection reversal, RFC 5128, section 3.2), and waits
+// for its connection. c is nil, with the reason, if the other side could not dial.
 func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
 	w := p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), theirs))

@@ -61,7 +61,8 @@ func (p *paths) offer(t direct.Ticket) *offer {
 }
 
 // encryption returns the TLS configuration for direct connections with a peer, or nil if both sides
-// have Encrypt "never". TLS checks the peers' libp2p identities.
+// have Encrypt "never". TLS checks the peers' libp2p identities: each side sends a certificate of
+// its own making, signed by the key of its ID (libp2p's TLS specification).
 func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
 	if p.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
@@ -202,7 +203,7 @@ func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 
 // byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
 // rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
-// targets.
+// targets. The other targets stay in the list behind the fastest one, in case that one fails.
 func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []direct.Target, why string) {
 	reached, ok := hostOf(s.RemoteMultiaddr())
 	if !ok {

@@ -48,7 +48,8 @@ type gateway interface {
 	io.Closer
 }
 
-// innerPort is a port at which this host listens, before any mapping.
+// innerPort is a port at which this host listens, before any mapping. The router may give it
+// another number outside.
 type innerPort struct {
 	protocol string // tcp or udp
 	port     uint16
@@ -109,7 +110,8 @@ func (p *portMap) poke() {
 	}
 }
 
-// outer returns the external address of an address of this host; false if none is mapped.
+// outer returns the external address of an address of this host; false if none is mapped. A mapping
+// is for a port, whatever local address has it: a router knows one address of this host.
 func (p *portMap) outer(protocol string, at netip.AddrPort) (netip.AddrPort, bool) {
 	granted, _, _ := p.current()
 	to := granted[innerPort{protocol, at.Port()}]

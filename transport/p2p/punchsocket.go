@@ -59,7 +59,8 @@ type seen struct {
 	nobody bool // no member has answered
 }
 
-// explain adds to err the known problem of this host's router.
+// explain adds to err the known problem of this host's router, for the user: a symmetric router can
+// be replaced or told to keep ports, and a firewall can be told to let UDP pass.
 func (s seen) explain(err error) error {
 	switch {
 	case s.varies:
@@ -85,7 +86,9 @@ func (p *puncher) open() (*punchSocket, error) {
 	return s, nil
 }
 
-// make opens the socket and registers it with libp2p for listening and dialling.
+// make opens the socket and registers it with libp2p for listening and dialling. The socket is IPv4
+// only, and bound to the address at which this host listens by TCP: with several addresses the
+// system could otherwise send from another one than the one that observers have seen.
 func (p *puncher) make() (*punchSocket, error) {
 	ip, port, ok := p.place()
 	if !ok {
@@ -158,8 +161,9 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 	return ip, 0, false
 }
 
-// gather returns the candidates of this host for a peer: its own addresses, and its external
-// addresses as members see them. The result is cached for seenTime.
+// gather returns the candidates of this host for a peer: its own addresses (host candidates of
+// ICE), and its external addresses as members see them (server-reflexive candidates). The result is
+// cached for seenTime. Own addresses are of use if both hosts are behind the same router.
 func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	s.gathering.Lock()
 	defer s.gathering.Unlock()
@@ -212,7 +216,8 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 	return told
 }
 
-// observeBy asks the member at the other end of a connection.
+// observeBy asks the member at the other end of a connection: first, over that connection, to
+// accept requests with a fresh credential, and then by UDP for the address that it sees.
 func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.AddrPort, error) {
 	ask := punchAsk{Credential: punch.NewCredential()}
 	talk, answer, err := s.p.ask(ctx, c.RemotePeer(), ask)

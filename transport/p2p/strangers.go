@@ -107,7 +107,8 @@ func (s *strangers) mayOpenStream(c network.Conn) bool {
 	return false
 }
 
-// close stops the timers. The host closes the connections.
+// close stops the timers. The host closes the connections. A timer that has fired already may still
+// call expel, which begins no task after tasks.stop.
 func (s *strangers) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -155,7 +155,8 @@ func (t *throttle) pause(d time.Duration, changed, stop <-chan struct{}) bool {
 }
 
 // debt returns how long the refill takes to cover a peer's debt; 0 without one. The channel is
-// closed when the set of insiders changes.
+// closed when the set of insiders changes. The time is computed with the present number of buckets;
+// if there are more afterwards the caller finds a rest of the debt and waits again.
 func (t *throttle) debt(id peer.ID) (time.Duration, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -152,7 +152,9 @@ func (w *watch) abandonStuck(one *watched) {
 }
 
 // compareAddrs measures the addresses of a peer, and gives the connection up if another address is
-// clearly faster. rate is the recent throughput of the connection in bytes per second.
+// clearly faster. rate is the recent throughput of the connection in bytes per second. The
+// measurement shares the link with the traffic of the connection, which makes the current address
+// look slower than it is; so the better of the two figures counts for it.
 func (w *watch) compareAddrs(one *watched, rate float64) {
 	w.comparing.Lock()
 	defer w.comparing.Unlock()
@@ -178,7 +180,8 @@ func (w *watch) compareAddrs(one *watched, rate float64) {
 	}
 }
 
-// retryDirect gives up a fallback stream if the peer's direct port can be reached by now.
+// retryDirect gives up a fallback stream if the peer's direct port can be reached by now. The
+// survey also leaves the fastest address in the cache, which the next view dials first.
 func (w *watch) retryDirect(s *fallback) {
 	w.comparing.Lock()
 	defer w.comparing.Unlock()
@@ -226,7 +229,8 @@ func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all [
 	return direct.Survey(ctx, targets, theirs.Ticket), at, nil
 }
 
-// acceptSurvey lets a member measure this host until the member resets the stream.
+// acceptSurvey lets a member measure this host until the member resets the stream. The Wait expects
+// measurements only: nobody waits for its result, and Cancel closes what comes.
 func (w *watch) acceptSurvey(s network.Stream) {
 	defer s.Reset()
 	if w.paths.listener.port == nil || s.SetDeadline(time.Now().Add(measureLimit)) != nil {
@@ -265,7 +269,8 @@ func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error
 	return at, err
 }
 
-// acceptPing answers a ping.
+// acceptPing answers a ping. It asks nothing of other parts, so that it answers also while they are
+// stuck: a ping asks whether the process and the path live.
 func (w *watch) acceptPing(s network.Stream) {
 	defer s.Reset()
 	var b [1]byte

@@ -76,7 +76,7 @@ func (w *watchList) start() {
 }
 
 // due returns the fallback streams whose next attempt is due, and doubles their pauses. more
-// reports whether there are others.
+// reports whether there are others, so that the watch does not sleep.
 func (w *watchList) due(now time.Time) (due []*fallback, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,8 @@ func (w *watchList) due(now time.Time) (due []*fallback, more bool) {
 	return due, more
 }
 
-// add monitors a direct TCP connection from now until it ends.
+// add monitors a direct TCP connection from now until it ends. It also resets the pauses of the
+// peer: a direct connection works again.
 func (w *watchList) add(c *direct.Conn, id peer.ID) {
 	if local, _ := c.Ends(); !local.IsValid() {
 		return // Unix sockets need no watch

@@ -23,7 +23,8 @@ import (
 // be dialled have their zone twice, as in /ip6zone/eth0/ip6zone/eth0/ip6/fe80::1/tcp/7000, and
 // scoped removes one of the two before the dial.
 
-// scoped is libp2p's TCP transport that also dials addresses with a zone.
+// scoped is libp2p's TCP transport that also dials addresses with a zone. It listens and closes as
+// the embedded transport does.
 type scoped struct{ *tcp.TcpTransport }
 
 // CanDial implements transport.Transport.
@@ -58,7 +59,8 @@ func onLinks(a multiaddr.Multiaddr, zones func() []string) []multiaddr.Multiaddr
 	return all
 }
 
-// ownZones returns the names of the interfaces that are up and have link-local IPv6 addresses.
+// ownZones returns the names of the interfaces that are up and have link-local IPv6 addresses. nil,
+// if the system does not report them, means that link-local addresses are not dialled.
 func ownZones() []string {
 	all, err := net.Interfaces()
 	if err != nil {
