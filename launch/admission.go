@@ -39,7 +39,7 @@ func (ad *admission) currentGroup() *elastic.Group {
 	return ad.group
 }
 
-// answer checks the claims of a newcomer that connects. It implements p2p.Door.
+// answer checks the claims of a newcomer that connects. It implements p2p.AdmissionPolicy.
 func (ad *admission) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
 	a, _ := ad.judge(newcomer, r)
 	if a.Decision == ticket.In {

@@ -22,7 +22,7 @@ func listenMember(t *testing.T) *p2p.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	h.SetDoor(func(elastic.ID, ticket.Request) ticket.Answer { return ticket.Answer{Decision: ticket.NotYet} })
+	h.SetAdmission(func(elastic.ID, ticket.Request) ticket.Answer { return ticket.Answer{Decision: ticket.NotYet} })
 	return h
 }
 

@@ -57,7 +57,7 @@ func takePart(ctx context.Context) error {
 // join enters the first view of the group, or joins the running job.
 func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	job := ticket.SignerOf(nil) // the network has no other hosts
-	door := func(id elastic.ID, r ticket.Request) ticket.Answer { return job.Admit(string(id), r) }
+	policy := func(id elastic.ID, r ticket.Request) ticket.Answer { return job.Admit(string(id), r) }
 	host, err := p2p.Listen(ctx, p2p.Config{Job: "state", ListenAddrs: []string{"/ip4/0.0.0.0/tcp/0"}})
 	if err != nil {
 		return nil, err
@@ -77,10 +77,10 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 		// proof.
 		cfg.Peers = first
 		err = host.Introduce(first)
-		host.SetDoor(door)
+		host.SetAdmission(policy)
 	} else {
 		cfg.Contacts = func() []elastic.Member { return first }
-		host.SetDoor(door)
+		host.SetAdmission(policy)
 		for _, m := range first {
 			err = errors.Join(err, host.Prove(ctx, m, job.Credential("state", ticket.Identity{}, string(host.ID()))))
 		}

@@ -23,10 +23,10 @@ const (
 	protocolTime = time.Minute
 )
 
-// Door is the admission policy: it answers the request of a newcomer. With the decision ticket.In
+// AdmissionPolicy answers the request of a newcomer. With the decision ticket.In
 // the newcomer is admitted as an outsider. Several goroutines call it at once; it must not block
 // for long.
-type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
+type AdmissionPolicy func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 
 // admission lets strangers prove their right to join, and decides which streams of others are
 // read. All methods are safe for concurrent use.
@@ -34,10 +34,10 @@ type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 // A stranger gets as far as its claims are proven, and each step is bounded before the next:
 //
 //	TCP connection        halfOpen: number by source address, handshakeTime
-//	security handshake    proves the peer ID; gate: refused without a Door
+//	security handshake    proves the peer ID; gate: refused without a policy
 //	connection            strangers: number, strangerTime, one stream
 //	stream                throttle: tokens; expectProposal: the prove protocol and no other
-//	request               RequestSize bytes within proofTime, checked by the Door
+//	request               RequestSize bytes within proofTime, checked by the policy
 //	admission             gate.add: the peer is a member for the gate, an outsider for the throttle
 type admission struct {
 	*conns
@@ -47,14 +47,14 @@ type admission struct {
 	members   protocol.Switch // handlers for the streams of members; set before the host listens
 	admitted  func(peer.ID)   // called with each newcomer that is admitted
 
-	mu   sync.Mutex
-	door Door // nil admits nobody
+	mu     sync.Mutex
+	policy AdmissionPolicy // nil admits nobody
 }
 
-// setDoor sets the admission policy, and lets strangers connect.
-func (a *admission) setDoor(d Door) {
+// setPolicy sets the admission policy, and lets strangers connect.
+func (a *admission) setPolicy(p AdmissionPolicy) {
 	a.mu.Lock()
-	a.door = d
+	a.policy = p
 	a.mu.Unlock()
 	a.gate.admitStrangers()
 }
@@ -130,15 +130,15 @@ func (a *admission) acceptProof(s network.Stream) {
 		_, err = io.ReadFull(s, words[:])
 	}
 	a.mu.Lock()
-	door := a.door
+	policy := a.policy
 	a.mu.Unlock()
-	if err != nil || door == nil {
+	if err != nil || policy == nil {
 		_ = s.Reset()
 		return
 	}
 	id := s.Conn().RemotePeer()
-	// The Door verifies signatures, so it is called only for a complete request.
-	answer := door(elastic.ID(id.String()), ticket.DecodeRequest(words))
+	// The policy verifies signatures, so it is called only for a complete request.
+	answer := policy(elastic.ID(id.String()), ticket.DecodeRequest(words))
 	answer.Clock = time.Now().Unix()
 	if answer.Decision == ticket.In {
 		if !a.gate.add(id) { // banned, whatever its ticket says

@@ -48,9 +48,9 @@ type Config struct {
 	// connect, and relays for others. All three must have "members". The two ends also try hole
 	// punching through their routers.
 	Relay string
-	// Door is the admission policy for newcomers. Without it only introduced members are admitted.
-	// SetDoor sets it later.
-	Door Door
+	// Admission is the admission policy for newcomers. Without it only introduced members are
+	// admitted. SetAdmission sets it later.
+	Admission AdmissionPolicy
 
 	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
 	// same key reach each other by Unix sockets alone. UseHostKey sets it later.

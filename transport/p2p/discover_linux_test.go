@@ -50,7 +50,7 @@ func isolated(t testing.TB, script string, args ...string) *exec.Cmd {
 // discoverInside checks which hosts find each other, with hosts of two jobs and one on loopback.
 func discoverInside(t *testing.T) {
 	all := p2p.Config{Job: "test"}
-	member, m := host(t, all, doorOf(key(1)))
+	member, m := host(t, all, policyOf(key(1)))
 	newcomer, n := host(t, all, nil)
 	stranger, s := host(t, p2p.Config{Job: "another"}, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -12,9 +12,9 @@
 //	err = h.Prove(ctx, member, t.Credential(string(h.ID()))) // and then at each other member
 //
 // A Host has a fresh identity. It admits the members that Introduce names, and the newcomers that
-// its admission policy accepts (Door, SetDoor). One libp2p connection between two hosts carries
-// their control streams, their bulk streams and, per epoch, two streams of the data plane. One of
-// the data streams is replaced by a direct connection where that is possible.
+// its admission policy accepts (Config.Admission, SetAdmission). One libp2p connection between two
+// hosts carries their control streams, their bulk streams and, per epoch, two streams of the data
+// plane. One of the data streams is replaced by a direct connection where that is possible.
 //
 // # Words
 //
@@ -42,12 +42,13 @@
 //
 // # Strangers
 //
-// Without a Door a stranger is refused right after the security handshake. With a Door it is put
-// among the strangers (strangers.go): few connections, for a short time, with one stream each. On
-// that stream only the request is read, some 200 bytes, and the answer has 50. A signature is
-// verified only if the request names a key that is known here. Before that a stranger has cost one
-// handshake. The newcomer checks the member's answer likewise, and ignores an answer that fails the
-// check. The number of connections in the handshake is limited per source address (halfopen.go).
+// Without an admission policy a stranger is refused right after the security handshake. With one it
+// is put among the strangers (strangers.go): few connections, for a short time, with one stream
+// each. On that stream only the request is read, some 200 bytes, and the answer has 50. A signature
+// is verified only if the request names a key that is known here. Before that a stranger has cost
+// one handshake. The newcomer checks the member's answer likewise, and ignores an answer that fails
+// the check. The number of connections in the handshake is limited per source address
+// (halfopen.go).
 //
 // # Outsiders
 //

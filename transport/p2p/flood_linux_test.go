@@ -45,7 +45,7 @@ func TestFloodOfOneAddress(t *testing.T) {
 func floodInside(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/192.0.2.1/tcp/0"}}
 	p2p.SetHandshakeTime(&cfg, time.Hour)
-	_, m := host(t, cfg, doorOf(key(1)))
+	_, m := host(t, cfg, policyOf(key(1)))
 	newcomer, _ := host(t, cfg, nil)
 	a, err := multiaddr.NewMultiaddr(m.Addrs[0])
 	if err != nil {

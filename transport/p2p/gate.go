@@ -22,7 +22,7 @@ import (
 //	            dial to it     inbound connection
 //	member      yes            yes
 //	being asked yes            yes             during a call of Prove (allowDial)
-//	stranger    no             if open         a Door is set (admitStrangers)
+//	stranger    no             if open         a policy is set (admitStrangers)
 //	banned      no             no              for good (ban)
 //
 // libp2p asks three times: before a dial to a peer, before a dial to one of its addresses, and

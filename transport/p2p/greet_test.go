@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// greeted listens as a member with or without a Door, and returns the address.
-func greeted(t *testing.T, door Door) (h *Host, addr string) {
+// greeted listens as a member with or without an admission policy, and returns the address.
+func greeted(t *testing.T, policy AdmissionPolicy) (h *Host, addr string) {
 	t.Helper()
 	h, err := Listen(t.Context(), Config{Job: "greeted", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	if door != nil {
-		h.SetDoor(door)
+	if policy != nil {
+		h.SetAdmission(policy)
 	}
 	return h, h.Addrs()[0]
 }
@@ -24,7 +24,7 @@ func greeted(t *testing.T, door Door) (h *Host, addr string) {
 // Greet reports the ID of a member, and that it admits newcomers, for a multiaddr and for
 // HOST:PORT.
 func TestGreet(t *testing.T) {
-	h, addr := greeted(t, doorOf(signer(1)))
+	h, addr := greeted(t, policyOf(signer(1)))
 	_, address, err := dialArgs(addr)
 	if err != nil {
 		t.Fatal(err)

@@ -79,8 +79,8 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.conns = &conns{gate: newGate(id), tasks: h.tasks}
 	h.listener = &listener{conns: h.conns, ports: newPortMap(cfg.gateway)}
 	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}}
-	if cfg.Door != nil {
-		h.SetDoor(cfg.Door)
+	if cfg.Admission != nil {
+		h.SetAdmission(cfg.Admission)
 	}
 	if err := h.build(cfg, key); err != nil {
 		if h.Mesh != nil {
@@ -123,8 +123,9 @@ func (h *Host) Open(addrs []string) error {
 
 // Introduce implements elastic.Network. It admits the given members and records their addresses, in
 // addition to those that are known. It has no effect for peers that Forget has banned. A peer that
-// was not introduced is refused right after the security handshake, or, if the host has a Door,
-// unless it proves a right to join. A member that connects before it was introduced here retries.
+// was not introduced is refused right after the security handshake, or, if the host has an
+// admission policy, unless it proves a right to join. A member that connects before it was
+// introduced here retries.
 func (h *Host) Introduce(members []elastic.Member) error {
 	for _, m := range members {
 		if m.ID == h.id {
@@ -155,9 +156,9 @@ func (h *Host) Forget(id elastic.ID) {
 	h.conns.hangUpPeer(peerID)
 }
 
-// SetDoor sets the admission policy, by which newcomers may prove their right to join. A host
+// SetAdmission sets the admission policy, by which newcomers may prove their right to join. A host
 // without one refuses every peer that was not introduced.
-func (h *Host) SetDoor(d Door) { h.admission.setDoor(d) }
+func (h *Host) SetAdmission(p AdmissionPolicy) { h.admission.setPolicy(p) }
 
 // Seal signs the record of a ticket with the key of this host. Other members verify it by the ID of
 // this host, and accept it because that ID is in their view.

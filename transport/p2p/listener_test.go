@@ -80,10 +80,10 @@ func TestOpenLater(t *testing.T) {
 		opened <- true
 		return second.Open([]string{"/ip4/127.0.0.2/tcp/0"})
 	}
-	first, a := host(t, cfg, doorOf(key(1)))
+	first, a := host(t, cfg, policyOf(key(1)))
 	asked := cfg
 	asked.OnOpen = open
-	second, b := host(t, asked, doorOf(key(1)))
+	second, b := host(t, asked, policyOf(key(1)))
 	for _, h := range []*p2p.Host{first, second} {
 		if err := h.Introduce([]elastic.Member{a, b}); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestOpenLater(t *testing.T) {
 	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "not to be opened") {
 		t.Errorf("a host that may not open: %v", err)
 	}
-	late, _ := host(t, cfg, doorOf(key(1)))
+	late, _ := host(t, cfg, policyOf(key(1)))
 	if err := late.Introduce([]elastic.Member{a}); err != nil {
 		t.Fatal(err)
 	}

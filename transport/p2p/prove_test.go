@@ -13,33 +13,33 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// key is the signer of a test job, and doorOf a Door that accepts only its claims.
+// key is the signer of a test job, and policyOf a policy that accepts only its claims.
 func key(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
-func doorOf(s ticket.Signer) p2p.Door {
+func policyOf(s ticket.Signer) p2p.AdmissionPolicy {
 	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
-// by returns the credential of a host for such a Door.
+// by returns the credential of a host for such a policy.
 func by(h *p2p.Host, s ticket.Signer) ticket.Credential {
 	return s.Credential("test", ticket.Identity{}, string(h.ID()))
 }
 
-// host starts one host, with a Door unless door is nil.
-func host(t testing.TB, cfg p2p.Config, door p2p.Door) (*p2p.Host, elastic.Member) {
+// host starts one host, with an admission policy unless policy is nil.
+func host(t testing.TB, cfg p2p.Config, policy p2p.AdmissionPolicy) (*p2p.Host, elastic.Member) {
 	t.Helper()
-	cfg.Door = door
+	cfg.Admission = policy
 	hs, v := hosts(t, 1, cfg)
 	return hs[0], v.Members[0]
 }
 
-// A newcomer with a ticket is admitted by every member, and with a Door of its own it admits the
+// A newcomer with a ticket is admitted by every member, and with a policy of its own it admits the
 // next newcomer.
 func TestProve(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			first, m0 := host(t, cfg, doorOf(key(1)))
-			second, m1 := host(t, cfg, doorOf(key(1)))
+			first, m0 := host(t, cfg, policyOf(key(1)))
+			second, m1 := host(t, cfg, policyOf(key(1)))
 			newcomer, m2 := host(t, cfg, nil)
 			next, _ := host(t, cfg, nil)
 			hs := []*p2p.Host{first, second, newcomer, next}
@@ -50,7 +50,7 @@ func TestProve(t *testing.T) {
 			wantEvents(t, hs, 0, "2 up", "2 says hello")
 			send(t, hs, 0, 2, "welcome")
 			wantEvents(t, hs, 2, "0 up", "0 says welcome")
-			newcomer.SetDoor(doorOf(key(1)))
+			newcomer.SetAdmission(policyOf(key(1)))
 			if err := newcomer.Prove(within(t, long), m1, by(newcomer, key(1))); err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestProveRefused(t *testing.T) {
 // admits everybody; another host listens at the dialled address.
 func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
-	_, m := host(t, cfg, doorOf(key(1)))
+	_, m := host(t, cfg, policyOf(key(1)))
 	other, o := host(t, cfg, func(elastic.ID, ticket.Request) ticket.Answer {
 		return ticket.Answer{Decision: ticket.In, Signer: key(2).ID}
 	})
@@ -144,8 +144,8 @@ func TestProveToImpostor(t *testing.T) {
 func TestProveCalledBack(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			member, m := host(t, cfg, doorOf(key(1)))
-			newcomer, n := host(t, cfg, doorOf(key(1)))
+			member, m := host(t, cfg, policyOf(key(1)))
+			newcomer, n := host(t, cfg, policyOf(key(1)))
 			m.Addrs = nil
 			proved := make(chan error, 1)
 			go func() { proved <- newcomer.Prove(within(t, long), m, by(newcomer, key(1))) }()
@@ -164,7 +164,7 @@ func TestProveCalledBack(t *testing.T) {
 	}
 }
 
-// Without a Door no stranger may connect.
+// Without an admission policy no stranger may connect.
 func TestProveWithoutDoor(t *testing.T) {
 	_, m := host(t, configs()["tls"], nil)
 	newcomer, _ := host(t, configs()["tls"], nil)
@@ -178,7 +178,7 @@ func TestProveWithoutDoor(t *testing.T) {
 
 // Prove ends at once when the member's process ends meanwhile.
 func TestProveToTheDead(t *testing.T) {
-	dead, m := host(t, configs()["tls"], doorOf(key(1)))
+	dead, m := host(t, configs()["tls"], policyOf(key(1)))
 	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestProveToTheDead(t *testing.T) {
 
 // Identify returns the ID of the host that listens at an address, and fails for anything else.
 func TestIdentify(t *testing.T) {
-	_, m := host(t, configs()["tls"], doorOf(key(1)))
+	_, m := host(t, configs()["tls"], policyOf(key(1)))
 	asker, _ := host(t, configs()["tls"], nil)
 	got, err := asker.Identify(within(t, long), m.Addrs[0])
 	if err != nil || got.ID != m.ID || len(got.Addrs) != 1 || got.Addrs[0] != m.Addrs[0] {
@@ -226,7 +226,7 @@ func TestForget(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			cfg.Door = doorOf(key(1))
+			cfg.Admission = policyOf(key(1))
 			hs, v := hosts(t, 2, cfg)
 			introduce(t, hs, v)
 			send(t, hs, 0, 1, "hello")

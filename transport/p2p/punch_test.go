@@ -78,8 +78,8 @@ func TestPunchNeedsBoth(t *testing.T) {
 // admitted.
 func TestPunchForNewcomer(t *testing.T) {
 	cfg := punching(configs()["tls"])
-	open, m0 := host(t, cfg, doorOf(key(1)))
-	hidden, m1 := host(t, cfg, doorOf(key(1)))
+	open, m0 := host(t, cfg, policyOf(key(1)))
+	hidden, m1 := host(t, cfg, policyOf(key(1)))
 	newcomer, m2 := host(t, cfg, nil)
 	m1.Addrs, m2.Addrs = []string{nowhere}, []string{nowhere}
 	introduce(t, []*p2p.Host{open, hidden}, elastic.View{Members: []elastic.Member{m0, m1}})

@@ -150,8 +150,8 @@ func TestRelayMakesWay(t *testing.T) {
 // A newcomer with a ticket proves its right to a member that it reaches only through a relay.
 func TestRelayForNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
-	open, m0 := host(t, cfg, doorOf(key(1)))
-	hidden, m1 := host(t, cfg, doorOf(key(1)))
+	open, m0 := host(t, cfg, policyOf(key(1)))
+	hidden, m1 := host(t, cfg, policyOf(key(1)))
 	newcomer, _ := host(t, cfg, nil)
 	m1.Addrs = []string{nowhere}
 	introduce(t, []*p2p.Host{open, hidden}, elastic.View{Members: []elastic.Member{m0, m1}})
@@ -169,8 +169,8 @@ func TestRelayForNewcomer(t *testing.T) {
 // A newcomer can be reached as soon as one member has admitted it, before it sends another message.
 func TestRelayToNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
-	open, m0 := host(t, cfg, doorOf(key(1)))
-	hidden, m1 := host(t, cfg, doorOf(key(1)))
+	open, m0 := host(t, cfg, policyOf(key(1)))
+	hidden, m1 := host(t, cfg, policyOf(key(1)))
 	newcomer, m2 := host(t, cfg, nil)
 	m1.Addrs, m2.Addrs = []string{nowhere}, []string{nowhere}
 	if err := hidden.Introduce([]elastic.Member{m0, m2}); err != nil {

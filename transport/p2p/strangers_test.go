@@ -16,22 +16,22 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// signer is the signer of a test job, and doorOf a Door that accepts only its claims.
+// signer is the signer of a test job, and policyOf a policy that accepts only its claims.
 func signer(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
-func doorOf(s ticket.Signer) Door {
+func policyOf(s ticket.Signer) AdmissionPolicy {
 	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
-// credential returns the credential of a host for such a Door.
+// credential returns the credential of a host for such a policy.
 func (h *Host) credential(s ticket.Signer) ticket.Credential {
 	return s.Credential("test", ticket.Identity{}, string(h.id))
 }
 
 // listenNear starts a host on loopback.
-func listenNear(t testing.TB, door Door) (*Host, elastic.Member) {
+func listenNear(t testing.TB, policy AdmissionPolicy) (*Host, elastic.Member) {
 	t.Helper()
-	h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Door: door})
+	h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Admission: policy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 // A crowd of strangers gets only its share, and keeps out neither members nor a newcomer with a
 // ticket. Each stranger may open one stream, for its proof.
 func TestCrowd(t *testing.T) {
-	member, m := listenNear(t, doorOf(signer(1)))
+	member, m := listenNear(t, policyOf(signer(1)))
 	var crowd []*Host
 	for range maxStrangers + 5 {
 		h, _ := listenNear(t, nil)
@@ -104,7 +104,7 @@ func TestCrowd(t *testing.T) {
 // A stranger that does not prove its right is disconnected after a time.
 func TestStrangerTime(t *testing.T) {
 	t.Parallel() // it waits
-	_, m := listenNear(t, doorOf(signer(1)))
+	_, m := listenNear(t, policyOf(signer(1)))
 	h, _ := listenNear(t, nil)
 	c := loiter(t, h, m)
 	ctx, cancel := context.WithTimeout(t.Context(), hang)

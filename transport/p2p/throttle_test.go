@@ -156,11 +156,11 @@ func TestMeteredConn(t *testing.T) {
 	})
 }
 
-// ownView starts n hosts of a job with a Door: the first is in a view of its own, and the others
+// ownView starts n hosts of a job with an admission policy: the first is in a view of its own, and the others
 // have proven their right to join it. The buckets are not refilled.
 func ownView(t *testing.T, n int, cfg Config) (all []*Host) {
 	t.Helper()
-	cfg.Job, cfg.Path, cfg.Door = "test", "p2p", doorOf(signer(1))
+	cfg.Job, cfg.Path, cfg.Admission = "test", "p2p", policyOf(signer(1))
 	for range n {
 		h, err := Listen(t.Context(), cfg)
 		if err != nil {

@@ -109,7 +109,7 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// ByTCP returns the target for a peer that is reachable at ip: a door at that address, or else one
+// ByTCP returns the target for a peer that is reachable at ip: a port at that address, or else one
 // at the unspecified address of the same family. It is false if there is none.
 func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 	ip = ip.Unmap()

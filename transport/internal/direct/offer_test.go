@@ -69,7 +69,7 @@ func TestOfferRefused(t *testing.T) {
 		"an address of 0":    append(Offer{}.head(), 1, 0, 1, 0),
 		"an address twice":   mapped,
 		"a socket's file":    file.Append(nil),
-		"a door that ends":   b[:len(b)-1],
+		"a port that ends":   b[:len(b)-1],
 		"a long socket":      append(make([]byte, offerHead), 255, '@'),
 		"a ticket that ends": b[:offerHead-1],
 	} {
@@ -111,12 +111,12 @@ func TestByTCP(t *testing.T) {
 	port := netip.MustParseAddrPort
 	o := Offer{Addrs: []netip.AddrPort{port("0.0.0.0:1"), port("10.0.0.1:2"), port("[::1]:3"), port("[fe80::1]:4")}}
 	for addr, want := range map[string]string{
-		"10.0.0.1":         "10.0.0.1:2", // preferred over the door that listens on all addresses
+		"10.0.0.1":         "10.0.0.1:2", // preferred over the port that listens on all addresses
 		"10.0.0.2":         "10.0.0.2:1",
 		"::ffff:10.0.0.1":  "10.0.0.1:2",
 		"::1":              "[::1]:3",
 		"fe80::1%eth0":     "[fe80::1%eth0]:4",
-		"2001:db8::1":      "", // no door listens on all IPv6 addresses
+		"2001:db8::1":      "", // no port listens on all IPv6 addresses
 		"::ffff:127.0.0.1": "127.0.0.1:1",
 	} {
 		to, ok := o.ByTCP(netip.MustParseAddr(addr))
