@@ -141,7 +141,8 @@ func (a *admission) acceptProof(s network.Stream) {
 	answer := policy(elastic.ID(id.String()), ticket.DecodeRequest(words))
 	answer.Clock = time.Now().Unix()
 	if answer.Decision == ticket.In {
-		if !a.gate.add(id) { // banned, whatever its ticket says
+		if !a.gate.add(id) {
+			// It is banned, whatever its ticket says.
 			answer = ticket.Answer{Decision: ticket.Kicked, Clock: answer.Clock}
 		}
 		// The connection was made before the peer was a member, so onConnected has not recorded it.
