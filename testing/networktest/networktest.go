@@ -187,13 +187,13 @@ func (g *group) works(v elastic.View, ts []transport.Transport) error {
 	return each(n, func(rank int) error {
 		for i := 1; i < n; i++ {
 			to := (rank + i) % n
-			if err := ts[rank].Send(g.ctx, to, envelope(1), letter(v, rank, to)); err != nil {
+			if err := ts[rank].Send(g.ctx, to, envelope(1), payload(v, rank, to)); err != nil {
 				return fmt.Errorf("view %d: send from %d to %d: %w", v.Epoch, rank, to, err)
 			}
 		}
 		for i := 1; i < n; i++ {
 			from := (rank + i) % n
-			want := letter(v, from, rank)
+			want := payload(v, from, rank)
 			got := make([]byte, len(want))
 			if err := ts[rank].Recv(g.ctx, from, envelope(1), got); err != nil {
 				return fmt.Errorf("view %d: receive at %d from %d: %w", v.Epoch, rank, from, err)
@@ -215,8 +215,8 @@ func (g *group) worksOnce(v elastic.View) error {
 	return errors.Join(g.works(v, ts), closeAll(ts))
 }
 
-// letter returns a message that is different for each view, sender and receiver.
-func letter(v elastic.View, from, to int) []byte {
+// payload returns a message that is different for each view, sender and receiver.
+func payload(v elastic.View, from, to int) []byte {
 	return []byte{byte(v.Epoch), byte(v.Epoch >> 8), byte(from), byte(to)}
 }
 

@@ -29,8 +29,8 @@ func checks(o Options) []check {
 		{"entering is given up", 3, givenUp},
 		{"a member does not enter", 3, missing},
 		{"a view that is over", 2, over},
-		{"letters between views", 3, letters},
-		{"letters cross", 3, cross},
+		{"control messages between views", 3, controlMessages},
+		{"control messages cross", 3, cross},
 		{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }},
 	}
 	all = append(all, demandChecks(o)...)
@@ -384,8 +384,8 @@ func over(g *group) error {
 	return g.worksOnce(g.next())
 }
 
-// letters sends control messages while views change.
-func letters(g *group) error {
+// controlMessages sends control messages while views change.
+func controlMessages(g *group) error {
 	for range 5 {
 		v := g.next()
 		ts, err := g.enter(v)
@@ -394,7 +394,7 @@ func letters(g *group) error {
 		}
 		said := each(3, func(rank int) error {
 			to := v.Members[(rank+1)%3].ID
-			return g.end(v, rank).Network.Send(g.ctx, to, []byte("a letter"))
+			return g.end(v, rank).Network.Send(g.ctx, to, []byte("a control message"))
 		})
 		if err := errors.Join(said, g.works(v, ts), closeAll(ts)); err != nil {
 			return err
@@ -407,7 +407,7 @@ func letters(g *group) error {
 // Each message arrives once and in order.
 func cross(g *group) error {
 	const count = 50
-	text := func(from, i int) []byte { return fmt.Appendf(nil, "letter %d of %d", i, from) }
+	text := func(from, i int) []byte { return fmt.Appendf(nil, "message %d of %d", i, from) }
 	err := each(3, func(from int) error {
 		return each(3, func(to int) error {
 			for i := range count {
@@ -432,7 +432,7 @@ func cross(g *group) error {
 				}
 				got, err := g.mail[to].next(g.ctx, g.members[from].ID)
 				if err != nil || string(got) != string(text(from, i)) {
-					return fmt.Errorf("%d got %q (%w), want letter %d of %d", to, got, err, i, from)
+					return fmt.Errorf("%d got %q (%w), want message %d of %d", to, got, err, i, from)
 				}
 			}
 			return nil

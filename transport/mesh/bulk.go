@@ -33,26 +33,17 @@ const busyMark = 1<<32 - 1
 // ackByte acknowledges a piece.
 const ackByte = 1
 
-// Request implements elastic.Network. Errors of the peer, also errBusy, are returned when the
-// answer is read. The peer breaks off the answer if it is not read for progressTime.
-func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
-	a, err := m.request(ctx, to, request)
-	if err != nil {
-		return nil, fmt.Errorf("mesh: request to %s: %w", to.Short(), err)
-	}
-	return a, nil
-}
-
-func (m *Mesh) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
+// request sends a request, and returns the reader of its answer.
+func (r *requests) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
 	if len(request) > elastic.MaxRequest {
 		return nil, fmt.Errorf("request of %d bytes, at most %d", len(request), elastic.MaxRequest)
 	}
-	if to == m.id {
+	if to == r.self {
 		return nil, errSelf
 	}
 	a := &answer{ctx: ctx, from: to}
-	err := m.retry(ctx, func() (err error) {
-		a.s, err = m.carrier.Open(ctx, to, Bulk)
+	err := r.life.retry(ctx, func() (err error) {
+		a.s, err = r.carrier.Open(ctx, to, Bulk)
 		return err
 	})
 	if err != nil {

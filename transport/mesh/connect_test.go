@@ -16,7 +16,7 @@ import (
 // ends of these streams, by rank.
 func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	v := elastic.View{Epoch: 7, Members: []elastic.Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
-	a = newAttempt(t.Context(), nil, v, 0, nil)
+	a = newAttempt(t.Context(), newTestBinder(), v, 0, nil)
 	for rank := 1; rank < 3; rank++ {
 		var near net.Conn
 		near, far[rank] = net.Pipe()
@@ -82,7 +82,7 @@ func TestRevokedAndComplete(t *testing.T) {
 		if a.err != nil {
 			t.Fatal(a.err)
 		}
-		e := newTransport(make(chan struct{}), newLanes(), a, nil)
+		e := newTransport(a, nil)
 		var abort *transport.AbortError
 		if err := e.Recv(t.Context(), 2, transport.Envelope{}, nil); !errors.As(err, &abort) || abort.Rank != 1 {
 			t.Errorf("got %v, want what rank 1 said", err)
@@ -98,7 +98,7 @@ func TestRevokedAndComplete(t *testing.T) {
 
 // The streams of a peer for two views may wait; one more stream takes the place of the oldest.
 func TestParked(t *testing.T) {
-	m := &Mesh{}
+	v := newViewTable("", newLifetime())
 	var all []*parkedStream
 	for i := range maxParked + 2 {
 		p := &parkedStream{peer: "a", lineage: [32]byte{byte(i)}, claimed: make(chan *attempt, 1)}
@@ -106,14 +106,14 @@ func TestParked(t *testing.T) {
 			p.peer = "b"
 		}
 		all = append(all, p)
-		m.parkLocked(p)
+		v.parkLocked(p)
 	}
 	for i, p := range all {
 		if gone := len(p.claimed) > 0; gone != (i == 1) {
 			t.Errorf("stream %d has to go: %v", i, gone)
 		}
 	}
-	if len(m.parked) != maxParked+1 {
-		t.Errorf("%d are parked", len(m.parked))
+	if len(v.parked) != maxParked+1 {
+		t.Errorf("%d are parked", len(v.parked))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -14,41 +15,44 @@ import (
 // order, and reads all streams.
 const maxControls = 4
 
-// Send implements elastic.Network. If there is no stream with the peer, it connects first. It
-// returns elastic.ErrGone as soon as it is certain that nobody is there; in the first second after
-// a peer was introduced this is never certain. In that second, and while the peer does not answer
-// or does not know this host, Send tries again until ctx ends.
-//
-// If no message has been acknowledged for stuckTime, and nothing else has come from the peer, Send
-// closes the connection and makes a new one: TCP retransmits ever more rarely, so it would
-// notice late that the network works again.
-func (m *Mesh) Send(ctx context.Context, to elastic.ID, msg []byte) error {
-	err := m.send(ctx, to, msg)
-	if err != nil {
-		return fmt.Errorf("mesh: send to %s: %w", to.Short(), err)
-	}
-	return nil
+// controlPlane carries the control messages between this process and others, whatever views they are in. The
+// order of the messages to one peer stays as Send was called; control messages to different peers are independent.
+type controlPlane struct {
+	self    elastic.ID
+	carrier Carrier
+	life    *lifetime
+	events  *links // gets the messages, and the beginning of the first and the end of the last stream of a peer
+
+	mu      sync.Mutex
+	streams map[elastic.ID][]*controlStream // by peer; this end writes to the first, and reads all
+	opening map[elastic.ID]chan struct{}    // by peer; closed when the attempt to open a stream has ended
+}
+
+// newControlPlane returns the control plane of a process that has no streams yet.
+func newControlPlane(c Carrier, life *lifetime, events *links) *controlPlane {
+	return &controlPlane{self: c.ID(), carrier: c, life: life, events: events,
+		streams: make(map[elastic.ID][]*controlStream), opening: make(map[elastic.ID]chan struct{})}
 }
 
 // send writes on the stream of the pair, or on a new one if that stream has ended. While the peer may
 // still come it goes on until ctx ends.
-func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
+func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
 	}
 	var last error
 	for n := 0; ; n++ {
 		if n > 1 { // a new stream has ended at once
-			if err := m.pause(ctx, firstPause, last); err != nil {
+			if err := c.life.pause(ctx, firstPause, last); err != nil {
 				return err
 			}
 		}
-		s, err := m.control(ctx, to)
+		s, err := c.stream(ctx, to)
 		if err != nil {
 			return err
 		}
-		if m.stuck(to) {
-			m.abandon(to, s)
+		if c.stuck(to) {
+			c.abandon(to, s)
 			last = errMissing
 			continue
 		}
@@ -60,11 +64,11 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 		if last = err; err == nil {
 			return nil
 		}
-		m.dropControl(to, s)
+		c.drop(to, s)
 		_ = s.Reset() // half a message may be on its way
 		if ctx.Err() != nil {
-			if m.stuck(to) {
-				m.carrier.HangUp(to)
+			if c.stuck(to) {
+				c.carrier.HangUp(to)
 			}
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
@@ -73,11 +77,11 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 }
 
 // stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
-func (m *Mesh) stuck(id elastic.ID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (c *controlPlane) stuck(id elastic.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	waiting := false
-	for _, s := range m.controls[id] {
+	for _, s := range c.streams[id] {
 		since, quiet := s.silence()
 		if !quiet {
 			return false
@@ -88,23 +92,23 @@ func (m *Mesh) stuck(id elastic.ID) bool {
 }
 
 // abandon gives up the connections with a peer, including the connection of the stream s.
-func (m *Mesh) abandon(id elastic.ID, s *controlStream) {
-	m.dropControl(id, s)
+func (c *controlPlane) abandon(id elastic.ID, s *controlStream) {
+	c.drop(id, s)
 	_ = s.Reset()
-	m.carrier.HangUp(id)
+	c.carrier.HangUp(id)
 }
 
-// control returns the stream on which to write to id. If there is none it opens one, while
+// stream returns the stream on which to write to id. If there is none it opens one, while
 // other callers wait: if each opened its own, messages could overtake each other.
-func (m *Mesh) control(ctx context.Context, id elastic.ID) (*controlStream, error) {
+func (c *controlPlane) stream(ctx context.Context, id elastic.ID) (*controlStream, error) {
 	for {
-		if s := m.firstControl(id); s != nil {
+		if s := c.first(id); s != nil {
 			return s, nil
 		}
-		ended, mine := m.beginOpening(id)
+		ended, mine := c.beginOpening(id)
 		if mine {
-			err := m.retry(ctx, func() error { return m.openControl(ctx, id) })
-			m.endOpening(id, ended)
+			err := c.life.retry(ctx, func() error { return c.open(ctx, id) })
+			c.endOpening(id, ended)
 			if err != nil {
 				return nil, err
 			}
@@ -120,120 +124,110 @@ func (m *Mesh) control(ctx context.Context, id elastic.ID) (*controlStream, erro
 
 // beginOpening lets one caller at a time open a stream to id: mine is true for that caller. For other
 // callers it returns the channel that is closed when the attempt to open has ended.
-func (m *Mesh) beginOpening(id elastic.ID) (ended chan struct{}, mine bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if ended := m.opening[id]; ended != nil {
+func (c *controlPlane) beginOpening(id elastic.ID) (ended chan struct{}, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ended := c.opening[id]; ended != nil {
 		return ended, false
 	}
 	ended = make(chan struct{})
-	m.opening[id] = ended
+	c.opening[id] = ended
 	return ended, true
 }
 
 // endOpening wakes the callers that wait for a stream to be opened, so that they look again.
-func (m *Mesh) endOpening(id elastic.ID, ended chan struct{}) {
-	m.mu.Lock()
-	delete(m.opening, id)
-	m.mu.Unlock()
+func (c *controlPlane) endOpening(id elastic.ID, ended chan struct{}) {
+	c.mu.Lock()
+	delete(c.opening, id)
+	c.mu.Unlock()
 	close(ended)
 }
 
 var errSelf = errors.New("a member cannot connect to itself")
 
-// openControl opens a stream and starts its reader.
-func (m *Mesh) openControl(ctx context.Context, id elastic.ID) error {
-	if id == m.id {
+// open opens a stream and starts its reader.
+func (c *controlPlane) open(ctx context.Context, id elastic.ID) error {
+	if id == c.self {
 		return final{errSelf}
 	}
-	raw, err := m.carrier.Open(ctx, id, Control)
+	raw, err := c.carrier.Open(ctx, id, Control)
 	if err != nil {
 		return err
 	}
-	s, err := m.addControl(raw)
+	s, err := c.add(raw)
 	if err != nil {
 		return err
 	}
 	go func() {
-		defer m.working.Done()
-		m.readControl(id, s)
+		defer c.life.working.Done()
+		c.read(id, s)
 	}()
 	return nil
 }
 
-// firstControl returns the stream on which this end writes to id, or nil.
-func (m *Mesh) firstControl(id elastic.ID) *controlStream {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if open := m.controls[id]; len(open) > 0 {
+// first returns the stream on which this end writes to id, or nil.
+func (c *controlPlane) first(id elastic.ID) *controlStream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if open := c.streams[id]; len(open) > 0 {
 		return open[0]
 	}
 	return nil
 }
 
-// addControl makes a stream known and counts its reader, which the caller runs.
-func (m *Mesh) addControl(raw Stream) (*controlStream, error) {
+// add makes a stream known and counts its reader, which the caller runs.
+func (c *controlPlane) add(raw Stream) (*controlStream, error) {
 	id := raw.Peer()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || len(m.controls[id]) >= maxControls {
+	if !c.life.begin() {
+		_ = raw.Reset()
+		return nil, errClosed()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.streams[id]) >= maxControls {
+		c.life.working.Done()
 		_ = raw.Reset()
 		return nil, errors.New("too many control streams")
 	}
 	s := newControl(raw)
-	m.controls[id] = append(slices.Clone(m.controls[id]), s)
-	m.working.Add(1)
+	c.streams[id] = append(c.streams[id], s)
 	return s, nil
 }
 
-// dropControl forgets a stream that has ended.
-func (m *Mesh) dropControl(id elastic.ID, s *controlStream) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(m.controls[id]), func(o *controlStream) bool { return o == s })
+// drop forgets a stream that has ended.
+func (c *controlPlane) drop(id elastic.ID, s *controlStream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := slices.DeleteFunc(c.streams[id], func(o *controlStream) bool { return o == s })
 	if len(left) == 0 {
-		delete(m.controls, id)
+		delete(c.streams, id)
 		return
 	}
-	m.controls[id] = left
+	c.streams[id] = left
 }
 
-// acceptControl handles a stream that a member opened.
-func (m *Mesh) acceptControl(raw Stream) {
-	s, err := m.addControl(raw)
+// accept handles a stream that a member opened.
+func (c *controlPlane) accept(raw Stream) {
+	s, err := c.add(raw)
 	if err != nil {
 		return
 	}
-	defer m.working.Done()
-	m.readControl(raw.Peer(), s)
+	defer c.life.working.Done()
+	c.read(raw.Peer(), s)
 }
 
-// readControl delivers the messages of s until it ends.
-func (m *Mesh) readControl(id elastic.ID, s *controlStream) {
-	m.links.up(id)
-	throttler, _ := m.carrier.(Throttler)
+// read delivers the messages of s until it ends.
+func (c *controlPlane) read(id elastic.ID, s *controlStream) {
+	c.events.up(id)
+	throttler, _ := c.carrier.(Throttler)
 	err := readMessages(s, s.acknowledged, func(msg []byte) {
 		s.acknowledge()
-		m.links.message(id, msg)
+		c.events.message(id, msg)
 		if throttler != nil {
 			throttler.Took(id)
 		}
 	})
-	m.dropControl(id, s)
+	c.drop(id, s)
 	_ = s.Reset()
-	m.links.down(id, err)
+	c.events.down(id, err)
 }
-
-// Redial implements elastic.Network.
-func (m *Mesh) Redial(to elastic.ID) {
-	if !m.begin() {
-		return
-	}
-	go func() {
-		defer m.working.Done()
-		m.carrier.HangUp(to)
-	}()
-}
-
-// Events implements elastic.Network.
-func (m *Mesh) Events() <-chan elastic.PeerEvent { return m.links.out }

@@ -23,7 +23,6 @@ import (
 // has the data lane can be told on the urgent lane why the view ends. Also a rank at which the pair has not
 // begun tells the cause, by couple.farewell. A hello that comes later is refused, with the cause.
 type demand struct {
-	m     *Mesh // nil in tests in which all pairs are planned
 	a     *attempt
 	life  context.Context // ends when the view is over at this rank
 	end   context.CancelFunc
@@ -47,15 +46,10 @@ type making struct {
 	err     error         // set if the peer has closed
 }
 
-// newDemand returns the demand of an attempt of m.
-func newDemand(m *Mesh, a *attempt) *demand {
-	d := &demand{m: m, a: a, begun: make(chan struct{}),
-		spare: make(map[int]*couple), making: make(map[int]*making)}
-	life := context.Background()
-	if m != nil {
-		life = m.life
-	}
-	d.life, d.end = context.WithCancel(life)
+// newDemand returns the demand of an attempt.
+func newDemand(a *attempt) *demand {
+	d := &demand{a: a, begun: make(chan struct{}), spare: make(map[int]*couple), making: make(map[int]*making)}
+	d.life, d.end = context.WithCancel(a.binder.life.ctx)
 	return d
 }
 
@@ -181,7 +175,7 @@ func (d *demand) depart(rank int, mk *making) {
 // link makes the pair with a rank, and returns nil when its lanes are there.
 func (d *demand) link(rank int) error {
 	if rank > d.a.self {
-		return d.m.retry(d.life, func() error { return d.knock(rank) })
+		return d.a.binder.life.retry(d.life, func() error { return d.knock(rank) })
 	}
 	for _, number := range []int{urgentStream, dataStream} {
 		if err := d.open(rank, number); err != nil {
@@ -193,7 +187,7 @@ func (d *demand) link(rank int) error {
 
 // open binds a resting lane to the view, or opens a new one.
 func (d *demand) open(rank, number int) error {
-	l, bound := d.m.bind(d.a, rank, number)
+	l, bound := d.a.binder.bind(d.a, rank, number)
 	if l != nil {
 		select {
 		case err := <-bound:
@@ -201,11 +195,11 @@ func (d *demand) open(rank, number int) error {
 				return err
 			}
 		case <-d.life.Done():
-			d.m.lanes.withdraw(d.a, l, true)
+			d.a.binder.lanes.withdraw(d.a, l, true)
 			return context.Cause(d.life)
 		}
 	}
-	return d.m.dial(d.life, d.a, rank, number)
+	return d.a.binder.dial(d.life, d.a, rank, number)
 }
 
 // serve waits until the transport has failed. Then it ends the making of pairs, and ends the lanes of pairs
@@ -253,11 +247,7 @@ func (d *demand) abandon(err error) {
 
 // retire makes the mesh forget the view, except for why it is over. It is called when all pairs have left the
 // view. Before that a peer may still knock for a pair that has begun at this end and not yet at the peer.
-func (d *demand) retire() {
-	if d.m != nil {
-		d.m.retire(d.a, d.told)
-	}
-}
+func (d *demand) retire() { d.a.binder.views.retire(d.a, d.told) }
 
 // farewell tells the peer the cause and ends the lanes of a pair that has not begun at this end; it may have
 // begun at the peer.

@@ -89,20 +89,3 @@ func readHello(r io.Reader) (wire.Greeting, error) {
 	}
 	return wire.DecodeGreeting(body)
 }
-
-// greeting returns the hello of this rank.
-func (m *Mesh) greeting(a *attempt) wire.Greeting {
-	return wire.Greeting{Epoch: a.view.Epoch, Lineage: a.hash, Rank: uint32(a.self), Job: m.cfg.Job,
-		Path: uint8(m.cfg.Path), Site: m.cfg.Site}
-}
-
-// check returns an error unless g is the hello that the rank should send. Path and site of a hello may differ
-// between ranks.
-func (m *Mesh) check(a *attempt, g wire.Greeting, rank int) error {
-	want := m.greeting(a)
-	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
-	if g != want || g.Path >= uint8(paths) {
-		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
-	}
-	return nil
-}

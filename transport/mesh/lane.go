@@ -1,12 +1,12 @@
 package mesh
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
@@ -39,6 +39,117 @@ type request struct {
 // newLane returns the lane over a stream on which the hellos have been exchanged.
 func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
+}
+
+// follow reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
+// on it, so that it may be bound again, and false if the lane has ended.
+func (l *lane) follow(a *attempt) bool {
+	var first urgentFrame
+	if l.number == urgentStream {
+		first = l.listen(a)
+	}
+	p := <-l.pair
+	if p == nil {
+		return false // link.end has closed the channel and ended the lane
+	}
+	whole := false
+	if l.number == urgentStream {
+		whole = p.readUrgent(first)
+	} else {
+		whole = p.readData()
+	}
+	if !whole {
+		_ = l.raw.Reset()
+	}
+	return whole
+}
+
+// revokedTime is how long an attempt goes on after its view was revoked. Streams that are about to come
+// are still accepted: if one failed, a peer that has entered the view already would blame this rank.
+const revokedTime = time.Second
+
+// listen reads the first frame of an urgent lane while other streams of the view are still missing.
+// A peer that has all of its streams may have revoked the view already; the revocation ends the attempt.
+func (l *lane) listen(a *attempt) urgentFrame {
+	first := l.nextUrgent()
+	if first.err == nil && first.Kind == wire.Revoke {
+		timer := time.NewTimer(revokedTime)
+		defer timer.Stop()
+		select {
+		case <-a.over:
+		case <-timer.C:
+		}
+		a.revoke(transport.DecodeCause(a.view.Rank(l.peer), first.body))
+	}
+	return first
+}
+
+// lasts reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
+// better path: if p is a relay, or the substitute for a connection of its own.
+func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
+
+// greet says hello on a resting lane; the reader of the lane gets the answer, or the error. The answer may come
+// before greet returns, and then others may write on the lane. So greet takes the writer's turn.
+func (l *lane) greet(g wire.Greeting) {
+	at := l.writers.join(math.MaxInt32)
+	<-at.turn
+	defer l.writers.leave(at)
+	if l.writeHello(g) != nil {
+		_ = l.raw.Reset()
+	}
+}
+
+// writeHello says hello on a resting lane.
+func (l *lane) writeHello(g wire.Greeting) error {
+	return errors.Join(
+		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
+		sendHello(l.raw, g),
+		l.raw.SetWriteDeadline(time.Time{}))
+}
+
+// errEnded: the lane ended before it was bound to the view.
+var errEnded = errors.New("the lane has ended")
+
+// answered handles the answer g to the hello of a request, or the error in its place. It returns the attempt to
+// which the lane is bound, or nil. A hello for another view is an error: both sides have said hello at the same
+// time, each for another view.
+func (r *request) answered(l *lane, g wire.Greeting, err error) *attempt {
+	a := r.a
+	if err == nil && a.check(g, r.rank) != nil {
+		err = errors.New("two hellos have crossed")
+	}
+	if err == nil && r.bound != nil {
+		if !a.demand.hold() {
+			err = errEnded // the view is over, so nobody waits for the lane any more
+		} else {
+			defer a.demand.holds.Done()
+		}
+	}
+	if err != nil {
+		_ = l.raw.Reset()
+		r.fail(l.number, err)
+		return nil
+	}
+	l.pair = make(chan *pair, 1)
+	a.put(r.rank, linkOver(l, g))
+	if r.bound != nil {
+		r.bound <- nil
+	}
+	return a
+}
+
+// fail handles a request for a lane that has failed with err. For a planned pair it opens a new stream,
+// or fails the attempt if the error is final.
+func (r *request) fail(number int, err error) {
+	a := r.a
+	switch {
+	case r.bound != nil:
+		r.bound <- err
+	case !isFinal(err):
+		a.dialOne(r.rank, number)
+	case a.ctx.Err() == nil && !a.binder.life.isOver():
+		a.fail(a.blameFor(r.rank, err))
+	}
 }
 
 // lanes are the lanes of a process: at most one of each number with each peer. A lane that was replaced
@@ -177,171 +288,4 @@ func (s *lanes) wake(l *lane) (asked *request) {
 	l.resting, l.left = false, false
 	asked, l.asked = l.asked, nil
 	return asked
-}
-
-// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other.
-func (m *Mesh) serve(a *attempt, l *lane) {
-	for a != nil && l.follow(a) {
-		a = m.rest(l)
-	}
-	if asked := m.lanes.drop(l); asked != nil {
-		m.unanswered(asked, l.number, errEnded)
-	}
-}
-
-// errEnded: the lane ended before it was bound to the view.
-var errEnded = errors.New("the lane has ended")
-
-// follow reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
-// on it, so that it may be bound again, and false if the lane has ended.
-func (l *lane) follow(a *attempt) bool {
-	var first urgentFrame
-	if l.number == urgentStream {
-		first = l.listen(a)
-	}
-	p := <-l.pair
-	if p == nil {
-		return false // link.end has closed the channel and ended the lane
-	}
-	whole := false
-	if l.number == urgentStream {
-		whole = p.readUrgent(first)
-	} else {
-		whole = p.readData()
-	}
-	if !whole {
-		_ = l.raw.Reset()
-	}
-	return whole
-}
-
-// rest waits until a lane is bound to another view. It returns the attempt that enters that view and has got
-// the lane, or nil if the lane has ended.
-func (m *Mesh) rest(l *lane) *attempt {
-	asked, ok := m.lanes.rest(l)
-	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
-		_ = l.raw.Close() // nothing is lost: both sides have read all frames
-		return nil
-	}
-	if asked != nil {
-		m.greet(asked.a, l)
-	}
-	g, err := readHello(unbuffered{l.stream})
-	if err == nil && l.buffered() > 0 {
-		err = errProtocol // nothing may follow the hello before it is answered
-	}
-	if asked = m.lanes.wake(l); asked != nil {
-		return m.bound(asked, l, g, err)
-	}
-	var a *attempt
-	if err == nil {
-		a = m.invite(l.raw, l.peer, g)
-		if a != nil && m.rebind(a, l, g) {
-			return a
-		}
-		if a == nil {
-			return nil
-		}
-	}
-	_ = l.raw.Reset()
-	return nil
-}
-
-// rebind answers the hello g on a resting lane. It returns false if the lane is to end.
-func (m *Mesh) rebind(a *attempt, l *lane, g wire.Greeting) bool {
-	if !a.demand.hold() {
-		a.demand.refuse(l.raw)
-		return false
-	}
-	defer a.demand.holds.Done()
-	if int(g.Rank) < a.self {
-		return false
-	}
-	stop := context.AfterFunc(a.demand.life, func() { _ = l.raw.Reset() }) // the write may be stuck
-	if err := l.writeHello(m.greeting(a)); !stop() || err != nil {
-		return false
-	}
-	l.pair = make(chan *pair, 1)
-	a.put(int(g.Rank), linkOver(l, g))
-	return true
-}
-
-// lasts reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
-// better path: if p is a relay, or the substitute for a connection of its own.
-func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
-
-// greet says hello on a resting lane; the reader of the lane gets the answer, or the error. The answer may come
-// before greet returns, and then others may write on the lane. So greet takes the writer's turn.
-func (m *Mesh) greet(a *attempt, l *lane) {
-	at := l.writers.join(math.MaxInt32)
-	<-at.turn
-	defer l.writers.leave(at)
-	if l.writeHello(m.greeting(a)) != nil {
-		_ = l.raw.Reset()
-	}
-}
-
-// writeHello says hello on a resting lane.
-func (l *lane) writeHello(g wire.Greeting) error {
-	return errors.Join(
-		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
-		sendHello(l.raw, g),
-		l.raw.SetWriteDeadline(time.Time{}))
-}
-
-// bound handles the answer g to the hello of a request, or the error in its place. It returns the attempt to
-// which the lane is bound, or nil. A hello for another view is an error: both sides have said hello at the same
-// time, each for another view.
-func (m *Mesh) bound(asked *request, l *lane, g wire.Greeting, err error) *attempt {
-	a := asked.a
-	if err == nil && m.check(a, g, asked.rank) != nil {
-		err = errors.New("two hellos have crossed")
-	}
-	if err == nil && asked.bound != nil {
-		if !a.demand.hold() {
-			err = errEnded // the view is over, so nobody waits for the lane any more
-		} else {
-			defer a.demand.holds.Done()
-		}
-	}
-	if err != nil {
-		_ = l.raw.Reset()
-		m.unanswered(asked, l.number, err)
-		return nil
-	}
-	l.pair = make(chan *pair, 1)
-	a.put(asked.rank, linkOver(l, g))
-	if asked.bound != nil {
-		asked.bound <- nil
-	}
-	return a
-}
-
-// unanswered handles a request for a lane that has failed with err. For a planned pair it opens a new stream,
-// or fails the attempt if the error is final.
-func (m *Mesh) unanswered(asked *request, number int, err error) {
-	a := asked.a
-	switch {
-	case asked.bound != nil:
-		asked.bound <- err
-	case !isFinal(err):
-		m.dialOne(a, asked.rank, number)
-	case a.ctx.Err() == nil && m.life.Err() == nil:
-		a.fail(a.blameFor(asked.rank, err))
-	}
-}
-
-// bind requests that a resting lane be bound to the view of a. It returns the lane and a channel of the result,
-// or nil if no lane rests.
-func (m *Mesh) bind(a *attempt, rank, number int) (*lane, <-chan error) {
-	l, asked, rests := m.lanes.ask(a, rank, number)
-	switch {
-	case l == nil:
-		return nil, nil
-	case rests:
-		m.greet(a, l)
-	case m.lanes.withdraw(a, l, false):
-		return nil, nil
-	}
-	return l, asked.bound
 }

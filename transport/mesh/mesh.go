@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"io"
 	"time"
 
 	"github.com/elrun/elrun/collective/transport"
@@ -61,31 +60,21 @@ func (p Path) sharesMemory() bool { return p == AutoPath || p == ShmPath }
 
 // Mesh is one end of the session protocol. It implements elastic.Network. All methods are
 // safe for concurrent use.
+//
+// It only connects its parts. Each of them has a lock of its own, or none, and calls other parts without that
+// lock held. They share the lifetime of the mesh.
 type Mesh struct {
-	cfg      Config
+	cfg      Config // never changed after New
 	id       elastic.ID
 	carrier  Carrier
-	links    *links
-	lanes    *lanes
-	requests *requestServer
-	begun    atomic.Bool // this end has been in a session
-
-	neighbours *neighbours
-	spare      spare
-
-	done    chan struct{}   // closed by Close
-	life    context.Context // ended by Close, with end
-	end     context.CancelFunc
-	working sync.WaitGroup // goroutines of the mesh itself
-
-	mu       sync.Mutex
-	closed   bool
-	controls map[elastic.ID][]*controlStream // the streams that can be written to
-	opening  map[elastic.ID]chan struct{}    // closed when the attempt to open a control stream has ended
-	attempts map[[32]byte]*attempt           // the views that are being entered or are in use, by hash
-	past     []pastView                      // the views that are over, the latest last
-	parked   []*parkedStream                 // streams for views that this end has not entered, oldest first
-	floor    uint64                          // epochs below floor are over
+	life     *lifetime
+	events   *links        // what elastic reads: control messages, and which peers are up
+	controls *controlPlane // the control streams
+	requests *requests     // requests and their answers
+	views    *viewTable    // the views that are entered, in use, or over
+	lanes    *lanes        // the streams of views, which outlive them
+	binder   *binder       // binds lanes to views
+	memory   *hostMemory   // what is shared with other processes of the host
 }
 
 // New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh owns
@@ -94,15 +83,13 @@ func New(c Carrier, cfg Config) *Mesh {
 	if cfg.Plan == nil {
 		cfg.Plan = sparse
 	}
-	m := &Mesh{
-		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), requests: newRequestServer(), done: make(chan struct{}),
-		neighbours: newNeighbours(c.ID()),
-		controls:   make(map[elastic.ID][]*controlStream),
-		opening:    make(map[elastic.ID]chan struct{}),
-		attempts:   make(map[[32]byte]*attempt),
-	}
-	m.life, m.end = context.WithCancel(context.Background())
-	m.links = newLinks(m.down)
+	m := &Mesh{cfg: cfg, id: c.ID(), carrier: c, life: newLifetime(), lanes: newLanes()}
+	m.events = newLinks(m.down)
+	m.controls = newControlPlane(c, m.life, m.events)
+	m.requests = newRequests(c, m.life)
+	m.views = newViewTable(cfg.Job, m.life)
+	m.binder = &binder{cfg: &m.cfg, carrier: c, life: m.life, views: m.views, lanes: m.lanes}
+	m.memory = newHostMemory(m.id, &m.cfg, m.life)
 	c.Handle(m.take)
 	return m
 }
@@ -113,104 +100,82 @@ func (m *Mesh) ID() elastic.ID { return m.id }
 // Introduce implements elastic.Network.
 func (m *Mesh) Introduce(members []elastic.Member) error { return m.carrier.Introduce(members) }
 
+// Connect implements elastic.Network.
+func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := m.connect(ctx, v, self)
+	if err != nil {
+		return nil, fmt.Errorf("mesh: connect rank %d of %v: %w", self, v, err)
+	}
+	return t, nil
+}
+
+// Send implements elastic.Network. If there is no stream with the peer, it connects first. It
+// returns elastic.ErrGone as soon as it is certain that nobody is there; in the first second after
+// a peer was introduced this is never certain. In that second, and while the peer does not answer
+// or does not know this host, Send tries again until ctx ends.
+//
+// If no message has been acknowledged for stuckTime, and nothing else has come from the peer, Send
+// closes the connection and makes a new one: TCP retransmits ever more rarely, so it would
+// notice late that the network works again.
+func (m *Mesh) Send(ctx context.Context, to elastic.ID, msg []byte) error {
+	if err := m.controls.send(ctx, to, msg); err != nil {
+		return fmt.Errorf("mesh: send to %s: %w", to.Short(), err)
+	}
+	return nil
+}
+
+// Redial implements elastic.Network.
+func (m *Mesh) Redial(to elastic.ID) { m.life.run(func() { m.carrier.HangUp(to) }) }
+
+// Events implements elastic.Network.
+func (m *Mesh) Events() <-chan elastic.PeerEvent { return m.events.out }
+
+// Request implements elastic.Network. Errors of the peer, also errBusy, are returned when the
+// answer is read. The peer breaks off the answer if it is not read for progressTime.
+func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
+	a, err := m.requests.request(ctx, to, request)
+	if err != nil {
+		return nil, fmt.Errorf("mesh: request to %s: %w", to.Short(), err)
+	}
+	return a, nil
+}
+
+// Serve implements elastic.Network. The bytes that answer writes are sent in pieces of 64 KiB.
+func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
+	m.requests.serve(answer)
+}
+
 // take handles a stream that a peer has opened.
 func (m *Mesh) take(k Kind, s Stream) {
-	if !m.begin() {
+	if !m.life.begin() {
 		_ = s.Reset() // the carrier is about to close
 		return
 	}
-	defer m.working.Done()
+	defer m.life.working.Done()
 	switch k {
 	case Control:
-		m.acceptControl(s)
+		m.controls.accept(s)
 	case Data, Urgent:
-		m.acceptLine(k, s)
+		m.binder.accept(k, s)
 	case Bulk:
-		m.acceptBulk(s)
+		m.requests.accept(s)
 	default:
 		_ = s.Reset()
 	}
 }
 
-// begin counts one more goroutine that Close waits for. It returns false if the mesh is closed.
-func (m *Mesh) begin() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return false
-	}
-	m.working.Add(1)
-	return true
-}
-
 // Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh. Close
 // the transports that Connect has returned before: to the peers of an open one it looks like a crash.
 func (m *Mesh) Close() error {
-	m.mu.Lock()
-	first := !m.closed
-	m.closed = true
-	m.mu.Unlock()
-	if !first {
+	if !m.life.end() {
 		return nil
 	}
-	close(m.done)
-	m.end()
-	m.links.stop()
+	m.events.stop()
 	m.lanes.close()
 	err := m.carrier.Close()
-	m.working.Wait()
-	return errors.Join(err, m.spare.close(), m.neighbours.shut())
+	m.life.working.Wait()
+	return errors.Join(err, m.memory.close())
 }
-
-// final marks an error after which it is useless to try again.
-type final struct{ error }
-
-// Unwrap returns the error itself.
-func (f final) Unwrap() error { return f.error }
-
-// isFinal reports whether it is useless to try again after err.
-func isFinal(err error) bool {
-	return errors.As(err, new(final)) || errors.Is(err, elastic.ErrGone) || errors.Is(err, ErrBanned) ||
-		errors.Is(err, ErrBadID)
-}
-
-// The pauses between attempts to reach a peer.
-const (
-	firstPause = 20 * time.Millisecond
-	lastPause  = time.Second
-)
-
-// retry calls f until it succeeds, the peer refuses for good or is gone, the mesh closes, or
-// ctx ends. The first call may fail as the peer has not been told of this end yet: then it ends the
-// stream, and accepts a later one.
-func (m *Mesh) retry(ctx context.Context, f func() error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := f()
-		if err == nil || isFinal(err) {
-			return err
-		}
-		if err := m.pause(ctx, pause, err); err != nil {
-			return err
-		}
-	}
-}
-
-// pause waits for d after an attempt that failed with the error last.
-func (m *Mesh) pause(ctx context.Context, d time.Duration, last error) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-m.done:
-		return errClosed()
-	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
-	case <-timer.C:
-		return nil
-	}
-}
-
-// errClosed returns the error of calls of a mesh that is closed.
-func errClosed() error { return fmt.Errorf("%w: host closed", transport.ErrClosed) }
 
 // setDeadline sets both deadlines of a stream.
 func setDeadline(s Stream, t time.Time) error {

@@ -194,8 +194,8 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 	sumAll(t, cs, vectors)
 	gone := hs[2].ID()
-	arena := hs[2].neighbours.known[gone].arena
-	was := hs[0].neighbours.known[hs[1].ID()]
+	arena := hs[2].memory.neighbours.known[gone].arena
+	was := hs[0].memory.neighbours.known[hs[1].ID()]
 	next := following(v, 0, 1, 2)
 	ts = mustMeet(t, hs, next) // before the others end
 	closeComms(t, cs)
@@ -203,16 +203,16 @@ func TestArenasOverSessions(t *testing.T) {
 	sumAll(t, cs, vectors)
 	last := following(next, 0, 1)
 	ts = mustMeet(t, hs[:2], last)
-	if hs[0].neighbours.known[gone] == nil {
+	if hs[0].memory.neighbours.known[gone] == nil {
 		t.Error("an arena is gone that a session uses")
 	}
 	closeComms(t, cs)
-	if hs[0].neighbours.known[gone] != nil {
+	if hs[0].memory.neighbours.known[gone] != nil {
 		t.Error("the arena of a peer that has left is still mapped")
 	}
 	cs = comms(t, ts)
 	sumAll(t, cs, vectors)
-	if hs[0].neighbours.known[hs[1].ID()] != was {
+	if hs[0].memory.neighbours.known[hs[1].ID()] != was {
 		t.Error("the arena of a peer that stays was mapped again")
 	}
 	for rank, c := range cs {
@@ -233,7 +233,7 @@ func TestPathWithoutArena(t *testing.T) {
 	keepsFiles(t)
 	for lone := range 3 {
 		hs, v := party(t, "auto", "auto", "auto")
-		hs[lone].neighbours.lacks = errors.New("no room")
+		hs[lone].memory.neighbours.lacks = errors.New("no room")
 		ts := mustMeet(t, hs, v)
 		a, b := (lone+1)%3, (lone+2)%3
 		none := fmt.Sprintf("calls with rank %d copy vectors, as it has no arena", lone)
@@ -357,7 +357,7 @@ func TestSharedIsGivenBack(t *testing.T) {
 	wantPath(t, ts, 0, 1, "shm", "")
 	endAll(t, ts)
 	for rank, m := range hs {
-		for id, n := range m.neighbours.known {
+		for id, n := range m.memory.neighbours.known {
 			if n.users != 0 {
 				t.Errorf("at rank %d %s has %d users", rank, id.Short(), n.users)
 			}
@@ -373,9 +373,9 @@ func TestShareFails(t *testing.T) {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {
 			keepsFiles(t)
 			hs, v := party(t, "auto", "auto", "auto")
-			hs[broken].neighbours.closed = true
+			hs[broken].memory.neighbours.closed = true
 			ts := mustMeet(t, hs, v)
-			hs[broken].neighbours.closed = false
+			hs[broken].memory.neighbours.closed = false
 			for a := range ts {
 				if ts[a].Shared() != nil {
 					t.Errorf("rank %d shares memory", a)

@@ -37,10 +37,16 @@ func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
 // begunWith returns the transport of rank 0 of two over these streams.
 func begunWith(data, urgent Stream) *Transport {
 	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
-	a := newAttempt(context.Background(), nil, v, 0, nil)
+	a := newAttempt(context.Background(), newTestBinder(), v, 0, nil)
 	put(a, 1, dataStream, data)
 	put(a, 1, urgentStream, urgent)
-	return newTransport(make(chan struct{}), newLanes(), a, nil)
+	return newTransport(a, nil)
+}
+
+// newTestBinder returns the binder of a process without a network.
+func newTestBinder() *binder {
+	life := newLifetime()
+	return &binder{cfg: new(Config), life: life, views: newViewTable("", life), lanes: newLanes()}
 }
 
 // put gives an attempt a stream with another rank, and starts to read it until the view is over.

@@ -23,7 +23,7 @@ func (m *Mesh) probeMissing(a *attempt) {
 		if rank < a.self || !a.planned[rank] {
 			continue
 		}
-		up, met := m.links.seen(member.ID)
+		up, met := m.events.seen(member.ID)
 		switch {
 		case up: // down is called when the control stream ends
 		case met:
@@ -37,15 +37,7 @@ func (m *Mesh) probeMissing(a *attempt) {
 // down probes a peer, as its control streams have ended. It does so for each attempt that may wait for
 // the peer.
 func (m *Mesh) down(id elastic.ID) {
-	m.mu.Lock()
-	var hit []*attempt
-	for _, a := range m.attempts {
-		if rank := a.view.Rank(id); rank >= 0 && a.planned[rank] && a.ctx.Err() == nil {
-			hit = append(hit, a)
-		}
-	}
-	m.mu.Unlock()
-	for _, a := range hit {
+	for _, a := range m.views.waitingFor(id) {
 		m.probe(a, id, 0)
 	}
 }
@@ -53,17 +45,13 @@ func (m *Mesh) down(id elastic.ID) {
 // probe starts a goroutine that opens a control stream to a member, and fails the attempt if that
 // is impossible. The goroutine first waits for the duration wait, in which the member may start.
 func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
-	if !m.begin() {
-		return
-	}
-	go func() {
-		defer m.working.Done()
-		err := m.pause(a.ctx, wait, errMissing)
+	m.life.run(func() {
+		err := m.life.pause(a.ctx, wait, errMissing)
 		if err == nil {
-			_, err = m.control(a.ctx, id)
+			_, err = m.controls.stream(a.ctx, id)
 		}
-		if err != nil && a.ctx.Err() == nil && m.life.Err() == nil {
+		if err != nil && a.ctx.Err() == nil && !m.life.isOver() {
 			a.fail(a.lost(a.view.Rank(id), err))
 		}
-	}()
+	})
 }

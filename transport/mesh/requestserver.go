@@ -30,40 +30,44 @@ var errStuck = errors.New("the answer is not being read")
 // answerer is the type of the function that is passed to Serve.
 type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
-// requestServer admits the requests of peers, within maxAnswers and maxAnswersTo.
-type requestServer struct {
+// requests sends the requests of this process, and admits those of peers within maxAnswers and maxAnswersTo.
+type requests struct {
+	self    elastic.ID
+	carrier Carrier
+	life    *lifetime
+
 	mu     sync.Mutex
-	answer answerer
-	all    int
-	from   map[elastic.ID]int
-	left   chan struct{} // closed, and replaced, when a request has ended
+	answer answerer           // nil, so that all requests are refused, until Serve is called
+	all    int                // requests that are being answered
+	from   map[elastic.ID]int // of these, the requests of each peer
+	left   chan struct{}      // closed, and replaced, when a request has ended
 }
 
-// newRequestServer returns a requestServer that refuses all requests until Serve is called.
-func newRequestServer() *requestServer {
-	return &requestServer{from: make(map[elastic.ID]int), left: make(chan struct{})}
+// newRequests returns the requests of a process that has sent and answered none.
+func newRequests(c Carrier, life *lifetime) *requests {
+	return &requests{self: c.ID(), carrier: c, life: life, from: make(map[elastic.ID]int), left: make(chan struct{})}
 }
 
-// Serve implements elastic.Network. The bytes that answer writes are sent in pieces of 64 KiB.
-func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
-	m.requests.mu.Lock()
-	defer m.requests.mu.Unlock()
-	m.requests.answer = answer
+// serve sets the function that answers requests.
+func (r *requests) serve(answer answerer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
 }
 
 // enter admits one more request of a peer, and returns the function that answers it. It returns nil if
 // there are too many requests for queueTime, or the mesh closes.
-func (d *requestServer) enter(from elastic.ID, closed <-chan struct{}) answerer {
+func (r *requests) enter(from elastic.ID) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
 	for {
-		answer, left := d.tryEnter(from)
+		answer, left := r.tryEnter(from)
 		if left == nil {
 			return answer
 		}
 		select {
 		case <-left:
-		case <-closed:
+		case <-r.life.ctx.Done():
 			return nil
 		case <-timer.C:
 			return nil
@@ -73,41 +77,41 @@ func (d *requestServer) enter(from elastic.ID, closed <-chan struct{}) answerer 
 
 // tryEnter is enter without waiting. If there are too many requests it returns a channel: the caller may
 // try again when the channel is closed.
-func (d *requestServer) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (r *requests) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case d.answer == nil:
+	case r.answer == nil:
 		return nil, nil
-	case d.all >= maxAnswers || d.from[from] >= maxAnswersTo:
-		return nil, d.left
+	case r.all >= maxAnswers || r.from[from] >= maxAnswersTo:
+		return nil, r.left
 	}
-	d.all++
-	d.from[from]++
-	return d.answer, nil
+	r.all++
+	r.from[from]++
+	return r.answer, nil
 }
 
 // leave undoes enter.
-func (d *requestServer) leave(from elastic.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.all--
-	if d.from[from]--; d.from[from] == 0 {
-		delete(d.from, from)
+func (r *requests) leave(from elastic.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all--
+	if r.from[from]--; r.from[from] == 0 {
+		delete(r.from, from)
 	}
-	close(d.left)
-	d.left = make(chan struct{})
+	close(r.left)
+	r.left = make(chan struct{})
 }
 
-// acceptBulk handles the stream of one request.
-func (m *Mesh) acceptBulk(s Stream) {
+// accept handles the stream of one request of a peer.
+func (r *requests) accept(s Stream) {
 	from := s.Peer()
-	answer := m.requests.enter(from, m.done)
+	answer := r.enter(from)
 	if answer == nil {
 		refuseBulk(s)
 		return
 	}
-	defer m.requests.leave(from)
+	defer r.leave(from)
 	defer func() { _ = s.Reset() }() // no effect on a stream that has ended in good order
 	if s.SetReadDeadline(time.Now().Add(helloTime)) != nil {
 		return

@@ -40,7 +40,7 @@ const shareTime = time.Minute
 
 // sharing is the group of a host as one of its ranks sees it.
 type sharing struct {
-	m        *Mesh
+	host     *hostMemory // of this process
 	view     elastic.View
 	ranks    []int         // of the group; a place is an index of it
 	place    int           // of this rank
@@ -75,10 +75,10 @@ func (p passing) Unwrap() error { return p.error }
 
 // share makes this rank share memory with the other ranks of its host. If that is impossible it returns
 // nil and the reason; the reason is nil if there is no other rank to share with.
-func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
-	s, err := m.group(a)
+func (h *hostMemory) share(ctx context.Context, a *attempt) (*sharing, error) {
+	s, err := h.group(a)
 	if s == nil {
-		m.prepare(0)
+		h.prepare(0)
 		return nil, err
 	}
 	if err := s.conclude(ctx); err != nil {
@@ -88,13 +88,13 @@ func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
 	if s.place == 0 {
 		next = shm.LargestSize(len(s.ranks) + 1) // one may join
 	}
-	m.prepare(next)
+	h.prepare(next)
 	return s, nil
 }
 
 // conclude makes the agreement with the others. It fails when ctx ends or the mesh closes.
 func (s *sharing) conclude(ctx context.Context) error {
-	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.m.life, s.abort)}
+	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.host.life.ctx, s.abort)}
 	err := s.agree()
 	for _, stop := range stops {
 		stop()
@@ -133,7 +133,7 @@ func (s *sharing) deadline(t time.Time) {
 
 // agree makes the agreement, and maps the memory. After an error no rank of the group shares memory.
 func (s *sharing) agree() error {
-	own, err := s.m.neighbours.own()
+	own, err := s.host.neighbours.own()
 	if err == nil {
 		s.parts[s.place] = own
 	} else {
@@ -188,7 +188,7 @@ func (s *sharing) lead() error {
 		return err
 	}
 	var err error
-	if s.memory, err = s.m.spare.take(shm.Size(len(s.ranks))); err != nil {
+	if s.memory, err = s.host.spare.take(shm.Size(len(s.ranks))); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
 	if err := s.collect(stepReady, s.takeReady); err != nil {
@@ -321,7 +321,7 @@ func (s *sharing) attach() error {
 		arenas[place], wakers[place] = p.bytes, p.waker
 	}
 	var err error
-	if s.segment, err = s.m.neighbours.machine().Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
+	if s.segment, err = s.host.neighbours.machine().Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
 		return err
 	}
 	s.segment.UseEvents(s.parts[s.place].event, wakers)
@@ -333,7 +333,7 @@ func (s *sharing) attach() error {
 func (s *sharing) copied(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
 	if s.parts[s.place].arena == nil {
-		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.m.neighbours.lack())
+		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.host.neighbours.lack())
 	}
 	if s.parts[slices.Index(s.ranks, rank)].file == nil {
 		return fmt.Sprintf(format, rank)
@@ -358,7 +358,7 @@ func (s *sharing) release() error {
 	}
 	for place, p := range s.parts {
 		if p != nil {
-			errs = append(errs, s.m.neighbours.drop(s.view.Members[s.ranks[place]].ID))
+			errs = append(errs, s.host.neighbours.drop(s.view.Members[s.ranks[place]].ID))
 		}
 	}
 	return errors.Join(errs...)

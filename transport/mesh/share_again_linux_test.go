@@ -34,7 +34,7 @@ func afterwards(all []*sharing, places ...int) []*sharing {
 	v := following(all[0].view, places...)
 	for i, place := range places {
 		old := all[place]
-		s := &sharing{m: old.m, view: v, place: i, patience: hang, parts: make([]*neighbour, len(places)), has: make([]uint64, len(places))}
+		s := &sharing{host: old.host, view: v, place: i, patience: hang, parts: make([]*neighbour, len(places)), has: make([]uint64, len(places))}
 		for j, other := range places {
 			s.ranks = append(s.ranks, j)
 			s.conns = append(s.conns, old.conns[other])
@@ -53,7 +53,7 @@ func mustAgree(t *testing.T, all []*sharing) {
 	for _, s := range all {
 		go func() {
 			err := s.conclude(ctx)
-			s.m.neighbours.keep(s.view)
+			s.host.neighbours.keep(s.view)
 			errs <- err
 		}()
 	}
@@ -172,7 +172,7 @@ func TestLateRankOfOldView(t *testing.T) {
 		if err := errors.Join(old[0].release(), old[1].release()); err != nil {
 			t.Fatal(err)
 		}
-		all[0].m.spare.fill(shm.Size(2))
+		all[0].host.spare.fill(shm.Size(2))
 		now := afterwards(all, 0, 1)
 		mustAgree(t, now)
 		sumInMemory(t, now)
@@ -193,10 +193,10 @@ func TestAgreeAfterDeath(t *testing.T) {
 			now := afterwards(all, 0, 1)
 			mustAgree(t, now)
 			releaseAll(t, now)
-			all[0].m.spare.fill(shm.Size(3))
+			all[0].host.spare.fill(shm.Size(3))
 			conclude(t, afterwards(all, 0, 1, 2), 2, m.play)
 			_ = all[2].conns[0].Reset() // as rank 2 has died by now
-			all[0].m.spare.fill(shm.Size(3))
+			all[0].host.spare.fill(shm.Size(3))
 			now = afterwards(all, 0, 1)
 			mustAgree(t, now)
 			sumInMemory(t, now)

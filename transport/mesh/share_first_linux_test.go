@@ -112,9 +112,9 @@ func TestAgreeCancelled(t *testing.T) {
 		if err := all[1-silent].conclude(ctx); !isPassing(err) {
 			t.Errorf("rank %d: %v", 1-silent, err)
 		}
-		m := all[1-silent].m
-		m.life = ctx
-		if err := crewOf(t, m, 1-silent).conclude(t.Context()); !isPassing(err) {
+		h := all[1-silent].host
+		h.life.end()
+		if err := crewOf(t, h, 1-silent).conclude(t.Context()); !isPassing(err) {
 			t.Errorf("rank %d of a host that is closed: %v", 1-silent, err)
 		}
 	}
@@ -144,11 +144,11 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	}
 }
 
-// crewOf returns the rank at the given place of a crew of two, with m as its mesh.
-func crewOf(t *testing.T, m *Mesh, place int) *sharing {
+// crewOf returns the rank at the given place of a crew of two, with h as its memory over views.
+func crewOf(t *testing.T, h *hostMemory, place int) *sharing {
 	t.Helper()
 	s := crew(t, 2)[place]
-	s.m = m
+	s.host = h
 	return s
 }
 

@@ -51,14 +51,14 @@ func crew(t *testing.T, n int) []*sharing {
 	all := make([]*sharing, n)
 	for i := range all {
 		id := elastic.ID(fmt.Sprint("peer ", i))
-		m := &Mesh{id: id, neighbours: newNeighbours(id), life: context.Background()}
+		h := newHostMemory(id, &Config{}, newLifetime())
 		t.Cleanup(func() {
-			if err := errors.Join(m.spare.close(), m.neighbours.shut()); err != nil {
+			if err := h.close(); err != nil {
 				t.Error(err)
 			}
 		})
 		v.Members = append(v.Members, elastic.Member{ID: id})
-		all[i] = &sharing{m: m, place: i, conns: make([]line, n), parts: make([]*neighbour, n), has: make([]uint64, n), patience: hang}
+		all[i] = &sharing{host: h, place: i, conns: make([]line, n), parts: make([]*neighbour, n), has: make([]uint64, n), patience: hang}
 	}
 	p := newPlug(t)
 	for i, s := range all {
@@ -133,12 +133,12 @@ func TestAgree(t *testing.T) {
 	for _, n := range []int{2, 3, 6} {
 		all := crew(t, n)
 		for _, s := range all {
-			own, err := s.m.neighbours.own()
+			own, err := s.host.neighbours.own()
 			if err != nil {
 				t.Fatal(err)
 			}
 			own.bytes[s.place] = byte(s.place + 1)
-			if err := s.m.neighbours.drop(s.m.id); err != nil {
+			if err := s.host.neighbours.drop(s.host.neighbours.self); err != nil {
 				t.Error(err)
 			}
 		}
@@ -157,7 +157,7 @@ func TestAgree(t *testing.T) {
 					t.Errorf("%d ranks: at rank %d the arena of rank %d has %d", n, s.place, place, got)
 				}
 			}
-			if own := s.m.neighbours.known[s.m.id]; own.arena == nil || s.parts[s.place] != own {
+			if own := s.host.neighbours.known[s.host.neighbours.self]; own.arena == nil || s.parts[s.place] != own {
 				t.Errorf("rank %d has another arena", s.place)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 func (s *sharing) take(place int, event, arena *os.File) error {
 	rank := s.ranks[place]
 	var err error
-	if s.parts[place], err = s.m.neighbours.take(s.view.Members[rank].ID, event, arena); err != nil {
+	if s.parts[place], err = s.host.neighbours.take(s.view.Members[rank].ID, event, arena); err != nil {
 		return fmt.Errorf("files of rank %d: %w", rank, err)
 	}
 	return nil
@@ -71,7 +71,7 @@ func (s *sharing) holdKnown() uint64 {
 		if place == s.place {
 			continue
 		}
-		if s.parts[place] = s.m.neighbours.hold(s.view.Members[rank].ID); s.parts[place] != nil {
+		if s.parts[place] = s.host.neighbours.hold(s.view.Members[rank].ID); s.parts[place] != nil {
 			has |= 1 << place
 		}
 	}

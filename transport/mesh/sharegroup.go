@@ -9,11 +9,11 @@ import (
 
 // group finds the ranks on this rank's host. It returns nil if this rank cannot share memory with any of them,
 // and an error if there is a reason to report.
-func (m *Mesh) group(a *attempt) (*sharing, error) {
-	if !m.cfg.Path.sharesMemory() || m.cfg.Site == [32]byte{} {
+func (h *hostMemory) group(a *attempt) (*sharing, error) {
+	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
 		return nil, nil
 	}
-	s := &sharing{m: m, view: a.view, sparse: a.sparse, patience: shareTime}
+	s := &sharing{host: h, view: a.view, sparse: a.sparse, patience: shareTime}
 	here := besides(a.view, a.self)
 	if n := len(here); a.sparse && n > shm.MaxRanks {
 		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
@@ -26,7 +26,7 @@ func (m *Mesh) group(a *attempt) (*sharing, error) {
 		case a.sparse && !slices.Contains(here, rank):
 			continue
 		case !a.planned[rank]:
-		case l.site != m.cfg.Site:
+		case l.site != h.cfg.Site:
 			continue
 		case !l.wants.sharesMemory():
 			s.unwilling = fmt.Errorf("rank %d does not want to share memory", rank)

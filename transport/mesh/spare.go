@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -78,14 +77,13 @@ func (s *spare) isEmpty() bool {
 }
 
 // prepare reserves size bytes for the next view, after spareAfter. With size 0 it releases the reserved memory.
-func (m *Mesh) prepare(size int) {
-	if size == 0 && m.spare.isEmpty() || !m.begin() {
+func (h *hostMemory) prepare(size int) {
+	if size == 0 && h.spare.isEmpty() {
 		return
 	}
-	go func() {
-		defer m.working.Done()
-		if m.pause(m.life, spareAfter, errors.New("closed")) == nil {
-			m.spare.fill(size)
+	h.life.run(func() {
+		if h.life.pause(h.life.ctx, spareAfter, errClosed()) == nil {
+			h.spare.fill(size)
 		}
-	}()
+	})
 }

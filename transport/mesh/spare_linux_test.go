@@ -66,16 +66,16 @@ func TestSpareOfFirst(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)
-	reserved := func(m *Mesh) func() bool { return func() bool { return !m.spare.isEmpty() } }
+	reserved := func(m *Mesh) func() bool { return func() bool { return !m.memory.spare.isEmpty() } }
 	await(t, "memory at rank 0", reserved(hs[0]))
-	spare := hs[0].spare.memory
+	spare := hs[0].memory.spare.memory
 	if len(spare.Bytes()) < shm.Size(3) || len(spare.Bytes()) < shm.Size(4) {
 		t.Errorf("%d bytes are reserved, want %d for four ranks", len(spare.Bytes()), shm.Size(4))
 	}
 	next := following(v, 1, 2) // the process of rank 1 becomes the first
 	later := mustMeet(t, hs[1:], next)
 	await(t, "memory at rank 1", reserved(hs[1]))
-	if !hs[2].spare.isEmpty() {
+	if !hs[2].memory.spare.isEmpty() {
 		t.Error("a rank that is not the first has reserved memory")
 	}
 	endAll(t, append(ts, later...))
@@ -83,8 +83,8 @@ func TestSpareOfFirst(t *testing.T) {
 	last.Members = v.Members
 	last.Epoch++
 	ts = mustMeet(t, hs, last)
-	await(t, "that rank 1 gives its memory back", func() bool { return hs[1].spare.isEmpty() })
-	s, err := hs[0].spare.take(shm.Size(3))
+	await(t, "that rank 1 gives its memory back", func() bool { return hs[1].memory.spare.isEmpty() })
+	s, err := hs[0].memory.spare.take(shm.Size(3))
 	if err != nil || s == spare {
 		t.Errorf("the memory of a view is there for another one, %v", err)
 	}

@@ -40,11 +40,11 @@ type Transport struct {
 
 // newTransport takes over the streams of an attempt that succeeded, and the shared memory of s
 // if s is not nil.
-func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *Transport {
+func newTransport(a *attempt, s *sharing) *Transport {
 	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
-		host:    host,
-		lanes:   lanes,
+		host:    a.binder.life.ctx.Done(),
+		lanes:   a.binder.lanes,
 		epoch:   v.Epoch,
 		self:    self,
 		pairs:   make([]atomic.Pointer[pair], len(streams)),

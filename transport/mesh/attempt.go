@@ -1,0 +1,290 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// The numbers of the streams of a pair: the Kind of a stream is Data plus its number.
+const (
+	dataStream = iota
+	urgentStream
+	streamsPerPair
+)
+
+// attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect has
+// succeeded, the attempt stays for the pairs that were not planned (demand.go), until the view is over at
+// this rank.
+type attempt struct {
+	ctx     context.Context // of the Connect; ended when it returns
+	binder  *binder         // makes the lanes
+	view    elastic.View
+	self    int
+	hello   wire.Greeting // of this rank; its lineage is the hash of the view
+	planned []bool        // by rank
+	sparse  bool          // not all pairs of the view are planned
+	over    chan struct{} // closed when all planned streams are there, or err is set
+	demand  *demand
+
+	mu      sync.Mutex
+	streams []couple // of planned pairs, by rank
+	asked   []*lane  // the lanes that are to be bound to the view
+	missing int      // the number of planned streams that are not there
+	ended   bool
+	err     error
+	lastErr []error // by rank: the last error of a dial, for messages to users
+
+	dials sync.WaitGroup // added to before ended is set
+	turns chan struct{}  // a token for each stream that is being opened
+}
+
+// link is one of the two lanes of a pair, with its properties in this view.
+type link struct {
+	*lane
+	path  event.Path
+	wants Path     // the Config.Path of the other side
+	site  [32]byte // the Config.Site of the other side
+}
+
+// couple is the two lanes of a pair; a lane that is not there is zero.
+type couple [streamsPerPair]link
+
+// linkOver returns the link over a lane on which the other side has sent the hello g.
+func linkOver(l *lane, g wire.Greeting) link {
+	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), site: g.Site}
+}
+
+// end ends a link that no pair uses. The parameter how is the method that ends its stream.
+func (l *link) end(how func(Stream) error) {
+	_ = how(l.raw)
+	close(l.pair)
+}
+
+// newAttempt returns an attempt to gather the planned streams of v. If there are none, the attempt
+// has succeeded already. If planned is nil, the streams of all pairs are planned.
+func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planned []bool) *attempt {
+	n := len(v.Members)
+	a := &attempt{ctx: ctx, binder: b, view: v, self: self, planned: planned, over: make(chan struct{}),
+		streams: make([]couple, n), lastErr: make([]error, n), turns: make(chan struct{}, maxDials)}
+	a.hello = wire.Greeting{Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(self), Job: b.cfg.Job,
+		Path: uint8(b.cfg.Path), Site: b.cfg.Site}
+	a.demand, a.sparse = newDemand(a), planned != nil
+	if !a.sparse {
+		a.planned = slices.Repeat([]bool{true}, n)
+		a.planned[self] = false
+	}
+	for _, p := range a.planned {
+		if p {
+			a.missing += streamsPerPair
+		}
+	}
+	if a.missing == 0 {
+		a.ended = true
+		close(a.over)
+	}
+	return a
+}
+
+// check returns an error unless g is the hello that the rank should send. Path and site of a hello may differ
+// between ranks.
+func (a *attempt) check(g wire.Greeting, rank int) error {
+	want := a.hello
+	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
+	if g != want || g.Path >= uint8(paths) {
+		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
+	}
+	return nil
+}
+
+// belongs reports whether the hello g is right for the member with the ID from. The carrier has proved
+// that ID; the rest of the hello is only a claim of the peer.
+func (a *attempt) belongs(g wire.Greeting, from elastic.ID) bool {
+	rank := int(g.Rank)
+	return rank != a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
+		a.check(g, rank) == nil
+}
+
+// sayHello says hello to a rank on a new stream, and returns its answer, which comes when that rank has entered the
+// view, too.
+func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
+	if err := sendHello(s, a.hello); err != nil {
+		return wire.Greeting{}, err
+	}
+	answer, err := readHello(s)
+	if err == nil {
+		err = a.check(answer, rank)
+	}
+	return answer, err
+}
+
+// admit answers the hello g on the new stream s. It returns the link over the best stream that both sides
+// want, which may replace s.
+func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
+	ctx, cancel := context.WithTimeout(a.demand.life, helloTime)
+	defer cancel()
+	err := setDeadline(s, time.Now().Add(helloTime))
+	if err == nil {
+		err = sendHello(s, a.hello)
+	}
+	var l link
+	if err == nil {
+		l, err = upgrade(ctx, s, g, number, false)
+	}
+	if err == nil {
+		err = setDeadline(l.raw, time.Time{})
+	}
+	if err != nil && l.lane != nil {
+		_ = l.raw.Reset()
+	}
+	return l, err
+}
+
+// rebind answers the hello g on a resting lane. It returns false if the lane is to end.
+func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
+	if !a.demand.hold() {
+		a.demand.refuse(l.raw)
+		return false
+	}
+	defer a.demand.holds.Done()
+	if int(g.Rank) < a.self {
+		return false
+	}
+	stop := context.AfterFunc(a.demand.life, func() { _ = l.raw.Reset() }) // the write may be stuck
+	if err := l.writeHello(a.hello); !stop() || err != nil {
+		return false
+	}
+	l.pair = make(chan *pair, 1)
+	a.put(int(g.Rank), linkOver(l, g))
+	return true
+}
+
+// put adds a lane. A second lane of the same number replaces the first, as its opener has given up
+// on that one. A lane that comes too late is reset.
+func (a *attempt) put(rank int, l link) {
+	if !a.planned[rank] {
+		a.demand.put(rank, l)
+		return
+	}
+	a.mu.Lock()
+	old := a.streams[rank][l.number]
+	late, last := a.ended, false
+	if late {
+		old = l
+	} else {
+		a.streams[rank][l.number] = l
+		if old.lane == nil {
+			a.missing--
+		}
+		last = a.missing == 0
+		a.ended = last
+	}
+	a.mu.Unlock()
+	if old.lane != nil {
+		old.end(Stream.Reset)
+	}
+	if last {
+		close(a.over)
+	}
+}
+
+// fail ends the attempt with err, unless it has ended.
+func (a *attempt) fail(err error) {
+	a.finish(err, func() { a.end(Stream.Reset) })
+}
+
+// revoke ends the attempt because the view was revoked, and tells the others the cause: a peer that
+// saw only the end of its streams would blame this rank. If the attempt has succeeded already, it
+// revokes the transport instead.
+func (a *attempt) revoke(cause error) {
+	finished := a.finish(cause, func() {
+		told := transport.EncodeCause(a.self, cause)
+		for _, pair := range a.streams {
+			if l := pair[urgentStream]; l.lane != nil {
+				_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
+			}
+		}
+		a.end(Stream.Close)
+	})
+	if !finished {
+		a.demand.revoke(cause)
+	}
+}
+
+// finish ends the attempt with err, and calls end, which ends its streams. It returns false, and does
+// nothing, if the attempt has ended already.
+func (a *attempt) finish(err error, end func()) bool {
+	a.mu.Lock()
+	if a.ended {
+		a.mu.Unlock()
+		return false
+	}
+	a.ended, a.err = true, err
+	a.mu.Unlock()
+	end()
+	close(a.over)
+	return true
+}
+
+// end ends all streams of an attempt that is over; no stream is added any more. The parameter how is the
+// method that ends a stream.
+func (a *attempt) end(how func(Stream) error) {
+	for _, pair := range a.streams {
+		pair.end(how)
+	}
+}
+
+// note remembers why a dial to a rank failed.
+func (a *attempt) note(rank int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lastErr[rank] = err
+}
+
+// blame returns the error of an attempt that ended because its ctx ended with cause. If a deadline has
+// passed, the error is the loss of the first rank whose streams are missing. If the caller has cancelled
+// the ctx, the error is cause.
+func (a *attempt) blame(cause error) error {
+	if !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for rank, pair := range a.streams {
+		if !a.planned[rank] || pair[dataStream].lane != nil && pair[urgentStream].lane != nil {
+			continue
+		}
+		why := errors.New("did not connect in time")
+		if a.lastErr[rank] != nil {
+			why = fmt.Errorf("not reached in time: %w", a.lastErr[rank])
+		}
+		return fmt.Errorf("%w: %w", a.lost(rank, why), cause)
+	}
+	return cause
+}
+
+// blameFor returns the error of an attempt that failed because of err, which concerns rank. The
+// rank counts as lost, unless it has left the view for a cause of its own or is in a later view already.
+func (a *attempt) blameFor(rank int, err error) error {
+	var over *overError
+	if errors.As(err, &over) && len(over.cause) > 0 {
+		return transport.DecodeCause(rank, over.cause)
+	}
+	if errors.Is(err, errStale) {
+		return fmt.Errorf("%w: rank %d (%s): %w", transport.ErrRevoked, rank, a.view.Members[rank].ID.Short(), err)
+	}
+	return a.lost(rank, err)
+}
+
+// lost returns the error for the loss of a rank of the view.
+func (a *attempt) lost(rank int, why error) error {
+	return &transport.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
+}

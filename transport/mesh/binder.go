@@ -1,0 +1,192 @@
+package mesh
+
+import (
+	"context"
+	"time"
+
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// helloTime is how long a member may take to say hello on a stream that it opened, and to
+// agree on a better path. Both take long where many peers of one host connect at once. A side
+// that gives up too early breaks a session that has already begun at the other side.
+const helloTime = time.Minute
+
+// binder binds lanes to views: lanes that rest, new ones that it opens, and those that peers open. It reads each
+// lane as long as it lasts.
+type binder struct {
+	cfg     *Config // of the mesh
+	carrier Carrier
+	life    *lifetime
+	views   *viewTable
+	lanes   *lanes
+}
+
+// accept handles a stream of frames that a member opened. It gives the stream to the attempt of its
+// view, for which it waits if necessary, or refuses the stream.
+func (b *binder) accept(k Kind, s Stream) {
+	if err := s.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+		_ = s.Reset()
+		return
+	}
+	g, err := readHello(s)
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	a := b.views.invite(s, s.Peer(), g)
+	switch {
+	case a == nil:
+		return
+	case int(g.Rank) < a.self && k == Urgent:
+		a.demand.answerKnock(s, g)
+		return
+	}
+	l, ok := b.receive(a, g, int(k-Data), s)
+	if ok {
+		b.serve(a, l.lane)
+	}
+}
+
+// receive makes the stream s, on which the hello g came, a lane of the view of a. It returns false if it
+// has ended the stream instead.
+func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (link, bool) {
+	if !a.demand.hold() {
+		a.demand.refuse(s)
+		return link{}, false
+	}
+	defer a.demand.holds.Done()
+	if int(g.Rank) < a.self {
+		refuse(s, refused, nil)
+		return link{}, false
+	}
+	stop := context.AfterFunc(a.demand.life, func() { _ = s.Reset() }) // as a write may be stuck
+	l, err := a.admit(g, number, s)
+	ended := !stop()
+	if ended && err == nil {
+		_ = l.raw.Reset()
+	}
+	if ended || err != nil {
+		_ = s.Reset()
+		return link{}, false
+	}
+	b.lanes.add(l.lane)
+	a.put(int(g.Rank), l)
+	return l, true
+}
+
+// dial opens one stream and exchanges hellos, again and again until it succeeds or
+// must give up.
+func (b *binder) dial(ctx context.Context, a *attempt, rank, number int) error {
+	return b.life.retry(ctx, func() error {
+		l, err := b.join(ctx, a, rank, number)
+		if err != nil {
+			a.note(rank, err)
+			return err
+		}
+		if !b.life.begin() {
+			_ = l.raw.Reset()
+			return errClosed()
+		}
+		b.lanes.add(l.lane)
+		a.put(rank, l)
+		go func() {
+			defer b.life.working.Done()
+			b.serve(a, l.lane)
+		}()
+		return nil
+	})
+}
+
+// join opens one stream, says hello on it, and moves to a better path if there is one.
+func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, error) {
+	s, err := b.carrier.Open(ctx, a.view.Members[rank].ID, Data+Kind(number))
+	if err != nil {
+		return link{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	g, err := a.sayHello(s, rank)
+	var l link
+	if err == nil {
+		l, err = upgrade(ctx, s, g, number, true)
+	}
+	if !stop() && err == nil {
+		_ = l.raw.Reset()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = s.Reset()
+		return link{}, err
+	}
+	return l, nil
+}
+
+// upgrade returns the link over the best stream that both sides want, which may replace s. The other
+// side has sent the hello g on s.
+func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
+	peer := s.Peer()
+	if u, ok := s.(Upgrader); ok {
+		var err error
+		if s, err = u.Upgrade(ctx, opener); err != nil {
+			return link{}, err
+		}
+	}
+	return linkOver(newLane(s, peer, number), g), nil
+}
+
+// bind requests that a resting lane be bound to the view of a. It returns the lane and a channel of the result,
+// or nil if no lane rests.
+func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
+	l, asked, rests := b.lanes.ask(a, rank, number)
+	switch {
+	case l == nil:
+		return nil, nil
+	case rests:
+		l.greet(a.hello)
+	case b.lanes.withdraw(a, l, false):
+		return nil, nil
+	}
+	return l, asked.bound
+}
+
+// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other.
+func (b *binder) serve(a *attempt, l *lane) {
+	for a != nil && l.follow(a) {
+		a = b.rest(l)
+	}
+	if asked := b.lanes.drop(l); asked != nil {
+		asked.fail(l.number, errEnded)
+	}
+}
+
+// rest waits until a lane is bound to another view. It returns the attempt that enters that view and has got
+// the lane, or nil if the lane has ended.
+func (b *binder) rest(l *lane) *attempt {
+	asked, ok := b.lanes.rest(l)
+	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
+		_ = l.raw.Close() // nothing is lost: both sides have read all frames
+		return nil
+	}
+	if asked != nil {
+		l.greet(asked.a.hello)
+	}
+	g, err := readHello(unbuffered{l.stream})
+	if err == nil && l.buffered() > 0 {
+		err = errProtocol // nothing may follow the hello before it is answered
+	}
+	if asked = b.lanes.wake(l); asked != nil {
+		return asked.answered(l, g, err)
+	}
+	var a *attempt
+	if err == nil {
+		a = b.views.invite(l.raw, l.peer, g)
+		if a != nil && a.rebind(l, g) {
+			return a
+		}
+		if a == nil {
+			return nil
+		}
+	}
+	_ = l.raw.Reset()
+	return nil
+}

@@ -1,0 +1,112 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// hostMemory is what this process keeps for sharing memory with the other members of its host, over all views.
+type hostMemory struct {
+	cfg        *Config // of the mesh
+	life       *lifetime
+	neighbours *neighbours // the files of the processes of the host
+	spare      spare       // memory for the next view
+	begun      atomic.Bool // this end has been in a session
+}
+
+// newHostMemory returns the hostMemory of a process with the ID self before its first view.
+func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
+	return &hostMemory{cfg: cfg, life: life, neighbours: newNeighbours(self)}
+}
+
+// close releases the memory that no view uses. The memory of a view is released when the view ends.
+func (h *hostMemory) close() error { return errors.Join(h.spare.close(), h.neighbours.shut()) }
+
+// enter makes this rank share memory with the other ranks of its host, when an attempt has all planned streams.
+// The result is nil if there is nobody to share with, or if it is impossible and both sides can do without.
+// An error ends the attempt.
+func (h *hostMemory) enter(ctx context.Context, a *attempt) (*sharing, error) {
+	s, why := h.share(ctx, a)
+	h.neighbours.keep(a.view)
+	lone := h.note(a, s, why)
+	var err error
+	switch {
+	case ctx.Err() != nil:
+		err = a.blame(context.Cause(ctx))
+	case lone >= 0:
+		err = h.unshared(a, lone, why)
+	}
+	if err == nil {
+		h.begun.Store(true)
+		return s, nil
+	}
+	if s != nil {
+		err = errors.Join(err, s.release())
+	}
+	return nil, err
+}
+
+// note records in the links why memory is not shared with the ranks with which it could be. It returns the
+// first rank with which memory is not shared although one of the two sides insists on it; -1 if there is none.
+func (h *hostMemory) note(a *attempt, s *sharing, why error) int {
+	lone := -1
+	for rank := range a.streams {
+		l := &a.streams[rank][dataStream]
+		if rank == a.self || s != nil && slices.Contains(s.ranks, rank) {
+			continue
+		}
+		if h.sameSite(l) && l.path.Why == "" && why != nil {
+			l.path.Why = why.Error()
+		}
+		if lone < 0 && (h.cfg.Path == ShmPath || l.wants == ShmPath) {
+			lone = rank
+		}
+	}
+	return lone
+}
+
+// unshared returns the error of an attempt in which no memory is shared with a rank although one of the
+// two sides accepts no other path. why is the reason, or nil if it is not known. After a transient failure
+// the next view may succeed. If the two ranks can never share memory, and this end has been in a session
+// before, the other rank is the newcomer: it counts as lost, so it has to go. In all other cases no later
+// view can succeed either, and the error is elastic.ErrNoView.
+func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
+	incompatible := h.incompatible(a, rank)
+	if why == nil {
+		why = incompatible
+	}
+	err := fmt.Errorf("no shared memory: %w (the transport auto does without where it must)", why)
+	switch {
+	case errors.As(why, new(passing)):
+		return err
+	case incompatible != nil && h.begun.Load():
+		return a.lost(rank, err)
+	}
+	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
+}
+
+// sameSite reports whether the two ends of a link say that they share a kernel, and both want a path
+// within the host.
+func (h *hostMemory) sameSite(l *link) bool {
+	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.Site == l.site && l.site != [32]byte{}
+}
+
+// incompatible returns why this rank can never share memory with the given rank, or nil.
+func (h *hostMemory) incompatible(a *attempt, rank int) error {
+	l := &a.streams[rank][dataStream]
+	if !h.cfg.Path.sharesMemory() {
+		return fmt.Errorf("rank %d wants the transport %s", a.self, h.cfg.Path)
+	}
+	if !l.wants.sharesMemory() {
+		return fmt.Errorf("rank %d wants the transport %s", rank, l.wants)
+	}
+	if h.cfg.Site != l.site || l.site == [32]byte{} {
+		return fmt.Errorf("ranks %d and %d are not on one host", min(a.self, rank), max(a.self, rank))
+	}
+	return nil
+}

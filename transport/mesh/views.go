@@ -1,0 +1,227 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+const (
+	// parkTime is how long a stream waits for this host to enter its view.
+	parkTime = time.Minute
+	// maxParked is how many streams of one peer may wait: the streams and one knock for each of two views.
+	maxParked = 2 * (streamsPerPair + 1)
+)
+
+// parkedStream waits for a Connect of its view.
+type parkedStream struct {
+	peer    elastic.ID
+	lineage [32]byte
+	claimed chan *attempt // of one element, so that claiming never blocks
+}
+
+// viewTable knows which views this end is entering or is in, and which are over, and gives each stream that a
+// peer opens to the attempt of its view.
+type viewTable struct {
+	job  string // Config.Job
+	life *lifetime
+
+	mu       sync.Mutex
+	attempts map[[32]byte]*attempt // the views that are being entered or are in use, by hash
+	past     []pastView            // the views that are over, the latest last
+	parked   []*parkedStream       // streams for views that this end has not entered, oldest first
+	floor    uint64                // epochs below floor are over
+}
+
+// newViewTable returns the table of a process that has entered no view.
+func newViewTable(job string, life *lifetime) *viewTable {
+	return &viewTable{job: job, life: life, attempts: make(map[[32]byte]*attempt)}
+}
+
+// enter makes the attempt known to the handlers of streams, and gives it the streams that have been waiting for
+// it. This end does not enter earlier views any more.
+func (t *viewTable) enter(a *attempt) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash := a.hello.Lineage
+	switch {
+	case t.life.isOver():
+		return errClosed()
+	case a.view.Epoch < t.floor:
+		return fmt.Errorf("epoch %d is over", a.view.Epoch)
+	case t.attempts[hash] != nil:
+		return errors.New("already connecting")
+	}
+	t.attempts[hash] = a
+	t.floor = a.view.Epoch
+	t.parked = slices.DeleteFunc(t.parked, func(p *parkedStream) bool {
+		if p.lineage != hash {
+			return false
+		}
+		p.claimed <- a // never blocks: the stream is claimed once, as it leaves the table
+		return true
+	})
+	return nil
+}
+
+// entered notes that an attempt has succeeded. This end enters no other view of its epoch.
+func (t *viewTable) entered(a *attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.floor = max(t.floor, a.view.Epoch+1)
+}
+
+// forget forgets an attempt that has failed. This end may enter the view again.
+func (t *viewTable) forget(a *attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.attempts[a.hello.Lineage] == a {
+		delete(t.attempts, a.hello.Lineage)
+	}
+}
+
+// waitingFor returns the attempts in which Connect may still wait for a lane with a peer.
+func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range t.attempts {
+		if rank := a.view.Rank(peer); rank >= 0 && a.planned[rank] && a.ctx.Err() == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// invite returns the attempt to which the hello g of a peer belongs. If the attempt has not begun, it
+// waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
+func (t *viewTable) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
+	a, parked, why, cause := t.find(from, g)
+	if parked != nil {
+		a = t.wait(parked)
+	}
+	switch {
+	case why != wanted:
+		refuse(s, why, cause)
+	case a == nil:
+		_ = s.Reset() // the peer may open it again
+	case !a.belongs(g, from):
+		refuse(s, refused, nil)
+	default:
+		return a
+	}
+	return nil
+}
+
+// find returns the attempt to which the hello g belongs. If there is none yet, it returns a
+// parkedStream to wait on. If there cannot be one, it returns the refusal, and the cause that goes
+// with the refusal left.
+func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.attempts[g.Lineage]; a != nil {
+		return a, nil, wanted, nil
+	}
+	if cause, ok := t.pastLocked(g.Lineage); ok {
+		return nil, nil, left, cause
+	}
+	for _, a := range t.attempts {
+		if a.view.Epoch == g.Epoch && g.Epoch >= t.floor {
+			return nil, nil, refused, nil // another view of the epoch that this host is entering
+		}
+	}
+	switch {
+	case g.Job != t.job:
+		return nil, nil, refused, nil
+	case g.Epoch < t.floor || t.life.isOver():
+		return nil, nil, stale, nil
+	}
+	// An attempt that begins from now on finds the stream in t.parked.
+	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
+	t.parkLocked(p)
+	return nil, p, wanted, nil
+}
+
+// wait returns the attempt that claims p. It returns nil if parkTime passes, the mesh
+// closes, or the peer parks too many other streams.
+func (t *viewTable) wait(p *parkedStream) *attempt {
+	timer := time.NewTimer(parkTime)
+	defer timer.Stop()
+	select {
+	case a := <-p.claimed:
+		return a
+	case <-timer.C:
+	case <-t.life.ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unparkLocked(p)
+	return nil
+}
+
+// parkLocked adds p. If the peer has maxParked streams already, p replaces its oldest one, as the peer
+// has given up on that one.
+func (t *viewTable) parkLocked(p *parkedStream) {
+	var oldest *parkedStream
+	count := 0
+	for _, o := range t.parked {
+		if o.peer != p.peer {
+			continue
+		}
+		if count++; oldest == nil {
+			oldest = o
+		}
+	}
+	t.parked = append(t.parked, p)
+	if count >= maxParked {
+		t.unparkLocked(oldest)
+		oldest.claimed <- nil // never blocks: the stream is not claimed, as it was in the table
+	}
+}
+
+// unparkLocked forgets p.
+func (t *viewTable) unparkLocked(p *parkedStream) {
+	t.parked = slices.DeleteFunc(t.parked, func(o *parkedStream) bool { return o == p })
+}
+
+// maxPast is how many finished views are remembered. A rank that opens a lane for one of them too late is told
+// how the view has ended.
+const maxPast = 8
+
+// pastView is a view that is over at this end.
+type pastView struct {
+	hash  [32]byte
+	cause []byte // encoded; empty if it was closed
+}
+
+// retire forgets a view that is over, but remembers the cause. A second call has no effect.
+func (t *viewTable) retire(a *attempt, cause []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash := a.hello.Lineage
+	if t.attempts[hash] != a {
+		return
+	}
+	delete(t.attempts, hash)
+	t.past = append(t.past, pastView{hash, cause[:min(len(cause), maxCause)]})
+	if len(t.past) > maxPast {
+		t.past = t.past[1:]
+	}
+}
+
+// maxCause is the longest cause in a refusal, in bytes. EncodeCause makes only shorter ones.
+const maxCause = 500
+
+// pastLocked returns why the view with this hash has ended, if it is among the remembered ones.
+func (t *viewTable) pastLocked(hash [32]byte) (cause []byte, ok bool) {
+	for _, p := range t.past {
+		if p.hash == hash {
+			return p.cause, true
+		}
+	}
+	return nil, false
+}
