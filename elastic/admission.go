@@ -72,16 +72,16 @@ const approvalTerm = 5 * time.Second
 // maxApproved bounds the newcomers that are approved and have not joined.
 const maxApproved = 1024
 
-// note records an approval. It runs in the keeper's goroutine.
-func (k *keeper) note(o offer, e Entry) {
-	if len(k.approved) < maxApproved {
-		k.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
+// note records an approval. It runs in the driver's goroutine.
+func (d *driver) note(o offer, e Entry) {
+	if len(d.approved) < maxApproved {
+		d.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
 	}
 }
 
-// isApproved reports whether a newcomer may join. It runs in the keeper's goroutine.
-func (k *keeper) isApproved(id ID) bool {
-	a, ok := k.approved[id]
+// isApproved reports whether a newcomer may join. It runs in the driver's goroutine.
+func (d *driver) isApproved(id ID) bool {
+	a, ok := d.approved[id]
 	return ok && time.Since(a.at) < approvalTerm
 }
 
@@ -91,74 +91,74 @@ type decision struct {
 	coming []Member // other newcomers with which it has to connect
 }
 
-// decide calls the function decides in the keeper's goroutine. If the function returns nil, decide
+// decide calls the function decides in the driver's goroutine. If the function returns nil, decide
 // approves the author of the offer. The decision also lists other newcomers.
-func (k *keeper) decide(o offer, e Entry, decides func() error) decision {
+func (d *driver) decide(o offer, e Entry, decides func() error) decision {
 	made := make(chan decision, 1)
-	k.do(func() {
-		k.hear(o)
-		d := decision{decides(), k.coming(o)}
-		if d.err == nil {
-			k.note(o, e)
+	d.do(func() {
+		d.hear(o)
+		answer := decision{decides(), d.coming(o)}
+		if answer.err == nil {
+			d.note(o, e)
 		}
-		made <- d
+		made <- answer
 	})
 	select {
-	case d := <-made:
-		return d
-	case <-k.ctx.Done():
+	case answer := <-made:
+		return answer
+	case <-d.ctx.Done():
 		return decision{err: fmt.Errorf("%w: closed", ErrNotYet)}
 	}
 }
 
 // judge decides whether a newcomer that is level is admitted, and if so approves it.
-func (k *keeper) judge(o offer, e Entry, judge Judge) decision {
-	return k.decide(o, e, func() error {
-		k.callBack(o)
-		return k.weigh(o, judge)
+func (d *driver) judge(o offer, e Entry, judge Judge) decision {
+	return d.decide(o, e, func() error {
+		d.requestReverseDials(o)
+		return d.weigh(o, judge)
 	})
 }
 
 // approve renews the approval of a newcomer that a member has admitted. It does not if another
 // newcomer was admitted meanwhile and the two have not connected.
-func (k *keeper) approve(o offer, e Entry) decision {
-	return k.decide(o, e, func() error { return k.unproven(o) })
+func (d *driver) approve(o offer, e Entry) decision {
+	return d.decide(o, e, func() error { return d.unproven(o) })
 }
 
-// weigh decides in the keeper's goroutine, so that if two newcomers ask at the same time the second
+// weigh decides in the driver's goroutine, so that if two newcomers ask at the same time the second
 // is judged together with the first. A newcomer that the job needs in order to go on is admitted
 // without asking the Judge.
-func (k *keeper) weigh(o offer, judge Judge) error {
+func (d *driver) weigh(o offer, judge Judge) error {
 	a := Application{Candidate: o.Candidate, Near: true}
 	// Expired approvals are dropped on the way.
-	for id, other := range k.approved {
+	for id, other := range d.approved {
 		switch {
-		case !k.isApproved(id):
-			delete(k.approved, id)
+		case !d.isApproved(id):
+			delete(d.approved, id)
 		case id != o.Member.ID:
 			a.Coming = append(a.Coming, other.candidate)
 		}
 	}
-	for _, m := range k.view.Members {
+	for _, m := range d.view.Members {
 		a.Members = append(a.Members, m.ID)
 		a.Near = a.Near && m.Beside(o.Member)
 	}
-	if err := k.unproven(o); err != nil {
+	if err := d.unproven(o); err != nil {
 		return err
 	}
 	// A group below MinPeers needs every newcomer.
-	if judge == nil || k.lacking || k.staying()+len(a.Coming) < k.cfg.MinPeers {
+	if judge == nil || d.quorumLost || d.staying()+len(a.Coming) < d.cfg.MinPeers {
 		return nil
 	}
 	return judge.Admit(a)
 }
 
 // staying counts the members that are not about to leave or to be put out.
-func (k *keeper) staying() int {
+func (d *driver) staying() int {
 	n := 0
-	for _, m := range k.view.Members {
-		p := k.peers[m.ID]
-		if p == nil || p.suspected == "" && !p.beat.Leaving {
+	for _, m := range d.view.Members {
+		p := d.peers[m.ID]
+		if p == nil || p.suspected == "" && !p.heartbeat.Leaving {
 			n++ // p is nil for this member itself
 		}
 	}

@@ -93,8 +93,8 @@ func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// admissions checks that every admission in the log made the step of w shorter. It returns the sizes
-// of the views with a newcomer.
+// admissions checks that every admission in the log made the step of w shorter. It returns the
+// sizes of the views with a newcomer.
 func (r *rig) admissions(t *testing.T, w *world) (sizes []int) {
 	t.Helper()
 	ids := make(map[string]elastic.ID)

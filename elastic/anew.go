@@ -48,12 +48,12 @@ func (g *Group) begin(err error) error {
 	}
 	old := g.current()
 	old.stop()
-	k, err := newKeeper(&g.cfg, old.ep, order.first, g.emitter(old.ep.Self))
+	d, err := newDriver(&g.cfg, old.ep, order.first, g.emitter(old.ep.Self))
 	if err != nil {
 		return fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
 	}
-	if !g.replace(k, nil) {
-		k.stop()
+	if !g.replace(d, nil) {
+		d.stop()
 		return fmt.Errorf("%w: closed", ErrNoView)
 	}
 	g.void, g.fresh, g.levels = false, false, false

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// crowd is a simulated control network for many members, in virtual time. The keepers, outboxes,
+// crowd is a simulated control network for many members, in virtual time. The drivers, sendQueues,
 // control messages and machines are the production code; there is no data plane.
 type crowd struct {
 	ports sync.Map // *port by ID
@@ -130,7 +130,7 @@ type swarm struct {
 	cfg     *Config
 	rng     *rand.Rand
 	next    int       // number that the next peer gets
-	keepers []*keeper // keepers of the live members that stay, and of newcomers
+	drivers []*driver // drivers of the live members that stay, and of newcomers
 	leavers sync.WaitGroup
 }
 
@@ -168,40 +168,40 @@ func (s *swarm) listen(id ID) *port {
 }
 
 // start starts a member of the first view, or a newcomer.
-func (s *swarm) start(self Member, p *port, first []Member) *keeper {
-	k, err := newKeeper(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, first, func(uint64, event.Body) {})
+func (s *swarm) start(self Member, p *port, first []Member) *driver {
+	d, err := newDriver(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, first, func(uint64, event.Body) {})
 	if err != nil {
 		panic(err)
 	}
-	s.keepers = append(s.keepers, k)
-	return k
+	s.drivers = append(s.drivers, d)
+	return d
 }
 
-// port returns the port of a keeper.
-func (k *keeper) port() *port { return k.ep.Network.(*port) }
+// port returns the port of a driver.
+func (d *driver) port() *port { return d.ep.Network.(*port) }
 
 // take removes and returns an agreed member from the list of members that stay.
-func (s *swarm) take() *keeper {
+func (s *swarm) take() *driver {
 	for {
-		i := s.rng.IntN(len(s.keepers))
-		if k := s.keepers[i]; k.in(func(s standing) bool { return s.phase == inside }) {
-			s.keepers = slices.Delete(s.keepers, i, i+1)
-			return k
+		i := s.rng.IntN(len(s.drivers))
+		if d := s.drivers[i]; d.in(func(s status) bool { return s.phase == inside }) {
+			s.drivers = slices.Delete(s.drivers, i, i+1)
+			return d
 		}
 	}
 }
 
-// in reports whether the function holds returns true for a keeper's standing.
-func (k *keeper) in(holds func(standing) bool) bool {
-	s, _ := k.now()
+// in reports whether the function holds returns true for a driver's status.
+func (d *driver) in(holds func(status) bool) bool {
+	s, _ := d.now()
 	return holds(s)
 }
 
-// await waits until the function holds returns true for a keeper's standing, and returns the
+// await waits until the function holds returns true for a driver's status, and returns the
 // elapsed time.
-func (k *keeper) await(holds func(standing) bool) time.Duration {
+func (d *driver) await(holds func(status) bool) time.Duration {
 	begun := time.Now()
-	for s, changed := k.now(); !holds(s) && s.phase != closed; s, changed = k.now() {
+	for s, changed := d.now(); !holds(s) && s.phase != closed; s, changed = d.now() {
 		<-changed
 	}
 	return time.Since(begun)
@@ -209,42 +209,42 @@ func (k *keeper) await(holds func(standing) bool) time.Duration {
 
 // kill ends a member as SIGKILL does. With silent set it ends the member as a loss of its host's
 // power does.
-func (s *swarm) kill(k *keeper, silent bool) {
-	k.port().silent.Store(silent)
-	k.port().closed.Store(true)
-	k.stop()
+func (s *swarm) kill(d *driver, silent bool) {
+	d.port().silent.Store(silent)
+	d.port().closed.Store(true)
+	d.stop()
 }
 
 // leave makes a member leave. The member stays for a while to answer members that lag behind.
-func (s *swarm) leave(k *keeper) {
-	k.leave(false)
+func (s *swarm) leave(d *driver) {
+	d.leave(false)
 	s.leavers.Go(func() {
-		k.await(func(s standing) bool { return s.phase > inside })
+		d.await(func(s status) bool { return s.phase > inside })
 		<-time.After(time.Second)
-		s.kill(k, false)
+		s.kill(d, false)
 	})
 }
 
 // join starts a newcomer. It asks four members for admission, repeatedly, until it is in a view.
-func (s *swarm) join() *keeper {
+func (s *swarm) join() *driver {
 	self := s.describe()
-	k := s.start(self, s.listen(self.ID), nil)
-	var contacts []*keeper
+	d := s.start(self, s.listen(self.ID), nil)
+	var contacts []*driver
 	for len(contacts) < 4 {
-		if c := s.keepers[s.rng.IntN(len(s.keepers))]; c.in(func(s standing) bool { return s.phase == inside }) {
+		if c := s.drivers[s.rng.IntN(len(s.drivers))]; c.in(func(s status) bool { return s.phase == inside }) {
 			contacts = append(contacts, c)
 		}
 	}
 	s.leavers.Go(func() {
-		ctx, cancel := k.while(k.ctx, func(s standing) bool { return s.phase == outside })
+		ctx, cancel := d.while(d.ctx, func(s status) bool { return s.phase == outside })
 		defer cancel()
 		for ctx.Err() == nil {
 			var ids []ID
 			for _, c := range contacts {
-				c.do(func() { c.note(offer{Member: k.ep.Self}, Entry{}) })
+				c.do(func() { c.note(offer{Member: d.ep.Self}, Entry{}) })
 				ids = append(ids, c.ep.Self.ID)
 			}
-			if err := k.ask(ids); err != nil {
+			if err := d.ask(ids); err != nil {
 				panic(err)
 			}
 			select {
@@ -253,17 +253,17 @@ func (s *swarm) join() *keeper {
 			}
 		}
 	})
-	return k
+	return d
 }
 
 // close stops all members.
 func (s *swarm) close() {
-	for _, k := range s.keepers {
-		k.port().closed.Store(true)
-		k.cancel()
+	for _, d := range s.drivers {
+		d.port().closed.Store(true)
+		d.cancel()
 	}
-	for _, k := range s.keepers {
-		k.stop()
+	for _, d := range s.drivers {
+		d.stop()
 	}
 	s.leavers.Wait()
 }

@@ -38,15 +38,15 @@ func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 	var h health
 	d := detector{silence: newSilence(begin)}
 	for now.Sub(begin) < lasting {
-		now = now.Add(beatTicks*tickPeriod + l.late())
-		if late := now.Sub(ticked) - beatTicks*tickPeriod; late > lateTick {
+		now = now.Add(heartbeatTicks*tickPeriod + l.late())
+		if late := now.Sub(ticked) - heartbeatTicks*tickPeriod; late > lateTick {
 			h.worse(now)
 			d.excuse(late)
 		}
 		ticked = now
 		for !word.After(now) {
 			d.word(word, false)
-			word = word.Add(beatTicks*tickPeriod + l.late())
+			word = word.Add(heartbeatTicks*tickPeriod + l.late())
 		}
 		switch d.judge(now, h.factor(now), asleep) {
 		case probe: // the answer is a message, with the same delays
@@ -202,19 +202,19 @@ func TestNotJudgedWhileEntering(t *testing.T) {
 			{ProcessUnknown, mostSilence - time.Second, false}, {ProcessUnknown, mostSilence + time.Second, true},
 			{ProcessHalted, time.Second, false}, {ProcessHalted, 2 * time.Second, true},
 		} {
-			k := testKeeper(t, 3, 0)
-			k.first = [32]byte{1}
-			k.ep.Self.Launcher = "here"
+			d := testDriver(t, 3, 0)
+			d.first = [32]byte{1}
+			d.ep.Self.Launcher = "here"
 			if c.state != ProcessUnknown {
-				k.view.Members[1].Process, k.view.Members[1].Launcher = "1", "here"
-				k.cfg.Inspect = func(Member) ProcessState { return c.state }
+				d.view.Members[1].Process, d.view.Members[1].Launcher = "1", "here"
+				d.cfg.Inspect = func(Member) ProcessState { return c.state }
 			}
-			p := k.peerOf("001")
+			p := d.peerOf("001")
 			now := time.Now().Add(c.silent)
 			for range 10 * slowTicks {
-				k.ticks++
+				d.ticks++
 				now = now.Add(time.Millisecond)
-				k.look("001", p, now)
+				d.look("001", p, now)
 			}
 			if got := p.suspected != "" || !p.asked.IsZero(); got != c.want {
 				t.Errorf("state %d, silent for %v: judged is %v", c.state, c.silent, got)
@@ -227,58 +227,58 @@ func TestNotJudgedWhileEntering(t *testing.T) {
 // probed member has answered. Only the second answer counts for that member.
 func TestHelpers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := testKeeper(t, 7, 3)
+		d := testDriver(t, 7, 3)
 		sent := make(map[string]string)
 		read := make(chan struct{})
 		go func() {
 			defer close(read)
 			for {
 				select {
-				case s := <-k.ep.Network.(wall).sent:
+				case s := <-d.ep.Network.(wall).sent:
 					sent[fmt.Sprintf("%d %s", s[0], s[1:])] = s
-				case <-k.out.ctx.Done():
+				case <-d.out.ctx.Done():
 					return
 				}
 			}
 		}()
-		if got := fmt.Sprint(k.helpersFor("005")); got != "[004 001]" {
+		if got := fmt.Sprint(d.helpersFor("005")); got != "[004 001]" {
 			t.Errorf("helpers about 005: %s", got)
 		}
-		k.peerOf("004").asked = time.Now()
-		if got := fmt.Sprint(k.helpersFor("005")); got != "[001 002]" {
+		d.peerOf("004").asked = time.Now()
+		if got := fmt.Sprint(d.helpersFor("005")); got != "[001 002]" {
 			t.Errorf("helpers about 005 while 004 owes a word: %s", got)
 		}
-		p := k.peerOf("005")
-		k.askFor("005", p)
-		if k.wellHelped(p) {
+		p := d.peerOf("005")
+		d.askFor("005", p)
+		if d.wellHelped(p) {
 			t.Error("nobody has answered yet")
 		}
-		k.letter("002", probing{About: "005"}.append(letterProbed, nil))
-		if !k.wellHelped(p) || !p.vouched.IsZero() {
+		d.receive("002", probeMessage{About: "005"}.append(controlProbeReply, nil))
+		if !d.wellHelped(p) || !p.vouched.IsZero() {
 			t.Errorf("helped is %v, vouched at %v", p.helped, p.vouched)
 		}
-		k.letter("006", probing{About: "005", Heard: true}.append(letterProbed, nil))
+		d.receive("006", probeMessage{About: "005", Heard: true}.append(controlProbeReply, nil))
 		if !p.vouched.IsZero() {
 			t.Error("a member that was not asked vouches")
 		}
-		k.letter("002", probing{About: "005", Heard: true}.append(letterProbed, nil))
+		d.receive("002", probeMessage{About: "005", Heard: true}.append(controlProbeReply, nil))
 		if p.vouched.IsZero() {
 			t.Error("the helper's word does not count")
 		}
-		k.letter("001", probing{About: "006"}.append(letterProbe, nil))
-		k.letter("else", probing{About: "006"}.append(letterProbe, nil))
-		k.happened(PeerEvent{Peer: "006", Kind: PeerMessage, Data: beat{}.append(nil)})
+		d.receive("001", probeMessage{About: "006"}.append(controlProbe, nil))
+		d.receive("else", probeMessage{About: "006"}.append(controlProbe, nil))
+		d.happened(PeerEvent{Peer: "006", Kind: PeerMessage, Data: heartbeat{}.append(nil)})
 		synctest.Wait()
-		for _, want := range []probing{{About: "006"}, {About: "006", Heard: true}} {
-			b := string(want.append(letterProbed, nil))
+		for _, want := range []probeMessage{{About: "006"}, {About: "006", Heard: true}} {
+			b := string(want.append(controlProbeReply, nil))
 			if sent[fmt.Sprintf("%d %s", b[0], b[1:])] == "" {
 				t.Errorf("%+v was not sent", want)
 			}
 		}
-		if got := k.peerOf("006").askers; len(got) > 0 {
+		if got := d.peerOf("006").askers; len(got) > 0 {
 			t.Errorf("%v still wait for the word", got)
 		}
-		k.out.cancel()
+		d.out.cancel()
 		<-read
 	})
 }
@@ -288,23 +288,23 @@ func TestHelpers(t *testing.T) {
 func TestWordForLeaving(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		beat   beat
-		blamed time.Duration // how long ago; 0 for never
-		want   string
+		heartbeat heartbeat
+		blamed    time.Duration // how long ago; 0 for never
+		want      string
 	}{
-		{beat{Stalled: true}, 0, "stalled"},
-		{beat{Leaving: true}, 0, "asked"},
-		{beat{Leaving: true}, time.Second, "asked"},
-		{beat{}, time.Second, "stalled"},
-		{beat{}, makeWayAfter + time.Second, "asked"},
-		{beat{}, 0, "asked"},
+		{heartbeat{Stalled: true}, 0, "stalled"},
+		{heartbeat{Leaving: true}, 0, "asked"},
+		{heartbeat{Leaving: true}, time.Second, "asked"},
+		{heartbeat{}, time.Second, "stalled"},
+		{heartbeat{}, makeWayAfter + time.Second, "asked"},
+		{heartbeat{}, 0, "asked"},
 	} {
-		p := &peer{beat: c.beat}
+		p := &peer{heartbeat: c.heartbeat}
 		if c.blamed > 0 {
 			p.blamed = now.Add(-c.blamed)
 		}
 		if got := p.leaves(now); got != c.want {
-			t.Errorf("%+v, named %v ago: %q, want %q", c.beat, c.blamed, got, c.want)
+			t.Errorf("%+v, named %v ago: %q, want %q", c.heartbeat, c.blamed, got, c.want)
 		}
 	}
 }
@@ -312,11 +312,11 @@ func TestWordForLeaving(t *testing.T) {
 // A suspicion is withdrawn only by messages which report that the sender hears this member.
 func TestDeafStaysSuspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := testKeeper(t, 3, 0)
-		p := k.peerOf("001")
+		d := testDriver(t, 3, 0)
+		p := d.peerOf("001")
 		p.suspected = "unreachable"
 		for _, deaf := range []bool{true, false} {
-			k.happened(PeerEvent{Peer: "001", Kind: PeerMessage, Data: beat{Deaf: deaf}.append(nil)})
+			d.happened(PeerEvent{Peer: "001", Kind: PeerMessage, Data: heartbeat{Deaf: deaf}.append(nil)})
 			if got := p.suspected != ""; got != deaf {
 				t.Errorf("deaf %v: suspected is %v", deaf, got)
 			}

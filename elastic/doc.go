@@ -58,7 +58,7 @@
 // # Parts
 //
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
-//	keeper     the membership of one identity: a goroutine that drives elastic/member, sends
+//	driver     the membership of one identity: a goroutine that drives elastic/member, sends
 //	           heartbeats, and judges which members live
 //	Endpoint   the network below: control messages, data planes, long answers, keys
 //
@@ -67,20 +67,20 @@
 //
 // # Who is believed
 //
-// Control messages (letters) and requests (Network.Request) come from any peer that has passed a
-// member's gate, for example with a ticket. The table (letter_table.go) gives the effect that a
+// Control messages and requests (Network.Request) come from any peer that has passed a
+// member's gate, for example with a ticket. The table (control_table.go) gives the effect that a
 // control message may have, by its sender. An outsider is a peer outside the present view: a
 // newcomer, a member that was put out, a member of another branch, or a holder of a ticket with ill
 // intent.
 //
 //	              member of the view    outsider
 //	member        elastic/member says  elastic/member says: signed decisions only
-//	beat          believed              answered with this member's view
-//	yield         believed              refused
-//	foreign       believed              refused
-//	foreign ack   believed              refused
+//	heartbeat     believed              answered with this member's view
+//	step down     believed              refused
+//	foreign join  believed              refused
+//	its ack       believed              refused
 //	probe(d)      believed              refused
-//	call          believed              refused
+//	reverse dial  believed              refused
 //
 // Only the first 100 messages of an outsider in half a second are read; a rate limit drops the
 // rest. The network may slow an outsider down earlier, as transport/p2p does. There are two kinds
@@ -90,7 +90,7 @@
 //
 // # From a death to the next step
 //
-//	the connection breaks -> the session's calls fail everywhere; the keeper dials again
+//	the connection breaks -> the session's calls fail everywhere; the driver dials again
 //	   |                     refused: suspected at once; no answer: see detect.go
 //	   v
 //	elastic/member agrees on a view without the dead: two round trips
@@ -125,7 +125,7 @@
 // A newcomer makes an offer to the members (offer.go). They compare its settings with theirs, and
 // refuse a newcomer that differs, with the name of the setting. Then the newcomer copies the state
 // while the members go on (donor.go, elastic/internal/transfer), follows the updates step by step,
-// and asks for admission when it is level (applying.go). Before that it has to connect with every
+// and asks for admission when it is level (joinstate.go). Before that it has to connect with every
 // member, and with the newcomers that are admitted at the same time (pairs.go). The members'
 // session ends at a boundary between two steps.
 //

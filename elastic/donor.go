@@ -60,8 +60,8 @@ func (g *Group) rest(yes bool) {
 // the number of bytes of state and updates received.
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
-	a := &applying{joiner: j, inView: inView, src: &rated{Source: networkSource{j.k.ep.Network}},
-		opts: transfer.Options{Self: string(j.k.ep.Self.ID), Donors: j.donors}}
+	a := &joinState{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},
+		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: j.donors}}
 	if g.state == nil {
 		return 0, a.run()
 	}
@@ -86,11 +86,11 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 // whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
-		j.k.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})
+		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})
 	}
 	for _, odd := range snap.Odd {
 		if !slices.Contains(snap.Forged, odd) {
-			j.k.emit(0, event.Forged{Who: ID(odd).Short(), Reason: "its state has other hashes than that of most members"})
+			j.d.emit(0, event.Forged{Who: ID(odd).Short(), Reason: "its state has other hashes than that of most members"})
 		}
 	}
 }

@@ -34,10 +34,10 @@ func (f filter) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	return f.Network.Send(ctx, to, msg)
 }
 
-// The first bytes of control messages, as in letter.go.
+// The first bytes of control messages, as in control.go.
 const (
-	memberLetter  = 1
-	foreignLetter = 4
+	encodeMachineMessage = 1
+	foreignJoinMessage   = 4
 )
 
 // vouched makes all members peers of one launcher, which has started all of them.
@@ -88,7 +88,7 @@ func TestForeignLauncher(t *testing.T) {
 				return
 			}
 			cfg.Network = filter{cfg.Network, func(to elastic.ID, msg []byte) bool {
-				return to == p.members[1].ID && msg[0] == foreignLetter && time.Since(begun) < deaf
+				return to == p.members[1].ID && msg[0] == foreignJoinMessage && time.Since(begun) < deaf
 			}}
 		}
 		incumbents := slices.Clone(p.members)
@@ -191,11 +191,11 @@ func (p *peers) intrude(ctx context.Context) {
 	for range 300 {
 		m.Tick()
 		for _, msg := range m.Ready().Messages {
-			_ = control.Send(ctx, elastic.ID(msg.To), member.Encode([]byte{memberLetter}, msg))
+			_ = control.Send(ctx, elastic.ID(msg.To), member.Encode([]byte{encodeMachineMessage}, msg))
 		}
 		select {
 		case e := <-control.Events():
-			if e.Kind != elastic.PeerMessage || e.Data[0] != memberLetter {
+			if e.Kind != elastic.PeerMessage || e.Data[0] != encodeMachineMessage {
 				continue
 			}
 			if msg, err := member.Decode(e.Data[1:]); err == nil {

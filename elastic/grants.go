@@ -70,7 +70,7 @@ func (g *Group) View() View {
 // Issue asks the members to agree on a grant, and waits until they have agreed.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	mg := toGrant(grant)
-	can := func(k *keeper) error { return k.m.View().CanGrant(mg) }
+	can := func(d *driver) error { return d.m.View().CanGrant(mg) }
 	return g.agree(ctx, "grant "+grant.Key.Short(), can, member.Issue{Grant: mg}, func(v View) bool {
 		_, ok := v.Grant(grant.Key)
 		return ok
@@ -80,8 +80,8 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 // Revoke asks the members to agree that a grant admits no further peers, and waits until they have
 // agreed. Peers that it has admitted stay.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
-	can := func(k *keeper) error {
-		if _, ok := k.view.Grant(key); !ok {
+	can := func(d *driver) error {
+		if _, ok := d.view.Grant(key); !ok {
 			return errors.New("there is no such grant, or it has expired")
 		}
 		return nil
@@ -96,11 +96,11 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 // then on the peer is not admitted again, and the grant by which it came and the grants that it has
 // issued admit nobody. The peer need not be a member.
 func (g *Group) Kick(ctx context.Context, id ID) error {
-	can := func(k *keeper) error {
+	can := func(d *driver) error {
 		switch {
-		case id == k.ep.Self.ID:
+		case id == d.ep.Self.ID:
 			return errors.New("a peer cannot kick itself: ask another member, or let it leave")
-		case len(k.view.Barred) == member.MaxBarred:
+		case len(d.view.Barred) == member.MaxBarred:
 			return fmt.Errorf("%d peers have been kicked, and more are not remembered", member.MaxBarred)
 		}
 		return nil
@@ -111,38 +111,38 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 }
 
 // agree passes an event to the membership machine and waits for a view for which the function done
-// returns true. The function can checks in the keeper's goroutine whether the event is possible.
-func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error, e member.Event, done func(View) bool) error {
+// returns true. The function can checks in the driver's goroutine whether the event is possible.
+func (g *Group) agree(ctx context.Context, what string, can func(*driver) error, e member.Event, done func(View) bool) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
-	k := g.current()
+	d := g.current()
 	began := make(chan error, 1)
-	k.do(func() {
-		if k.m == nil || k.view.Rank(k.ep.Self.ID) < 0 {
+	d.do(func() {
+		if d.m == nil || d.view.Rank(d.ep.Self.ID) < 0 {
 			began <- errors.New("this peer is no member")
 			return
 		}
-		err := can(k)
+		err := can(d)
 		if err == nil {
-			k.step(e)
+			d.step(e)
 		}
 		began <- err
 	})
 	var err error
 	select {
 	case err = <-began:
-	case <-k.ctx.Done():
+	case <-d.ctx.Done():
 		err = ErrNoView
 	}
 	for err == nil {
-		s, changed := k.now()
+		s, changed := d.now()
 		if done(s.view) {
 			return nil
 		}
 		select {
 		case <-changed:
-			if s, _ := k.now(); s.phase != inside && !done(s.view) {
+			if s, _ := d.now(); s.phase != inside && !done(s.view) {
 				err = errors.New("this peer is no member any more")
 			}
 		case <-ctx.Done():
@@ -158,12 +158,12 @@ func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	if !g.made() {
 		return Entry{}, false
 	}
-	k := g.current()
+	d := g.current()
 	answer := make(chan Entry, 1)
-	k.do(func() {
+	d.do(func() {
 		var e Entry
-		if k.m != nil {
-			if by, was, ok := k.m.Returns(func(id member.ID) bool { return match(ID(id)) }); ok {
+		if d.m != nil {
+			if by, was, ok := d.m.Returns(func(id member.ID) bool { return match(ID(id)) }); ok {
 				e = Entry{By: ID(by), Was: ID(was)}
 			}
 		}
@@ -172,7 +172,7 @@ func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	select {
 	case e = <-answer:
 		return e, e.Was != ""
-	case <-k.ctx.Done():
+	case <-d.ctx.Done():
 		return Entry{}, false
 	}
 }

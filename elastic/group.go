@@ -118,7 +118,7 @@ type Group struct {
 	closed bool
 	begun  bool     // Next was called: state and settings are final
 	met    []Member // members known to the last identity, to which the next one makes offers
-	keeper *keeper  // of the present identity
+	driver *driver  // of the present identity
 	last   *Session
 	// The end of the last loop of Steps, if all steps are committed.
 	finished *event.Done
@@ -162,7 +162,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 // DefaultRejoinTimeout is the default of Config.RejoinTimeout.
 const DefaultRejoinTimeout = 10 * time.Minute
 
-// join starts the keeper and enters the first view.
+// join starts the driver and enters the first view.
 func (g *Group) join(ctx context.Context) error {
 	if g.cfg.Network == nil {
 		return errors.New("the Endpoint has no Network")
@@ -175,12 +175,12 @@ func (g *Group) join(ctx context.Context) error {
 			return fmt.Errorf("member %d of the first view: ID %q is empty or stands twice", i, m.ID)
 		}
 	}
-	k, err := newKeeper(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, g.emitter(g.cfg.Self))
+	d, err := newDriver(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, g.emitter(g.cfg.Self))
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
-	g.keeper = k
+	g.driver = d
 	g.mu.Unlock()
 	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
 	if g.cfg.Started != nil {
@@ -236,10 +236,10 @@ func (g *Group) Committed(step int64) error {
 
 // progress records the last committed step, for the heartbeats of this member.
 func (g *Group) progress(step int64) {
-	k := g.current()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.doing.Step = uint64(max(step, 0))
+	d := g.current()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doing.Step = uint64(max(step, 0))
 }
 
 // Stable records the last step that all members are known to have committed.
@@ -255,11 +255,11 @@ func (g *Group) Busy(what string) (done func()) {
 	if !g.made() {
 		return func() {}
 	}
-	k := g.current()
+	d := g.current()
 	set := func(what string) {
-		k.mu.Lock()
-		k.doing.Busy = what
-		k.mu.Unlock()
+		d.mu.Lock()
+		d.doing.Busy = what
+		d.mu.Unlock()
 	}
 	set(what)
 	return func() { set("") }
@@ -283,11 +283,11 @@ func (g *Group) Dead(id ID) {
 	}
 }
 
-// current returns the keeper of the present identity.
-func (g *Group) current() *keeper {
+// current returns the driver of the present identity.
+func (g *Group) current() *driver {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.keeper
+	return g.driver
 }
 
 // Heard returns the time since the last message of each member that this peer watches: all members
@@ -297,15 +297,15 @@ func (g *Group) Heard() map[ID]time.Duration {
 	if !g.made() {
 		return out
 	}
-	k := g.current()
-	if k == nil {
+	d := g.current()
+	if d == nil {
 		return out
 	}
 	done := make(chan struct{})
-	k.do(func() {
+	d.do(func() {
 		defer close(done)
-		for _, id := range k.watched() {
-			if p := k.peerOf(id); p != nil && p.spoke {
+		for _, id := range d.watched() {
+			if p := d.peerOf(id); p != nil && p.spoke {
 				out[id] = max(0, time.Since(p.last))
 			}
 		}
@@ -313,8 +313,8 @@ func (g *Group) Heard() map[ID]time.Duration {
 	select {
 	case <-done:
 		return out
-	case <-k.ctx.Done():
-		return make(map[ID]time.Duration) // the keeper's goroutine may still write to the first map
+	case <-d.ctx.Done():
+		return make(map[ID]time.Duration) // the driver's goroutine may still write to the first map
 	}
 }
 
@@ -325,10 +325,10 @@ func (g *Group) Self() Member {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.keeper == nil {
+	if g.driver == nil {
 		return g.cfg.Self
 	}
-	return g.keeper.ep.Self
+	return g.driver.ep.Self
 }
 
 // Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
@@ -362,25 +362,25 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true
-	k, last := g.keeper, g.last
+	d, last := g.driver, g.last
 	g.mu.Unlock()
 	if !first {
 		return nil
 	}
 	g.tellDone()
 	var errs []error
-	if k != nil {
-		k.depart(closePatience)
+	if d != nil {
+		d.depart(closePatience)
 		g.retire(last, nil)
 		g.retiring.Wait()
-		k.stop()
+		d.stop()
 	}
 	if g.donor != nil {
 		g.donor.Close()
 	}
 	ep := g.cfg.Endpoint
-	if k != nil {
-		ep = k.ep
+	if d != nil {
+		ep = d.ep
 	}
 	if ep.Close != nil {
 		errs = append(errs, ep.Close())

@@ -14,7 +14,7 @@ import (
 // members, repeatedly, as they change. Meanwhile the goroutine of Next copies the state.
 type joiner struct {
 	group      *Group
-	k          *keeper
+	d          *driver
 	accepted   chan struct{} // closed when the first member has accepted the offer
 	introduced chan struct{} // capacity 1: a reply has introduced another newcomer
 
@@ -31,9 +31,9 @@ type joiner struct {
 
 // joinIn joins the job: it makes the offer, copies the state and requests admission. It returns nil
 // when this peer is in a view.
-func (g *Group) joinIn(ctx context.Context, k *keeper) error {
+func (g *Group) joinIn(ctx context.Context, d *driver) error {
 	begun := time.Now()
-	j := &joiner{group: g, k: k, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
+	j := &joiner{group: g, d: d, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
 		coming: make(map[ID]comer), cutOff: make(map[ID]bool)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
@@ -54,15 +54,15 @@ func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 		return context.Cause(ctx)
 	}
 	// Copying ends as soon as the membership changes: in a view, fenced or closed.
-	inView, stop := k.while(ctx, func(s standing) bool { return s.phase == outside })
+	inView, stop := d.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
 	if err != nil && inView.Err() == nil {
 		return err
 	}
 	<-inView.Done()
-	if s, _ := k.now(); s.phase != outside {
-		k.emit(s.view.Epoch, event.Join{Who: k.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
+	if s, _ := d.now(); s.phase != outside {
+		d.emit(s.view.Epoch, event.Join{Who: d.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
 		return nil
 	}
 	return context.Cause(ctx)
@@ -106,7 +106,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		}
 		// The job is over when all known members are certainly gone for long enough.
 		patience := desertedAfter
-		if s, _ := j.k.now(); s.ended {
+		if s, _ := j.d.now(); s.ended {
 			patience = endedAfter
 		}
 		switch {
@@ -122,7 +122,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		case <-g.leaves:
 			timer.Stop()
 			return ErrLeft
-		case <-j.k.ctx.Done():
+		case <-j.d.ctx.Done():
 			timer.Stop()
 			return fmt.Errorf("%w: closed", ErrNoView)
 		}
@@ -131,7 +131,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 }
 
 // reopen replaces a fenced identity by a fresh one, which has to join. Its state is void.
-func (g *Group) reopen(ctx context.Context, s standing) error {
+func (g *Group) reopen(ctx context.Context, s status) error {
 	if g.cfg.Reopen == nil {
 		return fmt.Errorf("%w: %s", ErrFenced, s.why)
 	}
@@ -148,12 +148,12 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	if err != nil {
 		return fmt.Errorf("%w: open a new identity: %w", ErrFenced, err)
 	}
-	k, err := newKeeper(&g.cfg, ep, nil, g.emitter(ep.Self))
+	d, err := newDriver(&g.cfg, ep, nil, g.emitter(ep.Self))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
-	if !g.replace(k, members) {
-		k.stop()
+	if !g.replace(d, members) {
+		d.stop()
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
 	ep.Network.Serve(g.answer)
@@ -165,15 +165,15 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	return nil
 }
 
-// replace makes k the keeper of this peer. The argument members lists additional members to which
+// replace makes d the driver of this peer. The argument members lists additional members to which
 // the peer may make its offer. It reports false if the group was closed.
-func (g *Group) replace(k *keeper, members []Member) bool {
+func (g *Group) replace(d *driver, members []Member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
-	g.keeper = k
+	g.driver = d
 	g.met = members
 	return true
 }
@@ -181,10 +181,10 @@ func (g *Group) replace(k *keeper, members []Member) bool {
 // lastMembers returns the other members of the last view that this identity knew. With Config.Any
 // it adds some members that were lost before: if this peer's branch of a divided group is given up,
 // only the members of the other branch remain.
-func (k *keeper) lastMembers() []Member {
-	s, _ := k.now()
-	members := without(s.view.Members, k.ep.Self.ID)
-	if k.cfg.Any {
+func (d *driver) lastMembers() []Member {
+	s, _ := d.now()
+	members := without(s.view.Members, d.ep.Self.ID)
+	if d.cfg.Any {
 		members = append(members, s.former...)
 	}
 	return members

@@ -75,11 +75,11 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		return nil, err
 	}
 	for {
-		k, v, err := g.await(ctx, epoch)
+		d, v, err := g.await(ctx, epoch)
 		if err != nil {
 			return nil, err
 		}
-		s, err := g.enter(ctx, k, v)
+		s, err := g.enter(ctx, d, v)
 		if err == nil {
 			g.use(s)
 			return s, nil
@@ -90,7 +90,7 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		if errors.Is(err, ErrNoView) {
 			return nil, err
 		}
-		g.failed(ctx, k, v, err)
+		g.failed(ctx, d, v, err)
 		epoch = v.Epoch
 	}
 }
@@ -110,7 +110,7 @@ func (g *Group) use(s *Session) {
 }
 
 // left retires the session in use. If that session broke, left requests another one from the
-// keeper, except after a mistake of the program, which would recur in every session.
+// driver, except after a mistake of the program, which would recur in every session.
 func (g *Group) left(epoch uint64) error {
 	s := g.using()
 	if s == nil {
@@ -123,18 +123,18 @@ func (g *Group) left(epoch uint64) error {
 		return fmt.Errorf("%w: %w", ErrNoView, cause)
 	}
 	if cause != nil && s.View.Epoch >= epoch {
-		g.failed(context.Background(), s.keeper, s.View, cause)
+		g.failed(context.Background(), s.driver, s.View, cause)
 	}
 	return nil
 }
 
-// failed reports to the keeper that the session of a view broke or could not be entered. From the
+// failed reports to the driver that the session of a view broke or could not be entered. From the
 // fourth failure in a row on it first waits, with exponential backoff up to a second, because new
 // views do not seem to help.
-func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
+func (g *Group) failed(ctx context.Context, d *driver, v View, cause error) {
 	if g.broke++; g.broke > 3 {
 		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)
-		ctx, cancel := k.while(ctx, func(s standing) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
+		ctx, cancel := d.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -148,20 +148,20 @@ func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
 	if errors.As(cause, &p) {
 		blamed = p.Rank
 	}
-	k.broken(v, blamed)
+	d.broken(v, blamed)
 }
 
-// await returns the first view after epoch in which the group can go on, and the keeper of the
+// await returns the first view after epoch in which the group can go on, and the driver of the
 // identity in it. While it waits it also joins, reopens a fenced identity, and gives newcomers the
 // state.
-func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) {
+func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) {
 	w := waiting{group: g}
 	defer w.end()
 	g.rest(true)
 	defer g.rest(false)
 	for {
-		k := g.current()
-		s, changed := k.now()
+		d := g.current()
+		s, changed := d.now()
 		switch {
 		case s.wrong != nil:
 			return nil, View{}, s.wrong
@@ -180,18 +180,18 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			continue
 		case s.phase == outside:
 			var err error
-			if epoch, err = g.joinOrBegin(ctx, k, epoch); err != nil {
+			if epoch, err = g.joinOrBegin(ctx, d, epoch); err != nil {
 				return nil, View{}, err
 			}
 			continue
-		case s.short != nil:
-			w.begin(k, *s.short)
+		case s.gap != nil:
+			w.begin(d, *s.gap)
 		case len(s.view.Members) < g.cfg.MinPeers:
-			w.begin(k, lack{len(s.view.Members), g.cfg.MinPeers})
+			w.begin(d, quorumGap{len(s.view.Members), g.cfg.MinPeers})
 		default:
 			w.end()
 			if s.view.Epoch > epoch {
-				return k, s.view, nil
+				return d, s.view, nil
 			}
 		}
 		select {
@@ -214,8 +214,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 
 // joinOrBegin lets this peer join, or begin anew if no member lives. It returns the epoch after
 // which the next view is wanted; 0 after a new beginning.
-func (g *Group) joinOrBegin(ctx context.Context, k *keeper, epoch uint64) (uint64, error) {
-	err := g.joinIn(ctx, k)
+func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint64, error) {
+	err := g.joinIn(ctx, d)
 	if err == nil {
 		return epoch, nil
 	}
@@ -227,24 +227,24 @@ type waiting struct {
 	group *Group
 	timer *time.Timer // ends the wait after RejoinTimeout; nil while there are enough members
 	soon  *time.Timer // ends the time before the wait is announced
-	lack  lack        // present and needed members
+	gap   quorumGap   // present and needed members
 	epoch uint64      // epoch of the view, for the log
 }
 
-// briefLack is the time with too few members before the log reports it. Reports of certain deaths
+// briefGap is the time with too few members before the log reports it. Reports of certain deaths
 // may arrive within it; they replace the votes of the dead.
-const briefLack = 500 * time.Millisecond
+const briefGap = 500 * time.Millisecond
 
 // begin starts the wait, or updates its figures.
-func (w *waiting) begin(k *keeper, l lack) {
-	now, _ := k.now()
-	w.lack, w.epoch = l, now.view.Epoch
+func (w *waiting) begin(d *driver, l quorumGap) {
+	now, _ := d.now()
+	w.gap, w.epoch = l, now.view.Epoch
 	if w.timer == nil {
-		w.timer, w.soon = time.NewTimer(w.group.cfg.RejoinTimeout), time.NewTimer(briefLack)
+		w.timer, w.soon = time.NewTimer(w.group.cfg.RejoinTimeout), time.NewTimer(briefGap)
 	}
 }
 
-// long returns a channel that receives when the wait has lasted briefLack; nil while there are
+// long returns a channel that receives when the wait has lasted briefGap; nil while there are
 // enough members.
 func (w *waiting) long() <-chan time.Time {
 	if w.timer == nil {
@@ -255,7 +255,7 @@ func (w *waiting) long() <-chan time.Time {
 
 // announce reports the wait to the log and to the function of OnQuorumLost.
 func (w *waiting) announce() {
-	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.lack.present, Needed: w.lack.needed})
+	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.gap.present, Needed: w.gap.needed})
 	if w.group.onShort != nil {
 		w.group.onShort()
 	}
@@ -290,6 +290,6 @@ func (w *waiting) end() {
 
 // giveUp logs that the group has waited in vain, and returns the error.
 func (w *waiting) giveUp() error {
-	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.lack.present, Needed: w.lack.needed})
-	return fmt.Errorf("%w: %d of the %d needed for %v", ErrQuorum, w.lack.present, w.lack.needed, w.group.cfg.RejoinTimeout)
+	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.gap.present, Needed: w.gap.needed})
+	return fmt.Errorf("%w: %d of the %d needed for %v", ErrQuorum, w.gap.present, w.gap.needed, w.group.cfg.RejoinTimeout)
 }

@@ -80,13 +80,13 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 // consider answers an offer, and records the approval of a newcomer that is admitted.
 func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Lock()
-	held, settings, begun, k, until := g.state, g.settings, g.begun, g.keeper, g.loops.first()
+	held, settings, begun, d, until := g.state, g.settings, g.begun, g.driver, g.loops.first()
 	g.mu.Unlock()
-	now, _ := k.now()
+	now, _ := d.now()
 	switch {
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
-	case k.atEnd():
+	case d.atEnd():
 		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:
 		return reply{Wait: "is no member itself", Outside: true}
@@ -112,13 +112,13 @@ func (g *Group) consider(from ID, o offer) reply {
 	case err != nil:
 		return reply{Refused: err.Error()}
 	}
-	_ = k.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
+	_ = d.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)
-		r.decided(k.judge(o, e, judge))
+		r.decided(d.judge(o, e, judge))
 	} else if o.Admitted {
-		r.Coming = k.approve(o, e).coming
+		r.Coming = d.approve(o, e).coming
 	}
 	return r
 }
@@ -137,10 +137,10 @@ func (r *reply) decided(d decision) {
 }
 
 // atEnd reports whether this member is leaving because the job is at its end.
-func (k *keeper) atEnd() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.doing.Ended
+func (d *driver) atEnd() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.doing.Ended
 }
 
 // propose sends an offer to a member and returns its reply.

@@ -47,7 +47,7 @@ func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 		})
 	}
 	did := round{last: errors.New("no member is known")}
-	todo, known, under := j.contacts(), map[ID]bool{j.k.ep.Self.ID: true}, 0
+	todo, known, under := j.contacts(), map[ID]bool{j.d.ep.Self.ID: true}, 0
 	for {
 		for len(todo) > 0 && under < maxOffers {
 			if m := todo[0]; !known[m.ID] {
@@ -101,7 +101,7 @@ func (j *joiner) take(a answered, did *round) []Member {
 	case a.Wait != "":
 		did.last = fmt.Errorf("%s %s", a.member.ID.Short(), a.Wait)
 		if a.Ended {
-			j.k.end()
+			j.d.end()
 		}
 	default:
 		j.met(a.reply)
@@ -124,7 +124,7 @@ func (j *joiner) offer() offer {
 
 // offerTo makes the offer to one member.
 func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) {
-	if err := j.k.ep.Network.Introduce([]Member{m}); err != nil {
+	if err := j.d.ep.Network.Introduce([]Member{m}); err != nil {
 		return reply{}, err
 	}
 	return j.deliver(ctx, m.ID, o)
@@ -135,13 +135,13 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
-	stop := context.AfterFunc(j.k.ctx, cancel)
+	stop := context.AfterFunc(j.d.ctx, cancel)
 	defer stop()
-	o.Member, o.State, o.Settings = j.k.ep.self(), j.group.state != nil, j.group.settings
-	o.Until, o.Relay = j.group.loops.first(), j.k.ep.Relay
+	o.Member, o.State, o.Settings = j.d.ep.self(), j.group.state != nil, j.group.settings
+	o.Until, o.Relay = j.group.loops.first(), j.d.ep.Relay
 	o.Unreached, o.Met, o.Tried = j.reach()
 	begun := time.Now()
-	r, err := propose(ctx, j.k.ep, to, o)
+	r, err := propose(ctx, j.d.ep, to, o)
 	took := time.Since(begun)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -156,8 +156,8 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 const (
 	// maxUnreached bounds the list of unreachable peers in an offer, and the list of reached peers.
 	maxUnreached = 256
-	// maxTried is the number of members that an offer names as tried. Those that are out of the view
-	// when the offer arrives tell nothing.
+	// maxTried is the number of members that an offer names as tried. Those that are out of the
+	// view when the offer arrives tell nothing.
 	maxTried = 8
 	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
 	comingTerm = 2 * approvalTerm
@@ -226,7 +226,7 @@ func (j *joiner) meet(ctx context.Context) {
 			return
 		}
 		all := j.unmet()
-		if len(all) == 0 || j.k.ep.vouch(all) != nil {
+		if len(all) == 0 || j.d.ep.vouch(all) != nil {
 			continue // a false address is its owner's mistake
 		}
 		inParts(all, func(m Member) { _, _ = j.deliver(ctx, m.ID, offer{}) })

@@ -35,16 +35,16 @@ type applicant struct {
 const maxComing = 64
 
 // hear records that a newcomer wants to join, and drops newcomers that have not asked lately.
-func (k *keeper) hear(o offer) {
-	maps.DeleteFunc(k.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
-	if _, known := k.applicants[o.Member.ID]; known || len(k.applicants) < maxApproved {
-		k.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
+func (d *driver) hear(o offer) {
+	maps.DeleteFunc(d.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
+	if _, known := d.applicants[o.Member.ID]; known || len(d.applicants) < maxApproved {
+		d.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
 	}
 }
 
 // coming returns other newcomers with which the author of an offer has to connect, sorted by ID.
-func (k *keeper) coming(o offer) (all []Member) {
-	for id, a := range k.applicants {
+func (d *driver) coming(o offer) (all []Member) {
+	for id, a := range d.applicants {
 		if id != o.Member.ID && !o.linked(a) {
 			all = append(all, a.member)
 		}
@@ -60,33 +60,33 @@ func (o offer) linked(a applicant) bool {
 }
 
 // unproven returns an error if the author of an offer would be in a pair that is not proven. The
-// error is errUnreachable if the two peers cannot connect, as far as this member knows, and otherwise
-// ErrNotYet. A newcomer that the job needs in order to go on gets no error.
-func (k *keeper) unproven(o offer) error {
-	if k.lacking {
+// error is errUnreachable if the two peers cannot connect, as far as this member knows, and
+// otherwise ErrNotYet. A newcomer that the job needs in order to go on gets no error.
+func (d *driver) unproven(o offer) error {
+	if d.quorumLost {
 		return nil
 	}
 	var wait error
 	last := -1 // the rank up to which the author has tried all
 	for _, id := range o.Tried {
-		last = max(last, k.view.Rank(id))
+		last = max(last, d.view.Rank(id))
 	}
-	for rank, m := range k.view.Members {
+	for rank, m := range d.view.Members {
 		switch {
-		case m.ID == k.ep.Self.ID:
+		case m.ID == d.ep.Self.ID:
 		case slices.Contains(o.Unreached, m.ID):
-			if k.present(m.ID) {
+			if d.present(m.ID) {
 				return errCutOff(m)
 			}
 		// New members have the last ranks, so the author may not have heard of this member yet.
-		case rank > last && !(o.Relay && k.ep.Relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
+		case rank > last && !(o.Relay && d.ep.Relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
 			wait = errUnmet(m)
 		}
 	}
-	for id := range k.approved {
-		a, ok := k.applicants[id]
+	for id := range d.approved {
+		a, ok := d.applicants[id]
 		switch {
-		case !ok || id == o.Member.ID || !k.isApproved(id) || o.linked(a):
+		case !ok || id == o.Member.ID || !d.isApproved(id) || o.linked(a):
 		case slices.Contains(o.Unreached, id):
 			return errCutOff(a.member)
 		default:
@@ -111,67 +111,67 @@ func errUnmet(m Member) error {
 }
 
 // present reports whether a member is present and stays, as far as this one knows.
-func (k *keeper) present(id ID) bool {
-	p := k.peerOf(id)
-	return p != nil && p.suspected == "" && !p.down && !p.beat.Leaving
+func (d *driver) present(id ID) bool {
+	p := d.peerOf(id)
+	return p != nil && p.suspected == "" && !p.down && !p.heartbeat.Leaving
 }
 
-// callBack asks the members that a newcomer cannot reach to connect with it.
-func (k *keeper) callBack(o offer) {
+// requestReverseDials asks the members that a newcomer cannot reach to connect with it.
+func (d *driver) requestReverseDials(o offer) {
 	m, err := toMember(o.Member)
 	if err != nil {
 		return
 	}
 	for _, id := range o.Unreached {
-		if k.isMember(id) && k.present(id) {
-			k.out.send(id, calling{o.Member.ID, m.Info}.append(nil))
+		if d.isMember(id) && d.present(id) {
+			d.out.send(id, reverseDial{o.Member.ID, m.Info}.append(nil))
 		}
 	}
 }
 
-// calling is the body of a letterCall: the newcomer to connect with, in the form of the membership
-// machine.
-type calling struct {
+// reverseDial is the body of a controlReverseDial: the newcomer to connect with, in the form of the
+// membership machine.
+type reverseDial struct {
 	ID   ID
 	Info string
 }
 
 // append appends the encoded control message of a call to b.
-func (c calling) append(b []byte) []byte {
-	b = append(b, byte(letterCall), byte(len(c.ID))) // member.MaxID fits in a byte
+func (c reverseDial) append(b []byte) []byte {
+	b = append(b, byte(controlReverseDial), byte(len(c.ID))) // member.MaxID fits in a byte
 	return append(append(b, c.ID...), c.Info...)
 }
 
-// decodeCall decodes a calling from the bytes after the kind.
-func decodeCall(b []byte) (calling, error) {
+// decodeReverseDial decodes a reverseDial from the bytes after the kind.
+func decodeReverseDial(b []byte) (reverseDial, error) {
 	if len(b) == 0 || b[0] == 0 || b[0] > member.MaxID || len(b)-1 < int(b[0]) || len(b)-1-int(b[0]) > member.MaxInfo {
-		return calling{}, fmt.Errorf("call: %w", errLetter)
+		return reverseDial{}, fmt.Errorf("request to dial: %w", errControl)
 	}
 	n := 1 + int(b[0])
-	return calling{ID(b[1:n]), string(b[n:])}, nil
+	return reverseDial{ID(b[1:n]), string(b[n:])}, nil
 }
 
 const (
-	// maxCalls bounds the newcomers with which a member tries to connect at a time.
-	maxCalls = 16
-	// callPatience bounds the time of an attempt. The newcomer asks again while it waits.
-	callPatience = 5 * time.Second
+	// maxReverseDials bounds the newcomers with which a member tries to connect at a time.
+	maxReverseDials = 16
+	// reverseDialPatience bounds the time of an attempt. The newcomer asks again while it waits.
+	reverseDialPatience = 5 * time.Second
 )
 
-// call connects with a newcomer that cannot connect with this member, in the background. The
+// dialBack connects with a newcomer that cannot connect with this member, in the background. The
 // newcomer then proves its right to join over that connection.
-func (k *keeper) call(c calling) {
+func (d *driver) dialBack(c reverseDial) {
 	m := fromMember(member.Member{ID: member.ID(c.ID), Info: c.Info})
-	if k.isMember(m.ID) || m.ID == k.ep.Self.ID || k.calls[m.ID] || len(k.calls) >= maxCalls {
+	if d.isMember(m.ID) || m.ID == d.ep.Self.ID || d.dials[m.ID] || len(d.dials) >= maxReverseDials {
 		return
 	}
-	k.calls[m.ID] = true
-	k.calling.Go(func() {
-		defer k.do(func() { delete(k.calls, m.ID) })
-		ctx, cancel := context.WithTimeout(k.ctx, callPatience)
+	d.dials[m.ID] = true
+	d.dialling.Go(func() {
+		defer d.do(func() { delete(d.dials, m.ID) })
+		ctx, cancel := context.WithTimeout(d.ctx, reverseDialPatience)
 		defer cancel()
-		if k.ep.Network.Introduce([]Member{m}) == nil {
-			_ = k.ep.Network.Send(ctx, m.ID, beat{}.append(nil)) // the newcomer's offer shows whether it worked
+		if d.ep.Network.Introduce([]Member{m}) == nil {
+			_ = d.ep.Network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's offer shows whether it worked
 		}
 	})
 }

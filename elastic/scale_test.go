@@ -36,15 +36,15 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 		<-time.After(tickPeriod)
 	}
 	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
-	for _, k := range s.keepers {
-		k.do(k.agreed) // as if all members had entered a session
+	for _, d := range s.drivers {
+		d.do(d.agreed) // as if all members had entered a session
 	}
 	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
 	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
 		t.Errorf("a member of an idle group of %d sends to %d others, at most %d", n, idle.peers, most)
 	}
-	var d delays
-	busy := s.measure(t, n, "churn", func() { s.churn(n, churn, &d) })
+	var waits delays
+	busy := s.measure(t, n, "churn", func() { s.churn(n, churn, &waits) })
 	for what, f := range map[string]figures{"idle": idle, "churn": busy} {
 		if f.letters > 60 || f.views == 0 && what == "churn" {
 			t.Errorf("%s: %.0f letters a member and second, %d views", what, f.letters, f.views)
@@ -52,11 +52,11 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	}
 	for limit := time.Now().Add(time.Minute); !s.agreed(); {
 		if time.Now().After(limit) {
-			t.Fatalf("no agreement of %d", len(s.keepers))
+			t.Fatalf("no agreement of %d", len(s.drivers))
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	d.log(t, n)
+	waits.log(t, n)
 	used := (inUse() - before) / int64(n)
 	view, encoded := s.viewBytes()
 	t.Logf("many phase=memory members=%d member_bytes=%d view_bytes=%d encoded=%d", n, used, view, encoded)
@@ -65,10 +65,10 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 // spoken reports whether all members have heard the members that they watch.
 func (s *swarm) spoken() bool {
 	var missing atomic.Int64
-	for _, k := range s.keepers {
-		k.do(func() {
-			for _, id := range k.watched() {
-				if p := k.peerOf(id); !p.spoke && !p.near {
+	for _, d := range s.drivers {
+		d.do(func() {
+			for _, id := range d.watched() {
+				if p := d.peerOf(id); !p.spoke && !p.near {
 					missing.Add(1)
 				}
 			}
@@ -80,20 +80,20 @@ func (s *swarm) spoken() bool {
 
 // agreed reports whether all live peers, and no others, are in one view, with a vote.
 func (s *swarm) agreed() bool {
-	first, _ := s.keepers[0].now()
-	return !slices.ContainsFunc(s.keepers, func(k *keeper) bool {
-		return !k.in(func(now standing) bool {
-			return now.phase == inside && now.view.Epoch == first.view.Epoch && len(now.view.Members) == len(s.keepers) && len(now.view.Voters) == len(s.keepers)
+	first, _ := s.drivers[0].now()
+	return !slices.ContainsFunc(s.drivers, func(d *driver) bool {
+		return !d.in(func(now status) bool {
+			return now.phase == inside && now.view.Epoch == first.view.Epoch && len(now.view.Members) == len(s.drivers) && len(now.view.Voters) == len(s.drivers)
 		})
 	})
 }
 
 // churn makes members come and go at even intervals. Of the members that go, a third leaves, a
 // third is killed, and a third is on hosts that lose their power.
-func (s *swarm) churn(n int, d time.Duration, out *delays) {
+func (s *swarm) churn(n int, lasting time.Duration, out *delays) {
 	period := time.Duration(float64(time.Minute) / (float64(n) / 100))
-	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
-		gone, witness := s.take(), s.keepers[s.rng.IntN(len(s.keepers)/2)]
+	for i, end := 0, time.Now().Add(lasting); time.Now().Before(end); i++ {
+		gone, witness := s.take(), s.drivers[s.rng.IntN(len(s.drivers)/2)]
 		switch i % 3 {
 		case 0:
 			s.leave(gone)
@@ -103,10 +103,10 @@ func (s *swarm) churn(n int, d time.Duration, out *delays) {
 			s.kill(gone, true)
 		}
 		out.waits.Go(func() {
-			out.add(&out.gone[i%3], witness.await(func(s standing) bool { return s.view.Rank(gone.ep.Self.ID) < 0 }))
+			out.add(&out.gone[i%3], witness.await(func(s status) bool { return s.view.Rank(gone.ep.Self.ID) < 0 }))
 		})
-		k := s.join()
-		out.waits.Go(func() { out.add(&out.joined, k.await(func(s standing) bool { return s.phase == inside })) })
+		d := s.join()
+		out.waits.Go(func() { out.add(&out.joined, d.await(func(s status) bool { return s.phase == inside })) })
 		<-time.After(min(period, time.Until(end)))
 	}
 	out.waits.Wait()
@@ -149,9 +149,9 @@ type figures struct {
 func (s *swarm) measure(t *testing.T, n int, phase string, f func()) figures {
 	letters, bytes, begun := s.letters.Load(), s.bytes.Load(), time.Now()
 	before := make(map[*port]int64)
-	for _, k := range s.keepers {
-		before[k.port()] = k.port().bytes.Load()
-		k.port().peers.Clear()
+	for _, d := range s.drivers {
+		before[d.port()] = d.port().bytes.Load()
+		d.port().peers.Clear()
 	}
 	first := s.epoch()
 	f()
@@ -171,8 +171,8 @@ func (s *swarm) measure(t *testing.T, n int, phase string, f func()) figures {
 
 // epoch returns the latest epoch.
 func (s *swarm) epoch() (latest uint64) {
-	for _, k := range s.keepers {
-		now, _ := k.now()
+	for _, d := range s.drivers {
+		now, _ := d.now()
 		latest = max(latest, now.view.Epoch)
 	}
 	return latest
@@ -181,7 +181,7 @@ func (s *swarm) epoch() (latest uint64) {
 // viewBytes returns the memory of a view in both its forms, at a member in a process of its own,
 // and the length of the encoded view, both in bytes.
 func (s *swarm) viewBytes() (own, encoded int64) {
-	now, _ := s.keepers[0].now()
+	now, _ := s.drivers[0].now()
 	before := inUse()
 	var all []member.Member
 	for _, m := range now.view.Members {

@@ -22,7 +22,7 @@ type Session struct {
 	Comm *collective.Comm
 
 	group   *Group
-	keeper  *keeper
+	driver  *driver
 	entered time.Time // when the session was made
 	once    sync.Once // guards retire
 
@@ -39,7 +39,7 @@ func (s *Session) Stale() bool {
 	if !s.made() {
 		return false
 	}
-	now, _ := s.keeper.now()
+	now, _ := s.driver.now()
 	return now.view.Epoch > s.View.Epoch || now.phase > inside
 }
 
@@ -72,25 +72,25 @@ func (s *Session) made() bool { return s != nil && s.group != nil }
 
 // enter connects the members of v and makes the session. It gives up if a later view arrives, or
 // the group becomes too small.
-func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) {
-	k.mu.Lock()
-	k.doing.Entered = v.Epoch
-	k.mu.Unlock()
-	ctx, cancel := k.while(ctx, func(s standing) bool {
-		return s.view.Epoch == v.Epoch && s.phase == inside && s.short == nil && s.wrong == nil
+func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) {
+	d.mu.Lock()
+	d.doing.Entered = v.Epoch
+	d.mu.Unlock()
+	ctx, cancel := d.while(ctx, func(s status) bool {
+		return s.view.Epoch == v.Epoch && s.phase == inside && s.gap == nil && s.wrong == nil
 	})
 	defer cancel()
-	slow := time.AfterFunc(slowEntry, func() { k.do(func() { k.reportAbsent(v) }) })
+	slow := time.AfterFunc(slowEntry, func() { d.do(func() { d.reportAbsent(v) }) })
 	defer slow.Stop()
-	rank := v.Rank(k.ep.Self.ID)
-	t, err := k.ep.Network.Connect(ctx, v, rank)
+	rank := v.Rank(d.ep.Self.ID)
+	t, err := d.ep.Network.Connect(ctx, v, rank)
 	if err != nil {
 		return nil, fmt.Errorf("connect %v: %w", v, err)
 	}
-	s := &Session{View: v, Rank: rank, group: g, keeper: k, entered: time.Now()}
+	s := &Session{View: v, Rank: rank, group: g, driver: d, entered: time.Now()}
 	o := g.cfg.Comm
-	o.OnStall = func(stall collective.Stall) { k.do(func() { k.reportStall(v, stall) }) }
-	o.Step = k.committed
+	o.OnStall = func(stall collective.Stall) { d.do(func() { d.reportStall(v, stall) }) }
+	o.Step = d.committed
 	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {
 		o.Cost = g.cost
@@ -99,14 +99,14 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	k.enter(s)
-	if now, _ := k.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.short != nil {
+	d.enter(s)
+	if now, _ := d.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
 		// Members that learned this before they connected have not entered the session, and the
 		// others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
-		reportPaths(k, v, rank, p)
+		reportPaths(d, v, rank, p)
 	}
 	return s, nil
 }
@@ -115,12 +115,12 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 const slowEntry = 1500 * time.Millisecond
 
 // reportPaths logs the path to each other member with which there is a connection.
-func reportPaths(k *keeper, v View, self int, p Pather) {
+func reportPaths(d *driver, v View, self int, p Pather) {
 	for rank, m := range v.Members {
 		if rank != self {
 			if path := p.Path(rank); path.Kind != "" {
 				path.Who = m.ID.Short()
-				k.emit(v.Epoch, path)
+				d.emit(v.Epoch, path)
 			}
 		}
 	}
@@ -160,21 +160,21 @@ func (g *Group) retire(s *Session, ended func()) {
 }
 
 // reportAbsent logs the members of v that have not come to enter its session.
-func (k *keeper) reportAbsent(v View) {
+func (d *driver) reportAbsent(v View) {
 	var who []string
 	phase := "not in the session"
 	for _, m := range v.Members {
-		p := k.peers[m.ID]
-		if p == nil || p.beat.Entered >= v.Epoch {
+		p := d.peers[m.ID]
+		if p == nil || p.heartbeat.Entered >= v.Epoch {
 			continue // this member itself, or a member about which nothing is known, as in a large group
 		}
 		who = append(who, m.ID.Short())
-		if p.beat.Busy != "" {
-			phase = p.beat.Busy
+		if p.heartbeat.Busy != "" {
+			phase = p.heartbeat.Busy
 		}
 	}
 	if len(who) > 0 {
-		k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase,
+		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase,
 			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(slowEntry)})
 	}
 }
@@ -185,26 +185,26 @@ func (k *keeper) reportAbsent(v View) {
 const makeWayAfter = 30 * time.Second
 
 // committed returns the last step that this member has committed.
-func (k *keeper) committed() int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return int64(k.doing.Step)
+func (d *driver) committed() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return int64(d.doing.Step)
 }
 
 // reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
 // reason is asked to make way, once the stall has lasted makeWayAfter.
-func (k *keeper) reportStall(v View, s collective.Stall) {
+func (d *driver) reportStall(v View, s collective.Stall) {
 	var who []string
 	phase := s.Phase
 	for _, rank := range s.Culprits {
 		id := v.Members[rank].ID
 		who = append(who, id.Short())
-		p := k.peerOf(id)
+		p := d.peerOf(id)
 		if p == nil {
 			continue
 		}
-		if p.beat.Busy != "" {
-			phase = p.beat.Busy
+		if p.heartbeat.Busy != "" {
+			phase = p.heartbeat.Busy
 			continue
 		}
 		if len(s.Culprits) > 1 {
@@ -213,10 +213,10 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 		// A leave that follows counts as making way, see peer.leaves.
 		p.blamed = time.Now()
 		if s.Quiet >= makeWayAfter {
-			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))
+			d.out.send(id, stepDown{Epoch: v.Epoch}.append(nil))
 		}
 	}
-	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
+	d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
 }
 
 // milliseconds returns a duration in milliseconds, as events show it.

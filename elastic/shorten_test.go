@@ -6,11 +6,12 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The texts for people name members of both views, those who came and those who are gone, by their short IDs.
+// The texts for people name members of both views, those who came and those who are gone, by their
+// short IDs.
 func TestShorten(t *testing.T) {
-	k := &keeper{view: View{Members: []Member{{ID: "longer-than-eight-came"}, {ID: "longer-than-eight-stay"}}}}
+	d := &driver{view: View{Members: []Member{{ID: "longer-than-eight-came"}, {ID: "longer-than-eight-stay"}}}}
 	before := member.View{Members: []member.Member{{ID: "longer-than-eight-stay"}, {ID: "longer-than-eight-left"}}}
-	got := k.shorten("<longer-than-eight-left +longer-than-eight-came: longer-than-eight-stay stays", before)
+	got := d.shorten("<longer-than-eight-left +longer-than-eight-came: longer-than-eight-stay stays", before)
 	if want := "<ght-left +ght-came: ght-stay stays"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// tally counts a keeper's actions because of silent members.
+// tally counts a driver's actions because of silent members.
 type tally struct {
 	elastic.Network
 	mu       *sync.Mutex

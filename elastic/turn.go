@@ -107,19 +107,19 @@ const (
 
 // busyWith sets the reason why this member makes no progress; "" for none.
 func (g *Group) busyWith(what string) {
-	k := g.current()
-	k.mu.Lock()
-	k.doing.Busy = what
-	k.mu.Unlock()
+	d := g.current()
+	d.mu.Lock()
+	d.doing.Busy = what
+	d.mu.Unlock()
 }
 
 // bodyIsLate removes the reason bodyBusy when bodyTerm is over.
 func (g *Group) bodyIsLate() {
-	k := g.current()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.doing.Busy == bodyBusy {
-		k.doing.Busy = ""
+	d := g.current()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.doing.Busy == bodyBusy {
+		d.doing.Busy = ""
 	}
 }
 

@@ -243,7 +243,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 		}
 		epoch = s.View.Epoch
 		for stale := false; !stale; {
-			after(7 * time.Millisecond) // lets ticks of the keeper pass in between
+			after(7 * time.Millisecond) // lets ticks of the driver pass in between
 			if stale, err = s.Boundary(ctx); err != nil {
 				return err
 			}

@@ -79,8 +79,8 @@ func deathWalk() walk {
 	return walk{"death", "A death, from the broken connection to the next step", []stop{
 		{"transport/mesh", "pair", "lossCause", "the stream broke (in a host pair.died is first): a revocation explains it, or the peer is lost"},
 		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
-		{"elastic", "keeper", "happened", "the carrier reports the peer as down: it is dialled again"},
-		{"elastic", "keeper", "suspect", "nobody answers: the member is suspected"},
+		{"elastic", "driver", "happened", "the carrier reports the peer as down: it is dialled again"},
+		{"elastic", "driver", "suspect", "nobody answers: the member is suspected"},
 		{"elastic/member", "Machine", "choose", "proposes the next view to the voters"},
 		{"elastic/member", "Machine", "decide", "a quorum has accepted the view"},
 		{"elastic", "Group", "next", "connects the members of the next view, and brings all to one step"},
@@ -92,9 +92,9 @@ func deathWalk() walk {
 func joinWalk() walk {
 	return walk{"join", "A join, from the ticket to the first share", []stop{
 		{"launch", "identity", "findAdmission", "a ticket gets the peer past the gate of a member"},
-		{"elastic", "applying", "run", "offers itself to the members"},
+		{"elastic", "joinState", "run", "offers itself to the members"},
 		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
-		{"elastic", "keeper", "approve", "an approved peer is proposed for the next view"},
+		{"elastic", "driver", "approve", "an approved peer is proposed for the next view"},
 		{"elastic", "joiner", "apply", "copies the state from several members while they go on"},
 		{"elastic/member", "Machine", "decide", "a quorum has accepted the view with the newcomer"},
 		{"elastic", "Group", "level", "brings the newcomer to the committed step"},

@@ -145,7 +145,7 @@ func plots() map[string][]panel {
 			{title: "ms until members know of a change", curves: []curve{{"many join", "ms", "join"}, {"many leave", "ms", "leave"}, {"many power", "ms", "host lost"}}},
 			{title: "control messages a member and second", curves: []curve{{"many idle", "letters", "idle"}, {"many churn", "letters", "churn"}}},
 			{title: "control bytes a member and second", curves: []curve{{"many idle", "bytes", "idle"}, {"many churn", "bytes", "churn"}, {"many churn", "most", "busiest"}}},
-			{title: "bytes of memory a member", curves: []curve{{"many memory", "member_bytes", "keeper"}, {"many memory", "view_bytes", "a view"}, {"full memory", "member_bytes", "with all streams"}}},
+			{title: "bytes of memory a member", curves: []curve{{"many memory", "member_bytes", "driver"}, {"many memory", "view_bytes", "a view"}, {"full memory", "member_bytes", "with all streams"}}},
 		},
 	}
 }

@@ -34,26 +34,26 @@ func (w wall) Events() <-chan PeerEvent { return nil }
 func (w wall) Redial(ID)                {}
 func (w wall) Introduce([]Member) error { return nil }
 
-// testKeeper returns the keeper of a member of a view of n members. It has neither a goroutine nor
+// testDriver returns the driver of a member of a view of n members. It has neither a goroutine nor
 // a machine.
-func testKeeper(t *testing.T, n, self int) *keeper {
+func testDriver(t *testing.T, n, self int) *driver {
 	w := wall{sent: make(chan string)}
-	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer),
-		approved: make(map[ID]approval), applicants: make(map[ID]applicant), calls: make(map[ID]bool)}
-	k.ctx, k.cancel = context.WithCancel(t.Context())
-	k.cancel() // there is no goroutine to call functions
-	t.Cleanup(k.out.stop)
-	t.Cleanup(k.calling.Wait)
-	k.view.Epoch = 3
+	d := &driver{cfg: new(Config), out: newSendQueues(w), peers: make(map[ID]*peer),
+		approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool)}
+	d.ctx, d.cancel = context.WithCancel(t.Context())
+	d.cancel() // there is no goroutine to call functions
+	t.Cleanup(d.out.stop)
+	t.Cleanup(d.dialling.Wait)
+	d.view.Epoch = 3
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
-		k.view.Members = append(k.view.Members, m)
-		k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
+		d.view.Members = append(d.view.Members, m)
+		d.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
-	delete(k.peers, k.view.Members[self].ID)
-	k.ep = Endpoint{Self: k.view.Members[self], Network: w}
-	k.standing.phase, k.standing.view = inside, k.view
-	return k
+	delete(d.peers, d.view.Members[self].ID)
+	d.ep = Endpoint{Self: d.view.Members[self], Network: w}
+	d.status.phase, d.status.view = inside, d.view
+	return d
 }
 
 // Each member watches the members that watch it: two before and two after it, or all others in a
@@ -64,23 +64,23 @@ func TestWatched(t *testing.T) {
 		for n := 1; n <= 12; n++ {
 			by := make(map[ID][]ID)
 			for self := range n {
-				k := testKeeper(t, n, self)
-				watched := k.watched()
+				d := testDriver(t, n, self)
+				watched := d.watched()
 				if len(watched) != min(n-1, 4) {
 					t.Errorf("member %d of %d watches %v", self, n, watched)
 				}
 				for _, id := range watched {
-					by[id] = append(by[id], k.ep.Self.ID)
+					by[id] = append(by[id], d.ep.Self.ID)
 				}
-				if self == n-1 && n > 5 && !slices.Equal(sorted(watched), []ID{"000", "001", k.view.Members[n-3].ID, k.view.Members[n-2].ID}) {
+				if self == n-1 && n > 5 && !slices.Equal(sorted(watched), []ID{"000", "001", d.view.Members[n-3].ID, d.view.Members[n-2].ID}) {
 					t.Errorf("the last of %d watches %v", n, watched)
 				}
 			}
 			for self := range n {
-				k := testKeeper(t, n, self)
-				watched := sorted(k.watched())
-				if !slices.Equal(watched, by[k.ep.Self.ID]) {
-					t.Errorf("member %d of %d watches %v and is watched by %v", self, n, watched, by[k.ep.Self.ID])
+				d := testDriver(t, n, self)
+				watched := sorted(d.watched())
+				if !slices.Equal(watched, by[d.ep.Self.ID]) {
+					t.Errorf("member %d of %d watches %v and is watched by %v", self, n, watched, by[d.ep.Self.ID])
 				}
 			}
 		}
@@ -89,35 +89,35 @@ func TestWatched(t *testing.T) {
 
 // In a large group members of one host get periodic heartbeats rarely, and changes of state at
 // once; in a small group they get heartbeats as often as members of other hosts.
-func TestBeatsWithinAHost(t *testing.T) {
+func TestHeartbeatsWithinAHost(t *testing.T) {
 	for _, c := range []struct {
 		members int
 		near    bool
 		want    int // heartbeats in a second
 	}{{5, true, 4 * 20}, {12, true, 4 * 4}, {12, false, 4 * 20}} {
 		synctest.Test(t, func(t *testing.T) {
-			k := testKeeper(t, c.members, 0)
-			k.out.cancel() // messages stay in the queues
-			for _, p := range k.peers {
+			d := testDriver(t, c.members, 0)
+			d.out.cancel() // messages stay in the queues
+			for _, p := range d.peers {
 				p.near = c.near
 			}
 			sent := func() (n int) {
-				for _, q := range k.out.queue {
+				for _, q := range d.out.queue {
 					n += len(q)
 				}
 				return n
 			}
-			k.ticked = time.Now()
+			d.ticked = time.Now()
 			for range time.Second / tickPeriod {
-				k.tick(k.ticked.Add(tickPeriod), 1)
+				d.tick(d.ticked.Add(tickPeriod), 1)
 			}
 			if got := sent(); got != c.want {
-				t.Errorf("%d members, of one host %v: %d beats in a second, want %d", c.members, c.near, got, c.want)
+				t.Errorf("%d members, of one host %v: %d heartbeats in a second, want %d", c.members, c.near, got, c.want)
 			}
 			before := sent()
-			k.beatAll()
+			d.sendHeartbeats()
 			if got := sent() - before; got != 4 {
-				t.Errorf("%d members, of one host %v: %d beats when something is new, want 4", c.members, c.near, got)
+				t.Errorf("%d members, of one host %v: %d heartbeats when something is new, want 4", c.members, c.near, got)
 			}
 		})
 	}
@@ -131,31 +131,31 @@ func TestSpan(t *testing.T) {
 		near, work  bool
 		ticks, want int
 	}{
-		"small group":             {members: 5, ticks: 10, want: beatTicks},
-		"after a tick":            {members: 5, ticks: 11, want: beatTicks - 1},
-		"members of other hosts":  {members: 12, ticks: 50, want: beatTicks},
+		"small group":             {members: 5, ticks: 10, want: heartbeatTicks},
+		"after a tick":            {members: 5, ticks: 11, want: heartbeatTicks - 1},
+		"members of other hosts":  {members: 12, ticks: 50, want: heartbeatTicks},
 		"members of one host":     {members: 12, near: true, ticks: 50, want: slowTicks},
-		"few members of one host": {members: 5, near: true, ticks: 50, want: beatTicks},
+		"few members of one host": {members: 5, near: true, ticks: 50, want: heartbeatTicks},
 		"a member leaves":         {members: 12, near: true, work: true, ticks: 50, want: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k := testKeeper(t, c.members, 0)
-			for _, p := range k.peers {
+			d := testDriver(t, c.members, 0)
+			for _, p := range d.peers {
 				p.near = c.near
 			}
 			var all []member.Member
-			for _, m := range k.view.Members {
+			for _, m := range d.view.Members {
 				all = append(all, member.Member{ID: member.ID(m.ID)})
 			}
 			var err error
-			if k.m, err = member.New(member.Config{Self: all[0]}, all); err != nil {
+			if d.m, err = member.New(member.Config{Self: all[0]}, all); err != nil {
 				t.Fatal(err)
 			}
 			if c.work {
-				k.m.Step(member.Kick{Peer: all[1].ID})
+				d.m.Step(member.Kick{Peer: all[1].ID})
 			}
-			k.ticks = c.ticks
-			if got := k.span(); got != c.want {
+			d.ticks = c.ticks
+			if got := d.span(); got != c.want {
 				t.Errorf("%s: %d ticks at once, want %d", name, got, c.want)
 			}
 		})
@@ -166,11 +166,11 @@ func TestSpan(t *testing.T) {
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{tickPeriod, 2 * time.Second, time.Hour} {
-			k := testKeeper(t, 2, 0)
-			p := k.peerOf("001")
-			k.ticked = time.Now()
-			now := k.ticked.Add(late)
-			k.tick(now, 1)
+			d := testDriver(t, 2, 0)
+			p := d.peerOf("001")
+			d.ticked = time.Now()
+			now := d.ticked.Add(late)
+			d.tick(now, 1)
 			if p.overdue(now, 1) {
 				t.Errorf("a tick that came after %v makes the other one silent", late)
 			}
@@ -200,11 +200,11 @@ func TestMakeWayConditions(t *testing.T) {
 			"gone on":         {"001", 3, 4, "", false},
 			"busy":            {"001", 3, 3, "evaluating", false},
 		} {
-			k := testKeeper(t, 3, 0)
-			k.doing = beat{Entered: c.entered, Busy: c.busy}
-			k.letter(c.from, yield{c.epoch}.append(nil))
-			if k.stalled != c.want {
-				t.Errorf("%s: makes way is %v", name, k.stalled)
+			d := testDriver(t, 3, 0)
+			d.doing = heartbeat{Entered: c.entered, Busy: c.busy}
+			d.receive(c.from, stepDown{c.epoch}.append(nil))
+			if d.stalled != c.want {
+				t.Errorf("%s: makes way is %v", name, d.stalled)
 			}
 		}
 	})
@@ -214,27 +214,27 @@ func TestMakeWayConditions(t *testing.T) {
 // acknowledges.
 func TestForeignIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := testKeeper(t, 3, 0)
-		k.cfg.Sole, k.sole.on = true, true
-		k.letter("001", []byte{byte(letterForeign)})
-		if got := <-k.ep.Network.(wall).sent; got != string(rune(letterForeignAck)) {
+		d := testDriver(t, 3, 0)
+		d.cfg.Sole, d.launcher.on = true, true
+		d.receive("001", []byte{byte(controlForeignJoin)})
+		if got := <-d.ep.Network.(wall).sent; got != string(rune(controlForeignJoinAck)) {
 			t.Errorf("the answer is %q", got)
 		}
 		for _, id := range []ID{"001", "002"} {
-			k.letter(id, beat{Sole: true}.append(nil))
+			d.receive(id, heartbeat{Sole: true}.append(nil))
 		}
-		if k.sole.on || !k.sole.over {
-			t.Errorf("got %+v", k.sole)
+		if d.launcher.on || !d.launcher.over {
+			t.Errorf("got %+v", d.launcher)
 		}
 	})
 }
 
 // The messages that wait for a receiver that accepts none are bounded. The newest are kept, in
 // order.
-func TestOutboxKeepsTheNewest(t *testing.T) {
+func TestSendQueueKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wall{sent: make(chan string)}
-		o := newOutboxes(w)
+		o := newSendQueues(w)
 		var read sync.WaitGroup
 		read.Go(func() {
 			for {
@@ -248,11 +248,11 @@ func TestOutboxKeepsTheNewest(t *testing.T) {
 		send := func(i int) { o.send("to", fmt.Append(nil, i)) }
 		send(0)
 		synctest.Wait() // the first message is being sent
-		for i := 1; i <= 10*outboxSize; i++ {
+		for i := 1; i <= 10*sendQueueSize; i++ {
 			send(i)
 		}
 		got := []string{<-w.sent}
-		for range outboxSize {
+		for range sendQueueSize {
 			got = append(got, <-w.sent)
 		}
 		synctest.Wait()
@@ -261,7 +261,7 @@ func TestOutboxKeepsTheNewest(t *testing.T) {
 			t.Errorf("%s is sent as well", more)
 		default:
 		}
-		if got[0] != "0" || got[1] != fmt.Sprint(9*outboxSize+1) || got[outboxSize] != fmt.Sprint(10*outboxSize) {
+		if got[0] != "0" || got[1] != fmt.Sprint(9*sendQueueSize+1) || got[sendQueueSize] != fmt.Sprint(10*sendQueueSize) {
 			t.Errorf("got %v", got)
 		}
 		o.stop()
@@ -280,14 +280,14 @@ func TestConsider(t *testing.T) {
 		}{
 			"good":        {func(*Group, *offer) {}, ""},
 			"other name":  {func(_ *Group, o *offer) { o.Member.ID = "else" }, "calls itself else"},
-			"no member":   {func(g *Group, _ *offer) { g.keeper.standing.phase = outside }, "no member"},
-			"left":        {func(g *Group, _ *offer) { g.keeper.standing.phase = left }, "no member"},
+			"no member":   {func(g *Group, _ *offer) { g.driver.status.phase = outside }, "no member"},
+			"left":        {func(g *Group, _ *offer) { g.driver.status.phase = left }, "no member"},
 			"early":       {func(g *Group, _ *offer) { g.begun = false }, "not begun"},
 			"no state":    {func(_ *Group, o *offer) { o.State = false }, "registered a state"},
 			"settings":    {func(_ *Group, o *offer) { o.Settings = nil }, "batch is 4"},
 			"description": {func(_ *Group, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
 		} {
-			g := &Group{state: blank{}, settings: settings, begun: true, keeper: testKeeper(t, 3, 0)}
+			g := &Group{state: blank{}, settings: settings, begun: true, driver: testDriver(t, 3, 0)}
 			o := good
 			c.change(g, &o)
 			r := g.consider("new", o)
@@ -327,12 +327,12 @@ func TestGone(t *testing.T) {
 func TestGreetsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {
-			k := testKeeper(t, n, 0)
-			k.first[0], k.ticks = 1, firstTicks+1
-			clear(k.peers)
-			w := k.ep.Network.(wall)
+			d := testDriver(t, n, 0)
+			d.first[0], d.ticks = 1, firstTicks+1
+			clear(d.peers)
+			w := d.ep.Network.(wall)
 			got := 0
-			k.greetAll()
+			d.greetAll()
 			for {
 				synctest.Wait()
 				select {
@@ -346,7 +346,7 @@ func TestGreetsFew(t *testing.T) {
 			if got > most || got < min(n-1, most)/2 {
 				t.Errorf("a member of %d greets %d, at most %d", n, got, most)
 			}
-			k.out.stop()
+			d.out.stop()
 		}
 	})
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// A beat survives its encoding, with all fields.
-func TestBeatRoundTrip(t *testing.T) {
+// A heartbeat survives its encoding, with all fields.
+func TestHeartbeatRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := beat{
+		want := heartbeat{
 			Entered: rapid.Uint64().Draw(t, "entered"), Step: rapid.Uint64().Draw(t, "step"),
 			Reply: rapid.Bool().Draw(t, "reply"), Deaf: rapid.Bool().Draw(t, "deaf"), Leaving: rapid.Bool().Draw(t, "leaving"), Ended: rapid.Bool().Draw(t, "ended"), Sole: rapid.Bool().Draw(t, "sole"),
 			Busy: rapid.StringN(0, 20, maxBusy).Draw(t, "busy"),
@@ -22,55 +22,55 @@ func TestBeatRoundTrip(t *testing.T) {
 			want.First[7] = rapid.ByteMin(1).Draw(t, "hash")
 		}
 		b := want.append(nil)
-		got, err := decodeBeat(b[1:])
-		if err != nil || got != want || letterKind(b[0]) != letterBeat {
+		got, err := decodeHeartbeat(b[1:])
+		if err != nil || got != want || controlKind(b[0]) != controlHeartbeat {
 			t.Fatalf("got %+v, %v; want %+v", got, err, want)
 		}
 	})
 }
 
-// A reason that is too long for a beat is truncated.
-func TestBeatOfVeryBusy(t *testing.T) {
-	b := beat{Busy: strings.Repeat("x", 300)}.append(nil)
-	if got, err := decodeBeat(b[1:]); err != nil || len(got.Busy) != maxBusy {
+// A reason that is too long for a heartbeat is truncated.
+func TestHeartbeatOfVeryBusy(t *testing.T) {
+	b := heartbeat{Busy: strings.Repeat("x", 300)}.append(nil)
+	if got, err := decodeHeartbeat(b[1:]); err != nil || len(got.Busy) != maxBusy {
 		t.Errorf("got %d bytes, %v", len(got.Busy), err)
 	}
 }
 
 // Decoders return an error for any malformed input, and accepted input has exactly one encoding.
-func FuzzLetters(f *testing.F) {
+func FuzzControl(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(beat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
-	f.Add(yield{Epoch: 300}.append(nil))
-	f.Add(probing{About: "x", Heard: true}.append(letterProbed, nil))
-	f.Add(calling{ID: "x", Info: `{"h":"host"}`}.append(nil))
-	f.Add(memberLetter(member.Message{Kind: member.Status}))
+	f.Add(heartbeat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
+	f.Add(stepDown{Epoch: 300}.append(nil))
+	f.Add(probeMessage{About: "x", Heard: true}.append(controlProbeReply, nil))
+	f.Add(reverseDial{ID: "x", Info: `{"h":"host"}`}.append(nil))
+	f.Add(encodeMachineMessage(member.Message{Kind: member.Status}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 {
 			return
 		}
-		switch letterKind(b[0]) {
-		case letterBeat:
-			if got, err := decodeBeat(b[1:]); err == nil {
-				if again, err := decodeBeat(got.append(nil)[1:]); err != nil || again != got {
+		switch controlKind(b[0]) {
+		case controlHeartbeat:
+			if got, err := decodeHeartbeat(b[1:]); err == nil {
+				if again, err := decodeHeartbeat(got.append(nil)[1:]); err != nil || again != got {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}
-		case letterProbe, letterProbed:
+		case controlProbe, controlProbeReply:
 			if got, err := decodeProbe(b[1:]); err == nil {
-				if again, err := decodeProbe(got.append(letterProbe, nil)[1:]); err != nil || again != got {
+				if again, err := decodeProbe(got.append(controlProbe, nil)[1:]); err != nil || again != got {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}
-		case letterCall:
-			if got, err := decodeCall(b[1:]); err == nil {
-				if again, err := decodeCall(got.append(nil)[1:]); err != nil || again != got {
+		case controlReverseDial:
+			if got, err := decodeReverseDial(b[1:]); err == nil {
+				if again, err := decodeReverseDial(got.append(nil)[1:]); err != nil || again != got {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}
-		case letterYield:
-			if got, err := decodeYield(b[1:]); err == nil {
-				if again, err := decodeYield(got.append(nil)[1:]); err != nil || again != got {
+		case controlStepDown:
+			if got, err := decodeStepDown(b[1:]); err == nil {
+				if again, err := decodeStepDown(got.append(nil)[1:]); err != nil || again != got {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}

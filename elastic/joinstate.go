@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// applying is a newcomer that has copied the state and asks to be admitted. The goroutine of Next
+// joinState is a newcomer that has copied the state and asks to be admitted. The goroutine of Next
 // does all of its work and owns the state:
 //
 //	follow until level
@@ -28,7 +28,7 @@ import (
 //	   |-- parked: follow for a while, or until a member is gone
 //
 // Invariant: a parked peer keeps following the updates, so it is level whenever it is needed.
-type applying struct {
+type joinState struct {
 	*joiner
 	inView   context.Context // ends when this peer is in a view, or gives up
 	replayer Replayer        // nil if the state cannot follow single updates
@@ -58,7 +58,7 @@ const (
 )
 
 // run requests admission until inView ends or an error is final.
-func (a *applying) run() error {
+func (a *joinState) run() error {
 	pause := firstPark
 	for a.inView.Err() == nil {
 		if err := a.prepare(); err != nil {
@@ -71,7 +71,7 @@ func (a *applying) run() error {
 		if parked == "" {
 			return nil
 		}
-		a.tell(parked)
+		a.logParked(parked)
 		if err := a.follow(pause, a.departure(), false); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (a *applying) run() error {
 }
 
 // prepare brings this peer level and measures its speed.
-func (a *applying) prepare() error {
+func (a *joinState) prepare() error {
 	if err := a.follow(0, nil, true); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *applying) prepare() error {
 	if !ok {
 		return nil
 	}
-	err := a.keeping(func() (err error) {
+	err := a.holdingUpdates(func() (err error) {
 		a.candidate, err = trier.Trial(a.inView)
 		return err
 	})
@@ -99,12 +99,12 @@ func (a *applying) prepare() error {
 	return a.follow(0, nil, true)
 }
 
-// requestAdmission requests admission until this peer is in a view or is parked. It returns the reason for
-// parking.
-func (a *applying) requestAdmission() (parked string, err error) {
+// requestAdmission requests admission until this peer is in a view or is parked. It returns the
+// reason for parking.
+func (a *joinState) requestAdmission() (parked string, err error) {
 	for a.inView.Err() == nil {
 		var v admissionAnswer
-		err := a.keeping(func() (err error) {
+		err := a.holdingUpdates(func() (err error) {
 			v, err = a.ask(a.inView, a.figures())
 			return err
 		})
@@ -115,10 +115,10 @@ func (a *applying) requestAdmission() (parked string, err error) {
 		switch {
 		case v.cutOff != "":
 			pause = offerPeriod // until then other peers may have answered the offer
-			a.tell(v.cutOff)
+			a.logParked(v.cutOff)
 		case v.by != "":
 			pause = askAgain
-			if err := a.k.ask(a.contactsFrom(v.by)); err != nil {
+			if err := a.d.ask(a.contactsFrom(v.by)); err != nil {
 				return "", err
 			}
 		}
@@ -129,8 +129,9 @@ func (a *applying) requestAdmission() (parked string, err error) {
 	return "", nil
 }
 
-// keeping calls f. Until f returns, the donors keep the updates that this peer needs afterwards.
-func (a *applying) keeping(f func() error) error {
+// holdingUpdates calls f. Until f returns, the donors keep the updates that this peer needs
+// afterwards.
+func (a *joinState) holdingUpdates(f func() error) error {
 	if a.replayer == nil {
 		return f()
 	}
@@ -138,7 +139,7 @@ func (a *applying) keeping(f func() error) error {
 }
 
 // figures returns the measurements that a request for admission carries.
-func (a *applying) figures() Candidate {
+func (a *joinState) figures() Candidate {
 	c := a.candidate
 	c.Delay = a.delay()
 	if a.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
@@ -157,7 +158,7 @@ var (
 // true), when the channel gone is closed, after the duration long (if it is above 0), or when
 // inView ends. If this peer can never become level, follow drops the replayer and from then on only
 // waits; the session that admits the peer then copies the whole state.
-func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) error {
+func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool) error {
 	if a.replayer == nil && level {
 		return nil
 	}
@@ -196,7 +197,7 @@ func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) 
 	switch {
 	case errors.As(err, &never):
 		a.replayer = nil
-		a.k.emit(0, event.Parked{Who: a.k.ep.Self.ID.Short(), Reason: fmt.Sprintf(
+		a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
 			"%v: it is let in with one pause of about %v, in which it copies the state", never, a.copied.Round(time.Millisecond))})
 		return a.follow(long, gone, level)
 	case ctx.Err() != nil:
@@ -205,9 +206,9 @@ func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) 
 	return err
 }
 
-// tell logs that this peer is parked: on the first call, whenever the reason changes, and from time
-// to time as a reminder. Reasons that differ only in their figures are the same.
-func (a *applying) tell(why string) {
+// logParked logs that this peer is parked: on the first call, whenever the reason changes, and from
+// time to time as a reminder. Reasons that differ only in their figures are the same.
+func (a *joinState) logParked(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
 			return -1
@@ -228,11 +229,11 @@ func (a *applying) tell(why string) {
 		a.tellAt = now.Add(waited)
 	}
 	a.told = kind
-	a.k.emit(0, event.Parked{Who: a.k.ep.Self.ID.Short(), Reason: why})
+	a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: why})
 }
 
-// admissionAnswer is the answer to a request for admission. At most one field is set; without any the
-// members cannot decide yet.
+// admissionAnswer is the answer to a request for admission. At most one field is set; without any
+// the members cannot decide yet.
 type admissionAnswer struct {
 	parked string // why this peer is not admitted for now
 	cutOff string // why it would be put out again: no connection to a member

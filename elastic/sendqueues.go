@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// outboxSize bounds the control messages that wait for one peer. Any message may be lost, and
-	// the newest are the most useful: a full queue drops the oldest.
-	outboxSize = 64
+	// sendQueueSize bounds the control messages that wait for one peer. Any message may be lost,
+	// and the newest are the most useful: a full queue drops the oldest.
+	sendQueueSize = 64
 	// sendPatience bounds the time of one message, including the connection: on a loaded machine a
 	// handshake may take seconds. The failure detector works independently meanwhile.
 	sendPatience = 10 * time.Second
@@ -22,9 +22,9 @@ type failed struct {
 	err error
 }
 
-// outboxes sends control messages without blocking the sender: a queue and a goroutine per peer. A
-// goroutine ends when its queue is empty.
-type outboxes struct {
+// sendQueues sends control messages without blocking the sender: a queue and a goroutine per peer.
+// A goroutine ends when its queue is empty.
+type sendQueues struct {
 	network  Network
 	failures chan failed // its reader must keep reading until stop returns
 	ctx      context.Context
@@ -35,19 +35,19 @@ type outboxes struct {
 	queue map[ID][][]byte // by peer; a peer with an entry has a running goroutine
 }
 
-// newOutboxes returns outboxes that send over n.
-func newOutboxes(n Network) *outboxes {
-	o := &outboxes{network: n, failures: make(chan failed, 16), queue: make(map[ID][][]byte)}
+// newSendQueues returns queues that send over n.
+func newSendQueues(n Network) *sendQueues {
+	o := &sendQueues{network: n, failures: make(chan failed, 16), queue: make(map[ID][][]byte)}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
 
-// send queues a message. The outbox owns msg afterwards.
-func (o *outboxes) send(to ID, msg []byte) {
+// send queues a message. The queue owns msg afterwards.
+func (o *sendQueues) send(to ID, msg []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q, running := o.queue[to]
-	if len(q) >= outboxSize {
+	if len(q) >= sendQueueSize {
 		q = q[1:]
 	}
 	o.queue[to] = append(q, msg)
@@ -57,7 +57,7 @@ func (o *outboxes) send(to ID, msg []byte) {
 }
 
 // take removes and returns the next message. If it returns nil, the caller's goroutine must end.
-func (o *outboxes) take(to ID) []byte {
+func (o *sendQueues) take(to ID) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.queue[to]
@@ -70,7 +70,7 @@ func (o *outboxes) take(to ID) []byte {
 }
 
 // run sends the messages to one peer until its queue is empty.
-func (o *outboxes) run(to ID) {
+func (o *sendQueues) run(to ID) {
 	for msg := o.take(to); msg != nil; msg = o.take(to) {
 		ctx, cancel := context.WithTimeout(o.ctx, sendPatience)
 		err := o.network.Send(ctx, to, msg)
@@ -89,7 +89,7 @@ func (o *outboxes) run(to ID) {
 func (f failed) gone() bool { return errors.Is(f.err, ErrGone) }
 
 // stop drops the waiting messages and waits for the goroutines.
-func (o *outboxes) stop() {
+func (o *sendQueues) stop() {
 	o.cancel()
 	o.work.Wait()
 }

@@ -15,8 +15,8 @@ const (
 )
 
 // author classifies the sender of a control message.
-func (k *keeper) author(id ID) author {
-	if k.isMember(id) {
+func (d *driver) author(id ID) author {
+	if d.isMember(id) {
 		return ofView
 	}
 	return outsider
@@ -39,17 +39,17 @@ const (
 
 // treatmentOf returns the treatment by the table of the package comment, "Who is believed". ok is
 // false for an unknown kind.
-func treatmentOf(k letterKind, from author) (t treatment, ok bool) {
+func treatmentOf(k controlKind, from author) (t treatment, ok bool) {
 	rows := [...][authors]treatment{
 		//                ofView    outsider
-		letterMember:     {passed, passed},
-		letterBeat:       {believed, replied},
-		letterYield:      {believed, refused},
-		letterForeign:    {believed, refused},
-		letterForeignAck: {believed, refused},
-		letterProbe:      {believed, refused},
-		letterProbed:     {believed, refused},
-		letterCall:       {believed, refused},
+		controlMember:         {passed, passed},
+		controlHeartbeat:      {believed, replied},
+		controlStepDown:       {believed, refused},
+		controlForeignJoin:    {believed, refused},
+		controlForeignJoinAck: {believed, refused},
+		controlProbe:          {believed, refused},
+		controlProbeReply:     {believed, refused},
+		controlReverseDial:    {believed, refused},
 	}
 	if k == 0 || int(k) >= len(rows) {
 		return refused, false
@@ -60,9 +60,9 @@ func treatmentOf(k letterKind, from author) (t treatment, ok bool) {
 const (
 	// budgetTicks is the period of the rate limit for outsiders, in ticks.
 	budgetTicks = 50
-	// outsiderLetters is the number of messages of one outsider that are read in a period: several
+	// outsiderMessages is the number of messages of one outsider that are read in a period: several
 	// times the number that a newcomer, or a member that has missed views, sends.
-	outsiderLetters = 100
+	outsiderMessages = 100
 	// maxOutsiders is the number of outsiders that are counted separately in a period. All other
 	// outsiders together have the limit of one outsider.
 	maxOutsiders = 256
@@ -80,47 +80,47 @@ func (b *budget) spend(id ID) bool {
 		id = ""
 	}
 	(*b)[id]++
-	return (*b)[id] <= outsiderLetters
+	return (*b)[id] <= outsiderMessages
 }
 
-// letter handles a control message, as far as its sender is believed. Malformed messages are
+// receive handles a control message, as far as its sender is believed. Malformed messages are
 // dropped.
-func (k *keeper) letter(from ID, b []byte) {
+func (d *driver) receive(from ID, b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	who := k.author(from)
-	t, _ := treatmentOf(letterKind(b[0]), who)
-	if t == refused || who == outsider && !k.budget.spend(from) {
+	who := d.author(from)
+	t, _ := treatmentOf(controlKind(b[0]), who)
+	if t == refused || who == outsider && !d.budget.spend(from) {
 		return
 	}
 	body := b[1:]
-	switch letterKind(b[0]) {
-	case letterMember:
-		if m, err := member.Decode(body); err == nil && k.m != nil {
-			m.From, m.To = member.ID(from), member.ID(k.ep.Self.ID)
-			k.m.Step(member.Received{Message: m})
+	switch controlKind(b[0]) {
+	case controlMember:
+		if m, err := member.Decode(body); err == nil && d.m != nil {
+			m.From, m.To = member.ID(from), member.ID(d.ep.Self.ID)
+			d.m.Step(member.Received{Message: m})
 		}
-	case letterBeat:
-		if t, err := decodeBeat(body); err == nil {
-			k.takeBeat(from, t)
+	case controlHeartbeat:
+		if t, err := decodeHeartbeat(body); err == nil {
+			d.receiveHeartbeat(from, t)
 		}
-	case letterYield:
-		if y, err := decodeYield(body); err == nil {
-			k.makeWay(y)
+	case controlStepDown:
+		if y, err := decodeStepDown(body); err == nil {
+			d.makeWay(y)
 		}
-	case letterProbe, letterProbed:
+	case controlProbe, controlProbeReply:
 		if about, err := decodeProbe(body); err == nil {
-			k.takeProbe(from, letterKind(b[0]), about)
+			d.receiveProbe(from, controlKind(b[0]), about)
 		}
-	case letterCall:
-		if c, err := decodeCall(body); err == nil {
-			k.call(c)
+	case controlReverseDial:
+		if c, err := decodeReverseDial(body); err == nil {
+			d.dialBack(c)
 		}
-	case letterForeign:
-		k.sole.end(k)
-		k.out.send(from, []byte{byte(letterForeignAck)})
-	case letterForeignAck:
-		k.foreign.acknowledged(k, from)
+	case controlForeignJoin:
+		d.launcher.end(d)
+		d.out.send(from, []byte{byte(controlForeignJoinAck)})
+	case controlForeignJoinAck:
+		d.joining.acknowledged(d, from)
 	}
 }

@@ -1,0 +1,157 @@
+package elastic
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// controlKind is the first byte of a control message, and gives its kind.
+type controlKind byte
+
+const (
+	// controlMember carries a message between the membership machines of elastic/member.
+	controlMember controlKind = iota + 1
+	// controlHeartbeat is a heartbeat with the state of its sender.
+	controlHeartbeat
+	// controlStepDown asks a member that holds up the others to make way.
+	controlStepDown
+	// controlForeignJoin announces that a peer of another launcher is about to be admitted, so that
+	// no launcher knows of all deaths any more; controlForeignJoinAck acknowledges it.
+	controlForeignJoin
+	controlForeignJoinAck
+	// controlProbe asks a helper for an indirect probe of another member. The helper answers with
+	// controlProbeReply at once, which shows that it can be reached itself, and again when it has
+	// heard that member.
+	controlProbe
+	controlProbeReply
+	// controlReverseDial asks a member to connect with a newcomer that cannot connect with it.
+	controlReverseDial
+	controlEnd
+)
+
+// heartbeat is the body of a controlHeartbeat: the heartbeat of a member.
+type heartbeat struct {
+	Entered uint64   // epoch of the session that the sender is in or is entering
+	Step    uint64   // last step that it has committed
+	Reply   bool     // the sender wants a heartbeat in return
+	Deaf    bool     // the receiver has been silent for too long, as the sender sees it
+	Leaving bool     // the sender has asked to leave
+	Ended   bool     // the sender leaves because the job is at its end
+	Sole    bool     // as far as the sender knows one launcher has started all members
+	Stalled bool     // the sender makes way, as it holds up the others
+	First   [32]byte // Hash of the sender's first view; zero once that view is agreed
+	Busy    string   // why the sender makes no progress, or empty
+}
+
+// maxBusy bounds the reason of a busy member, in bytes.
+const maxBusy = 100
+
+// errControl means that a control message is malformed.
+var errControl = errors.New("malformed control message")
+
+// The flags of a heartbeat, one bit each.
+const (
+	flagReply = 1 << iota
+	flagDeaf
+	flagLeaving
+	flagEnded
+	flagSole
+	flagFirst
+	flagStalled
+	flagsEnd
+)
+
+// append appends the encoded control message of a heartbeat to b.
+func (t heartbeat) append(b []byte) []byte {
+	flags := byte(0)
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled} {
+		if set {
+			flags |= 1 << i
+		}
+	}
+	b = append(b, byte(controlHeartbeat), flags)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, t.Entered), t.Step)
+	if flags&flagFirst != 0 {
+		b = append(b, t.First[:]...)
+	}
+	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
+}
+
+// decodeHeartbeat decodes a heartbeat from the bytes after the kind.
+func decodeHeartbeat(b []byte) (heartbeat, error) {
+	if len(b) < 1 || b[0] >= flagsEnd {
+		return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
+	}
+	flags := b[0]
+	t := heartbeat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Ended: flags&flagEnded != 0,
+		Sole: flags&flagSole != 0, Stalled: flags&flagStalled != 0}
+	b = b[1:]
+	for _, field := range []*uint64{&t.Entered, &t.Step} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
+		}
+		*field, b = v, b[n:]
+	}
+	if flags&flagFirst != 0 {
+		if len(b) < len(t.First) {
+			return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
+		}
+		b = b[copy(t.First[:], b):]
+	}
+	if len(b) > maxBusy {
+		return heartbeat{}, fmt.Errorf("heartbeat of a member that is busy with %d bytes: %w", len(b), errControl)
+	}
+	t.Busy = string(b)
+	return t, nil
+}
+
+// stepDown is the body of a controlStepDown: a request to make way.
+type stepDown struct {
+	Epoch uint64 // epoch of the session that is held up
+}
+
+// append appends the encoded control message of the request to b.
+func (y stepDown) append(b []byte) []byte {
+	return binary.AppendUvarint(append(b, byte(controlStepDown)), y.Epoch)
+}
+
+// decodeStepDown decodes a request to step down from the bytes after the kind.
+func decodeStepDown(b []byte) (stepDown, error) {
+	epoch, n := binary.Uvarint(b)
+	if n <= 0 || n != len(b) {
+		return stepDown{}, fmt.Errorf("request to step down: %w", errControl)
+	}
+	return stepDown{epoch}, nil
+}
+
+// encodeMachineMessage encodes a control message that carries a message of a membership machine.
+func encodeMachineMessage(m member.Message) []byte {
+	return member.Encode([]byte{byte(controlMember)}, m)
+}
+
+// probeMessage is the body of a controlProbe and of a controlProbeReply.
+type probeMessage struct {
+	About ID   // the member that is probed
+	Heard bool // in a controlProbeReply: the helper has heard that member since the probe
+}
+
+// append appends the encoded control message of a probe to b.
+func (p probeMessage) append(kind controlKind, b []byte) []byte {
+	heard := byte(0)
+	if p.Heard {
+		heard = 1
+	}
+	return append(append(b, byte(kind), heard), p.About...)
+}
+
+// decodeProbe decodes a probeMessage from the bytes after the kind.
+func decodeProbe(b []byte) (probeMessage, error) {
+	if len(b) < 2 || len(b) > 1+member.MaxID || b[0] > 1 {
+		return probeMessage{}, fmt.Errorf("probe: %w", errControl)
+	}
+	return probeMessage{About: ID(b[1:]), Heard: b[0] == 1}, nil
+}

@@ -1,0 +1,350 @@
+package elastic
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elrun/elrun/elastic/member"
+	"github.com/elrun/elrun/event"
+)
+
+const (
+	// tickPeriod is the length of a tick, the unit of time of the membership machine.
+	tickPeriod = 10 * time.Millisecond
+	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks.
+	heartbeatTicks = 5
+	// slowTicks is the period of heartbeats to suspects, in ticks.
+	slowTicks = 25
+	// A tick that is late by more than lateTick shows that this process was stopped or starved.
+	lateTick = 100 * time.Millisecond
+)
+
+// driver keeps one identity of this process in its group. It drives the membership machine, sends
+// heartbeats, and judges which members live. One goroutine owns all fields above mu. It publishes
+// its state as a status; other goroutines pass it functions to call.
+//
+//	Network.Events --+
+//	failures --------+--> machine --> Ready --> sendQueues
+//	ticks -----------+                  |
+//	functions -------+                  +-----> status, events, revocations
+type driver struct {
+	cfg  *Config
+	ep   Endpoint
+	emit func(epoch uint64, body event.Body)
+	out  *sendQueues
+
+	m          *member.Machine  // nil while a newcomer is not level
+	view       View             // the machine's present view; epoch 0 has no members
+	peers      map[ID]*peer     // records of the members about which something is known, see peerOf
+	around     watching         // the members that this one watches
+	approved   map[ID]approval  // newcomers that are admitted when their machine asks
+	applicants map[ID]applicant // newcomers that have asked for admission
+	dials      map[ID]bool      // newcomers with which this member tries to connect
+	joining    *foreignJoin     // the pending admission of peers of another launcher, or nil
+	launcher   singleLauncher   // whether one launcher has started all members
+	health     health           // lateness of this process
+	first      [32]byte         // hash of the first view until it is agreed; zero afterwards
+	ticks      int              // since the start
+	ticked     time.Time        // time of the last tick
+	quorumLost bool             // too few members can be reached
+	returned   []ID             // suspects that were heard again while members are quorumLost
+	regrouped  time.Time        // when their suspicions are withdrawn at the latest
+	stalled    bool             // this member makes way because it holds up the others
+	budget     budget           // of control messages of outsiders
+
+	functions chan func()     // to be called by the driver's goroutine
+	ctx       context.Context // ends with stop
+	cancel    context.CancelFunc
+	ended     chan struct{} // closed when the goroutine has ended
+
+	dialling sync.WaitGroup // the attempts of dials
+	stable   atomic.Int64   // last step that all members have committed
+
+	mu      sync.Mutex
+	status  status
+	changed chan struct{} // closed when the status changes
+	doing   heartbeat     // Entered, Step, Leaving, Ended and Busy of this peer's heartbeat
+	session *Session      // the session in use, to be revoked when a view is lost
+}
+
+// status is the state of a peer in its group, as its driver publishes it.
+type status struct {
+	phase  phase
+	why    string     // the reason of a phase after inside
+	view   View       // the latest view
+	former []Member   // some lost members, the latest first
+	ended  bool       // members have left because the job is at its end
+	gap    *quorumGap // too few members can be reached; nil if there are enough
+	wrong  error      // the first view cannot be agreed on
+}
+
+// phase is the stage of an identity's life. It only increases.
+type phase uint8
+
+const (
+	outside phase = iota // wants to join
+	inside               // is in the view
+	left                 // left at its own request
+	fenced               // was put out, and may join under a new identity
+	kicked               // was put out for good
+	closed               // the driver has stopped
+)
+
+// quorumGap is a number of reachable members that is too small.
+type quorumGap struct{ present, needed int }
+
+// newDriver starts the driver of an identity: of a member of the first view, or, if first is nil,
+// of a newcomer.
+func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
+	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
+		peers: make(map[ID]*peer), approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool),
+		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if first != nil {
+		if err := d.begin(first); err != nil {
+			d.cancel()
+			return nil, err
+		}
+		d.drain()
+	}
+	go d.run()
+	return d, nil
+}
+
+// begin enters the first view. It runs before the driver's goroutine starts.
+func (d *driver) begin(first []Member) error {
+	self, err := toMember(d.ep.Self)
+	if err == nil {
+		cfg := member.Config{Self: self, Any: d.cfg.Any, Keys: d.ep.keys()}
+		for _, g := range d.cfg.Grants {
+			cfg.Grants = append(cfg.Grants, toGrant(g))
+		}
+		d.m, err = d.cfg.shared.newMachine(cfg, first)
+	}
+	if err != nil {
+		return fmt.Errorf("first view: %w", err)
+	}
+	d.launcher.on = d.cfg.Sole
+	d.m.Step(member.Sole{On: d.launcher.on})
+	if len(first) > 1 {
+		v := d.cfg.shared.view(d.m.View(), View{})
+		d.first = v.Hash()
+	}
+	return nil
+}
+
+// ask starts the machine of a newcomer that is level, if it is not running yet, and tells the
+// machine which contacts to ask for admission.
+func (d *driver) ask(contacts []ID) error {
+	self, err := toMember(d.ep.self())
+	if err != nil {
+		return err
+	}
+	cfg := d.cfg.shared.config(member.Config{Self: self, Any: d.cfg.Any, Keys: d.ep.keys()})
+	for _, id := range contacts {
+		cfg.Contacts = append(cfg.Contacts, member.ID(id))
+	}
+	d.do(func() {
+		if d.m == nil {
+			d.m = member.NewJoiner(cfg)
+			return
+		}
+		for _, id := range cfg.Contacts {
+			d.m.Step(member.Met{Peer: id})
+		}
+	})
+	return nil
+}
+
+// run is the driver's goroutine. It ends with stop.
+func (d *driver) run() {
+	defer close(d.ended)
+	defer d.set(func(s *status) { s.phase = closed })
+	span := 1
+	timer := time.NewTimer(tickPeriod)
+	defer timer.Stop()
+	d.ticked = time.Now()
+	d.sendDueHeartbeats()
+	events := d.ep.Network.Events()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				events = nil // the network is closed; stop follows
+				continue
+			}
+			d.happened(e)
+		case f := <-d.out.failures:
+			d.notSent(f)
+		case f := <-d.functions:
+			f()
+		case now := <-timer.C:
+			d.tick(now, span)
+			span = d.span()
+			timer.Reset(time.Duration(span) * tickPeriod)
+		case <-d.ctx.Done():
+			return
+		}
+		d.drain()
+		if span > 1 && d.span() == 1 {
+			span = 1
+			timer.Reset(tickPeriod)
+		}
+	}
+}
+
+// span returns the number of ticks that the next wake-up handles together. It is one while the
+// machine has work. While the machine is idle, all ticks up to the next heartbeat pass at once, so
+// that a hundred idle processes of a host use little of its processors.
+func (d *driver) span() int {
+	if d.m == nil || d.entering() || !d.m.Idle() {
+		return 1
+	}
+	period := heartbeatTicks
+	if d.crowded() && !slices.ContainsFunc(d.watched(), func(id ID) bool { return !d.peerOf(id).near || d.peerOf(id).suspected != "" }) {
+		period = slowTicks
+	}
+	return period - d.ticks%period
+}
+
+// do passes f to the driver's goroutine, which calls f. It returns when the call begins. If the
+// driver has ended, f is not called.
+func (d *driver) do(f func()) {
+	select {
+	case d.functions <- f:
+	case <-d.ctx.Done():
+	}
+}
+
+// tick handles a number of ticks: it detects lateness of this process, drives the machine, and
+// sends heartbeats.
+func (d *driver) tick(now time.Time, span int) {
+	// A late tick shows that this process did not run: the others' messages may be waiting.
+	if late := now.Sub(d.ticked) - time.Duration(span)*tickPeriod; late > lateTick {
+		d.health.worse(now)
+		for _, p := range d.peers {
+			p.excuse(late)
+		}
+	}
+	d.ticked = now
+	d.ticks += span
+	if d.ticks%budgetTicks == 0 {
+		clear(d.budget)
+	}
+	d.trustAll(now)
+	if d.m != nil {
+		d.m.Step(member.Stable{Steps: uint64(d.stable.Load())})
+		for range span {
+			d.m.Tick()
+		}
+	}
+	if d.ticks%heartbeatTicks == 0 {
+		d.sendDueHeartbeats()
+		d.judgeAll(now)
+		d.joining.again(d)
+	}
+}
+
+// drain carries out the outputs of the machine.
+func (d *driver) drain() {
+	if d.m == nil {
+		return
+	}
+	r := d.m.Ready()
+	for _, v := range r.Views {
+		d.entered(v)
+	}
+	for _, n := range r.Notices {
+		d.noticed(n)
+	}
+	// By now the method entered has introduced the members of a new view to the network.
+	for _, m := range r.Messages {
+		d.out.send(ID(m.To), encodeMachineMessage(m))
+	}
+}
+
+// noticed handles a notice of the machine.
+func (d *driver) noticed(n member.Notice) {
+	switch n.Kind {
+	case member.Asked:
+		d.asked(n.Request)
+	case member.Decided:
+		d.emit(d.view.Epoch, event.Decided{Why: d.shorten(n.Why, n.Before)})
+	case member.QuorumLost:
+		again := d.quorumLost
+		d.quorumLost = true
+		d.set(func(s *status) { s.gap = &quorumGap{n.Present, n.Needed} })
+		if again {
+			return
+		}
+		d.emit(d.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
+		d.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
+	case member.QuorumBack:
+		d.quorumLost = false
+		d.set(func(s *status) { s.gap = nil })
+		d.emit(d.view.Epoch, event.Quorum{State: "back", Present: n.Present, Needed: n.Needed})
+	case member.Left:
+		d.over(left, n)
+	case member.Fenced:
+		d.over(fenced, n)
+	case member.Kicked:
+		d.over(kicked, n)
+	}
+}
+
+// set changes the status and wakes the goroutines that wait for a change. A closed driver's
+// status stays as it is.
+func (d *driver) set(change func(*status)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.status.phase == closed {
+		return
+	}
+	change(&d.status)
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// now returns the status, and a channel that is closed when it changes.
+func (d *driver) now() (status, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status, d.changed
+}
+
+// while returns a context that ends with ctx, or as soon as the function holds returns false. The
+// caller must call the returned function, which waits for the goroutine behind the context.
+func (d *driver) while(ctx context.Context, holds func(status) bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		for ctx.Err() == nil {
+			s, changed := d.now()
+			if !holds(s) {
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// stop ends the driver and waits for its goroutines.
+func (d *driver) stop() {
+	d.cancel()
+	<-d.ended
+	d.dialling.Wait()
+	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
+}
