@@ -1,0 +1,135 @@
+package lint
+
+import (
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The limits of a type. A type above them has several subjects: fields that change together, with the methods that use them, are
+// a type of their own.
+const (
+	maxFields  = 20
+	maxMethods = 30
+)
+
+// typeSize has the number of fields and methods of a type, or the limits of both.
+type typeSize struct{ fields, methods int }
+
+// bigTypes lists the types above the limits with their limits, by package and name. The list only gets shorter, and its figures
+// smaller.
+func bigTypes() map[string]typeSize {
+	return map[string]typeSize{
+		"cmd/elrun.jobFlags":              {fields: 21},
+		"collective.Comm":                 {methods: 48},
+		"collective.endpoint":             {fields: 23},
+		"elastic.Group":                   {fields: 27, methods: 66},
+		"elastic.driver":                  {fields: 33, methods: 77},
+		"elastic/internal/transfer.Donor": {methods: 37},
+		"elastic/member.Machine":          {fields: 21, methods: 93},
+		"launch.Options":                  {fields: 39},
+		"launch.frame":                    {fields: 24},
+		"launch.peer":                     {methods: 39},
+		"launch.runner":                   {fields: 31, methods: 72},
+		"trainer.Config":                  {fields: 27},
+	}
+}
+
+// checkTypes reports types of the product that have too many fields or methods, and entries of bigTypes() that are not needed.
+func checkTypes(p *Package) (found []Problem) {
+	if !isProduct(p.Dir) {
+		return nil
+	}
+	types := typesOf(p)
+	listed := bigTypes()
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		t := types[name]
+		limits, ok := listed[p.Dir+"."+name]
+		delete(listed, p.Dir+"."+name)
+		if ok && t.fields <= maxFields && len(t.methods) <= maxMethods {
+			found = append(found, t.file.problem(t.name.Pos(), "%s is within the limits: remove it from bigTypes()", name))
+		}
+		limit := func(n int, what string, most int) {
+			if n > most {
+				found = append(found, t.file.problem(t.name.Pos(), "%s", overLimit(name, n, what, most)+
+					"make a type of the fields that change together and the methods that use them"))
+			}
+		}
+		limit(t.fields, "fields", max(maxFields, limits.fields))
+		limit(len(t.methods), "methods", max(maxMethods, limits.methods))
+	}
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
+		if dir, typeName := splitType(name); dir == p.Dir {
+			found = append(found, p.Files[0].problem(p.Files[0].Syntax.Package, "there is no type %s: remove it from bigTypes()", typeName))
+		}
+	}
+	return found
+}
+
+// isProduct reports whether programs that use elrun may contain a package: it is no test, example or tool.
+func isProduct(dir string) bool { return !matches(dir, "testing/...", "scripts/...", "examples/...") }
+
+// splitType splits a key of bigTypes().
+func splitType(key string) (dir, name string) {
+	at := strings.LastIndexByte(key, '.')
+	return key[:at], key[at+1:]
+}
+
+// typeDecl is a type of a package.
+type typeDecl struct {
+	file    *File
+	name    *ast.Ident
+	fields  int             // of a struct; a type that is declared for several systems counts with the most
+	methods map[string]bool // one that is declared for several systems counts once
+}
+
+// typesOf returns the types that the files of a package declare, except for its tests.
+func typesOf(p *Package) map[string]*typeDecl {
+	types := make(map[string]*typeDecl)
+	files := slices.DeleteFunc(slices.Clone(p.Files), (*File).Test)
+	for _, f := range files {
+		for _, d := range f.Syntax.Decls {
+			for _, spec := range specsOf[*ast.TypeSpec](d) {
+				addType(types, f, spec)
+			}
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Syntax.Decls {
+			addMethod(types, d)
+		}
+	}
+	return types
+}
+
+// addType adds a declaration of a type.
+func addType(types map[string]*typeDecl, f *File, spec *ast.TypeSpec) {
+	t, ok := types[spec.Name.Name]
+	if !ok {
+		t = &typeDecl{file: f, name: spec.Name, methods: make(map[string]bool)}
+		types[spec.Name.Name] = t
+	}
+	t.fields = max(t.fields, fieldsOf(spec.Type))
+}
+
+// addMethod adds a declaration to its type if it is a method.
+func addMethod(types map[string]*typeDecl, d ast.Decl) {
+	m, ok := d.(*ast.FuncDecl)
+	if !ok || m.Recv == nil {
+		return
+	}
+	if t, ok := types[receiverName(m.Recv.List[0].Type)]; ok {
+		t.methods[m.Name.Name] = true
+	}
+}
+
+// fieldsOf returns the number of fields of a struct type, 0 for another type. An embedded field counts as one.
+func fieldsOf(t ast.Expr) (n int) {
+	if s, ok := t.(*ast.StructType); ok {
+		for _, field := range s.Fields.List {
+			n += max(1, len(field.Names))
+		}
+	}
+	return n
+}

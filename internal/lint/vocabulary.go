@@ -1,0 +1,119 @@
+package lint
+
+import "strings"
+
+// scope says where a word must not occur.
+type scope int
+
+const (
+	anywhere    scope = iota // in identifiers, names of files, comments, texts of programs and documents
+	identifiers              // in identifiers and names of files, also as a part of them
+	names                    // as the whole name of a package, file, type, function, method, field, constant or variable
+)
+
+// word is a word that once had a meaning in elrun that no reader outside could know.
+type word struct {
+	text    string // with a capital letter where another word begins, as in handBack
+	where   scope
+	folder  string // the word is forbidden in this folder and below; "" stands for all
+	instead string
+}
+
+// vocabulary lists the words that must not come back, with the terms of the field that replaced
+// them. A word of ordinary English is only forbidden as a name, and a common one only in the folder
+// where it had a private meaning. Names of local variables are free except for the words of the
+// first two groups, because their meaning is in sight.
+func vocabulary() (all []word) {
+	for _, group := range []struct {
+		where  scope
+		folder string
+		list   string // word=instead
+	}{
+		{anywhere, "", "habit=threshold lesson=sample plight=status outlook=forecast vigil=deathWatch bell=eventfd rope=waker " +
+			"desk=requestServer lobby=unauthenticated plead=requestAdmission plea=request enrol=register untold=pending comeback=restart " +
+			"housing=allocation straighten=dropRelays hurry=abort abreast=together"},
+		{identifiers, "", "luck=credit season=period doubt=suspicion besides=colocated lend=export"},
+		{names, "", "trust=unsuspect will=robustList meeting=rendezvous verdict=decision strike=unregister brief=summary patient=timeout " +
+			"apart=separate said=reported beyond=outside handBack=acknowledge"},
+		{names, "collective", "longest=decayingMax decayed=value pace=idleTime excused=waitingElsewhere notice=promote keep=track " +
+			"turns=ticketLock draw=ticket like=withOptionsOf world=endpoint need=request hop=ringStepFactor shown=overlapPenalty " +
+			"hidden=overlapped divide=setLeaders settle=initTopology"},
+		{names, "internal", "past=nonTemporal Past=NonTemporal way=storeMode claiming=cached passing=nonTemporal heard=count"},
+		{names, "internal/shm", "KeepVigil=DeathWatch cell=robustWord Claim=Prefetchw take=claim helps=canSteal holder=claimedBy " +
+			"evenOut=rebalanceCPU census=cpuLoad place=rankArea post=slot Refs=offsets Edges=pageEdges Folding=Reducer into=reduceInto"},
+		{names, "internal/netpoll", "eagerness=busyPoller luck=credit waits=miss came=hit missed=miss offered=hit Poke=Poll"},
+		{names, "trainer", "room=capacity house=sharedBuffers moved=migrated early=pipelined halfway=resumed takeBack=rollback " +
+			"settle=commit summer=accumulator both=exactAccumulator tail=stepReport pulse=stepTiming pulses=stepTimings Wide=LargeBatchModel " +
+			"wide=largeBatch Staged=ForwardBackwardModel Ordered=GradientOrder Piecewise=PartialGradients Pausing=Yielder news=linkUpdates " +
+			"margin=hysteresis tellShares=logShares speaks=isReporter shareOut=assignShares takeLess=shrinkBatch weigh=updateNoise"},
+		{names, "elastic", "keeper=membershipDriver standing=status lack=quorumGap soleness=singleLauncher foreign=foreignJoin " +
+			"applying=joinState keeping=holdingUpdates tell=log letter=controlMsg beat=heartbeat yield=stepDown outboxes=sendQueues " +
+			"own=localState heard=peerReports telling=dissemination rivalry=branchConflict cuts=partitionGraph shown=sent"},
+		{names, "transport", "sharing=shmGroup takeReady=onReady passing=transientError tell=broadcast lone=unpaired friend=memberState " +
+			"turns=dialOrder better=negotiatePath callBack=reverseDial"},
+		{names, "launch", "reaction=events changes=membershipLog"},
+	} {
+		for _, pair := range strings.Fields(group.list) {
+			text, instead, _ := strings.Cut(pair, "=")
+			all = append(all, word{text, group.where, group.folder, instead})
+		}
+	}
+	return all
+}
+
+// wordsDue lists, by file, the words that are still to be replaced there, or that are clear where they are. The list only gets
+// shorter.
+const wordsDue = `
+elastic/anew.go tell
+elastic/foreign_test.go foreign
+elastic/internal/transfer/follow.go strike
+elastic/internal/transfer/world_test.go tell
+elastic/member/catchup.go beat brief tell telling
+elastic/member/cuts.go cuts
+elastic/member/cuts_test.go cuts
+elastic/member/know.go heard own said shown
+elastic/member/machine.go heard own rivalry telling
+elastic/member/proposer.go yield
+elastic/member/quorum.go beyond
+elastic/member/rival.go rivalry
+elastic/member/sender_test.go standing
+elastic/member/simcheck_test.go own
+elastic/member/spread.go doubt
+elastic/peer.go doubt heard trust
+elastic/silence.go heard
+elastic/singlelauncher.go heard
+elastic/views.go doubt
+internal/kernel/simd_amd64.go past
+internal/kernel/simd_test.go apart
+internal/shm/deathwatch_linux_test.go vigil
+internal/shm/process_linux_test.go vigil way
+internal/shm/segment.go Refs
+loadbal/narx.go season
+trainer/admit_test.go outlook
+trainer/arena_test.go room
+trainer/balance.go early
+trainer/balance_test.go wide
+trainer/check_test.go abreast
+trainer/exact/scale.go room
+trainer/linkmonitor_test.go apart
+trainer/nn/abreast_test.go abreast
+trainer/nn/twin_test.go wide
+trainer/nn/wide_test.go wide
+trainer/sharedbuffers_linux_test.go brief house
+trainer/wide_test.go abreast room wide
+transport/internal/punch/socket.go passing
+transport/mesh/attempt.go turns
+transport/mesh/kit_linux_test.go hurry
+transport/mesh/lane_linux_test.go hurry
+transport/mesh/neighbours_linux_test.go hurry
+transport/mesh/plan.go besides
+transport/mesh/queue_test.go strike
+transport/mesh/share.go passing sharing takeReady tell vigil
+transport/mesh/share_again_linux_test.go hurry
+transport/mesh/share_linux_test.go vigil
+transport/mesh/share_many_linux_test.go hurry
+transport/mesh/sharegroup.go besides
+transport/mesh/spare_linux_test.go hurry
+transport/mesh/transport.go vigil
+transport/p2p/paths_linux_test.go hurry
+`

@@ -1,0 +1,185 @@
+package lint
+
+import (
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// checkWords reports words of vocabulary() in the names, comments and texts of a package.
+func checkWords(p *Package) (found []Problem) {
+	rules := wordRulesOf(p.Dir)
+	for _, f := range p.Files {
+		if matches(f.Name, "internal/lint/vocabulary.go", "internal/lint/words_test.go") {
+			continue // they name the words
+		}
+		c := wordCheck{wordRules: rules, file: f, checked: make(map[string]bool), reported: make(map[string]bool)}
+		c.name(f.Syntax.Name)
+		c.whole(f.Syntax.Package, fileSubject(f.Name))
+		c.parts(f.Syntax.Package, f.Name, identifiers)
+		ast.Inspect(f.Syntax, c.node)
+		for _, d := range f.Syntax.Decls {
+			c.declared(d)
+		}
+		found = append(found, c.found...)
+	}
+	return found
+}
+
+// wordRules are the words that are forbidden in a folder.
+type wordRules struct {
+	asPart map[string]word // words that must not be a part of an identifier, by lower case
+	asName map[string]word // words that must not be a whole name
+}
+
+// wordRulesOf returns the words that are forbidden in a folder.
+func wordRulesOf(dir string) wordRules {
+	r := wordRules{make(map[string]word), make(map[string]word)}
+	for _, w := range vocabulary() {
+		switch {
+		case w.folder != "" && !matches(dir, w.folder+"/..."):
+		case w.where == names:
+			r.asName[w.text] = w
+		default:
+			r.asPart[w.text] = w
+		}
+	}
+	return r
+}
+
+// part returns the word that a part of an identifier or text is, also in its plural.
+func (r wordRules) part(part string) (w word, ok bool) {
+	if w, ok = r.asPart[part]; !ok {
+		w, ok = r.asPart[strings.TrimSuffix(part, "s")]
+	}
+	return w, ok
+}
+
+// wordCheck looks for words in one file.
+type wordCheck struct {
+	wordRules
+	file     *File
+	checked  map[string]bool // identifiers whose parts were checked
+	reported map[string]bool // words that were found
+	found    []Problem
+}
+
+// node looks for words in identifiers, texts and comments. It is an argument of ast.Inspect.
+func (c *wordCheck) node(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.Ident:
+		if !c.checked[n.Name] {
+			c.checked[n.Name] = true
+			c.parts(n.Pos(), n.Name, identifiers)
+		}
+	case *ast.BasicLit:
+		if n.Kind == token.STRING {
+			c.parts(n.Pos(), n.Value, anywhere)
+		}
+	case *ast.File:
+		for _, group := range n.Comments {
+			for _, comment := range group.List {
+				c.parts(comment.Pos(), comment.Text, anywhere)
+			}
+		}
+	}
+	return true
+}
+
+// declared looks at the names that a declaration at package level gives to functions, constants, variables, types, fields and
+// methods. Names of parameters are local.
+func (c *wordCheck) declared(d ast.Decl) {
+	if f, ok := d.(*ast.FuncDecl); ok {
+		c.name(f.Name)
+	}
+	for _, spec := range specsOf[*ast.ValueSpec](d) {
+		for _, name := range spec.Names {
+			c.name(name)
+		}
+	}
+	for _, spec := range specsOf[*ast.TypeSpec](d) {
+		c.name(spec.Name)
+		ast.Inspect(spec.Type, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok {
+				for _, name := range field.Names {
+					c.name(name)
+				}
+			}
+			_, signature := n.(*ast.FuncType)
+			return !signature
+		})
+	}
+}
+
+// name looks at a declared name.
+func (c *wordCheck) name(name *ast.Ident) { c.whole(name.Pos(), name.Name) }
+
+// whole reports a name that is a word as a whole.
+func (c *wordCheck) whole(pos token.Pos, name string) {
+	if w, ok := c.asName[name]; ok {
+		c.report(pos, w)
+	}
+}
+
+// parts reports the words in a text of a scope. A word that is forbidden in identifiers only is no problem in
+// a text of scope anywhere.
+func (c *wordCheck) parts(pos token.Pos, text string, where scope) {
+	for _, part := range wordsOf(text) {
+		if w, ok := c.part(part); ok && (w.where == anywhere || where == identifiers) {
+			c.report(pos, w)
+		}
+	}
+}
+
+// PrivateWords returns the words of a document that are private wherever they are.
+func PrivateWords(text string) (found []string) {
+	rules := wordRulesOf("")
+	for _, part := range wordsOf(text) {
+		if w, ok := rules.part(part); ok && w.where == anywhere {
+			found = append(found, w.text)
+		}
+	}
+	return found
+}
+
+// report notes a word, once in a file.
+func (c *wordCheck) report(pos token.Pos, w word) {
+	if !c.reported[w.text] {
+		c.reported[w.text] = true
+		c.found = append(c.found, c.file.problem(pos, "%q is a private word here: write %s, or the term of the field for it", w.text, w.instead))
+	}
+}
+
+// wordsOf returns the words of a text in lower case. It splits an identifier where a small letter comes before a capital one.
+func wordsOf(text string) []string {
+	var spaced strings.Builder
+	small := false
+	for _, r := range text {
+		if unicode.IsUpper(r) && small {
+			spaced.WriteByte(' ')
+		}
+		small = unicode.IsLower(r)
+		spaced.WriteRune(unicode.ToLower(r))
+	}
+	return strings.FieldsFunc(spaced.String(), func(r rune) bool { return !unicode.IsLetter(r) })
+}
+
+// fileSubject returns the name of a file without its folder and the suffixes that have a meaning for the go command.
+func fileSubject(name string) string {
+	subject := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".go"), "_test")
+	return regexp.MustCompile(`(_(linux|darwin|unix|other|amd64|arm64))+$`).ReplaceAllString(subject, "")
+}
+
+// wordExemptions returns the exemptions that wordsDue lists.
+func wordExemptions() (all []exemption) {
+	for line := range strings.Lines(wordsDue) {
+		fields := strings.Fields(line)
+		for i := 1; i < len(fields); i++ {
+			all = append(all, exemption{Rule: "words", File: fields[0], Text: `"` + fields[i] + `" is a private word`})
+		}
+	}
+	return all
+}
