@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
@@ -21,23 +20,13 @@ import (
 // jobFlags configure the peers that elrun run and elrun join start. All words from the first one
 // that is no flag belong to the program, its flags included.
 type jobFlags struct {
-	Peers         peerCount     `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
-	Name          string        `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
-	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
-	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
-	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
-	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
-	StateRate     byteRate      `placeholder:"RATE" help:"How fast each of these peers hands the state of the job to those who join, at most, as in 10MB/s (default: no limit)."`
-	Listen        string        `default:"auto" placeholder:"ADDRS" help:"Where peers listen: auto (this host only, until the job has a ticket), local (this host only), all (all interfaces), or addresses separated by commas, each with a port or range of ports if need be, as in 192.0.2.1:7000-7019."`
-	LAN           bool          `name:"lan" help:"Let the job be found on the local network (multicast DNS) once it has a ticket, and look for its peers there."`
-	PortMap       bool          `help:"Ask the router of this host, by NAT-PMP or UPnP, to pass on what comes from elsewhere to these peers: for hosts in homes, whose routers let in nothing else."`
-	Site          string        `placeholder:"NAME" help:"Where these peers are, as in berlin: sums cross between sites once, when all peers of the job name theirs. A hostfile's site=NAME counts before it."`
-	Transport     string        `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
-	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
-	Relay         string        `enum:"never,members" default:"members" help:"Whether two peers that cannot connect, as behind routers, may reach each other by way of a third and find a direct way from there: members, or never. All three must allow it."`
-	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
-	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
-	Audit         float64       `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out who differs; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`
+	Peers peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+	Name  string    `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
+	groupFlags
+	networkFlags
+	Events        string  `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
+	PreemptNotice string  `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
+	Audit         float64 `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out who differs; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
 	schedulerFlags
 	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
@@ -46,17 +35,11 @@ type jobFlags struct {
 
 // Validate implements kong's validation: its errors are usage errors.
 func (f *jobFlags) Validate() error {
-	switch {
-	case f.MinPeers < 1:
-		return fmt.Errorf("--min-peers %d: want at least one peer", f.MinPeers)
-	case f.Restart < 0:
-		return fmt.Errorf("--restart %d: want none or more", f.Restart)
-	case f.RejoinTimeout <= 0:
-		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
-	case !(f.Audit >= 0 && f.Audit <= 1):
-		return fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
+	var audit error
+	if !(f.Audit >= 0 && f.Audit <= 1) { // also for NaN
+		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
-	return f.dhtFlags.check()
+	return cmp.Or(f.groupFlags.check(), audit, f.dhtFlags.check())
 }
 
 // run starts the peers, with options that change has completed, and waits for their end.
@@ -76,13 +59,13 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	defer closeEvents()
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: f.Peers.orCores(), Job: f.Name,
-		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart, StateRate: int(f.StateRate),
-		Listen: f.Listen, LAN: f.LAN, PortMap: f.PortMap, Transport: f.Transport, Encrypt: f.Encrypt, Relay: f.Relay, Site: f.Site,
 		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
 		Events: events, LogDir: f.LogDir, Signals: t.signals}
 	if f.PreemptNotice != "" {
 		o.Grace = preemptGrace
 	}
+	f.groupFlags.add(&o)
+	f.networkFlags.add(&o)
 	f.dhtFlags.add(&o)
 	change(&o)
 	if f.Audit > 0 {

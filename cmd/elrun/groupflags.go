@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// groupFlags configure how the group of a job goes on after losses, and how it takes in others.
+type groupFlags struct {
+	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
+	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
+	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
+	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
+	StateRate     byteRate      `placeholder:"RATE" help:"How fast each of these peers hands the state of the job to those who join, at most, as in 10MB/s (default: no limit)."`
+}
+
+// check returns an error for a flag with an invalid value.
+func (f *groupFlags) check() error {
+	switch {
+	case f.MinPeers < 1:
+		return fmt.Errorf("--min-peers %d: want at least one peer", f.MinPeers)
+	case f.Restart < 0:
+		return fmt.Errorf("--restart %d: want none or more", f.Restart)
+	case f.RejoinTimeout <= 0:
+		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
+	}
+	return nil
+}
+
+// add sets the options of the group of a job.
+func (f *groupFlags) add(o *launch.Options) {
+	o.MinPeers, o.Quorum, o.RejoinTimeout = f.MinPeers, f.Quorum, f.RejoinTimeout
+	o.Restart, o.StateRate = f.Restart, int(f.StateRate)
+}
