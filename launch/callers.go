@@ -83,7 +83,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 		switch {
 		case err == nil:
 			return conn, c.store(l, conn)
-		case ctx.Err() != nil, errors.Is(err, rpc.ErrRefused), errors.Is(err, errGone):
+		case ctx.Err() != nil, errors.Is(err, rpc.ErrRefused), errors.Is(err, errGone), errors.Is(err, errNoService):
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		timer := time.NewTimer(pause)
@@ -103,8 +103,12 @@ const (
 	longRedial  = 250 * time.Millisecond
 )
 
-// errGone reports that a service has ended for good.
-var errGone = errors.New("it has ended")
+var (
+	// errGone reports that a service has ended for good.
+	errGone = errors.New("it has ended")
+	// errNoService reports that a program never had a service.
+	errNoService = errors.New("the program has no such service")
+)
 
 // connect opens a new connection to a service.
 func (c *callers) connect(ctx context.Context, service string) (*rpc.Conn, error) {

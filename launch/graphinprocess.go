@@ -51,7 +51,7 @@ func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, e
 func (h *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
 	s := h.servers[service]
 	if s == nil {
-		return nil, fmt.Errorf("%w: the program has no such service", errGone)
+		return nil, errNoService
 	}
 	ours, theirs := net.Pipe()
 	s.ServeConn(theirs)
