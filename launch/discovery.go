@@ -209,28 +209,27 @@ func (s *seeker) run(ctx context.Context) {
 type discoveryState struct {
 	announcer *announcer            // nil without a Discovery
 	found     chan []elastic.Member // results of the seeker; the latest one counts
-	latest    []elastic.Member
-	seeking   context.CancelFunc // ends the seeker; nil without one
+	latest    []elastic.Member      // the latest result, for peers that start later
+	seeking   context.CancelFunc    // ends the seeker; nil without one
 	stop      context.CancelFunc
 	work      sync.WaitGroup
 	known     known // the announcer's last state; valid once work is done
 }
 
-// startDiscovery begins to announce the job. If the peers are to join by the ticket with this key, it
-// looks up the key as well.
-func (r *runner) startDiscovery(ctx context.Context, key string) {
-	d := &r.discovery
-	if r.o.Discovery == nil {
+// start begins to announce the job in to, unless to is nil. If the peers are to join by the ticket
+// with this key, it looks up the key as well. say prints lines for people.
+func (d *discoveryState) start(ctx context.Context, to Discovery, key string, say func(string)) {
+	if to == nil {
 		return
 	}
 	ctx, d.stop = context.WithCancel(ctx)
-	d.announcer = newAnnouncer(r.o.Discovery, r.console.say)
+	d.announcer = newAnnouncer(to, say)
 	d.work.Go(func() { d.known = d.announcer.run(ctx) })
 	if key == "" {
 		return
 	}
 	d.found = make(chan []elastic.Member, 1)
-	s := &seeker{from: r.o.Discovery, key: key, say: r.console.say, found: func(m []elastic.Member) {
+	s := &seeker{from: to, key: key, say: say, found: func(m []elastic.Member) {
 		select {
 		case <-d.found:
 		default:
@@ -243,36 +242,26 @@ func (r *runner) startDiscovery(ctx context.Context, key string) {
 }
 
 // announce passes the known state of the job to the announcer. Once a peer of this launcher is a
-// member, the lookup ends, because the peer knows the members.
-func (r *runner) announce() {
-	d := &r.discovery
+// member (joined), the lookup ends, because the peer knows the members.
+func (d *discoveryState) announce(k known, joined bool) {
 	if d.announcer == nil {
 		return
 	}
-	d.announcer.update(r.rendezvous.latest)
-	if d.seeking != nil && r.rendezvous.hasLocalMember() {
+	d.announcer.update(k)
+	if d.seeking != nil && joined {
 		d.seeking()
 	}
 }
 
-// onDiscovered passes found members to all peers.
-func (r *runner) onDiscovered(members []elastic.Member) {
-	r.discovery.latest = members
-	for _, c := range r.children {
-		c.send(message{Found: members})
-	}
-}
-
-// stopDiscovery ends announcements and lookups. If the job has finished it announces the end, so that
-// nobody looks for its members.
-func (r *runner) stopDiscovery() {
-	d := &r.discovery
+// finish ends announcements and lookups. If the job has finished it announces the end, so that nobody
+// looks for its members.
+func (d *discoveryState) finish(finished bool) {
 	if d.announcer == nil {
 		return
 	}
 	d.stop()
 	d.work.Wait()
-	if a := announcementOf(d.known, time.Now()); r.membership.done && len(a.keys) > 0 {
+	if a := announcementOf(d.known, time.Now()); finished && len(a.keys) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawPeriod)
 		defer cancel()
 		_ = d.announcer.to.Announce(ctx, a.keys, nil) // an error is ignored: the announcement expires by itself

@@ -175,13 +175,13 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 	if !r.outcome.member { // no peer was ever a member
 		return
 	}
-	s := Status{Job: r.o.Job, Step: r.progress.step, Of: r.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
+	s := Status{Job: r.o.Job, Step: r.report.progress.step, Of: r.report.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
 		Status: status, Outcome: formatOutcome(status, r.outcome.signal), Reason: reason}}
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
 	_ = writeEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
-	r.hosts.broadcast(frame{Ended: &s})
+	r.procs.hosts.broadcast(frame{Ended: &s})
 }
 
 // broadcast sends a frame to all hosts. It accepts a nil list.

@@ -3,7 +3,6 @@ package launch
 import (
 	"crypto/rand"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,223 +13,208 @@ import (
 
 // graphRun is a launcher's part of a program: its services and tasks. They are started when the
 // first peer has described the program. The peers themselves are the peers of any job. Only the
-// launcher's loop uses a graphRun.
+// launcher's loop uses a graphRun. A nil graphRun is the part of a job without a program, which has
+// nothing to do.
 type graphRun struct {
-	info   programInfo
-	digest string
-	secret []byte
-	plan   *nodePlan
-	nodes  []nodeRun              // same order as plan.nodes
-	hosts  map[string]*remoteHost // by group; nil for this host
+	info      programInfo
+	digest    string // of info: all processes of the program have the same
+	secret    []byte // shared by the processes of the program, for calls between hosts
+	plan      *nodePlan
+	locations []serviceEntry         // of the nodes, in the order of plan.nodes
+	hosts     map[string]*remoteHost // by group; nil for this host
+
+	job         string
+	procs       *processes
+	report      *reporter
+	environment func(index int) environment // of a process that is started now
+	situation   func() situation            // of the rest of the program
 }
 
-// nodeRun is the process of a node.
-type nodeRun struct {
-	child *child // nil if it is not running
-	entry serviceEntry
-}
-
-// program handles the description of a program from one of its processes, and sends the process
-// the directory of services.
+// program handles the description of a program from one of its processes: the first one starts the
+// services and tasks, and each process gets the directory of services.
 func (r *runner) program(from int, info programInfo) {
-	c := r.process(from)
+	c := r.procs.get(from)
 	if c == nil {
 		return
 	}
 	if r.graph == nil {
-		r.beginProgram(info)
+		r.graph = &graphRun{info: info, digest: info.digest(), job: r.o.Job, procs: r.procs, report: r.report, situation: r.situation,
+			environment: func(index int) environment { return r.peers.environment(index, r.peers.want) },
+			plan:        newNodePlan(info, time.Now(), r.o.Grace), secret: make([]byte, secretSize), hosts: make(map[string]*remoteHost)}
+		_, _ = rand.Read(r.graph.secret) // never fails
+		if r.o.Join {
+			r.graph.leaveOut()
+		} else {
+			r.peers.restarts.allow(info.peers().Restarts)
+			r.graph.begin()
+		}
 	}
-	g := r.graph
+	r.graph.introduce(c, info)
+}
+
+// situation returns the state of the peers, on which the services and tasks depend.
+func (r *runner) situation() situation {
+	s := situation{peers: r.peers.isActive(), stop: r.outcome.signal != 0, interrupted: r.outcome.signal != 0}
+	if !s.peers && !s.stop { // without a result it is unknown when the tasks should end
+		done, err := agreeDone(r.outcome.dones)
+		s.stop = done == nil || r.outcome.status(done, err) != 0
+	}
+	return s
+}
+
+// leaveOut prepares the graph of a launcher whose peers join a running job: it starts no service and
+// no task, because the launcher that began the job runs them.
+func (g *graphRun) leaveOut() {
+	for i, n := range g.plan.nodes {
+		g.plan.nodes[i].due = time.Time{}
+		g.locations = append(g.locations, serviceEntry{Name: n.info.Name,
+			Ended: "it belongs to the elrun that began the job, of which these peers are not"})
+	}
+}
+
+// begin starts the services and tasks. The group of the peers is on the host of the first peer.
+func (g *graphRun) begin() {
+	for _, n := range g.plan.nodes {
+		g.locations = append(g.locations, serviceEntry{Name: n.info.Name})
+	}
+	if group := g.info.peers().Group; group != "" {
+		g.hosts[group] = g.procs.hostFor(0)
+	}
+	g.runDue(time.Now())
+}
+
+// introduce sends the directory of services to a process that has described its program as info. A
+// process of another program gets a refusal.
+func (g *graphRun) introduce(c *child, info programInfo) {
 	if info.digest() != g.digest {
 		c.send(message{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}})
 		return
 	}
-	u := directoryUpdate{Host: c.host, Secret: g.secret, Wide: r.hosts != nil && len(r.hosts.hosts) > 1}
+	hosts := g.procs.hosts
+	u := directoryUpdate{Host: c.host, Secret: g.secret, Wide: hosts != nil && len(hosts.hosts) > 1}
 	for i, n := range g.plan.nodes {
 		if n.info.Kind == kindService {
-			u.Services = append(u.Services, g.nodes[i].entry)
+			u.Services = append(u.Services, g.locations[i])
 		}
 	}
 	c.send(message{Directory: &u})
 	c.program = true
 }
 
-// beginProgram starts the services and tasks of a program. A launcher whose peers join a running
-// job starts none, because the launcher that began the job runs them.
-func (r *runner) beginProgram(info programInfo) {
-	g := &graphRun{info: info, digest: info.digest(), secret: make([]byte, secretSize), hosts: make(map[string]*remoteHost),
-		plan: newNodePlan(info, time.Now(), r.o.Grace)}
-	_, _ = rand.Read(g.secret) // never fails
-	r.graph = g
-	for _, n := range g.plan.nodes {
-		g.nodes = append(g.nodes, nodeRun{entry: serviceEntry{Name: n.info.Name}})
-	}
-	if r.o.Join {
-		for i := range g.plan.nodes {
-			g.plan.nodes[i].due = time.Time{}
-			g.nodes[i].entry.Ended = "it belongs to the elrun that began the job, of which these peers are not"
-		}
+// isActive reports whether a service or task is running or will be started.
+func (g *graphRun) isActive() bool { return g != nil && g.plan.isActive() }
+
+// runDue carries out the actions for the nodes that are due at now.
+func (g *graphRun) runDue(now time.Time) {
+	if g == nil {
 		return
 	}
-	r.restarts.left += info.peers().Restarts
-	r.o.Restart += info.peers().Restarts
-	if group, h := info.peers().Group, r.hosts.hostFor(0, r.children); group != "" {
-		g.hosts[group] = h
-	}
-	r.runDueActions(time.Now())
-}
-
-// process returns the running child with an index, or nil.
-func (r *runner) process(index int) *child {
-	if index < maxPeers {
-		return r.children[index]
-	}
-	if r.graph == nil || index-maxPeers >= len(r.graph.nodes) {
-		return nil
-	}
-	return r.graph.nodes[index-maxPeers].child
-}
-
-// processes returns all running children: peers, services and tasks.
-func (r *runner) processes() iter.Seq[*child] {
-	return func(yield func(*child) bool) {
-		for _, c := range r.children {
-			if !yield(c) {
-				return
-			}
-		}
-		if r.graph == nil {
-			return
-		}
-		for _, n := range r.graph.nodes {
-			if n.child != nil && !yield(n.child) {
-				return
-			}
-		}
-	}
-}
-
-// runDueActions carries out the actions for the nodes of a program that are due at now.
-func (r *runner) runDueActions(now time.Time) {
-	if r.graph == nil {
-		return
-	}
-	s := situation{peers: r.peersActive(), stop: r.outcome.signal != 0}
-	if !s.peers && !s.stop { // without a result it is unknown when the tasks should end
-		done, err := agreeDone(r.outcome.dones)
-		s.stop = done == nil || r.outcome.status(done, err) != 0
-	}
-	for _, a := range r.graph.plan.dueActions(now, s) {
-		r.perform(a, now)
+	for _, a := range g.plan.dueActions(now, g.situation()) {
+		g.perform(a, now)
 	}
 }
 
 // perform carries out one action for a node.
-func (r *runner) perform(a nodeAction, now time.Time) {
-	n := &r.graph.nodes[a.node]
-	name := n.entry.Name
+func (g *graphRun) perform(a nodeAction, now time.Time) {
+	name := g.locations[a.node].Name
 	switch a.what {
 	case actStart:
-		if err := r.startNode(a.node); err != nil {
-			r.nodeEnded(a.node, fmt.Sprintf("cannot be started: %v", cause(err)), true, now)
+		if err := g.start(a.node); err != nil {
+			g.ended(a.node, fmt.Sprintf("cannot be started: %v", cause(err)), true, now)
 		}
 	case actStop:
-		n.child.ask(syscall.SIGTERM)
+		g.child(a.node).ask(syscall.SIGTERM)
 	case actKill:
-		r.printf("%s still runs %v after it was asked to end; killing it", name, r.o.Grace)
-		n.child.signal(syscall.SIGKILL)
+		g.report.printf("%s still runs %v after it was asked to end; killing it", name, g.plan.grace)
+		g.child(a.node).signal(syscall.SIGKILL)
 	case actEnd:
-		n.entry.Ended = r.graph.plan.nodes[a.node].ended
-		r.tellService(a.node)
+		g.locations[a.node].Ended = g.plan.nodes[a.node].ended
+		g.tell(a.node)
 	}
 }
 
-// startNode starts the process of a node, on the host of its group if it has one.
-func (r *runner) startNode(i int) error {
-	g := r.graph
+// child returns the process of a node, or nil.
+func (g *graphRun) child(i int) *child { return g.procs.get(maxPeers + i) }
+
+// start starts the process of a node, on the host of its group if it has one.
+func (g *graphRun) start(i int) error {
 	info := g.plan.nodes[i].info
-	env := r.environment(maxPeers+i, r.o.Peers)
+	env := g.environment(maxPeers + i)
 	env.node = info.Name
 	h := g.hosts[info.Group]
 	if h == nil || h.lostNow() {
-		h = r.hosts.hostFor(env.index, r.children)
+		h = g.procs.hostFor(env.index)
 		if info.Group != "" {
 			g.hosts[info.Group] = h
 		}
 	}
-	c, err := r.startChild(env, r.o.Peers, h, info.Name, nil)
+	c, err := g.procs.start(env, env.peers, h, info.Name, nil)
 	if err != nil {
 		return err
 	}
-	g.nodes[i].child, g.nodes[i].entry = c, serviceEntry{Name: info.Name, Host: c.host}
+	g.locations[i] = serviceEntry{Name: info.Name, Host: c.host}
 	return nil
 }
 
-// nodeNotice handles a notice from the process of a node.
-func (r *runner) nodeNotice(n notice) {
+// notice handles a notice from the process of a node, except for its description of the program.
+func (g *graphRun) notice(n notice) {
 	i := n.from - maxPeers
-	name := r.graph.nodes[i].entry.Name
 	switch {
 	case n.exit != nil:
 		e := *n.exit
-		e.PID = r.graph.nodes[i].child.pid()
-		failed := e.failed() || r.graph.plan.nodes[i].info.Kind == kindService
-		r.nodeEnded(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
+		e.PID = g.child(i).pid()
+		failed := e.failed() || g.plan.nodes[i].info.Kind == kindService
+		g.ended(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
 	case n.err != nil:
-		r.printf("%s: %v", name, n.err)
-	case n.msg == nil: // nodes are not suspected of being dead
-	case n.msg.Program != nil:
-		r.program(n.from, *n.msg.Program)
-	case n.msg.Serving != nil:
-		e := &r.graph.nodes[i].entry
-		e.Socket, e.Addrs = n.msg.Serving.Socket, n.msg.Serving.Addrs
-		r.tellService(i)
+		g.report.printf("%s: %v", g.locations[i].Name, n.err)
+	case n.msg != nil && n.msg.Serving != nil: // nodes are not suspected of being dead: a notice may have no message
+		g.locations[i].Socket, g.locations[i].Addrs = n.msg.Serving.Socket, n.msg.Serving.Addrs
+		g.tell(i)
 	}
 }
 
-// nodeEnded records the end of a node's process and tells the other processes.
-func (r *runner) nodeEnded(i int, how string, failed bool, now time.Time) {
-	g := r.graph
-	r.removeSocket(g.nodes[i].entry)
+// ended records the end of a node's process and tells the other processes.
+func (g *graphRun) ended(i int, how string, failed bool, now time.Time) {
+	g.removeSocket(g.locations[i])
 	line := g.plan.exited(i, how, failed, now)
-	if line != "" && r.outcome.signal == 0 {
-		r.printf("%s", line)
+	if line != "" && !g.situation().interrupted {
+		g.report.printf("%s", line)
 	}
-	g.nodes[i] = nodeRun{entry: serviceEntry{Name: g.nodes[i].entry.Name, Ended: g.plan.nodes[i].ended}}
-	r.tellService(i)
-	r.runDueActions(now)
+	g.procs.remove(maxPeers + i)
+	g.locations[i] = serviceEntry{Name: g.locations[i].Name, Ended: g.plan.nodes[i].ended}
+	g.tell(i)
+	g.runDue(now)
 }
 
 // removeSocket removes the socket file of a service on this host, which remains if the service was
 // killed.
-func (r *runner) removeSocket(e serviceEntry) {
+func (g *graphRun) removeSocket(e serviceEntry) {
 	if e.Socket == "" || e.Host != "" || !slices.Contains(socketDirs(), filepath.Dir(e.Socket)) {
 		return
 	}
 	n, err := parseSocketName(strings.Replace(filepath.Base(e.Socket), ":", "/", 1))
-	if err == nil && n.job == r.o.Job && n.index >= maxPeers {
+	if err == nil && n.job == g.job && n.index >= maxPeers {
 		_ = os.Remove(e.Socket)
 	}
 }
 
-// tellService sends the new location of a service to all processes of the program.
-func (r *runner) tellService(i int) {
-	g := r.graph
+// tell sends the new location of a service to all processes of the program.
+func (g *graphRun) tell(i int) {
 	if g.plan.nodes[i].info.Kind != kindService {
 		return
 	}
-	for c := range r.processes() {
+	for c := range g.procs.all() {
 		if c.program {
-			c.send(message{Directory: &directoryUpdate{Services: []serviceEntry{g.nodes[i].entry}}})
+			c.send(message{Directory: &directoryUpdate{Services: []serviceEntry{g.locations[i]}}})
 		}
 	}
 }
 
 // failedNodes describes the services and tasks that have failed for good although the peers
 // finished; "" if there are none.
-func (r *runner) failedNodes() string {
-	if r.graph == nil || len(r.graph.plan.failures()) == 0 {
+func (g *graphRun) failedNodes() string {
+	if g == nil || len(g.plan.failures()) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the program fails: its peers finished, but %s did not", join(r.graph.plan.failures()))
+	return fmt.Sprintf("the program fails: its peers finished, but %s did not", join(g.plan.failures()))
 }

@@ -24,7 +24,7 @@ func (r *runner) connect(ctx context.Context) error {
 	if len(r.o.Hosts) == 0 {
 		return nil
 	}
-	p, err := r.o.plan(r.path)
+	p, err := r.o.plan(r.procs.path)
 	if err != nil {
 		return err
 	}
@@ -33,41 +33,42 @@ func (r *runner) connect(ctx context.Context) error {
 	errs := make([]error, len(all))
 	var work sync.WaitGroup
 	for i, h := range r.o.Hosts {
-		all[i] = newRemoteHost(h, r.orphans)
+		all[i] = newRemoteHost(h, r.procs.orphans)
 		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
 	}
 	work.Wait()
-	r.hosts = &hostList{connects: newHostConnects(p, r.orphans)}
+	hosts := &hostList{connects: newHostConnects(p, r.procs.orphans)}
+	r.procs.hosts = hosts
 	var failed []error
 	for i, h := range all {
 		if errs[i] != nil {
 			failed = append(failed, errs[i])
 			continue
 		}
-		r.hosts.hosts = append(r.hosts.hosts, h)
+		hosts.hosts = append(hosts.hosts, h)
 	}
 	// Of these, leave out hosts that cannot reach each other.
-	failed = append(failed, r.hosts.dropUnreachable(!wide(r.o.Listen), r.o.Relay == "members")...)
+	failed = append(failed, hosts.dropUnreachable(!wide(r.o.Listen), r.o.Relay == "members")...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	// Assign peers to slots: the job needs room for its minimum.
-	r.hosts.assign(r.o.Peers)
-	room := len(r.hosts.assignments)
+	hosts.assign(r.o.Peers)
+	room := len(hosts.assignments)
 	if room < max(1, r.o.MinPeers) {
-		if len(r.hosts.hosts) > 0 {
+		if len(hosts.hosts) > 0 {
 			failed = append(failed, fmt.Errorf("the hosts that work have room for %s, the job wants at least %d (--min-peers)", plural(room, "peer", "peers"), r.o.MinPeers))
 		}
 		return fmt.Errorf("launch: %s", joinErrors(failed))
 	}
 	for _, err := range failed {
-		r.printf("%v; the job runs on the other hosts", err)
+		r.report.printf("%v; the job runs on the other hosts", err)
 	}
 	// From here the number of peers is fixed, and frames of the agents are passed on.
-	r.o.Peers = room
-	r.rendezvous = newRendezvous(room, r.rendezvous.order, false)
-	for _, h := range r.hosts.hosts {
-		h.run(r.console.say)
+	r.peers.want = room
+	r.rendezvous.expectAll(room)
+	for _, h := range hosts.hosts {
+		h.run(r.report.console.say)
 	}
 	return nil
 }

@@ -7,18 +7,13 @@ import (
 	"time"
 )
 
-// repeatPeriod is the time in which further signals count as repetitions of the first. The
-// programs timeout and sudo, and supervisors, signal a process and its group; when a launcher is
-// killed, Linux may send its children one SIGTERM for each of its threads.
-const repeatPeriod = time.Second
-
 // signalled handles a signal to the launcher.
 func (r *runner) signalled(s os.Signal, now time.Time) {
 	switch s {
 	case syscall.SIGTSTP:
-		r.stopAll()
+		r.procs.stop()
 	case syscall.SIGCONT:
-		r.resume()
+		r.procs.resume()
 	default:
 		r.interrupt(s, now)
 	}
@@ -31,15 +26,17 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 	if !ok {
 		sig = syscall.SIGTERM
 	}
-	switch {
-	case r.outcome.signal == 0:
-		r.forwardFirst(sig, fmt.Sprintf("%v: passed on to %s; another signal kills them", sig, plural(len(r.children), "peer", "peers")), now)
-	case r.cancelled:
-		r.cancelled, r.interrupted = false, now
-		r.printf("%v: the peers are leaving already; another signal kills them", sig)
-	case now.Sub(r.interrupted) >= repeatPeriod:
-		r.printf("second signal (%v): killing the peers", sig)
+	if r.outcome.signal == 0 {
+		r.forwardFirst(sig, false, fmt.Sprintf("%v: passed on to %s; another signal kills them", sig, r.procs.count()), now)
+		return
+	}
+	switch r.interruption.again(now) {
+	case signalAcknowledged:
+		r.report.printf("%v: the peers are leaving already; another signal kills them", sig)
+	case signalKills:
+		r.report.printf("second signal (%v): killing the peers", sig)
 		r.killAll()
+	case signalRepeated:
 	}
 }
 
@@ -49,48 +46,26 @@ func (r *runner) cancel(cause error, now time.Time) {
 	if r.outcome.signal != 0 {
 		return
 	}
-	r.cancelled = true
-	r.forwardFirst(syscall.SIGTERM, fmt.Sprintf("%v: asking %s to leave", cause, plural(len(r.children), "peer", "peers")), now)
+	r.forwardFirst(syscall.SIGTERM, true, fmt.Sprintf("%v: asking %s to leave", cause, r.procs.count()), now)
 }
 
-// forwardFirst passes the first signal on to the peers and prints line.
-func (r *runner) forwardFirst(sig syscall.Signal, line string, now time.Time) {
-	r.outcome.signal, r.interrupted, r.pendingRestarts = sig, now, nil
-	r.resume()
-	defer r.runDueActions(now)
-	if len(r.children) == 0 {
+// forwardFirst passes the first signal on to the peers and prints line. byContext tells that the end
+// of the context took the place of the signal.
+func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, now time.Time) {
+	r.outcome.signal = sig
+	r.interruption.begin(byContext, now)
+	r.peers.cancelRestarts()
+	r.procs.resume()
+	defer r.graph.runDue(now)
+	if len(r.procs.peers) == 0 {
 		return
 	}
 	r.killing = time.After(r.o.Grace)
-	r.console.say(line)
+	r.report.console.say(line)
 	if sig == syscall.SIGPIPE || r.rendezvous.hasForeignMembers() {
 		// SIGPIPE: the peers' own output is not broken. If the job has peers of other launchers,
 		// they go on, and lose nobody if these peers leave.
 		sig = syscall.SIGTERM
 	}
-	for _, c := range r.children {
-		c.ask(sig)
-	}
-}
-
-// stopAll stops the peers and then this process. A terminal's Ctrl-Z does not reach the peers,
-// because each has its own process group. The shell's fg or bg continues this process, and resume
-// continues the peers.
-func (r *runner) stopAll() {
-	r.suspended = true
-	for c := range r.processes() {
-		c.signal(syscall.SIGSTOP)
-	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-}
-
-// resume continues stopped peers.
-func (r *runner) resume() {
-	if !r.suspended {
-		return
-	}
-	r.suspended = false
-	for c := range r.processes() {
-		c.signal(syscall.SIGCONT)
-	}
+	r.procs.ask(sig)
 }

@@ -37,6 +37,8 @@ type nodeState struct {
 type situation struct {
 	peers bool // some peers are running or will be started
 	stop  bool // the program has to end early
+	// interrupted: a signal ends the program, and people need no lines about the ends of nodes.
+	interrupted bool
 }
 
 // nodeAction is an action for a node.
@@ -166,7 +168,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 	if pause > 0 {
 		in = fmt.Sprintf(" in %v", pause)
 	}
-	return fmt.Sprintf("%s %s %s; it is started again%s (restart %d of %d)", n.info.Kind, n.info.Name, how, in, n.info.Restarts-n.restarts.left, n.info.Restarts)
+	return fmt.Sprintf("%s %s %s; it is started again%s (restart %d of %d)", n.info.Kind, n.info.Name, how, in, n.restarts.used(), n.restarts.limit)
 }
 
 // failures returns the names of the nodes that have failed for good.

@@ -178,17 +178,17 @@ func TestProgressBesideParked(t *testing.T) {
 // job waits.
 func TestShowProgressPlain(t *testing.T) {
 	var out buffer
-	r := &runner{console: newConsole(io.Discard, &out, nil, false)}
+	r := newReporter(&Options{Stdout: io.Discard, Stderr: &out}, nil)
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	r.showProgress(at(0))
-	r.progress.observe(stepEvent(1, 2.5, 10, 0), at(1))
+	r.observe(stepEvent(1, 2.5, 10, 0), at(1))
 	r.showProgress(at(2))
 	r.showProgress(at(5))
 	r.showProgress(at(11)) // no step since the last line
-	r.progress.observe(stepEvent(2, 2.25, 10, 0), at(12))
-	r.progress.observe(event.Event{Body: event.Quorum{State: "waiting"}}, at(13))
+	r.observe(stepEvent(2, 2.25, 10, 0), at(12))
+	r.observe(event.Event{Body: event.Quorum{State: "waiting"}}, at(13))
 	r.showProgress(at(20))
-	r.progress.observe(stepEvent(3, 2, 10, 0), at(24))
+	r.observe(stepEvent(3, 2, 10, 0), at(24))
 	r.showProgress(at(26))
 	_ = r.console.close(t.Context(), "")
 	if want := "elrun: step 1  loss 2.5\nelrun: step 3  loss 2\n"; out.String() != want {
@@ -199,11 +199,11 @@ func TestShowProgressPlain(t *testing.T) {
 // On a terminal the line is removed while the job waits.
 func TestShowProgressLive(t *testing.T) {
 	out := newExpecting("loss 2.5")
-	r := &runner{o: Options{Live: true}, console: newConsole(io.Discard, out, nil, true)}
-	r.progress.observe(stepEvent(1, 2.5, 10, 0), time.Unix(1, 0))
+	r := newReporter(&Options{Stdout: io.Discard, Stderr: out, Live: true}, nil)
+	r.observe(stepEvent(1, 2.5, 10, 0), time.Unix(1, 0))
 	r.showProgress(time.Unix(1, 0))
 	<-out.seen
-	r.progress.observe(event.Event{Body: event.Parked{Who: "a"}}, time.Unix(2, 0))
+	r.observe(event.Event{Body: event.Parked{Who: "a"}}, time.Unix(2, 0))
 	r.showProgress(time.Unix(2, 0))
 	_ = r.console.close(t.Context(), "")
 	if want := "\r\x1b[Kstep 1  loss 2.5\r\x1b[K"; out.String() != want {

@@ -98,28 +98,28 @@ func (r *runner) reformGroup() {
 	}
 	messages, begin := r.rendezvous.reform()
 	if len(begin) > 0 {
-		r.printLines(r.membership.reset())
-		r.progress, r.shown = progress{}, 0
+		r.report.lines(r.membership.reset())
+		r.report.beginAgain()
 		r.outcome.gaveUp = false
 		if r.rendezvous.peers[begin[0]].further {
 			r.nextProgram()
 		} else {
-			r.printf("no member of the job is left; %s, which waited to join, %s", listPeers(begin),
+			r.report.printf("no member of the job is left; %s, which waited to join, %s", listPeers(begin),
 				map[bool]string{true: "begins anew", false: "begin anew"}[len(begin) == 1])
 		}
 	}
-	r.deliver(messages)
+	r.procs.deliver(messages)
 }
 
 // nextProgram reports the result of the program that has ended and forgets it: the peers run a
 // further program, whose result becomes the result of the job.
 func (r *runner) nextProgram() {
-	r.printf("the peers have finished and run a further program, together again")
-	for _, c := range r.children {
+	r.report.printf("the peers have finished and run a further program, together again")
+	for _, c := range r.procs.peers {
 		c.result = false
 	}
 	if done, _ := agreeDone(r.outcome.dones); done != nil {
-		r.printf("the result before: %s", done.Line())
+		r.report.printf("the result before: %s", done.Line())
 	}
 	r.outcome.dones = nil
 }

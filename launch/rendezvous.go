@@ -68,10 +68,16 @@ func newRendezvous(n int, order startOrder, joining bool) *rendezvous {
 			return c.Signature[:]
 		}
 	}
-	for i := range n {
-		r.peers[i] = &localPeer{}
-	}
+	r.expectAll(n)
 	return r
+}
+
+// expectAll records that peers 0 to n-1 are about to be started, and no others.
+func (r *rendezvous) expectAll(n int) {
+	clear(r.peers)
+	for i := range n {
+		r.expect(i)
+	}
 }
 
 // expect records that a process is started as peer i, also for a restart.
@@ -233,6 +239,38 @@ func (r *rendezvous) host(short string) string {
 	}
 	return ""
 }
+
+// shortID returns the short form of a peer's present ID, as in logs, "" before its hello.
+func (r *rendezvous) shortID(i int) string {
+	g := r.peers[i]
+	if len(g.ids) == 0 {
+		return ""
+	}
+	return g.ids[len(g.ids)-1].Short()
+}
+
+// shownPeers bounds the peers that a line names.
+const shownPeers = 3
+
+// describe describes members for people, given their short IDs in a list: peers of this launcher by
+// their index, others by their host.
+func (r *rendezvous) describe(ids string) string {
+	parts, more := splitIDs(ids), ""
+	if n := len(parts) - shownPeers; n > 1 {
+		parts, more = parts[:shownPeers], fmt.Sprintf(" and %d more", n)
+	}
+	for i, id := range parts {
+		if index := r.index(id); index >= 0 {
+			parts[i] = fmt.Sprintf("peer %d (%s)", index, id)
+		} else if host := r.host(id); host != "" {
+			parts[i] = id + "@" + host
+		}
+	}
+	return join(parts) + more
+}
+
+// isWaiting reports whether several programs run that do not form a group yet.
+func (r *rendezvous) isWaiting() bool { return !r.started && len(r.peers) > 1 }
 
 // leads reports whether a peer of this launcher has rank 0, as far as is known.
 func (r *rendezvous) leads() bool {

@@ -15,6 +15,7 @@ const (
 // restarts decides whether a crashed peer is restarted. It reads no clock and is not safe for
 // concurrent use.
 type restarts struct {
+	limit int           // restarts that are allowed in all
 	left  int           // remaining restarts
 	quick map[int]int   // consecutive quick deaths, by local index
 	pause time.Duration // before the second restart in a row
@@ -22,8 +23,14 @@ type restarts struct {
 
 // newRestarts returns a restarts that allows n restarts in all.
 func newRestarts(n int) *restarts {
-	return &restarts{left: n, quick: make(map[int]int), pause: firstPause}
+	return &restarts{limit: n, left: n, quick: make(map[int]int), pause: firstPause}
 }
+
+// allow allows n further restarts.
+func (r *restarts) allow(n int) { r.limit, r.left = r.limit+n, r.left+n }
+
+// used returns the number of restarts so far.
+func (r *restarts) used() int { return r.limit - r.left }
 
 // decide handles the death of peer index, which ran for the time life. It returns the pause before
 // the restart, and false if the peer is not restarted.

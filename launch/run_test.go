@@ -281,7 +281,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	r := newRunner(Options{Peers: 1, Stdout: io.Discard, Stderr: newExpecting("x"), Grace: time.Hour}, "", startOrder{})
 	out := r.o.Stderr.(*expecting)
 	p := &silentProcess{}
-	r.children[0] = &child{process: p}
+	r.procs.peers[0] = &child{process: p}
 	now := time.Now()
 	r.cancel(errors.New("the machine goes"), now)
 	r.cancel(errors.New("once more"), now)
@@ -294,7 +294,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
 		t.Errorf("the peer got %v after the second signal", p.got)
 	}
-	if err := r.console.close(t.Context(), ""); err != nil {
+	if err := r.report.console.close(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"elrun: the machine goes: asking 1 peer to leave", "elrun: terminated: the peers are leaving already; another signal kills them",

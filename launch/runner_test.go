@@ -45,9 +45,9 @@ func TestExitString(t *testing.T) {
 }
 
 func TestWho(t *testing.T) {
-	r := &runner{rendezvous: newRendezvous(2, startOrder{}, false)}
-	r.rendezvous.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
-	r.rendezvous.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
+	r := newRendezvous(2, startOrder{}, false)
+	r.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
+	r.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
 	if got := r.describe("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh),stranger@far,nobody" {
 		t.Errorf("got %q", got)
 	}

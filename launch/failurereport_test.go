@@ -1,0 +1,42 @@
+package launch
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The lines wait for the cause, which comes first; only the first line tells what the others do.
+func TestFailureReport(t *testing.T) {
+	var x failureReport
+	now := time.Unix(100, 0)
+	x.add(Exit{Index: 0, PID: 10, Code: 1, at: now}, now)
+	x.add(Exit{Index: 1, PID: 11, Code: -1, Signal: syscall.SIGKILL, at: now.Add(time.Millisecond)}, now.Add(time.Millisecond))
+	if got := x.due(now.Add(causePeriod-1), true); got != nil {
+		t.Errorf("%q before the cause can be known", got)
+	}
+	want := []string{"peer 1 (pid 11) was killed by signal 9 (killed); the others run on", "peer 0 (pid 10) exited with status 1"}
+	if got := x.due(now.Add(causePeriod), true); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := x.due(now.Add(time.Hour), true); got != nil {
+		t.Errorf("%q a second time", got)
+	}
+	x.add(Exit{Index: 2, PID: 12, Code: 3}, now)
+	if got, want := x.take(true), []string{"peer 2 (pid 12) exited with status 3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Many failures share one line.
+func TestFailureReportOfMany(t *testing.T) {
+	var x failureReport
+	for i := range shownAlone + 1 {
+		x.add(Exit{Index: i, PID: 10 + i, Code: 1, at: time.Unix(int64(i), 0)}, time.Unix(100, 0))
+	}
+	want := []string{"peer 0 (pid 10) exited with status 1, peer 1 (pid 11) exited with status 1, 3 more failed"}
+	if got := x.take(true); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

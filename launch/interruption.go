@@ -1,0 +1,45 @@
+package launch
+
+import "time"
+
+// repeatPeriod is the time in which further signals count as repetitions of the first. The
+// programs timeout and sudo, and supervisors, signal a process and its group; when a launcher is
+// killed, Linux may send its children one SIGTERM for each of its threads.
+const repeatPeriod = time.Second
+
+// interruption decides what a further signal to the launcher means, after the first one has asked
+// the peers to leave. It starts no timers, reads no clock, and is not safe for concurrent use.
+//
+//	begin --signal within repeatPeriod--> repeated
+//	      --later signal----------------> kill
+//	begin by the end of the context, as on a preempted machine, where SIGTERM follows
+//	      --first signal----------------> acknowledge; from then on as above
+type interruption struct {
+	at        time.Time // time of the first signal
+	byContext bool      // the end of the context took its place, and no signal has come since
+}
+
+// signalEffect is the effect of a further signal.
+type signalEffect int
+
+// The effects of a further signal.
+const (
+	signalRepeated     signalEffect = iota // it repeats the one before
+	signalAcknowledged                     // it is the first signal; the peers are leaving already
+	signalKills                            // the peers are killed
+)
+
+// begin records the first signal, or the end of the context in its place, at now.
+func (i *interruption) begin(byContext bool, now time.Time) { i.at, i.byContext = now, byContext }
+
+// again returns the effect of a further signal at now.
+func (i *interruption) again(now time.Time) signalEffect {
+	switch {
+	case i.byContext:
+		i.begin(false, now)
+		return signalAcknowledged
+	case now.Sub(i.at) >= repeatPeriod:
+		return signalKills
+	}
+	return signalRepeated
+}

@@ -1,0 +1,30 @@
+package launch
+
+import (
+	"testing"
+	"time"
+)
+
+// A signal that follows at once repeats the first; a later one kills, and so does every one after
+// it. After the end of the context the first signal kills nobody.
+func TestInterruption(t *testing.T) {
+	begun := time.Unix(100, 0)
+	var i interruption
+	i.begin(false, begun)
+	for after, want := range map[time.Duration]signalEffect{
+		0: signalRepeated, repeatPeriod - 1: signalRepeated, repeatPeriod: signalKills, time.Hour: signalKills} {
+		if got := i.again(begun.Add(after)); got != want {
+			t.Errorf("after %v: effect %d, want %d", after, got, want)
+		}
+	}
+	i.begin(true, begun)
+	first := begun.Add(time.Minute)
+	for _, c := range []struct {
+		at   time.Time
+		want signalEffect
+	}{{first, signalAcknowledged}, {first.Add(repeatPeriod / 2), signalRepeated}, {first.Add(repeatPeriod), signalKills}} {
+		if got := i.again(c.at); got != c.want {
+			t.Errorf("%v after the end of the context: effect %d, want %d", c.at.Sub(begun), got, c.want)
+		}
+	}
+}

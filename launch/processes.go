@@ -1,0 +1,204 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// processes starts the processes of a launcher, and holds those that run: the peers of the job, and
+// the services and tasks of a Program (nodes). The launcher's loop owns it. Each process is watched
+// by a goroutine of its own, which sends everything that happens to it as a notice to the loop.
+type processes struct {
+	o       *Options // the command, its logs and prefixes; the launcher's, and read only here
+	path    string   // path of the program
+	console *console
+	hosts   *hostList    // nil if all processes run on this host
+	orphans *childReaper // nil if this process gets no orphans
+
+	peers   map[int]*child // running peers, by local index
+	nodes   map[int]*child // running services and tasks, by index from maxPeers on
+	notices chan notice    // without a buffer: the loop reads it until all processes have ended
+	work    sync.WaitGroup // the goroutines that watch processes
+
+	suspended bool         // the processes were stopped together with this one
+	logged    map[int]bool // logs that have been opened, by index of the process
+}
+
+// newProcesses returns processes of which none runs. path is the path of the program.
+func newProcesses(o *Options, path string, c *console) *processes {
+	return &processes{o: o, path: path, console: c, peers: make(map[int]*child), nodes: make(map[int]*child),
+		notices: make(chan notice), logged: make(map[int]bool)}
+}
+
+// start starts a process and the goroutine that watches it, on host h, or on this host if h is nil.
+// n is the number of peers, among which the processors are divided. name appears in messages and in
+// the name of the log. first is an event about the start for the event log, or nil.
+func (s *processes) start(env environment, n int, h *remoteHost, name string, first []byte) (*child, error) {
+	index := env.index
+	log, err := openLog(s.o.LogDir, name, s.logged[index])
+	if err != nil {
+		return nil, fmt.Errorf("launch: log of peer %s: %w", name, err)
+	}
+	s.logged[index] = true
+	f := newFeed(index, s.prefix(name, h), s.console, s.notices, log)
+	c := &child{index: index, begun: time.Now()}
+	// A remote host reports a failed start later, as an exit.
+	if h != nil {
+		env.site = cmp.Or(h.Site, env.site)
+		c.host, c.process = h.Name, h.spawn(index, s.hosts.share(h, n), env.list(), f)
+	} else if c.process, err = s.startHere(env, n, f); err != nil {
+		f.close()
+		return nil, err
+	}
+	if first != nil {
+		f.event(first)
+	}
+	// The log stays open until the last output has been read.
+	s.work.Go(func() {
+		c.watch()
+		f.close()
+	})
+	if index < maxPeers {
+		s.peers[index] = c
+	} else {
+		s.nodes[index] = c
+	}
+	return c, nil
+}
+
+// startPeer starts the process of a peer, one of n peers, on the host that has a slot for it. first
+// has the same meaning as for start.
+func (s *processes) startPeer(env environment, n int, first []byte) error {
+	_, err := s.start(env, n, s.hostFor(env.index), strconv.Itoa(env.index), first)
+	return err
+}
+
+// startHere starts a process on this host. n is the number of peers.
+func (s *processes) startHere(env environment, n int, to receiver) (process, error) {
+	cmd := exec.Command(s.path, s.o.Args...)
+	cmd.Args[0] = s.o.Program
+	cmd.Env = childEnvironment(append(os.Environ(), s.o.Forward...), env, n)
+	return startLocal(env.index, cmd, to, s.orphans)
+}
+
+// prefix returns the prefix of the output lines of a process.
+func (s *processes) prefix(name string, h *remoteHost) string {
+	switch {
+	case s.o.Plain:
+		return ""
+	case h != nil:
+		return fmt.Sprintf("[%s@%s] ", name, h.Name)
+	case s.o.Label != "":
+		return fmt.Sprintf("[%s@%s] ", name, s.o.Label)
+	}
+	return fmt.Sprintf("[%s] ", name)
+}
+
+// hostFor returns the host for a process that is started now; nil for this host.
+func (s *processes) hostFor(index int) *remoteHost { return s.hosts.hostFor(index, s.peers) }
+
+// get returns the running process with an index, or nil.
+func (s *processes) get(index int) *child {
+	if index < maxPeers {
+		return s.peers[index]
+	}
+	return s.nodes[index]
+}
+
+// remove removes a process that has ended: the ID of its process group may be used again.
+func (s *processes) remove(index int) {
+	delete(s.peers, index)
+	delete(s.nodes, index)
+}
+
+// all returns all running processes: peers, services and tasks.
+func (s *processes) all() iter.Seq[*child] {
+	return func(yield func(*child) bool) {
+		for _, running := range []map[int]*child{s.peers, s.nodes} {
+			for _, c := range running {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// running returns the local indices of the running peers, in ascending order.
+func (s *processes) running() []int { return slices.Sorted(maps.Keys(s.peers)) }
+
+// count describes the number of running peers, as in "2 peers".
+func (s *processes) count() string { return plural(len(s.peers), "peer", "peers") }
+
+// leaving returns the local indices of the peers that have been asked to leave, in no order.
+func (s *processes) leaving() []int {
+	var out []int
+	for i, c := range s.peers {
+		if !c.asked.IsZero() {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// deliver sends messages to the peers that are running.
+func (s *processes) deliver(messages []peerMessage) {
+	for _, l := range messages {
+		if c := s.peers[l.to]; c != nil {
+			c.send(l.msg)
+		}
+	}
+}
+
+// signal sends a signal to the process groups of all processes.
+func (s *processes) signal(sig syscall.Signal) {
+	for c := range s.all() {
+		c.signal(sig)
+	}
+}
+
+// ask asks all peers to leave. Services and tasks are stopped later, in their order.
+func (s *processes) ask(sig syscall.Signal) {
+	for _, c := range s.peers {
+		c.ask(sig)
+	}
+}
+
+// stop stops the processes and then this one. A terminal's Ctrl-Z does not reach them, because each
+// has its own process group. The shell's fg or bg continues this process, and resume continues the
+// others.
+func (s *processes) stop() {
+	s.suspended = true
+	s.signal(syscall.SIGSTOP)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+}
+
+// resume continues stopped processes.
+func (s *processes) resume() {
+	if s.suspended {
+		s.suspended = false
+		s.signal(syscall.SIGCONT)
+	}
+}
+
+// killOverdue kills the peers that still run for longer than grace after they were asked to leave.
+// It returns the lines about them.
+func (s *processes) killOverdue(now time.Time, grace time.Duration) (lines []string) {
+	for _, c := range s.peers {
+		if !c.asked.IsZero() && now.Sub(c.asked) > grace {
+			lines = append(lines, fmt.Sprintf("peer %d still runs %v after it was asked to leave; killing it", c.index, grace))
+			c.asked = now
+			c.signal(syscall.SIGKILL)
+		}
+	}
+	return lines
+}
