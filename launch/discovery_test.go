@@ -220,9 +220,9 @@ func TestFoundMessage(t *testing.T) {
 	}
 	p, a := &peer{}, &agent{}
 	a.dispatch(m) // before watchFound
-	a.watchFound(p.onLANPeer)
+	a.watchFound(p.found.add)
 	a.dispatch(m)
-	if got := p.foundPeers(); len(got) != 2 {
+	if got := p.found.members(); len(got) != 2 {
 		t.Errorf("found %v", got)
 	}
 	for _, bad := range []string{`{"found":[{"id":""}]}`, `{"found":[],"abort":"x"}`} {

@@ -305,12 +305,12 @@ func TestIdentityDiscovers(t *testing.T) {
 			t.Errorf("contacts %v", got)
 		}
 		for k := range 2 * maxFound {
-			p.onLANPeer(foundAt(string(rune(k)), k))
+			p.found.add(foundAt(string(rune(k)), k))
 		}
-		if n := len(p.foundPeers()); n != maxFound {
+		if n := len(p.found.members()); n != maxFound {
 			t.Errorf("%d are kept, want %d", n, maxFound)
 		}
 		_ = i.Close() // ends the search
-		p.id.discover(p.onLANPeer, p.undiscovered)
+		p.id.discover(p.found.add, p.undiscovered)
 	})
 }

@@ -52,8 +52,8 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	// The death of the launcher cancels the join, with ErrLauncher as the cause.
 	stop := context.AfterFunc(a.launcherGone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env, admission: &admission{job: env.job}, passCh: make(chan pass, 1)}
-	a.watchFound(p.onLANPeer)
+	p := &peer{a: a, env: env, admission: &admission{job: env.job}, passes: newPasses()}
+	a.watchFound(p.found.add)
 	if err := first(ctx, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
 	}
@@ -81,7 +81,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
 		services{status: p.status, stop: terminate, scale: p.a.scale,
-			ticket: p.issue, refresh: p.refresh, revoke: p.revoke, kick: p.kick})
+			ticket: p.issue, refresh: p.refresh, revoke: p.admission.revoke, kick: p.admission.kick})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
 	if err == nil {
@@ -105,7 +105,11 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.mu.Unlock()
 		p.a.watchDead(g.Dead)
 		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
-		p.recordFirstView()
+		// If the job still waits for more peers, the group enters no view yet, but the missing peers
+		// must be able to find it.
+		if first := p.order.Peers; len(first) > 0 {
+			p.onView(elastic.View{Epoch: 1, Members: first})
+		}
 	}
 	// Step 5.
 	g, err := elastic.Join(ctx, cfg)

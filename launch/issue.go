@@ -115,8 +115,8 @@ func (p *peer) refresh(text string) (Ticket, error) {
 
 // revoke revokes the ticket with a text or ID, or, if name is "", all tickets that members have
 // issued. It returns a description of the effect.
-func (p *peer) revoke(ctx context.Context, name string) (string, error) {
-	g := p.admission.currentGroup()
+func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
+	g := ad.currentGroup()
 	if g == nil {
 		return "", errNoMember
 	}
@@ -152,8 +152,8 @@ func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 
 // kick puts a peer out for good. The peer is named by its ID or, if the index is unique, by its
 // index. It returns a description of the effect.
-func (p *peer) kick(ctx context.Context, name string) (string, error) {
-	g := p.admission.currentGroup()
+func (ad *admission) kick(ctx context.Context, name string) (string, error) {
+	g := ad.currentGroup()
 	if g == nil {
 		return "", errNoMember
 	}

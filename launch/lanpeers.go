@@ -3,6 +3,7 @@ package launch
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -18,8 +19,9 @@ const (
 // lanPeers holds peers that were found on the local network. Anybody there can announce any number
 // of false peers. So, when there are too many, a new peer replaces the oldest one, from the same
 // address first, but never a peer that has proved that it belongs to the job. The zero value is
-// empty. It is not safe for concurrent use.
+// empty. It is safe for concurrent use: the search adds peers while the peer reads them.
 type lanPeers struct {
+	mu  sync.Mutex
 	all []lanPeer // oldest first
 }
 
@@ -31,6 +33,8 @@ type lanPeer struct {
 
 // add records a found peer. It replaces an earlier entry with the same ID.
 func (l *lanPeers) add(m elastic.Member) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if i := l.index(m.ID); i >= 0 {
 		l.all[i].Member = m
 		return
@@ -53,7 +57,7 @@ func (l *lanPeers) add(m elastic.Member) {
 	}
 }
 
-// drop removes the oldest peer for which the function fits returns true.
+// drop removes the oldest peer for which the function fits returns true. The caller holds mu.
 func (l *lanPeers) drop(fits func(lanPeer) bool) {
 	if i := slices.IndexFunc(l.all, fits); i >= 0 {
 		l.all = slices.Delete(l.all, i, i+1)
@@ -62,18 +66,22 @@ func (l *lanPeers) drop(fits func(lanPeer) bool) {
 
 // prove records that a peer belongs to the job.
 func (l *lanPeers) prove(id elastic.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if i := l.index(id); i >= 0 {
 		l.all[i].proved = true
 	}
 }
 
-// index returns the index of the peer with an ID, or -1.
+// index returns the index of the peer with an ID, or -1. The caller holds mu.
 func (l *lanPeers) index(id elastic.ID) int {
 	return slices.IndexFunc(l.all, func(o lanPeer) bool { return o.ID == id })
 }
 
 // members returns the peers, newest first.
 func (l *lanPeers) members() []elastic.Member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var out []elastic.Member
 	for _, o := range slices.Backward(l.all) {
 		out = append(out, o.Member)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
@@ -32,14 +31,14 @@ type peer struct {
 	openAsked map[elastic.ID]bool // members that were asked to listen on the network
 
 	admission *admission
-	passCh    chan pass      // capacity 1: the latest pass for a new identity
+	passes    passes         // for new identities
 	local     *ticket.Ticket // for joining on this host; guarded by issuing
 
 	issuing sync.Mutex // held while a ticket is made
 
 	opening sync.Mutex // held while this peer is opened to the network
 	wide    bool       // guarded by mu: the peer listens on the network in an open job
-	found   lanPeers   // peers found on the local network
+	found   lanPeers   // peers found on the local network, with a lock of its own
 }
 
 // open makes a fresh identity, which begins to listen.
@@ -64,7 +63,7 @@ func (p *peer) open(ctx context.Context) error {
 	defer p.mu.Unlock()
 	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onView)
 	if p.public {
-		p.id.discover(p.onLANPeer, p.undiscovered)
+		p.id.discover(p.found.add, p.undiscovered)
 	}
 	p.mapPorts(p.id)
 	return nil
@@ -97,7 +96,7 @@ func (p *peer) publish() {
 	p.public = true
 	id := p.id
 	p.mu.Unlock()
-	id.discover(p.onLANPeer, p.undiscovered)
+	id.discover(p.found.add, p.undiscovered)
 }
 
 // undiscovered reports why the job is not announced on the local network.
@@ -109,20 +108,6 @@ func (p *peer) undiscovered(err error) {
 	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
 }
 
-// onLANPeer records a peer that was found on the local network.
-func (p *peer) onLANPeer(m elastic.Member) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.found.add(m)
-}
-
-// foundPeers returns the peers that were found on the local network, newest first.
-func (p *peer) foundPeers() []elastic.Member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.found.members()
-}
-
 // admit gets the right to join for the present identity, or admits the other peers of the first
 // view.
 func (p *peer) admit(ctx context.Context) error {
@@ -131,7 +116,7 @@ func (p *peer) admit(ctx context.Context) error {
 	case len(p.order.Peers) > 0:
 		err = p.id.joinFirstView(p.order.Peers)
 	case len(p.order.Pass) > 0:
-		p.id.setCredential(p.byLauncher(p.order.Pass))
+		p.id.setCredential(p.order.credential(p.env.job, p.order.Pass))
 	default:
 		err = p.useTicket(ctx)
 	}
@@ -142,12 +127,6 @@ func (p *peer) admit(ctx context.Context) error {
 	p.latest = known{Members: p.order.Peers}
 	p.mu.Unlock()
 	return nil
-}
-
-// byLauncher returns the credential of a peer that has a pass of the launcher that began the job.
-func (p *peer) byLauncher(signature []byte) ticket.Credential {
-	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(p.env.job), Identity: ticket.IdentityOf(p.env.job, p.order.Root)}}
-	return c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
 }
 
 // useTicket joins by the ticket. If the ticket is expired or used up and peers of this launcher
@@ -197,35 +176,21 @@ func (p *peer) localTicketFromPeer(ctx context.Context, t *ticket.Ticket) error 
 
 // showTicket shows a ticket to members until one admits this peer.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
-	in, err := p.id.findAdmission(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.foundPeers, cmp.Or(p.order.JoinTimeout, defaultJoin))
-	if err != nil && len(p.foundPeers()) == 0 && (p.order.LAN || p.order.DHT) {
-		err = fmt.Errorf("%w; nobody was found by %s", err, p.searched())
+	in, err := p.id.findAdmission(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.found.members, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	if err != nil && len(p.found.members()) == 0 && (p.order.LAN || p.order.DHT) {
+		err = fmt.Errorf("%w; nobody was found by %s", err, p.order.searchFlags())
 	}
 	if err != nil {
 		return err
 	}
 	p.order.Contacts = append(append(p.order.Contacts, in.by), in.others...)
 	p.knownAlive = []elastic.Member{in.by}
+	p.found.prove(in.by.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found.prove(in.by.ID)
-	p.id.dialMore(in.unheard, p.onLANPeer)
+	p.id.dialMore(in.unheard, p.found.add)
 	return nil
 }
-
-// searched returns the flags by which this peer looks for members.
-func (p *peer) searched() string {
-	switch {
-	case !p.order.DHT:
-		return "--lan"
-	case !p.order.LAN:
-		return "--dht"
-	}
-	return "--lan and --dht"
-}
-
-// passPeriod is how long a peer waits for the launcher's signature of a new identity.
-const passPeriod = time.Second
 
 // renewIdentity makes a new identity for a peer that was put out of the group. The peer comes back
 // with a signature by the key of its previous identity, and with the right by which it first came:
@@ -241,55 +206,13 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	p.a.renew(p.id.ep.Self)
 	if t, err := ticket.Parse(p.order.Ticket); err == nil {
 		c = c.With(t.Signer().Claim(string(self)), t.Signer().ID)
-	} else if signature := p.newPass(ctx, self); signature != nil {
-		c = c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
+	} else if p.order.Root != "" { // this launcher began the job, and signs the new ID
+		if signature := p.passes.wait(ctx, self, p.a.launcherGone.Done()); signature != nil {
+			c = c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
+		}
 	}
 	p.id.setCredential(c)
 	return p.id.endpoint(), nil
-}
-
-// newPass waits for the launcher's signature of a new identity. It returns nil if this launcher
-// did not begin the job, or does not answer within passPeriod.
-func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
-	if p.order.Root == "" {
-		return nil
-	}
-	timer := time.NewTimer(passPeriod)
-	defer timer.Stop()
-	for {
-		select {
-		case got := <-p.passCh:
-			if got.ID == self {
-				return got.Signature
-			}
-		case <-timer.C:
-			return nil
-		case <-p.a.launcherGone.Done():
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// onPass stores a pass for newPass. A new pass replaces an unread one.
-func (p *peer) onPass(got pass) {
-	select {
-	case <-p.passCh:
-	default:
-	}
-	select {
-	case p.passCh <- got:
-	default:
-	}
-}
-
-// recordFirstView records the first view of the launcher's order. If the job still waits for more
-// peers, it enters no view yet, but the missing peers must be able to find it.
-func (p *peer) recordFirstView() {
-	if len(p.order.Peers) > 0 {
-		p.onView(elastic.View{Epoch: 1, Members: p.order.Peers})
-	}
 }
 
 // onView records the view that is about to be connected. One peer of each launcher reports it, so
@@ -341,6 +264,6 @@ func (p *peer) contacts() []elastic.Member {
 		p.knownAlive = nil
 		return first
 	}
-	all := slices.Concat(p.known().Members, p.order.Contacts, p.foundPeers())
+	all := slices.Concat(p.known().Members, p.order.Contacts, p.found.members())
 	return slices.DeleteFunc(all, func(m elastic.Member) bool { return p.a.isDead(m.ID) })
 }

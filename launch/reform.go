@@ -163,7 +163,7 @@ func (a *agent) deliverOrder(m message) {
 func (p *peer) handleOrder(g *elastic.Group, m message) {
 	switch {
 	case m.Pass != nil:
-		p.onPass(*m.Pass)
+		p.passes.put(*m.Pass)
 	case m.Finished:
 		g.Finished()
 	case m.Start != nil && len(m.Start.Peers) > 0:

@@ -1,0 +1,70 @@
+package launch
+
+import (
+	"context"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// passPeriod is how long a peer waits for the launcher's signature of a new identity.
+const passPeriod = time.Second
+
+// passes hands the launcher's signatures of new identities from the reader of its messages to the
+// identity that waits. It is a channel of capacity 1 with the latest pass.
+type passes chan pass
+
+// newPasses returns passes without a pass.
+func newPasses() passes { return make(passes, 1) }
+
+// put stores a pass for wait. It replaces an unread one, which belongs to an identity that was given
+// up. Only one goroutine may call it.
+func (c passes) put(got pass) {
+	select {
+	case <-c:
+	default:
+	}
+	select {
+	case c <- got:
+	default:
+	}
+}
+
+// wait waits for the signature of the identity self. It returns nil if the launcher is gone, or does
+// not answer within passPeriod.
+func (c passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{}) []byte {
+	timer := time.NewTimer(passPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case got := <-c:
+			if got.ID == self {
+				return got.Signature
+			}
+		case <-timer.C:
+			return nil
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// credential returns the credential of a peer that has a pass of the launcher that began the job.
+func (o *startOrder) credential(job string, signature []byte) ticket.Credential {
+	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(job), Identity: ticket.IdentityOf(job, o.Root)}}
+	return c.With(ticket.ClaimOf(o.Root, signature), o.Root)
+}
+
+// searchFlags returns the flags by which peers look for members.
+func (o *startOrder) searchFlags() string {
+	switch {
+	case !o.DHT:
+		return "--lan"
+	case !o.LAN:
+		return "--dht"
+	}
+	return "--lan and --dht"
+}
