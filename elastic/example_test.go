@@ -113,8 +113,7 @@ func ExampleGroup_Err() {
 		x[0] /= 2
 	}
 	fmt.Println(g.Err())
-	// Output: elastic: a turn of the loop neither failed nor committed step 1: let the state count
-	// the step after the last call, or call Turn.Fail with the reason
+	// Output: elastic: a turn of the loop neither failed nor committed step 1: let the state count the step after the last call, or call Turn.Fail with the reason
 }
 
 // handOver saves a state and loads the copy into another state, as for a newcomer.
