@@ -35,7 +35,7 @@ func (m *Machine) askWithin() {
 	n := len(m.view.Members)
 	for i := range n - 1 {
 		to := m.view.Members[(m.rank+1+(int(m.tick)+i)%(n-1))%n].ID
-		if !m.own.suspects.has(to) && !m.own.dead.has(to) {
+		if !m.local.suspects.has(to) && !m.local.dead.has(to) {
 			m.ask(to)
 			return
 		}
@@ -46,7 +46,7 @@ func (m *Machine) askWithin() {
 // do not know the view without this member.
 func (m *Machine) receiveOutside(msg Message) {
 	if msg.View == m.view.hash {
-		m.telling.acknowledged(msg.From)
+		m.dissemination.acknowledged(msg.From)
 		return
 	}
 	if msg.Kind != Chain && m.history.index(msg.View) >= 0 {
@@ -175,8 +175,8 @@ func (m *Machine) show() {
 		return // in a small group beat reaches every member
 	}
 	if to := m.ahead(); len(to) > 0 {
-		at := m.own.shown % 2 * (1 + m.own.shown/2)
-		m.own.shown++
+		at := m.local.shown % 2 * (1 + m.local.shown/2)
+		m.local.shown++
 		m.send(Message{Kind: Status, To: to[at%len(to)]})
 	}
 }
@@ -193,14 +193,14 @@ func (m *Machine) beatRank() int {
 		d = n - d
 	}
 	// An unreachable member is replaced by the next one that can be reached.
-	for tries := 1; tries < n && m.own.suspects.has(m.view.Members[(m.rank+d)%n].ID); tries++ {
+	for tries := 1; tries < n && m.local.suspects.has(m.view.Members[(m.rank+d)%n].ID); tries++ {
 		d = 1 + d%(n-1)
 	}
 	return (m.rank + d) % n
 }
 
-// telling is the state of the dissemination of a view by the member that decided it.
-type telling struct {
+// dissemination is the state of the dissemination of a view by the member that decided it.
+type dissemination struct {
 	before View   // the view before
 	joined idSet  // new members, which need the whole view
 	open   idSet  // members that have not acknowledged
@@ -210,16 +210,16 @@ type telling struct {
 
 // tell begins to send the change to all members of the view before and to the new members.
 func (m *Machine) tell(before View, c Change) {
-	m.telling = telling{before: before}
+	m.dissemination = dissemination{before: before}
 	for _, p := range before.Members {
-		if p.ID != m.cfg.Self.ID && !m.own.dead.has(p.ID) {
-			m.telling.open = append(m.telling.open, p.ID)
+		if p.ID != m.cfg.Self.ID && !m.local.dead.has(p.ID) {
+			m.dissemination.open = append(m.dissemination.open, p.ID)
 		}
 	}
-	slices.Sort(m.telling.open)
+	slices.Sort(m.dissemination.open)
 	for _, p := range c.Join {
-		m.telling.open.add(p.ID)
-		m.telling.joined.add(p.ID)
+		m.dissemination.open.add(p.ID)
+		m.dissemination.joined.add(p.ID)
 	}
 	m.sendOpen()
 }
@@ -230,12 +230,12 @@ const tellTimes = 6
 
 // tellAgain repeats the view to members that have not acknowledged it, with exponential backoff.
 func (m *Machine) tellAgain() {
-	t := &m.telling
+	t := &m.dissemination
 	if len(t.open) == 0 || m.tick < t.at+m.cfg.Retry<<(t.times-1)+m.spreadTime(len(t.before.Members)) {
 		return
 	}
 	if t.times == tellTimes {
-		m.telling = telling{}
+		m.dissemination = dissemination{}
 		return
 	}
 	m.sendOpen()
@@ -243,11 +243,11 @@ func (m *Machine) tellAgain() {
 
 // sendOpen sends the view to all members that have not acknowledged it.
 func (m *Machine) sendOpen() {
-	t := &m.telling
+	t := &m.dissemination
 	t.at = m.tick
 	t.times++
 	if m.history.index(t.before.hash) < 0 {
-		m.telling = telling{} // the view is no longer in the log
+		m.dissemination = dissemination{} // the view is no longer in the log
 		return
 	}
 	var ranks []uint32
@@ -272,7 +272,7 @@ func (m *Machine) sendOpen() {
 }
 
 // acknowledged records that a peer has shown that it knows the view.
-func (t *telling) acknowledged(id ID) { t.open.remove(id) }
+func (t *dissemination) acknowledged(id ID) { t.open.remove(id) }
 
 // met contacts a peer that is not in the view. A newcomer adds the peer to its contacts.
 func (m *Machine) met(id ID) {

@@ -100,7 +100,7 @@ func (m *Machine) proved(before, after View, d Decision) bool {
 }
 
 // forces reports whether two views may follow one view in this group (I10).
-func (m *Machine) forces() bool { return m.cfg.Any || m.own.sole }
+func (m *Machine) forces() bool { return m.cfg.Any || m.local.sole }
 
 // provedPart returns the prefix of the decisions after v whose certificates are valid, and the view
 // to which it leads.

@@ -169,5 +169,5 @@
 // I13, a new view is a set of members that can all reach each other. Each report names the members
 // that its sender cannot reach. Of the members that answered the Prepare, or that no member reports
 // unreachable, a largest set in which all can reach each other stays; ties go to low ranks
-// (next.go: kept, cuts.go).
+// (next.go: kept, partition.go).
 package member

@@ -29,7 +29,7 @@ func (m *Machine) newElectorate() electorate {
 
 // electors returns the electorate of the first n members.
 func (m *Machine) electors(n int) electorate {
-	return electorate{dead: m.marks(m.own.dead, n), silent: m.marks(m.own.suspects, n), sole: m.own.sole, any: m.cfg.Any}
+	return electorate{dead: m.marks(m.local.dead, n), silent: m.marks(m.local.suspects, n), sole: m.local.sole, any: m.cfg.Any}
 }
 
 // marks returns which of the first n members are in a set, by rank. The caller must not change the

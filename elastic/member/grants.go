@@ -165,8 +165,8 @@ func (m *Machine) wish(change func(w *wishes)) {
 	if m.phase != inside {
 		return
 	}
-	change(&m.own.wishes)
-	m.own.wishes.settle(m.view)
+	change(&m.local.wishes)
+	m.local.wishes.settle(m.view)
 	m.changed()
 }
 

@@ -151,22 +151,22 @@ func TestLeavesWithoutTheRefused(t *testing.T) {
 		for _, id := range []ID{"p", "q"} {
 			m.Step(Admit{Request{Member{ID: id, By: "k"}, 1}})
 		}
-		if len(m.own.joins) != 2 {
-			t.Fatalf("%s: admitted %v", name, m.own.joins)
+		if len(m.local.joins) != 2 {
+			t.Fatalf("%s: admitted %v", name, m.local.joins)
 		}
 		v, err := m.view.Apply(end)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.own.enter(v, &m.history)
-		for _, r := range m.own.joins {
+		m.local.enter(v, &m.history)
+		for _, r := range m.local.joins {
 			if r.Member.ID == "q" || name == "revoked" {
 				t.Errorf("%s: %s is waited for", name, r.Member.ID)
 			}
 		}
 		m.view = v
 		m.admit(Request{Member{ID: "r", By: "k"}, 1})
-		if slices.ContainsFunc(m.own.joins, func(r Request) bool { return r.Member.ID == "r" }) {
+		if slices.ContainsFunc(m.local.joins, func(r Request) bool { return r.Member.ID == "r" }) {
 			t.Errorf("%s: r is waited for", name)
 		}
 	}

@@ -29,8 +29,8 @@ func (s *idSet) remove(id ID) {
 	}
 }
 
-// own is a member's own knowledge and requests: the content of its reports.
-type own struct {
+// localState is a member's own knowledge and requests: the content of its reports.
+type localState struct {
 	suspects idSet     // members that cannot be reached from here
 	gone     idSet     // the suspects at whose addresses no process listens
 	dead     idSet     // certain deaths, also the deaths that others reported: a wait status is a fact
@@ -51,7 +51,7 @@ type own struct {
 
 // enter drops knowledge that a new view has settled. Knowledge of peers that are not in a view yet
 // is kept.
-func (o *own) enter(v View, h *history) {
+func (o *localState) enter(v View, h *history) {
 	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
 	o.suspects = slices.DeleteFunc(o.suspects, settled)
 	o.gone = slices.DeleteFunc(o.gone, settled)
@@ -62,22 +62,22 @@ func (o *own) enter(v View, h *history) {
 	o.said, o.shown = false, 0
 }
 
-// heard is the knowledge that a member has from the others' messages in the present view.
-type heard struct {
-	reports map[int]*Report // by rank; the last report of each member that has sent a report that was not empty
-	here    []uint64        // bit set of the members that have shown that they are in this view
-	since   uint64          // tick at which a member was last added to here
+// peerReports is the knowledge that a member has from the others' messages in the present view.
+type peerReports struct {
+	last  map[int]*Report // by rank; the last report of each member that has sent a report that was not empty
+	here  []uint64        // bit set of the members that have shown that they are in this view
+	since uint64          // tick at which a member was last added to here
 }
 
-// newHeard returns the knowledge at the beginning of a view of n members.
-func newHeard(n, self int, tick uint64) heard {
-	h := heard{reports: make(map[int]*Report), here: make([]uint64, (n+63)/64)}
+// newPeerReports returns the knowledge at the beginning of a view of n members.
+func newPeerReports(n, self int, tick uint64) peerReports {
+	h := peerReports{last: make(map[int]*Report), here: make([]uint64, (n+63)/64)}
 	h.present(self, tick)
 	return h
 }
 
 // present records that a member is in this view.
-func (h *heard) present(rank int, tick uint64) {
+func (h *peerReports) present(rank int, tick uint64) {
 	if !h.has(rank) {
 		h.here[rank/64] |= 1 << (rank % 64)
 		h.since = tick
@@ -85,12 +85,12 @@ func (h *heard) present(rank int, tick uint64) {
 }
 
 // has reports whether a member has shown that it is in this view.
-func (h *heard) has(rank int) bool { return h.here[rank/64]>>(rank%64)&1 != 0 }
+func (h *peerReports) has(rank int) bool { return h.here[rank/64]>>(rank%64)&1 != 0 }
 
 // changed records new knowledge: a report is due, and the next change and the electorate are
 // recomputed.
 func (m *Machine) changed() {
-	m.own.version++
+	m.local.version++
 	m.proposer.stale, m.proposer.retry = true, 0
 	m.electing = nil
 }
@@ -98,14 +98,14 @@ func (m *Machine) changed() {
 // suspect records whether a peer can be reached. A newcomer that cannot be reached any more loses
 // its admission.
 func (m *Machine) suspect(id ID, yes bool) {
-	if yes == m.own.suspects.has(id) || id == m.cfg.Self.ID {
+	if yes == m.local.suspects.has(id) || id == m.cfg.Self.ID {
 		return
 	}
 	if yes {
-		m.own.suspects.add(id)
-		m.own.joins = slices.DeleteFunc(m.own.joins, func(r Request) bool { return r.Member.ID == id })
+		m.local.suspects.add(id)
+		m.local.joins = slices.DeleteFunc(m.local.joins, func(r Request) bool { return r.Member.ID == id })
 	} else {
-		m.own.suspects.remove(id)
+		m.local.suspects.remove(id)
 	}
 	m.changed()
 }
@@ -113,29 +113,29 @@ func (m *Machine) suspect(id ID, yes bool) {
 // admit records an admitted request, if the peer may still join.
 func (m *Machine) admit(r Request) {
 	same := func(o Request) bool { return o.Member.ID == r.Member.ID }
-	if m.phase != inside || !m.history.fresh(m.view, r) || !m.view.letsIn(r.Member) || slices.ContainsFunc(m.own.joins, same) {
+	if m.phase != inside || !m.history.fresh(m.view, r) || !m.view.letsIn(r.Member) || slices.ContainsFunc(m.local.joins, same) {
 		return
 	}
-	m.own.joins = append(m.own.joins, r)
+	m.local.joins = append(m.local.joins, r)
 	m.changed()
 }
 
 // renew records that a new view is needed after the view of the epoch.
 func (m *Machine) renew(epoch uint64) {
-	if m.phase == inside && epoch == m.view.Epoch && !m.own.renew {
-		m.own.renew = true
+	if m.phase == inside && epoch == m.view.Epoch && !m.local.renew {
+		m.local.renew = true
 		m.changed()
 	}
 }
 
 // report returns this member's report of its own knowledge for the proposer.
 func (m *Machine) report() *Report {
-	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins),
-		Grants: slices.Clone(m.own.wishes.grants), Revoke: slices.Clone(m.own.wishes.revoke), Kick: slices.Clone(m.own.wishes.kick)}
-	r.Dead = m.members(m.own.dead)
-	r.Unreachable = slices.DeleteFunc(m.members(m.own.suspects), m.own.dead.has)
-	m.own.said = m.own.said || !r.empty()
-	if !m.own.said {
+	r := &Report{Seq: m.local.version, Leaving: m.local.leaving, Renew: m.local.renew, Joins: slices.Clone(m.local.joins),
+		Grants: slices.Clone(m.local.wishes.grants), Revoke: slices.Clone(m.local.wishes.revoke), Kick: slices.Clone(m.local.wishes.kick)}
+	r.Dead = m.members(m.local.dead)
+	r.Unreachable = slices.DeleteFunc(m.members(m.local.suspects), m.local.dead.has)
+	m.local.said = m.local.said || !r.empty()
+	if !m.local.said {
 		r.Seq = 0
 	}
 	return r
@@ -155,13 +155,13 @@ func (m *Machine) members(s idSet) []ID {
 
 // takeReport records a member's report, unless a later one came first.
 func (m *Machine) takeReport(rank int, r *Report) {
-	if old := m.heard.reports[rank]; r.Seq == 0 || old != nil && old.Seq >= r.Seq {
+	if old := m.reports.last[rank]; r.Seq == 0 || old != nil && old.Seq >= r.Seq {
 		return
 	}
-	m.heard.reports[rank] = r
+	m.reports.last[rank] = r
 	for _, id := range r.Dead {
-		if m.view.Rank(id) >= 0 && !m.own.dead.has(id) {
-			m.own.dead.add(id)
+		if m.view.Rank(id) >= 0 && !m.local.dead.has(id) {
+			m.local.dead.add(id)
 			m.electing = nil
 		}
 	}
@@ -171,7 +171,7 @@ func (m *Machine) takeReport(rank int, r *Report) {
 // content reports whether it is certain that no change follows from the knowledge here. It saves a
 // pass over all members.
 func (m *Machine) content() bool {
-	return len(m.heard.reports) == 0 && m.report().empty() && (m.view.Voters == len(m.view.Members) || !m.promotable())
+	return len(m.reports.last) == 0 && m.report().empty() && (m.view.Voters == len(m.view.Members) || !m.promotable())
 }
 
 // facts collects all knowledge here from which the next change follows.
@@ -179,16 +179,16 @@ func (m *Machine) facts() facts {
 	n := len(m.view.Members)
 	f := facts{view: m.view, here: make([]bool, n), dead: make([]bool, n), leaving: make([]bool, n), promote: m.promotable()}
 	for i, p := range m.view.Members {
-		f.dead[i] = m.own.dead.has(p.ID)
-		f.here[i] = !m.own.suspects.has(p.ID)
+		f.dead[i] = m.local.dead.has(p.ID)
+		f.here[i] = !m.local.suspects.has(p.ID)
 	}
 	if m.proposer.stage == preparing {
 		copy(f.here, m.proposer.votes)
 		f.asking = true
 	}
 	f.add(&m.history, m.rank, m.report())
-	for _, rank := range slices.Sorted(maps.Keys(m.heard.reports)) {
-		if r := m.heard.reports[rank]; r != nil {
+	for _, rank := range slices.Sorted(maps.Keys(m.reports.last)) {
+		if r := m.reports.last[rank]; r != nil {
 			f.add(&m.history, rank, r)
 		}
 	}
@@ -226,18 +226,18 @@ func (f *facts) add(h *history, rank int, r *Report) {
 // so that a newcomer that dies at once never counts as a voter (I11).
 func (m *Machine) promotable() bool {
 	for rank := m.view.Voters; rank < len(m.view.Members); rank++ {
-		if !m.heard.has(rank) {
+		if !m.reports.has(rank) {
 			return false
 		}
 	}
-	return m.tick >= m.heard.since+m.cfg.Promote
+	return m.tick >= m.reports.since+m.cfg.Promote
 }
 
 // reportOn sends the report to the first proposer in line, and repeats it while the view does not
 // change. From the third time on it goes to the others in turn, too: the first may be stuck, and
 // not all members notice.
 func (m *Machine) reportOn() {
-	o := &m.own
+	o := &m.local
 	if o.version == o.told && (!o.any || m.tick < o.toldAt+m.cfg.Retry<<min(o.times, 4)) {
 		return
 	}

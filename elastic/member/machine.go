@@ -79,20 +79,20 @@ type Machine struct {
 	rank    int     // in view; -1 while not inside
 	history history // recent part of the lineage, up to view
 
-	electing *electorate     // cached; nil if it must be computed anew
-	watched  *electorate     // the electorate for which the quorum was last checked
-	acceptor acceptor        // as a voter
-	proposer proposer        // as a proposer
-	own      own             // its own knowledge and requests
-	heard    heard           // knowledge from others in this view
-	telling  telling         // dissemination of the view that it decided
-	joiner   joiner          // before its first view
-	rivalry  rivalry         // for a meeting with another branch
-	relaying relaying        // its part in trees
-	beats    uint64          // number of Status messages sent by beat
-	asked    [senders]uint64 // by class of peer, the first tick at which the next Ask may be sent
-	lost     bool            // the last notice of the quorum was QuorumLost
-	present  int             // number of voters present at that notice
+	electing      *electorate     // cached; nil if it must be computed anew
+	watched       *electorate     // the electorate for which the quorum was last checked
+	acceptor      acceptor        // as a voter
+	proposer      proposer        // as a proposer
+	local         localState      // its own knowledge and requests
+	reports       peerReports     // knowledge from others in this view
+	dissemination dissemination   // dissemination of the view that it decided
+	joiner        joiner          // before its first view
+	conflict      branchConflict  // for a meeting with another branch
+	relaying      relaying        // its part in trees
+	beats         uint64          // number of Status messages sent by beat
+	asked         [senders]uint64 // by class of peer, the first tick at which the next Ask may be sent
+	lost          bool            // the last notice of the quorum was QuorumLost
+	present       int             // number of voters present at that notice
 }
 
 // New returns the machine of a member of the first view. It returns an error if cfg.Self is not in
@@ -132,7 +132,7 @@ func (m *Machine) Out() bool { return m.phase == outside }
 
 // Settled reports whether all members to which this machine must send the present view have
 // acknowledged it, or have been sent all repetitions. A member that leaves should run until then.
-func (m *Machine) Settled() bool { return len(m.telling.open)+len(m.relaying.open) == 0 }
+func (m *Machine) Settled() bool { return len(m.dissemination.open)+len(m.relaying.open) == 0 }
 
 // Idle reports whether nothing but the periodic Status waits for a tick: no request of a newcomer,
 // no proposal, and no dissemination.
@@ -147,14 +147,14 @@ func (m *Machine) Step(e Event) {
 		m.receive(e.Message)
 	case Suspect:
 		m.suspect(e.Peer, true)
-		if e.Gone && m.own.suspects.has(e.Peer) {
-			m.own.gone.add(e.Peer)
+		if e.Gone && m.local.suspects.has(e.Peer) {
+			m.local.gone.add(e.Peer)
 		}
 	case Trust:
 		m.suspect(e.Peer, false)
-		m.own.gone.remove(e.Peer)
+		m.local.gone.remove(e.Peer)
 	case Dead:
-		m.own.dead.add(e.Peer)
+		m.local.dead.add(e.Peer)
 		m.changed()
 	case Met:
 		m.met(e.Peer)
@@ -167,14 +167,14 @@ func (m *Machine) Step(e Event) {
 	case Kick:
 		m.wish(func(w *wishes) { w.kick.add(e.Peer) })
 	case Leave:
-		m.own.leaving = true
+		m.local.leaving = true
 		m.changed()
 	case Renew:
 		m.renew(e.Epoch)
 	case Stable:
-		m.rivalry.stable = max(m.rivalry.stable, e.Steps)
+		m.conflict.stable = max(m.conflict.stable, e.Steps)
 	case Sole:
-		m.own.sole = e.On
+		m.local.sole = e.On
 		m.electing = nil
 	}
 	m.advance()
@@ -208,7 +208,7 @@ func (m *Machine) advance() {
 	if m.phase != inside {
 		return
 	}
-	if m.own.leaving && len(m.view.Members) == 1 && len(m.own.joins) == 0 {
+	if m.local.leaving && len(m.view.Members) == 1 && len(m.local.joins) == 0 {
 		m.leave(Notice{Kind: Left, Why: "the last member"})
 		return
 	}
@@ -241,7 +241,7 @@ func (m *Machine) receive(msg Message) {
 	case msg.View != m.view.hash:
 		m.receiveOther(msg)
 	default:
-		m.telling.acknowledged(msg.From)
+		m.dissemination.acknowledged(msg.From)
 		if t == believed {
 			m.receivePresent(msg)
 		} // an outsider that sends the hash of this view has learned that it is out
@@ -251,7 +251,7 @@ func (m *Machine) receive(msg Message) {
 // receivePresent handles a message of a member of the present view about that view.
 func (m *Machine) receivePresent(msg Message) {
 	rank := m.view.Rank(msg.From)
-	m.heard.present(rank, m.tick)
+	m.reports.present(rank, m.tick)
 	switch msg.Kind {
 	case Ask:
 		m.send(Message{Kind: Status, To: msg.From})
@@ -286,8 +286,8 @@ func (m *Machine) enter(v View) {
 	m.view, m.rank, m.phase = v, v.Rank(m.cfg.Self.ID), inside
 	m.acceptor = acceptor{}
 	m.proposer = proposer{}
-	m.heard = newHeard(len(v.Members), m.rank, m.tick)
-	m.own.enter(v, &m.history)
+	m.reports = newPeerReports(len(v.Members), m.rank, m.tick)
+	m.local.enter(v, &m.history)
 	m.out.Views = append(m.out.Views, v)
 	m.changed()
 }

@@ -96,7 +96,7 @@ func (f facts) kept(kicked []bool) []bool {
 	for i := range out {
 		out[i] = out[i] || !here[i]
 	}
-	keep := newCuts(f.cut, out).largest()
+	keep := newPartitionGraph(f.cut, out).largest()
 	copy(out, gone)
 	for i := range out {
 		out[i] = out[i] || here[i]
@@ -105,7 +105,7 @@ func (f facts) kept(kicked []bool) []bool {
 		out[c[0]] = out[c[0]] || keep[c[1]]
 		out[c[1]] = out[c[1]] || keep[c[0]]
 	}
-	for i, k := range newCuts(f.cut, out).largest() {
+	for i, k := range newPartitionGraph(f.cut, out).largest() {
 		keep[i] = keep[i] || k
 	}
 	return keep

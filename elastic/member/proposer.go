@@ -109,7 +109,7 @@ func (m *Machine) solicit() {
 	}
 	var ranks []uint32
 	for rank, peer := range m.view.Members[:n] {
-		if !p.votes[rank] && !m.own.dead.has(peer.ID) {
+		if !p.votes[rank] && !m.local.dead.has(peer.ID) {
 			ranks = append(ranks, uint32(rank))
 		}
 	}
@@ -220,7 +220,7 @@ func (m *Machine) readyToChoose() bool {
 	}
 	m.refresh()
 	for rank, peer := range m.view.Members {
-		if !p.votes[rank] && !m.own.gone.has(peer.ID) && !m.own.dead.has(peer.ID) {
+		if !p.votes[rank] && !m.local.gone.has(peer.ID) && !m.local.dead.has(peer.ID) {
 			return false
 		}
 	}

@@ -25,8 +25,8 @@ func (k Key) Beats(o Key) bool {
 	return k.ID < o.ID
 }
 
-// rivalry is a member's state for a meeting with another branch.
-type rivalry struct {
+// branchConflict is a member's state for a meeting with another branch.
+type branchConflict struct {
 	stable uint64 // number of stable steps
 	key    Key    // frozen while a rival is near
 	until  uint64 // tick until which key is frozen
@@ -39,7 +39,7 @@ const freezeBeats = 64
 
 // key returns this member's present key.
 func (m *Machine) key() Key {
-	return Key{Stable: m.rivalry.stable, Founder: m.view.Founder, Epoch: m.view.Epoch, ID: m.cfg.Self.ID}
+	return Key{Stable: m.conflict.stable, Founder: m.view.Founder, Epoch: m.view.Epoch, ID: m.cfg.Self.ID}
 }
 
 // frozenKey returns the key that this member compares with a rival's. It stays the same while
@@ -47,11 +47,11 @@ func (m *Machine) key() Key {
 // key that they received last, or both could find themselves behind it. As each member's key is one
 // value, and keys are totally ordered, the member with the highest key never gives way.
 func (m *Machine) frozenKey() Key {
-	if m.tick >= m.rivalry.until {
-		m.rivalry.key = m.key()
+	if m.tick >= m.conflict.until {
+		m.conflict.key = m.key()
 	}
-	m.rivalry.until = m.tick + freezeBeats*m.cfg.Beat
-	return m.rivalry.key
+	m.conflict.until = m.tick + freezeBeats*m.cfg.Beat
+	return m.conflict.key
 }
 
 // meet decides which of the two goes on: this member, or the sender of a whole Chain of another
@@ -101,6 +101,6 @@ func (m *Machine) seekRivals() {
 	if len(given) == 0 {
 		return
 	}
-	m.rivalry.seek++
-	m.send(Message{Kind: Status, To: given[m.rivalry.seek%len(given)]})
+	m.conflict.seek++
+	m.send(Message{Kind: Status, To: given[m.conflict.seek%len(given)]})
 }

@@ -104,7 +104,7 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 
 // standing describes all fields of a machine that messages may change.
 func standing(m *Machine) string {
-	return fmt.Sprint(m.phase, m.view, m.acceptor, m.heard.reports, m.own, m.proposer.stage, m.proposer.round, len(m.history.entries))
+	return fmt.Sprint(m.phase, m.view, m.acceptor, m.reports.last, m.local, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
 // A peer that is in no view or was put out changes nothing at a member, whatever message it sends

@@ -74,10 +74,10 @@ func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
 
 // inDoubt reports whether a member must not be a relay: it may be gone, or be about to go.
 func (m *Machine) inDoubt(id ID) bool {
-	if m.own.suspects.has(id) || m.own.dead.has(id) || m.view.Rank(id) < 0 {
+	if m.local.suspects.has(id) || m.local.dead.has(id) || m.view.Rank(id) < 0 {
 		return true
 	}
-	for _, r := range m.heard.reports {
+	for _, r := range m.reports.last {
 		if slices.Contains(r.Unreachable, id) {
 			return true
 		}
@@ -92,7 +92,7 @@ func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
 		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
 		// Successive spreads of an author take different members of the part.
 		at := int(s.Seq % uint64(len(part)))
-		for tries := 1; tries < len(part) && m.own.suspects.has(v.Members[part[at]].ID); tries++ {
+		for tries := 1; tries < len(part) && m.local.suspects.has(v.Members[part[at]].ID); tries++ {
 			at = (at + 1) % len(part)
 		}
 		s.Ranks = slices.Delete(slices.Clone(part), at, at+1)
@@ -187,14 +187,14 @@ func (m *Machine) gather(msg Message) {
 func (m *Machine) takeAnswers(s *Spread) {
 	v := m.view
 	if s.In != v.hash {
-		v = m.telling.before
+		v = m.dissemination.before
 	}
 	if s.In != v.hash {
 		return // of an earlier view
 	}
 	for _, a := range s.Answers {
 		// Votes that arrive after the decision: their authors are being sent the new view already.
-		late := a.Message.View != m.view.hash && a.Message.View == m.telling.before.hash
+		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
 		for _, rank := range a.Ranks {
 			if !late && int(rank) < len(v.Members) {
 				one := *a.Message
@@ -213,7 +213,7 @@ func (m *Machine) answerUp() {
 		}
 		s, to := g.spread, g.parent
 		s.Answers = g.answers
-		if m.own.suspects.has(to) {
+		if m.local.suspects.has(to) {
 			to = s.Author
 		}
 		m.send(Message{Kind: Gather, To: to, Spread: &s})

@@ -75,7 +75,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("member %d is in epoch %d, settled: %v", i, m.view.Epoch, m.Settled())
 		}
 	}
-	if open := c.machines[0].telling.open; !slices.Equal(open, idSet{"new"}) {
+	if open := c.machines[0].dissemination.open; !slices.Equal(open, idSet{"new"}) {
 		t.Errorf("%d members have not acknowledged", len(open))
 	}
 	// Three rounds: four branches each, and an answer.
@@ -169,7 +169,7 @@ func TestBeatsGoToFew(t *testing.T) {
 	if len(all) != len(want) {
 		t.Errorf("%d are told, not %d", len(all), len(want))
 	}
-	self.own.suspects.add("0009")
+	self.local.suspects.add("0009")
 	if all = told(self.cfg.Beat * uint64(len(want))); all["0009"] != 0 || all["0010"] != 1 {
 		t.Errorf("the one that cannot be reached is told %d times, the one behind it %d", all["0009"], all["0010"])
 	}

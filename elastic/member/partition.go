@@ -7,9 +7,9 @@ import "slices"
 // found so far is valid, too.
 const searchSteps = 4096
 
-// cuts is the graph of pairs of members that cannot reach each other. A set of members that can all
+// partitionGraph is the graph of pairs of members that cannot reach each other. A set of members that can all
 // reach each other is an independent set of the graph.
-type cuts struct {
+type partitionGraph struct {
 	adjacent [][]int // neighbours by rank, ascending
 	gone     []bool  // ranks that are excluded from the set so far
 	removed  int     // number of gone
@@ -20,10 +20,10 @@ type cuts struct {
 	steps     int    // of the search
 }
 
-// newCuts returns the graph of len(out) members with the edges pairs. Members marked in out are in
+// newPartitionGraph returns the graph of len(out) members with the edges pairs. Members marked in out are in
 // no set.
-func newCuts(pairs [][2]int, out []bool) *cuts {
-	g := &cuts{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
+func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
+	g := &partitionGraph{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
 	for _, p := range pairs {
 		a, b := p[0], p[1]
 		if a == b || out[a] || out[b] || slices.Contains(g.adjacent[a], b) {
@@ -43,7 +43,7 @@ func newCuts(pairs [][2]int, out []bool) *cuts {
 
 // largest returns the members of a largest independent set (I13). Of several it returns the one
 // that keeps the lowest rank in which they differ.
-func (g *cuts) largest() []bool {
+func (g *partitionGraph) largest() []bool {
 	g.search(0)
 	keep := make([]bool, len(g.best))
 	for i, gone := range g.best {
@@ -55,7 +55,7 @@ func (g *cuts) largest() []bool {
 // search decides the ranks g.cut[at:] by branch and bound. It tries to keep a rank before it tries
 // to drop the rank, so of equally large sets it finds the set with the lowest ranks first. That set
 // stays the best.
-func (g *cuts) search(at int) {
+func (g *partitionGraph) search(at int) {
 	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
 		at++
 	}
@@ -73,7 +73,7 @@ func (g *cuts) search(at int) {
 }
 
 // dropAll continues the search with these ranks excluded.
-func (g *cuts) dropAll(ranks []int, at int) {
+func (g *partitionGraph) dropAll(ranks []int, at int) {
 	var dropped []int
 	for _, r := range ranks {
 		if !g.gone[r] {
@@ -90,6 +90,6 @@ func (g *cuts) dropAll(ranks []int, at int) {
 }
 
 // contested reports whether a rank has an edge to a rank that may still be in the set.
-func (g *cuts) contested(rank int) bool {
+func (g *partitionGraph) contested(rank int) bool {
 	return slices.ContainsFunc(g.adjacent[rank], func(o int) bool { return !g.gone[o] })
 }

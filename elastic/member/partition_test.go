@@ -41,7 +41,7 @@ func TestLargestSet(t *testing.T) {
 			return [2]int{rank.Draw(t, "one"), rank.Draw(t, "other")}
 		}), 0, 14).Draw(t, "pairs")
 		out := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "out")
-		got, want := newCuts(pairs, out).largest(), slowLargest(pairs, out)
+		got, want := newPartitionGraph(pairs, out).largest(), slowLargest(pairs, out)
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
@@ -70,7 +70,7 @@ func TestLargestSetOfMany(t *testing.T) {
 		pairs [][2]int
 		want  int
 	}{"halves": {halves, 600}, "stars": {stars, 990}, "wild": {wild, -1}} {
-		keep := newCuts(test.pairs, make([]bool, n)).largest()
+		keep := newPartitionGraph(test.pairs, make([]bool, n)).largest()
 		kept := 0
 		for _, k := range keep {
 			if k {
