@@ -16,9 +16,9 @@ func (m *Machine) prepare(msg Message) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
 		return
 	}
-	m.yield(msg.Ballot)
+	m.proposer.yield(msg.Ballot)
 	m.send(Message{Kind: Promise, To: msg.From, Ballot: msg.Ballot,
-		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.report()})
+		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.local.report()})
 }
 
 // promise reports whether the ballot is promised now. A repeated Prepare gets the same answer
@@ -41,7 +41,7 @@ func (m *Machine) accept(msg Message) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
 		return
 	}
-	m.yield(msg.Ballot)
+	m.proposer.yield(msg.Ballot)
 	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 

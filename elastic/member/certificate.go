@@ -54,36 +54,22 @@ func ballotText(b Ballot, after Hash) []byte {
 	return append(binary.AppendUvarint(text, uint64(b.Rank)), after[:]...)
 }
 
-// sign returns this member's signature of an acceptance; nil without keys.
-func (m *Machine) sign(b Ballot, after Hash) []byte {
-	if m.cfg.Keys == nil {
-		return nil
-	}
-	return m.cfg.Keys.Sign(ballotText(b, after))
-}
-
-// certificate collects signed acceptances of the present ballot, no more than a majority.
-func (m *Machine) certificate() Certificate {
-	p := &m.proposer
-	c := Certificate{Ballot: p.ballot}
-	for rank, signature := range p.signatures {
-		if len(signature) > 0 && len(c.Votes) < m.electorate().needed() {
-			c.Votes = append(c.Votes, Vote{uint32(rank), signature})
-		}
-	}
-	return c
+// verifier verifies certificates by the rules of a group. It holds no state.
+type verifier struct {
+	keys   Keys // nil proves nothing
+	forces bool // two views may follow one view in the group (I10)
 }
 
 // proved reports whether a decision leads from before to after with a valid certificate. At least
 // half of the voters must have signed. No smaller number decides, as at most half of the voters may
-// be certainly dead (I10). If this member's group can force changes itself, one signature is enough
-// for a forced change, as any member may be the only survivor.
-func (m *Machine) proved(before, after View, d Decision) bool {
+// be certainly dead (I10). If the group can force changes itself, one signature is enough for a
+// forced change, as any member may be the only survivor.
+func (p verifier) proved(before, after View, d Decision) bool {
 	electors, needed := before.Voters, (before.Voters+1)/2
-	if d.Change.Forced && m.forces() {
+	if d.Change.Forced && p.forces {
 		electors, needed = len(before.Members), 1
 	}
-	if m.cfg.Keys == nil || len(d.Proof.Votes) < needed {
+	if p.keys == nil || len(d.Proof.Votes) < needed {
 		return false
 	}
 	text := ballotText(d.Proof.Ballot, after.hash)
@@ -91,7 +77,7 @@ func (m *Machine) proved(before, after View, d Decision) bool {
 	for _, v := range d.Proof.Votes[:needed] {
 		// The first wrong signature ends the loop, so a forger costs one verification.
 		if int(v.Rank) >= electors || slices.Contains(signers, v.Rank) ||
-			!m.cfg.Keys.Verify(before.Members[v.Rank].ID, text, v.Signature) {
+			!p.keys.Verify(before.Members[v.Rank].ID, text, v.Signature) {
 			return false
 		}
 		signers = append(signers, v.Rank)
@@ -99,15 +85,12 @@ func (m *Machine) proved(before, after View, d Decision) bool {
 	return true
 }
 
-// forces reports whether two views may follow one view in this group (I10).
-func (m *Machine) forces() bool { return m.cfg.Any || m.local.sole }
-
 // provedPart returns the prefix of the decisions after v whose certificates are valid, and the view
 // to which it leads.
-func (m *Machine) provedPart(v View, all []Decision) ([]Decision, View) {
+func (p verifier) provedPart(v View, all []Decision) ([]Decision, View) {
 	for i, d := range all {
 		after, err := v.Apply(d.Change)
-		if err != nil || !m.proved(v, after, d) {
+		if err != nil || !p.proved(v, after, d) {
 			return all[:i], v
 		}
 		v = after

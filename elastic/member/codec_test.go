@@ -203,8 +203,8 @@ func TestChainsFit(t *testing.T) {
 		m.move(Decision{Change: c}, v)
 	}
 	m.Ready()
-	m.sendBase("x", m.key())
-	m.sendChain("x", m.history.base.hash)
+	m.catchUp.sendBase("x", m.conflict.key())
+	m.catchUp.sendChain("x", m.history.base.hash)
 	for _, msg := range m.Ready().Messages {
 		b := Encode(nil, msg)
 		if got, err := Decode(b); err != nil || len(got.Changes) == 0 && got.Base == nil {
@@ -223,7 +223,7 @@ func TestShortEndOfView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.sendBase("x", m.key())
+	m.catchUp.sendBase("x", m.conflict.key())
 	if got, err := Decode(Encode(nil, m.Ready().Messages[0])); err != nil || got.Base.Voters != 400 {
 		t.Error(err)
 	}

@@ -40,6 +40,23 @@
 // time that doubles, with a jitter by ID and round. Without losses a change costs at most 6
 // messages per member, and two round trips until the decision.
 //
+// # Parts
+//
+// A Machine consists of parts with their own state, which can be tested alone. The Machine itself
+// passes messages on, and moves from view to view:
+//
+//	membership       the view, this member's rank in it, the log, the clock, the output; all share it
+//	localState       what this member knows and wants; reporter sends it to the proposer
+//	peerReports      what the others know and want
+//	quorumMonitor    who decides, and whether enough of them can be reached
+//	acceptor,        the two roles of Paxos; the proposer collects facts, and next makes a change of
+//	proposer         them, with the help of partitionGraph
+//	dissemination    tells a decided view until all have acknowledged it
+//	relay            multicast along trees, in large groups
+//	gossip, catchUp  let members that lag behind find out, and send them what they lack
+//	joiner           a newcomer's way in
+//	branchConflict   which of two forced branches ends
+//
 // # Grants
 //
 // A view also contains the rights to join: grants, each with its allowed and counted uses, and the
@@ -132,7 +149,7 @@
 //
 // I9, a member that hears of a later view asks for it. Every message carries its sender's epoch and
 // view. A sender that lags behind gets the changes that it lacks, whatever its message was; a
-// sender with an unknown view is asked (catchup.go: receiveOther). For this each member sends a
+// sender with an unknown view is asked (catchup.go: answerOther). For this each member sends a
 // Status every Beat ticks, to one member after another, in a large group only to the members at the
 // distances 1, 2, 4, 8 and so on on the ring of ranks.
 //

@@ -1,19 +1,33 @@
 package member
 
-// electorate returns the members that decide the next view, and this member's knowledge of them. It
-// is cached until something changes, as most messages change nothing.
-func (m *Machine) electorate() electorate {
-	if m.electing == nil {
-		e := m.newElectorate()
-		m.electing = &e
-	}
-	return *m.electing
+// quorumMonitor computes which members decide the next view, as far as this member knows, and
+// reports when too few of them can be reached.
+type quorumMonitor struct {
+	*membership
+	local *localState
+
+	current *electorate // cached; nil if it must be computed anew
+	watched *electorate // the electorate for which the quorum was last checked
+	lost    bool        // the last notice was QuorumLost
+	present int         // number of voters present at that notice
 }
 
-// newElectorate returns the voters, or all members if no voter is left and a rule allows that
-// (I10).
-func (m *Machine) newElectorate() electorate {
-	e := m.electors(m.view.Voters)
+// invalidate drops the cached electorate: the view or the knowledge of its members has changed.
+func (q *quorumMonitor) invalidate() { q.current = nil }
+
+// electorate returns the members that decide the next view, and this member's knowledge of them. It
+// is cached until something changes, as most messages change nothing.
+func (q *quorumMonitor) electorate() electorate {
+	if q.current == nil {
+		e := q.compute()
+		q.current = &e
+	}
+	return *q.current
+}
+
+// compute returns the voters, or all members if no voter is left and a rule allows that (I10).
+func (q *quorumMonitor) compute() electorate {
+	e := q.electors(q.view.Voters)
 	if !e.sole && !e.any {
 		return e
 	}
@@ -22,51 +36,47 @@ func (m *Machine) newElectorate() electorate {
 			return e
 		}
 	}
-	e = m.electors(len(m.view.Members))
-	e.beyond = len(e.dead) > m.view.Voters
+	e = q.electors(len(q.view.Members))
+	e.beyond = len(e.dead) > q.view.Voters
 	return e
 }
 
 // electors returns the electorate of the first n members.
-func (m *Machine) electors(n int) electorate {
-	return electorate{dead: m.marks(m.local.dead, n), silent: m.marks(m.local.suspects, n), sole: m.local.sole, any: m.cfg.Any}
+func (q *quorumMonitor) electors(n int) electorate {
+	return electorate{dead: q.marks(q.local.dead, n), silent: q.marks(q.local.suspects, n), sole: q.local.sole, any: q.cfg.Any}
 }
 
-// marks returns which of the first n members are in a set, by rank. The caller must not change the
-// result.
-func (m *Machine) marks(s idSet, n int) []bool {
-	var ranks []int
-	for _, id := range s {
-		if rank := m.view.Rank(id); rank >= 0 && rank < n {
-			ranks = append(ranks, rank)
+// ahead returns the members that propose before this one: the electors with lower ranks that can be
+// reached. The rank is the order of the proposers, so all members that suspect the same peers agree
+// on the first, and competing ballots are rare. Safety does not depend on that (Lamport, Paxos Made
+// Simple, 2001, section 2.4: a distinguished proposer is needed for progress only).
+func (q *quorumMonitor) ahead() []ID {
+	var ids []ID
+	e := q.electorate()
+	for i := range min(q.rank, len(e.dead)) {
+		if !e.dead[i] && !e.silent[i] {
+			ids = append(ids, q.view.Members[i].ID)
 		}
 	}
-	if l := m.view.lookup; l != nil && len(ranks) == 0 {
-		return l.none[:n]
-	}
-	marks := make([]bool, n)
-	for _, rank := range ranks {
-		marks[rank] = true
-	}
-	return marks
+	return ids
 }
 
-// watchQuorum sends a notice when the quorum is lost, when the number of present voters changes
-// while it is lost, and when it is back.
-func (m *Machine) watchQuorum() {
-	e := m.electorate()
-	if m.watched == m.electing {
+// watch sends a notice when the quorum is lost, when the number of present voters changes while it
+// is lost, and when it is back.
+func (q *quorumMonitor) watch() {
+	e := q.electorate()
+	if q.watched == q.current {
 		return // the electorate is unchanged
 	}
-	m.watched = m.electing
+	q.watched = q.current
 	rule, present := e.within()
-	if (rule == TooFew) == m.lost && (!m.lost || present == m.present) {
+	if (rule == TooFew) == q.lost && (!q.lost || present == q.present) {
 		return
 	}
-	m.lost, m.present = rule == TooFew, present
+	q.lost, q.present = rule == TooFew, present
 	n := Notice{Kind: QuorumBack, Present: present, Needed: e.needed(), Why: rule.String()}
-	if m.lost {
+	if q.lost {
 		n.Kind = QuorumLost
 	}
-	m.notice(n)
+	q.notice(n)
 }

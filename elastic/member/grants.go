@@ -160,16 +160,6 @@ func (w *wishes) add(r *Report) {
 	}
 }
 
-// wish records a request of the caller about grants.
-func (m *Machine) wish(change func(w *wishes)) {
-	if m.phase != inside {
-		return
-	}
-	change(&m.local.wishes)
-	m.local.wishes.settle(m.view)
-	m.changed()
-}
-
 // kicks returns the peers to be put out: members by rank, and others by ID. The argument out marks
 // the members that are gone in any case. At least one member stays.
 func (f facts) kicks(out []bool) (ranks []bool, others []ID) {

@@ -165,7 +165,7 @@ func TestLeavesWithoutTheRefused(t *testing.T) {
 			}
 		}
 		m.view = v
-		m.admit(Request{Member{ID: "r", By: "k"}, 1})
+		m.local.admit(Request{Member{ID: "r", By: "k"}, 1})
 		if slices.ContainsFunc(m.local.joins, func(r Request) bool { return r.Member.ID == "r" }) {
 			t.Errorf("%s: r is waited for", name)
 		}

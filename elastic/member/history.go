@@ -186,21 +186,21 @@ func (h *history) part(i int, rest []Decision) branch {
 	return branch{known: true, root: v, rest: rest}
 }
 
-// Returns looks for a past member that may come back under another ID and whose ID matches, as far
-// as the log reaches. It returns the values for the new Member's By and Was.
-func (m *Machine) Returns(match func(ID) bool) (by, was ID, ok bool) {
+// former looks for a past member that may come back under another ID in v, and whose ID matches, as
+// far as the log reaches. It returns the values for the new Member's By and Was.
+func (h *history) former(v View, match func(ID) bool) (by, was ID, ok bool) {
 	look := func(all []Member) bool {
 		for _, o := range all {
 			if match(o.ID) {
 				by, was = o.By, o.ID
-				return m.history.returns(m.view, Member{By: by, Was: was})
+				return h.returns(v, Member{By: by, Was: was})
 			}
 		}
 		return false
 	}
-	ok = look(m.history.base.Members)
-	for i := 0; !ok && i < len(m.history.entries); i++ {
-		ok = look(m.history.entries[i].decision.Change.Join)
+	ok = look(h.base.Members)
+	for i := 0; !ok && i < len(h.entries); i++ {
+		ok = look(h.entries[i].decision.Change.Join)
 	}
 	return by, was, ok
 }

@@ -5,59 +5,6 @@ import (
 	"slices"
 )
 
-// Config is the identity and the timing of a machine. Durations are in ticks; zero means the
-// default. A tick should be about the longest delay of a message in good conditions, 5 to 10 ms.
-// Longer ticks cost time, never safety.
-type Config struct {
-	Self Member
-	// Any lets any survivors go on (--quorum any).
-	Any bool
-	// Contacts are members that a newcomer asks in turn. It believes no other peers.
-	Contacts []ID
-	// Grants are the grants of the first view, the same at all members.
-	Grants []Grant
-	// Keys signs and verifies the decisions of a view's members. Without Keys a member accepts
-	// decisions only from members of its own view.
-	Keys Keys
-	// Views holds one copy of the views that several machines of a process have in common. If it is
-	// nil each machine has its own.
-	Views *Views
-
-	Retry    uint64 // until an unanswered message is sent again; default 4
-	Grace    uint64 // wait for the last promises once there are enough; default 3
-	Patience uint64 // per place in line, until the next member proposes; default 16
-	Beat     uint64 // between two Status messages; default 10
-	Promote  uint64 // from the first message of the last newcomer to its vote; default 20
-
-	// Direct is the number of members up to which each member exchanges messages with all others;
-	// default 64. In larger groups messages go along trees (Spread), and proofs and whole views are
-	// sent on request.
-	Direct int
-	Fan    int // fan-out of a tree; default 16
-}
-
-// withDefaults returns c with defaults in place of zeros.
-func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *uint64
-		value uint64
-	}{{&c.Retry, 4}, {&c.Grace, 3}, {&c.Patience, 16}, {&c.Beat, 10}, {&c.Promote, 20}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.Direct == 0 {
-		c.Direct = 64
-	}
-	if c.Fan < 2 {
-		c.Fan = 16
-	}
-	if c.Views == nil {
-		c.Views = NewViews(ownViews)
-	}
-	return c
-}
-
 // phase is the stage of a machine's life. It only increases.
 type phase uint8
 
@@ -69,30 +16,46 @@ const (
 
 // Machine is one peer's part in the agreement on views. It is deterministic and not safe for
 // concurrent use: one goroutine owns it.
+//
+// It consists of parts, each with its own state. The Machine passes messages and events to them, and
+// alone moves to another view. The parts share membership, which they only read. A part that needs
+// another one has it as a field, and none has the Machine.
 type Machine struct {
-	cfg   Config
-	phase phase
-	tick  uint64 // number of ticks so far
-	out   Ready  // output since the last Ready
+	*membership
 
-	view    View    // the present view
-	rank    int     // in view; -1 while not inside
-	history history // recent part of the lineage, up to view
+	local   *localState    // its own knowledge and requests
+	reports *peerReports   // knowledge from the others' messages in this view
+	quorum  *quorumMonitor // who decides the next view, and whether enough can be reached
 
-	electing      *electorate     // cached; nil if it must be computed anew
-	watched       *electorate     // the electorate for which the quorum was last checked
-	acceptor      acceptor        // as a voter
-	proposer      proposer        // as a proposer
-	local         localState      // its own knowledge and requests
-	reports       peerReports     // knowledge from others in this view
-	dissemination dissemination   // dissemination of the view that it decided
-	joiner        joiner          // before its first view
-	conflict      branchConflict  // for a meeting with another branch
-	relaying      relaying        // its part in trees
-	beats         uint64          // number of Status messages sent by beat
-	asked         [senders]uint64 // by class of peer, the first tick at which the next Ask may be sent
-	lost          bool            // the last notice of the quorum was QuorumLost
-	present       int             // number of voters present at that notice
+	acceptor *acceptor // as a voter
+	proposer *proposer // as a proposer
+	reporter *reporter // tells the proposer
+
+	relay         *relay          // its part in trees
+	dissemination *dissemination  // of the view that it decided
+	catchUp       *catchUp        // for members that lag behind
+	gossip        *gossip         // by the clock
+	joiner        *joiner         // before its first view
+	conflict      *branchConflict // for a meeting with another branch
+}
+
+// newMachine returns a machine before its first view.
+func newMachine(cfg Config) *Machine {
+	base := &membership{cfg: cfg.withDefaults(), phase: joining, rank: -1}
+	local, reports, voter := &localState{membership: base}, &peerReports{}, &acceptor{}
+	quorum := &quorumMonitor{membership: base, local: local}
+	conflict := &branchConflict{membership: base, local: local}
+	catchUp := &catchUp{membership: base, local: local, conflict: conflict}
+	m := &Machine{
+		membership: base, local: local, reports: reports, quorum: quorum, acceptor: voter, catchUp: catchUp, conflict: conflict,
+		reporter: &reporter{membership: base, local: local, quorum: quorum},
+		gossip:   &gossip{membership: base, local: local, quorum: quorum},
+		joiner:   &joiner{membership: base, contacts: slices.Clone(cfg.Contacts)},
+	}
+	m.relay = &relay{membership: base, local: local, reports: reports, catchUp: catchUp, deliver: m.receive}
+	m.dissemination = &dissemination{membership: base, local: local, relay: m.relay, catchUp: catchUp, conflict: conflict}
+	m.proposer = &proposer{membership: base, acceptor: voter, local: local, reports: reports, quorum: quorum, relay: m.relay, decided: m.decided}
+	return m
 }
 
 // New returns the machine of a member of the first view. It returns an error if cfg.Self is not in
@@ -107,7 +70,7 @@ func New(cfg Config, first []Member) (*Machine, error) {
 
 // NewIn is like New, but takes the view that First has made of the members and Config.Grants.
 func NewIn(cfg Config, v View) (*Machine, error) {
-	m := &Machine{cfg: cfg.withDefaults(), phase: inside}
+	m := newMachine(cfg)
 	v = m.cfg.Views.whole(v)
 	m.history.base = v
 	if v.Rank(cfg.Self.ID) < 0 {
@@ -118,10 +81,7 @@ func NewIn(cfg Config, v View) (*Machine, error) {
 }
 
 // NewJoiner returns the machine of a newcomer, which asks Contacts for admission.
-func NewJoiner(cfg Config) *Machine {
-	return &Machine{cfg: cfg.withDefaults(), phase: joining,
-		rank: -1, joiner: joiner{contacts: slices.Clone(cfg.Contacts)}}
-}
+func NewJoiner(cfg Config) *Machine { return newMachine(cfg) }
 
 // View returns the present view. Before the first view it has epoch 0. A machine that is out
 // returns the first view without itself.
@@ -132,12 +92,12 @@ func (m *Machine) Out() bool { return m.phase == outside }
 
 // Settled reports whether all members to which this machine must send the present view have
 // acknowledged it, or have been sent all repetitions. A member that leaves should run until then.
-func (m *Machine) Settled() bool { return len(m.dissemination.open)+len(m.relaying.open) == 0 }
+func (m *Machine) Settled() bool { return len(m.dissemination.open)+len(m.relay.open) == 0 }
 
 // Idle reports whether nothing but the periodic Status waits for a tick: no request of a newcomer,
 // no proposal, and no dissemination.
 func (m *Machine) Idle() bool {
-	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.lost && m.Settled()
+	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.quorum.lost && m.Settled()
 }
 
 // Step handles an event.
@@ -145,52 +105,62 @@ func (m *Machine) Step(e Event) {
 	switch e := e.(type) {
 	case Received:
 		m.receive(e.Message)
-	case Suspect:
-		m.suspect(e.Peer, true)
-		if e.Gone && m.local.suspects.has(e.Peer) {
-			m.local.gone.add(e.Peer)
-		}
-	case Trust:
-		m.suspect(e.Peer, false)
-		m.local.gone.remove(e.Peer)
-	case Dead:
-		m.local.dead.add(e.Peer)
-		m.changed()
 	case Met:
 		m.met(e.Peer)
-	case Admit:
-		m.admit(e.Request)
-	case Issue:
-		m.wish(func(w *wishes) { w.grants = append(w.grants, e.Grant) })
-	case Revoke:
-		m.wish(func(w *wishes) { w.revoke.add(e.Key) })
-	case Kick:
-		m.wish(func(w *wishes) { w.kick.add(e.Peer) })
-	case Leave:
-		m.local.leaving = true
-		m.changed()
-	case Renew:
-		m.renew(e.Epoch)
 	case Stable:
 		m.conflict.stable = max(m.conflict.stable, e.Steps)
 	case Sole:
 		m.local.sole = e.On
-		m.electing = nil
+		m.quorum.invalidate()
+	default:
+		if m.learn(e) {
+			m.changed()
+		}
 	}
 	m.advance()
+}
+
+// learn records an event that belongs into this member's report. It reports whether it is new.
+func (m *Machine) learn(e Event) (changed bool) {
+	switch e := e.(type) {
+	case Suspect:
+		return m.local.suspect(e)
+	case Trust:
+		return m.local.trust(e.Peer)
+	case Dead:
+		m.local.dead.add(e.Peer)
+		return true
+	case Admit:
+		return m.local.admit(e.Request)
+	case Issue:
+		return m.local.wish(func(w *wishes) { w.grants = append(w.grants, e.Grant) })
+	case Revoke:
+		return m.local.wish(func(w *wishes) { w.revoke.add(e.Key) })
+	case Kick:
+		return m.local.wish(func(w *wishes) { w.kick.add(e.Peer) })
+	case Leave:
+		m.local.leaving = true
+		return true
+	case Renew:
+		return m.local.askRenewal(e.Epoch)
+	}
+	return false
 }
 
 // Tick advances the time by one tick.
 func (m *Machine) Tick() {
 	m.tick++
-	m.answerUp()
-	m.tellAgain()
+	m.relay.answerUp()
+	m.dissemination.repeat()
 	switch m.phase {
 	case joining:
-		m.askToJoin()
+		m.joiner.ask()
 	case inside:
-		m.proposalTick()
-		m.beat()
+		m.proposer.proposalTick()
+		if m.gossip.beat() {
+			m.proposer.stale = true // the promotion of members without a vote may be due now
+			m.conflict.seek()
+		}
 		m.advance()
 	}
 }
@@ -203,7 +173,7 @@ func (m *Machine) Ready() Ready {
 }
 
 // advance carries out all that is due: notices of the quorum, the next stage of a proposal or a new
-// one, and the report.
+// one, and the report. Each step may end the membership or the view.
 func (m *Machine) advance() {
 	if m.phase != inside {
 		return
@@ -212,82 +182,39 @@ func (m *Machine) advance() {
 		m.leave(Notice{Kind: Left, Why: "the last member"})
 		return
 	}
-	m.watchQuorum()
-	m.carryOn()
+	m.quorum.watch()
+	m.proposer.carryOn()
 	if m.phase == inside {
-		m.begin()
-		m.reportOn()
+		m.proposer.begin()
+		m.reporter.report()
 	}
 }
 
-// receive handles a message, as far as its sender is believed (sender.go).
-func (m *Machine) receive(msg Message) {
-	t, _ := treatmentOf(msg.Kind, m.sender(msg.From))
-	switch {
-	case t == refused || msg.From == m.cfg.Self.ID:
-		return
-	case msg.Kind == Gather:
-		m.gather(msg)
-	case msg.Kind == Branch && m.phase == inside:
-		m.pass(msg)
-	case m.phase == joining:
-		m.receiveJoining(msg)
-	case m.phase == outside:
-		m.receiveOutside(msg)
-	case msg.Kind == Chain:
-		m.follow(msg, t)
-	case msg.Kind == Ask && msg.Request != nil:
-		m.answerJoiner(msg)
-	case msg.View != m.view.hash:
-		m.receiveOther(msg)
-	default:
-		m.dissemination.acknowledged(msg.From)
-		if t == believed {
-			m.receivePresent(msg)
-		} // an outsider that sends the hash of this view has learned that it is out
-	}
+// changed records new knowledge: a report is due, and the next change and the electorate are
+// recomputed.
+func (m *Machine) changed() {
+	m.local.version++
+	m.proposer.reconsider()
+	m.quorum.invalidate()
 }
 
-// receivePresent handles a message of a member of the present view about that view.
-func (m *Machine) receivePresent(msg Message) {
-	rank := m.view.Rank(msg.From)
-	m.reports.present(rank, m.tick)
-	switch msg.Kind {
-	case Ask:
-		m.send(Message{Kind: Status, To: msg.From})
-	case Tell:
-		m.takeReport(rank, msg.Report)
-	case Prepare:
-		m.prepare(msg)
-	case Accept:
-		m.accept(msg)
-	case Promise:
-		m.takeReport(rank, msg.Report)
-		m.promised(rank, msg)
-	case Accepted:
-		m.accepted(rank, msg)
-	case Reject:
-		m.rejected(msg)
-	}
+// decided ends the present view by a decision of this member, and tells the others.
+func (m *Machine) decided(d Decision, after View) {
+	before := m.view
+	m.move(d, after)
+	m.dissemination.tell(before, d.Change)
 }
-
-// send queues a message with this member's view.
-func (m *Machine) send(msg Message) {
-	msg.From, msg.Epoch, msg.View = m.cfg.Self.ID, m.view.Epoch, m.view.hash
-	m.out.Messages = append(m.out.Messages, msg)
-}
-
-// notice queues a notice.
-func (m *Machine) notice(n Notice) { m.out.Notices = append(m.out.Notices, n) }
 
 // enter makes v, which contains this member, the present view. Ballots, reports and proposals
 // belong to one view and end with it.
 func (m *Machine) enter(v View) {
 	m.view, m.rank, m.phase = v, v.Rank(m.cfg.Self.ID), inside
-	m.acceptor = acceptor{}
-	m.proposer = proposer{}
-	m.reports = newPeerReports(len(v.Members), m.rank, m.tick)
+	*m.acceptor = acceptor{}
+	m.proposer.proposal = proposal{}
+	*m.reports = newPeerReports(len(v.Members), m.rank, m.tick)
 	m.local.enter(v, &m.history)
+	m.reporter.enter()
+	m.gossip.enter()
 	m.out.Views = append(m.out.Views, v)
 	m.changed()
 }
@@ -312,9 +239,15 @@ func (m *Machine) move(d Decision, v View) {
 	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("%v leads to %v", c, v)})
 }
 
-// leave ends the membership with a notice.
+// leave ends the membership with a notice. It never begins again: the process needs a new ID (I2).
 func (m *Machine) leave(n Notice) {
 	m.phase, m.rank = outside, -1
-	m.proposer = proposer{}
+	m.proposer.proposal = proposal{}
 	m.notice(n)
+}
+
+// Returns looks for a past member that may come back under another ID and whose ID matches, as far
+// as the log reaches. It returns the values for the new Member's By and Was.
+func (m *Machine) Returns(match func(ID) bool) (by, was ID, ok bool) {
+	return m.history.former(m.view, match)
 }

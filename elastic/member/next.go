@@ -6,20 +6,6 @@ import (
 	"strings"
 )
 
-// facts are the inputs of next. Slices are by rank of view.
-type facts struct {
-	view    View
-	cut     [][2]int // pairs of ranks; the first cannot reach the second
-	here    []bool   // the member has answered the ballot; without a ballot, it is not suspected here
-	asking  bool     // a ballot is under way, and here shows the answers to it
-	dead    []bool   // certain deaths
-	leaving []bool   // members that ask to leave
-	joins   []Member // admitted newcomers with fresh IDs
-	renew   bool     // the session broke, and a new view is needed
-	promote bool     // the members without a vote have been present for long enough
-	wishes  wishes   // requests about grants
-}
-
 // next returns the change that is due, and the reason; an empty reason if none is due. It is a pure
 // function. One change removes members that are kicked, dead or cut off and members that asked to
 // leave, and adds the newcomers. If all remaining members want to leave the first of them stays for

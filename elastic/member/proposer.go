@@ -21,6 +21,19 @@ const (
 // A ballot is repeated until it is answered. A new ballot is opened only when another proposer's
 // ballot is in the way.
 type proposer struct {
+	*membership
+	acceptor *acceptor // this member's own, which answers as the others' do
+	local    *localState
+	reports  *peerReports
+	quorum   *quorumMonitor
+	relay    *relay
+	decided  func(d Decision, after View) // ends the present view
+
+	proposal // of the present view; a new view begins with an empty one
+}
+
+// proposal is a proposer's memory for the change of one view.
+type proposal struct {
 	stale bool   // want and why must be recomputed
 	want  Change // the change that is due, as far as is known here
 	why   string // reason of want; "" if none is due
@@ -46,88 +59,86 @@ type proposer struct {
 	times      int    // number of sendings in this stage
 }
 
+// reconsider makes the next use of the change that is due recompute it. New knowledge also ends the
+// wait after answers that refuted the reason of a ballot.
+func (p *proposer) reconsider() { p.stale, p.retry = true, 0 }
+
 // refresh recomputes the change that is due.
-func (m *Machine) refresh() {
-	p := &m.proposer
+func (p *proposer) refresh() {
 	if !p.stale {
 		return
 	}
 	p.stale = false
 	p.want, p.why = Change{}, ""
-	if !m.content() {
-		p.want, p.why = next(m.facts())
+	if !p.nothingDue() {
+		p.want, p.why = next(p.facts())
 	}
 	if p.due != (p.why != "") {
-		p.due, p.since = !p.due, m.tick
+		p.due, p.since = !p.due, p.tick
 	}
 }
 
 // begin opens a ballot if a change is due and it is this member's turn. The first reachable member
 // of the electorate proposes at once, and each further member Patience ticks later, so that usually
 // only one proposes.
-func (m *Machine) begin() {
-	p := &m.proposer
-	if p.stage != idle || m.lost {
+func (p *proposer) begin() {
+	if p.stage != idle || p.quorum.lost {
 		return
 	}
-	m.refresh()
-	if !p.due || m.tick < p.retry || m.rank >= len(m.electorate().dead) || m.tick < p.wait ||
-		m.tick < p.since+uint64(len(m.ahead()))*m.cfg.Patience {
+	p.refresh()
+	if !p.due || p.tick < p.retry || p.rank >= len(p.quorum.electorate().dead) || p.tick < p.wait ||
+		p.tick < p.since+uint64(len(p.quorum.ahead()))*p.cfg.Patience {
 		return
 	}
 	// Ballots are numbered by the proposer's own counter, not only by the promised round: a retry
 	// may come before this member has handled its own Prepare (I12).
-	p.round = max(p.round, m.acceptor.promised.Round) + 1
-	p.ballot = Ballot{Round: p.round, Rank: uint32(m.rank)}
-	m.acceptor.promise(p.ballot)
-	p.best, p.change = m.acceptor.accepted, m.acceptor.change
+	p.round = max(p.round, p.acceptor.promised.Round) + 1
+	p.ballot = Ballot{Round: p.round, Rank: uint32(p.rank)}
+	p.acceptor.promise(p.ballot)
+	p.best, p.change = p.acceptor.accepted, p.acceptor.change
 	p.enough = false
-	m.stageBegins(preparing)
-	m.carryOn()
+	p.stageBegins(preparing)
+	p.carryOn()
 }
 
 // stageBegins enters a stage with this member's own vote, and requests the others' votes.
-func (m *Machine) stageBegins(s stage) {
-	p := &m.proposer
+func (p *proposer) stageBegins(s stage) {
 	p.stage = s
-	p.votes = make([]bool, len(m.view.Members))
-	p.votes[m.rank] = true
+	p.votes = make([]bool, len(p.view.Members))
+	p.votes[p.rank] = true
 	p.times = 0
-	m.solicit()
+	p.solicit()
 }
 
 // solicit sends the message of the present stage to all members that have not answered it. Members
 // without a vote are asked for promises, too, because of their reports.
-func (m *Machine) solicit() {
-	p := &m.proposer
-	p.sent = m.tick
+func (p *proposer) solicit() {
+	p.sent = p.tick
 	p.times++
-	msg, n := Message{Kind: Prepare, Ballot: p.ballot}, len(m.view.Members)
+	msg, n := Message{Kind: Prepare, Ballot: p.ballot}, len(p.view.Members)
 	if p.stage == accepting {
 		msg = Message{Kind: Accept, Ballot: p.ballot, Change: p.change}
-		n = len(m.electorate().dead)
+		n = len(p.quorum.electorate().dead)
 	}
 	var ranks []uint32
-	for rank, peer := range m.view.Members[:n] {
-		if !p.votes[rank] && !m.local.dead.has(peer.ID) {
+	for rank, peer := range p.view.Members[:n] {
+		if !p.votes[rank] && !p.local.dead.has(peer.ID) {
 			ranks = append(ranks, uint32(rank))
 		}
 	}
-	m.sendAll(msg, m.view, ranks)
+	p.relay.sendAll(msg, p.view, ranks)
 }
 
 // proposalTick repeats the message of the stage, with exponential backoff.
-func (m *Machine) proposalTick() {
-	p := &m.proposer
-	if p.stage != idle && m.tick >= p.sent+m.cfg.Retry<<min(p.times-1, 4)+m.spreadTime(len(p.votes)) {
-		m.solicit()
+func (p *proposer) proposalTick() {
+	if p.stage != idle && p.tick >= p.sent+p.cfg.Retry<<min(p.times-1, 4)+p.relay.spreadTime(len(p.votes)) {
+		p.solicit()
 	}
 }
 
 // promised counts a promise. A promise after the Accept was sent changes nothing, as the change has
 // been chosen from the earlier promises (I12).
-func (m *Machine) promised(rank int, msg Message) {
-	p := &m.proposer
+func (p *proposer) promised(rank int, msg Message) {
 	if p.stage != preparing || msg.Ballot != p.ballot {
 		return
 	}
@@ -138,8 +149,8 @@ func (m *Machine) promised(rank int, msg Message) {
 }
 
 // accepted counts an acceptance.
-func (m *Machine) accepted(rank int, msg Message) {
-	if p := &m.proposer; p.stage == accepting && msg.Ballot == p.ballot {
+func (p *proposer) accepted(rank int, msg Message) {
+	if p.stage == accepting && msg.Ballot == p.ballot {
 		p.votes[rank] = true
 		p.signatures[rank] = msg.Signature
 	}
@@ -147,31 +158,29 @@ func (m *Machine) accepted(rank int, msg Message) {
 
 // rejected gives up a ballot that lies below another proposer's. The next ballot waits for a
 // randomized exponential backoff, so that two proposers do not obstruct each other for ever.
-func (m *Machine) rejected(msg Message) {
-	p := &m.proposer
+func (p *proposer) rejected(msg Message) {
 	if p.stage == idle || msg.Ballot != p.ballot {
 		return
 	}
 	p.stage = idle
 	p.round = max(p.round, msg.Seen.Round)
 	p.tries++
-	p.wait = m.tick + m.backOff(p.tries)
+	p.wait = p.tick + p.backOff(p.tries)
 }
 
 // yield gives way to another proposer's higher ballot for a while.
-func (m *Machine) yield(b Ballot) {
-	p := &m.proposer
+func (p *proposer) yield(b Ballot) {
 	p.round = max(p.round, b.Round)
-	p.wait = m.tick + m.cfg.Patience + m.backOff(0)
+	p.wait = p.tick + p.cfg.Patience + p.backOff(0)
 	if p.ballot.Less(b) {
 		p.stage = idle
 	}
 }
 
 // backOff returns a number of ticks that doubles with n, plus a jitter below that number.
-func (m *Machine) backOff(n int) uint64 {
-	base := m.cfg.Retry << min(n, 5)
-	return base + jitter(m.cfg.Self.ID, m.proposer.round)%base
+func (p *proposer) backOff(n int) uint64 {
+	base := p.cfg.Retry << min(n, 5)
+	return base + jitter(p.cfg.Self.ID, p.round)%base
 }
 
 // jitter returns a pseudo-random number: FNV-1a over the ID and the round. It differs between
@@ -189,38 +198,36 @@ func jitter(id ID, round uint64) uint64 {
 }
 
 // carryOn enters the next stage if the votes suffice.
-func (m *Machine) carryOn() {
-	p := &m.proposer
+func (p *proposer) carryOn() {
 	if p.stage == idle {
 		return
 	}
-	e := m.electorate()
+	e := p.quorum.electorate()
 	rule := e.rule(p.votes[:len(e.dead)])
 	switch {
 	case rule == TooFew:
 	case p.stage == accepting && rule.forced() && !p.change.Forced:
 		p.stage = idle // the majority has been lost meanwhile: the next ballot marks the change as forced
 	case p.stage == accepting:
-		m.decide(rule)
-	case m.readyToChoose():
-		m.choose(rule)
+		p.decide(rule)
+	case p.readyToChoose():
+		p.choose(rule)
 	}
 }
 
 // readyToChoose reports whether to choose the change now, given enough promises: at once if a
 // change must be taken over; otherwise when all members that are to stay have sent promises, and
 // with them reports, or after Config.Grace.
-func (m *Machine) readyToChoose() bool {
-	p := &m.proposer
+func (p *proposer) readyToChoose() bool {
 	if !p.enough {
-		p.enough, p.full = true, m.tick
+		p.enough, p.full = true, p.tick
 	}
-	if p.change != nil || m.tick >= p.full+m.cfg.Grace+2*m.spreadTime(len(p.votes)) {
+	if p.change != nil || p.tick >= p.full+p.cfg.Grace+2*p.relay.spreadTime(len(p.votes)) {
 		return true
 	}
-	m.refresh()
-	for rank, peer := range m.view.Members {
-		if !p.votes[rank] && !m.local.gone.has(peer.ID) && !m.local.dead.has(peer.ID) {
+	p.refresh()
+	for rank, peer := range p.view.Members {
+		if !p.votes[rank] && !p.local.gone.has(peer.ID) && !p.local.dead.has(peer.ID) {
 			return false
 		}
 	}
@@ -229,14 +236,13 @@ func (m *Machine) readyToChoose() bool {
 
 // choose proposes the change that was accepted in the highest ballot among the promises, or,
 // without one, the change that is due.
-func (m *Machine) choose(rule Rule) {
-	p := &m.proposer
+func (p *proposer) choose(rule Rule) {
 	p.reason = fmt.Sprintf("taken over from ballot %v", p.best)
 	if p.change == nil {
 		p.stale = true // the promises show which members are present
-		m.refresh()
+		p.refresh()
 		if !p.due {
-			m.refuted()
+			p.refuted()
 			return
 		}
 		c := p.want
@@ -247,36 +253,45 @@ func (m *Machine) choose(rule Rule) {
 		c.Forced = true
 		p.change = &c
 	}
-	after, err := m.view.Apply(*p.change)
-	if err != nil || !m.acceptor.accept(p.ballot, p.change) {
+	after, err := p.view.Apply(*p.change)
+	if err != nil || !p.acceptor.accept(p.ballot, p.change) {
 		p.stage = idle // promised to another proposer meanwhile
 		return
 	}
-	p.signatures = make([][]byte, len(m.view.Members))
-	p.signatures[m.rank] = m.sign(p.ballot, after.hash)
-	m.stageBegins(accepting)
-	m.carryOn()
+	p.signatures = make([][]byte, len(p.view.Members))
+	p.signatures[p.rank] = p.sign(p.ballot, after.hash)
+	p.stageBegins(accepting)
+	p.carryOn()
 }
 
 // refuted gives up a ballot because the answers to it have removed its reason. Without new
 // knowledge the next ballot waits for an exponential backoff.
-func (m *Machine) refuted() {
-	p := &m.proposer
+func (p *proposer) refuted() {
 	p.stage, p.stale = idle, true
 	p.tries++
-	p.retry = m.tick + m.backOff(p.tries)
+	p.retry = p.tick + p.backOff(p.tries)
 }
 
 // decide ends the present view: the change is decided, even if no other member knows that yet.
-func (m *Machine) decide(rule Rule) {
-	c, why := *m.proposer.change, m.proposer.reason
-	before := m.view
+func (p *proposer) decide(rule Rule) {
+	c, why := *p.change, p.reason
+	before := p.view
 	after, err := before.Apply(c)
 	if err != nil {
-		m.proposer.stage = idle // cannot happen: acceptors refuse such a change
+		p.stage = idle // cannot happen: acceptors refuse such a change
 		return
 	}
-	m.notice(Notice{Kind: Decided, Before: before, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})
-	m.move(Decision{c, m.certificate()}, after)
-	m.tell(before, c)
+	p.notice(Notice{Kind: Decided, Before: before, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})
+	p.decided(Decision{c, p.certificate()}, after)
+}
+
+// certificate collects signed acceptances of the present ballot, no more than a majority.
+func (p *proposer) certificate() Certificate {
+	c := Certificate{Ballot: p.ballot}
+	for rank, signature := range p.signatures {
+		if len(signature) > 0 && len(c.Votes) < p.quorum.electorate().needed() {
+			c.Votes = append(c.Votes, Vote{uint32(rank), signature})
+		}
+	}
+	return c
 }

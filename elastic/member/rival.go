@@ -25,12 +25,16 @@ func (k Key) Beats(o Key) bool {
 	return k.ID < o.ID
 }
 
-// branchConflict is a member's state for a meeting with another branch.
+// branchConflict is a member's state for a meeting with another branch. Branches exist only where
+// views can be forced (I10); of two that meet the one with the lesser Key ends.
 type branchConflict struct {
-	stable uint64 // number of stable steps
-	key    Key    // frozen while a rival is near
-	until  uint64 // tick until which key is frozen
-	seek   int    // index of the lost member to contact next
+	*membership
+	local *localState
+
+	stable uint64 // number of stable steps; never decreases
+	frozen Key    // the key while a rival is near
+	until  uint64 // tick until which frozen is valid
+	next   int    // index of the lost member to contact next
 }
 
 // freezeBeats is the number of beats for which a key stays frozen: much longer than the delay of
@@ -38,69 +42,48 @@ type branchConflict struct {
 const freezeBeats = 64
 
 // key returns this member's present key.
-func (m *Machine) key() Key {
-	return Key{Stable: m.conflict.stable, Founder: m.view.Founder, Epoch: m.view.Epoch, ID: m.cfg.Self.ID}
+func (c *branchConflict) key() Key {
+	return Key{Stable: c.stable, Founder: c.view.Founder, Epoch: c.view.Epoch, ID: c.cfg.Self.ID}
 }
 
 // frozenKey returns the key that this member compares with a rival's. It stays the same while
 // messages that contain it are under way. If it grew, both sides could find themselves ahead of the
 // key that they received last, or both could find themselves behind it. As each member's key is one
 // value, and keys are totally ordered, the member with the highest key never gives way.
-func (m *Machine) frozenKey() Key {
-	if m.tick >= m.conflict.until {
-		m.conflict.key = m.key()
+func (c *branchConflict) frozenKey() Key {
+	if c.tick >= c.until {
+		c.frozen = c.key()
 	}
-	m.conflict.until = m.tick + freezeBeats*m.cfg.Beat
-	return m.conflict.key
-}
-
-// meet decides which of the two goes on: this member, or the sender of a whole Chain of another
-// branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
-// such members would answer each other for ever.
-func (m *Machine) meet(msg Message, b branch, t treatment) {
-	if t != believed && !m.rival(&msg, b) {
-		return
-	}
-	if !msg.Key.Beats(m.frozenKey()) {
-		m.sendBase(msg.From, m.frozenKey()) // the receiver will come to the same decision
-		return
-	}
-	if msg.Key.Founder == "" && m.view.Founder == "" {
-		// There is one history, and this member lags behind by more than any log.
-		m.adopt(msg)
-		if m.view.hash == msg.View {
-			return
-		}
-	}
-	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a branch that is ahead"})
+	c.until = c.tick + freezeBeats*c.cfg.Beat
+	return c.frozen
 }
 
 // rival reports whether an outsider's Chain is another branch of this history: it starts at a view
 // that is known here, the voters have signed each step from there, one of the branches was forced
 // (majorities have one history), and the sender is in the last view. Of Key only the stable steps
 // are taken from the sender; the other fields are recomputed.
-func (m *Machine) rival(msg *Message, b branch) bool {
-	if !b.known || !m.forces() {
+func (c *branchConflict) rival(msg *Message, b branch) bool {
+	if !b.known || !c.local.forces() {
 		return false
 	}
-	rest, last := m.provedPart(b.root, b.rest)
+	rest, last := c.local.verifier().provedPart(b.root, b.rest)
 	msg.Key = Key{Stable: msg.Key.Stable, Founder: last.Founder, Epoch: last.Epoch, ID: msg.From}
 	return len(rest) == len(b.rest) && last.hash == msg.View && last.Rank(msg.From) >= 0 &&
-		(last.Founder != "" || m.view.Founder != "")
+		(last.Founder != "" || c.view.Founder != "")
 }
 
-// seekRivals contacts members that were given up without a quorum, one at a time: they may live,
-// and have given up this branch.
-func (m *Machine) seekRivals() {
+// seek contacts members that were given up without a quorum, one at a time: they may live, and have
+// given up this branch. Without forced views there is nobody to contact.
+func (c *branchConflict) seek() {
 	var given []ID
-	for _, e := range m.history.entries {
-		if c := e.decision.Change; c.Forced {
-			given = append(given, c.Lost...)
+	for _, e := range c.history.entries {
+		if d := e.decision.Change; d.Forced {
+			given = append(given, d.Lost...)
 		}
 	}
 	if len(given) == 0 {
 		return
 	}
-	m.conflict.seek++
-	m.send(Message{Kind: Status, To: given[m.conflict.seek%len(given)]})
+	c.next++
+	c.send(Message{Kind: Status, To: given[c.next%len(given)]})
 }

@@ -1,7 +1,5 @@
 package member
 
-import "slices"
-
 // sender is the relation of the author of a message to this machine.
 type sender uint8
 
@@ -21,10 +19,8 @@ const (
 // sender classifies the author of a message.
 func (m *Machine) sender(id ID) sender {
 	switch {
-	case m.phase == joining && slices.Contains(m.joiner.contacts, id):
-		return contact
 	case m.phase == joining:
-		return unknown
+		return m.joiner.sender(id)
 	case m.view.Rank(id) >= 0:
 		return ofView
 	}

@@ -104,7 +104,7 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 
 // standing describes all fields of a machine that messages may change.
 func standing(m *Machine) string {
-	return fmt.Sprint(m.phase, m.view, m.acceptor, m.reports.last, m.local, m.proposer.stage, m.proposer.round, len(m.history.entries))
+	return fmt.Sprint(m.phase, m.view, m.acceptor, m.reports.last, m.local, m.reporter, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
 // A peer that is in no view or was put out changes nothing at a member, whatever message it sends
@@ -210,7 +210,7 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("%s: counts: %v", name, got)
 		}
 		if b := Encode(nil, Message{Kind: Chain, Changes: m.history.decisions(0)}); c.want {
-			if msg, err := Decode(b); err != nil || !m.proved(m.history.base, m.view, msg.Changes[0]) {
+			if msg, err := Decode(b); err != nil || !m.local.verifier().proved(m.history.base, m.view, msg.Changes[0]) {
 				t.Errorf("%s: cannot be proved to others: %v", name, err)
 			}
 		}

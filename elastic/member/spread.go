@@ -30,8 +30,16 @@ type Answer struct {
 	Message *Message
 }
 
-// relaying is a machine's part in trees.
-type relaying struct {
+// relay is a machine's part in trees: it sends along them, passes on what others send, and collects
+// the answers (a multicast and a convergecast along one tree). It remembers the author of each
+// message, and hands the message within to deliver, as if the author had sent it directly.
+type relay struct {
+	*membership
+	local   *localState
+	reports *peerReports
+	catchUp *catchUp
+	deliver func(Message) // handles a message of a member
+
 	seq  uint64       // of its last own spread
 	open []*gathering // trees below this relay that have not answered completely, oldest first
 }
@@ -45,14 +53,15 @@ type gathering struct {
 	due     uint64   // tick at which the answers are sent even if some are missing
 }
 
-// maxGatherings bounds the trees in which a machine takes part at a time.
+// maxGatherings bounds the trees in which a machine takes part at a time. Beyond it the oldest tree
+// answers with what it has.
 const maxGatherings = 64
 
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
 // than Config.Direct.
-func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
-	direct := func(rank uint32) bool { return m.inDoubt(v.Members[rank].ID) }
-	if len(ranks) <= m.cfg.Direct {
+func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
+	direct := func(rank uint32) bool { return r.inDoubt(v.Members[rank].ID) }
+	if len(ranks) <= r.cfg.Direct {
 		direct = func(uint32) bool { return true }
 	}
 	var rest []uint32
@@ -62,42 +71,34 @@ func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
 			continue
 		}
 		msg.To = v.Members[rank].ID
-		m.send(msg)
+		r.send(msg)
 	}
 	if len(rest) == 0 {
 		return
 	}
-	m.relaying.seq++
-	msg.To, msg.From, msg.Epoch, msg.View = "", m.cfg.Self.ID, m.view.Epoch, m.view.hash
-	m.branch(v, Spread{Author: m.cfg.Self.ID, Seq: m.relaying.seq, In: v.hash, Inner: &msg}, rest)
+	r.seq++
+	msg.To, msg.From, msg.Epoch, msg.View = "", r.cfg.Self.ID, r.view.Epoch, r.view.hash
+	r.branch(v, Spread{Author: r.cfg.Self.ID, Seq: r.seq, In: v.hash, Inner: &msg}, rest)
 }
 
 // inDoubt reports whether a member must not be a relay: it may be gone, or be about to go.
-func (m *Machine) inDoubt(id ID) bool {
-	if m.local.suspects.has(id) || m.local.dead.has(id) || m.view.Rank(id) < 0 {
-		return true
-	}
-	for _, r := range m.reports.last {
-		if slices.Contains(r.Unreachable, id) {
-			return true
-		}
-	}
-	return false
+func (r *relay) inDoubt(id ID) bool {
+	return !r.local.reachable(id) || r.view.Rank(id) < 0 || r.reports.unreachable(id)
 }
 
 // branch passes a spread to members of v, one for each part of the ranks, and returns these
 // members.
-func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
-	for i, parts := 0, min(m.cfg.Fan, len(ranks)); i < parts; i++ {
+func (r *relay) branch(v View, s Spread, ranks []uint32) (below []ID) {
+	for i, parts := 0, min(r.cfg.Fan, len(ranks)); i < parts; i++ {
 		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
 		// Successive spreads of an author take different members of the part.
 		at := int(s.Seq % uint64(len(part)))
-		for tries := 1; tries < len(part) && m.local.suspects.has(v.Members[part[at]].ID); tries++ {
+		for tries := 1; tries < len(part) && r.local.suspects.has(v.Members[part[at]].ID); tries++ {
 			at = (at + 1) % len(part)
 		}
 		s.Ranks = slices.Delete(slices.Clone(part), at, at+1)
 		to, one := v.Members[part[at]].ID, s
-		m.send(Message{Kind: Branch, To: to, Spread: &one})
+		r.send(Message{Kind: Branch, To: to, Spread: &one})
 		below = append(below, to)
 	}
 	return below
@@ -105,118 +106,94 @@ func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
 
 // spreadTime returns the number of ticks by which the answers of n members may take longer than the
 // answer of one.
-func (m *Machine) spreadTime(n int) uint64 {
-	if n <= m.cfg.Direct {
+func (r *relay) spreadTime(n int) uint64 {
+	if n <= r.cfg.Direct {
 		return 0
 	}
-	return m.waitBelow(n)
+	return r.waitBelow(n)
 }
 
 // waitBelow returns the number of ticks that a relay waits for n members below it: two for each
 // level of the tree.
-func (m *Machine) waitBelow(n int) uint64 {
+func (r *relay) waitBelow(n int) uint64 {
 	levels := uint64(0)
-	for ; n > 0; n /= m.cfg.Fan {
+	for ; n > 0; n /= r.cfg.Fan {
 		levels++
 	}
 	return 2 * levels
 }
 
-// pass passes a spread on, handles the message within, and collects the answers.
-func (m *Machine) pass(msg Message) {
+// pass passes a spread on, handles the message within, and collects the answers. It takes this
+// member's own answer to the author out of the output, as the answer travels with the others.
+func (r *relay) pass(msg Message) {
 	s := *msg.Spread
 	inner := *s.Inner
 	inner.From = s.Author
 	switch {
-	case m.sender(s.Author) != ofView || s.Author == m.cfg.Self.ID:
+	case r.view.Rank(s.Author) < 0 || s.Author == r.cfg.Self.ID:
 		return
-	case s.In != m.view.hash && m.history.index(s.In) < 0:
-		m.ask(msg.From) // the sender of the Branch is closer than the author
+	case s.In != r.view.hash && r.history.index(s.In) < 0:
+		r.catchUp.ask(msg.From) // the sender of the Branch is closer than the author
 		return
-	case s.In != m.view.hash:
-		m.receive(inner) // the ranks are of another view; the author repeats the message to the others later
+	case s.In != r.view.hash:
+		r.deliver(inner) // the ranks are of another view; the author repeats the message to the others later
 		return
 	}
 	for _, rank := range s.Ranks {
-		if int(rank) >= len(m.view.Members) || int(rank) == m.rank {
+		if int(rank) >= len(r.view.Members) || int(rank) == r.rank {
 			return // no member sends such ranks
 		}
 	}
-	g := &gathering{spread: Spread{Author: s.Author, Seq: s.Seq, In: s.In}, parent: msg.From, due: m.tick + m.waitBelow(len(s.Ranks))}
-	g.below = m.branch(m.view, s, s.Ranks)
-	self, before := uint32(m.rank), len(m.out.Messages)
-	m.receive(inner)
-	m.out.Messages = slices.DeleteFunc(m.out.Messages, func(o Message) bool {
+	g := &gathering{spread: Spread{Author: s.Author, Seq: s.Seq, In: s.In}, parent: msg.From, due: r.tick + r.waitBelow(len(s.Ranks))}
+	g.below = r.branch(r.view, s, s.Ranks)
+	self, before := uint32(r.rank), len(r.out.Messages)
+	r.deliver(inner)
+	r.out.Messages = slices.DeleteFunc(r.out.Messages, func(o Message) bool {
 		if before--; before >= 0 || o.To != s.Author || o.Kind == Gather || o.Kind == Branch {
 			return false
 		}
 		g.add(Answer{[]uint32{self}, &o})
 		return true
 	})
-	m.relaying.open = append(m.relaying.open, g)
-	if len(m.relaying.open) > maxGatherings {
-		m.relaying.open[0].due = m.tick
+	r.open = append(r.open, g)
+	if len(r.open) > maxGatherings {
+		r.open[0].due = r.tick
 	}
-	m.answerUp()
+	r.answerUp()
 }
 
-// gather handles a Gather.
-func (m *Machine) gather(msg Message) {
+// gather collects the answers of a Gather for the spread of another member.
+func (r *relay) gather(msg Message) {
 	s := msg.Spread
-	if s.Author == m.cfg.Self.ID {
-		m.takeAnswers(s)
-		return
-	}
-	i := slices.IndexFunc(m.relaying.open, func(g *gathering) bool {
+	i := slices.IndexFunc(r.open, func(g *gathering) bool {
 		return g.spread.Author == s.Author && g.spread.Seq == s.Seq
 	})
 	if i < 0 {
 		// The gathering is over already.
-		m.send(Message{Kind: Gather, To: s.Author, Spread: s})
+		r.send(Message{Kind: Gather, To: s.Author, Spread: s})
 		return
 	}
-	g := m.relaying.open[i]
+	g := r.open[i]
 	for _, a := range s.Answers {
 		g.add(a)
 	}
 	g.below = slices.DeleteFunc(g.below, func(id ID) bool { return id == msg.From })
-	m.answerUp()
+	r.answerUp()
 }
 
-// takeAnswers handles the answers to a spread of this member.
-func (m *Machine) takeAnswers(s *Spread) {
-	v := m.view
-	if s.In != v.hash {
-		v = m.dissemination.before
-	}
-	if s.In != v.hash {
-		return // of an earlier view
-	}
-	for _, a := range s.Answers {
-		// Votes that arrive after the decision: their authors are being sent the new view already.
-		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
-		for _, rank := range a.Ranks {
-			if !late && int(rank) < len(v.Members) {
-				one := *a.Message
-				one.From, one.To = v.Members[rank].ID, m.cfg.Self.ID
-				m.receive(one)
-			}
-		}
-	}
-}
-
-// answerUp sends the collected answers of each tree that is complete or due.
-func (m *Machine) answerUp() {
-	m.relaying.open = slices.DeleteFunc(m.relaying.open, func(g *gathering) bool {
-		if len(g.below) > 0 && m.tick < g.due {
+// answerUp sends the collected answers of each tree that is complete or due. If the parent is
+// suspected they go to the author, so that its death does not lose them.
+func (r *relay) answerUp() {
+	r.open = slices.DeleteFunc(r.open, func(g *gathering) bool {
+		if len(g.below) > 0 && r.tick < g.due {
 			return false
 		}
 		s, to := g.spread, g.parent
 		s.Answers = g.answers
-		if m.local.suspects.has(to) {
+		if r.local.suspects.has(to) {
 			to = s.Author
 		}
-		m.send(Message{Kind: Gather, To: to, Spread: &s})
+		r.send(Message{Kind: Gather, To: to, Spread: &s})
 		return true
 	})
 }

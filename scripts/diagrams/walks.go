@@ -81,8 +81,8 @@ func deathWalk() walk {
 		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
 		{"elastic", "driver", "happened", "the carrier reports the peer as down: it is dialled again"},
 		{"elastic", "driver", "suspect", "nobody answers: the member is suspected"},
-		{"elastic/member", "Machine", "choose", "proposes the next view to the voters"},
-		{"elastic/member", "Machine", "decide", "a quorum has accepted the view"},
+		{"elastic/member", "proposer", "choose", "proposes the next view to the voters"},
+		{"elastic/member", "proposer", "decide", "a quorum has accepted the view"},
 		{"elastic", "Group", "next", "connects the members of the next view, and brings all to one step"},
 		{"trainer", "job", "enter", "all tell which microbatches they hold; the rest is divided anew"},
 	}}
@@ -96,7 +96,7 @@ func joinWalk() walk {
 		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
 		{"elastic", "driver", "approve", "an approved peer is proposed for the next view"},
 		{"elastic", "joiner", "apply", "copies the state from several members while they go on"},
-		{"elastic/member", "Machine", "decide", "a quorum has accepted the view with the newcomer"},
+		{"elastic/member", "proposer", "decide", "a quorum has accepted the view with the newcomer"},
 		{"elastic", "Group", "level", "brings the newcomer to the committed step"},
 		{"trainer", "job", "enter", "the newcomer gets its first share"},
 	}}

@@ -1,0 +1,69 @@
+package member
+
+import "math/bits"
+
+// gossip sends Status messages by the clock. They carry only the sender's epoch and view: enough for
+// the receiver to see which of the two lags behind (I9).
+type gossip struct {
+	*membership
+	local  *localState
+	quorum *quorumMonitor
+
+	beats uint64 // number of Status messages sent by beat
+	shown int    // number of Status messages sent by show in this view
+}
+
+// enter begins a view, in which this member has not shown itself yet.
+func (g *gossip) enter() { g.shown = 0 }
+
+// beat sends a Status to one member after another, every Config.Beat ticks, so that a member that
+// missed all other messages still learns of this one's view. It reports whether a beat was due. The
+// jitter keeps members that started together from sending together.
+func (g *gossip) beat() bool {
+	if (g.tick+jitter(g.cfg.Self.ID, 0))%g.cfg.Beat != 0 {
+		return false
+	}
+	g.beats++
+	if len(g.view.Members) > 1 {
+		g.send(Message{Kind: Status, To: g.view.Members[g.target()].ID})
+	}
+	if g.rank >= g.view.Voters {
+		g.show()
+	}
+	return true
+}
+
+// show reports, in a large group, that this newcomer is present, to the members that may propose
+// its promotion to voter. Every other Status goes to the first of them, and the rest to the others
+// in turn, as the first may be stuck.
+func (g *gossip) show() {
+	if !g.large() {
+		return // in a small group beat reaches every member
+	}
+	if to := g.quorum.ahead(); len(to) > 0 {
+		at := g.shown % 2 * (1 + g.shown/2)
+		g.shown++
+		g.send(Message{Kind: Status, To: to[at%len(to)]})
+	}
+}
+
+// target returns the rank of the member that gets the next Status of beat. In a large group these
+// are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of ranks. So each
+// member has few contacts, and the way between any two members leads over few others (the fingers of
+// Chord: Stoica et al., 2001).
+func (g *gossip) target() int {
+	n := len(g.view.Members)
+	if !g.large() {
+		return (g.rank + 1 + int(g.beats%uint64(n-1))) % n
+	}
+	levels := uint64(bits.Len(uint(n / 2))) // distances up to half of the ring
+	d := 1 << (g.beats / 2 % levels)
+	if g.beats%2 != 0 {
+		d = n - d
+	}
+	// An unreachable member is replaced by the next one that can be reached.
+	for tries := 1; tries < n && g.local.suspects.has(g.view.Members[(g.rank+d)%n].ID); tries++ {
+		d = 1 + d%(n-1)
+	}
+	return (g.rank + d) % n
+}

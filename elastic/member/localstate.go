@@ -1,0 +1,116 @@
+package member
+
+import "slices"
+
+// localState is a member's own knowledge and requests: the content of its reports. Each method that
+// records an event returns whether it is new; the Machine then counts a new version, so that the
+// proposer gets a report.
+type localState struct {
+	*membership
+
+	// suspects are the members that cannot be reached from here. As in SWIM (Das, Gupta, Motivala,
+	// 2002) a suspicion is no death: it can be withdrawn, it never replaces a vote, and the member
+	// that it names can refute it by an answer to the ballot (facts.answered).
+	suspects idSet
+	gone     idSet     // the suspects at whose addresses no process listens
+	dead     idSet     // certain deaths, also the deaths that others reported: a wait status is a fact
+	leaving  bool      // this member asks to leave
+	renew    bool      // the session of this view broke, a new view is needed
+	sole     bool      // one launcher has started every peer ever admitted
+	joins    []Request // requests admitted here, not yet in a view
+	wishes   wishes    // requests about grants
+
+	version  uint64 // version of the fields above; Seq of a report. It never decreases
+	reported bool   // a report of this view was not empty
+}
+
+// enter drops knowledge that a new view has settled. Knowledge of peers that are not in a view yet
+// is kept: a peer may be suspected before this member learns of the view that admits it.
+func (l *localState) enter(v View, h *history) {
+	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
+	l.suspects = slices.DeleteFunc(l.suspects, settled)
+	l.gone = slices.DeleteFunc(l.gone, settled)
+	l.dead = slices.DeleteFunc(l.dead, settled)
+	l.joins = slices.DeleteFunc(l.joins, func(r Request) bool { return !h.fresh(v, r) || !v.letsIn(r.Member) })
+	l.wishes.settle(v)
+	l.renew, l.reported = false, false
+}
+
+// suspect records that a peer cannot be reached. A newcomer that cannot be reached any more loses
+// its admission, as a view with it would lose it at once.
+func (l *localState) suspect(e Suspect) (changed bool) {
+	if e.Peer == l.cfg.Self.ID {
+		return false
+	}
+	if changed = !l.suspects.has(e.Peer); changed {
+		l.suspects.add(e.Peer)
+		l.joins = slices.DeleteFunc(l.joins, func(r Request) bool { return r.Member.ID == e.Peer })
+	}
+	if e.Gone {
+		l.gone.add(e.Peer)
+	}
+	return changed
+}
+
+// trust withdraws a suspicion.
+func (l *localState) trust(id ID) (changed bool) {
+	changed = l.suspects.has(id)
+	l.suspects.remove(id)
+	l.gone.remove(id)
+	return changed
+}
+
+// reachable reports whether a peer is neither suspected nor dead.
+func (l *localState) reachable(id ID) bool { return !l.suspects.has(id) && !l.dead.has(id) }
+
+// admit records an admitted request, if the peer may still join.
+func (l *localState) admit(r Request) (changed bool) {
+	same := func(o Request) bool { return o.Member.ID == r.Member.ID }
+	if l.phase != inside || !l.history.fresh(l.view, r) || !l.view.letsIn(r.Member) || slices.ContainsFunc(l.joins, same) {
+		return false
+	}
+	l.joins = append(l.joins, r)
+	return true
+}
+
+// wish records a request about grants. Requests that the view has fulfilled, or that it cannot
+// fulfil, are dropped at once.
+func (l *localState) wish(request func(w *wishes)) (changed bool) {
+	if l.phase != inside {
+		return false
+	}
+	request(&l.wishes)
+	l.wishes.settle(l.view)
+	return true
+}
+
+// askRenewal records that a new view is needed after the view of the epoch. A request after an
+// earlier view is void: the present view has replaced the session that broke (I4).
+func (l *localState) askRenewal(epoch uint64) (changed bool) {
+	if l.phase != inside || epoch != l.view.Epoch || l.renew {
+		return false
+	}
+	l.renew = true
+	return true
+}
+
+// report returns the report of this member's knowledge for the proposer. Until a report of this
+// view has content, its Seq is 0, so that the receivers need not keep it, and relays can merge it
+// with others.
+func (l *localState) report() *Report {
+	r := &Report{Seq: l.version, Leaving: l.leaving, Renew: l.renew, Joins: slices.Clone(l.joins),
+		Grants: slices.Clone(l.wishes.grants), Revoke: slices.Clone(l.wishes.revoke), Kick: slices.Clone(l.wishes.kick)}
+	r.Dead = l.members(l.dead)
+	r.Unreachable = slices.DeleteFunc(l.members(l.suspects), l.dead.has)
+	l.reported = l.reported || !r.empty()
+	if !l.reported {
+		r.Seq = 0
+	}
+	return r
+}
+
+// forces reports whether two views may follow one view in this group (I10).
+func (l *localState) forces() bool { return l.cfg.Any || l.sole }
+
+// verifier returns what verifies the certificates of outsiders.
+func (l *localState) verifier() verifier { return verifier{l.cfg.Keys, l.forces()} }

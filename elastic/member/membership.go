@@ -1,0 +1,72 @@
+package member
+
+import "slices"
+
+// membership is what all parts of a Machine have in common: its place in the group, the clock and
+// the output. The parts read it, and queue messages and notices in it. Only the Machine moves it to
+// another view (Machine.enter, move, leave), so a part sees one view during a whole event.
+//
+// It is not a Paxos role. The roles and their memory are acceptor and proposer.
+type membership struct {
+	cfg   Config
+	phase phase
+	tick  uint64 // number of ticks so far; the only clock
+	out   Ready  // output since the last Ready
+
+	view    View    // the present view; after the end of the membership, the first view without it
+	rank    int     // in view; -1 while not inside
+	history history // recent part of the lineage, up to view
+}
+
+// send queues a message with this member's view. The view in every message lets the receiver find
+// out which of the two lags behind (I9). The caller must not change the message afterwards.
+func (m *membership) send(msg Message) {
+	msg.From, msg.Epoch, msg.View = m.cfg.Self.ID, m.view.Epoch, m.view.hash
+	m.out.Messages = append(m.out.Messages, msg)
+}
+
+// notice queues a notice.
+func (m *membership) notice(n Notice) { m.out.Notices = append(m.out.Notices, n) }
+
+// large reports whether the view is too large for messages from each member to each other one: its
+// messages go along trees, and long proofs and whole views are sent on request only.
+func (m *membership) large() bool { return len(m.view.Members) > m.cfg.Direct }
+
+// members returns the members of the view in a set, in rank order.
+func (m *membership) members(s idSet) []ID {
+	var ids []ID
+	for _, id := range s {
+		if m.view.Rank(id) >= 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b ID) int { return m.view.Rank(a) - m.view.Rank(b) })
+	return ids
+}
+
+// marks returns which of the first n members are in a set, by rank. The caller must not change the
+// result, as all views of a size may share one slice without marks.
+func (m *membership) marks(s idSet, n int) []bool {
+	var ranks []int
+	for _, id := range s {
+		if rank := m.view.Rank(id); rank >= 0 && rank < n {
+			ranks = append(ranks, rank)
+		}
+	}
+	if l := m.view.lookup; l != nil && len(ranks) == 0 {
+		return l.none[:n]
+	}
+	marks := make([]bool, n)
+	for _, rank := range ranks {
+		marks[rank] = true
+	}
+	return marks
+}
+
+// sign returns this member's signature of an acceptance; nil without keys.
+func (m *membership) sign(b Ballot, after Hash) []byte {
+	if m.cfg.Keys == nil {
+		return nil
+	}
+	return m.cfg.Keys.Sign(ballotText(b, after))
+}

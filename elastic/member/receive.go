@@ -1,0 +1,218 @@
+package member
+
+import "fmt"
+
+// receive handles a message, as far as its sender is believed (sender.go). The order of the cases
+// matters: relays answer in each phase, and a Chain counts in each view.
+func (m *Machine) receive(msg Message) {
+	t, _ := treatmentOf(msg.Kind, m.sender(msg.From))
+	switch {
+	case t == refused || msg.From == m.cfg.Self.ID:
+		return
+	case msg.Kind == Gather:
+		m.receiveGather(msg)
+	case msg.Kind == Branch && m.phase == inside:
+		m.relay.pass(msg)
+	case m.phase == joining:
+		m.receiveJoining(msg)
+	case m.phase == outside:
+		m.receiveOutside(msg)
+	case msg.Kind == Chain:
+		m.follow(msg, t)
+	case msg.Kind == Ask && msg.Request != nil:
+		m.catchUp.answerJoiner(msg)
+	case msg.View != m.view.hash:
+		m.catchUp.answerOther(msg)
+	default:
+		m.dissemination.acknowledged(msg.From)
+		if t == believed {
+			m.receivePresent(msg)
+		} // an outsider that sends the hash of this view has learned that it is out
+	}
+}
+
+// receivePresent handles a message of a member of the present view about that view.
+func (m *Machine) receivePresent(msg Message) {
+	rank := m.view.Rank(msg.From)
+	m.reports.present(rank, m.tick)
+	switch msg.Kind {
+	case Ask:
+		m.send(Message{Kind: Status, To: msg.From})
+	case Tell:
+		m.takeReport(rank, msg.Report)
+	case Prepare:
+		m.prepare(msg)
+	case Accept:
+		m.accept(msg)
+	case Promise:
+		m.takeReport(rank, msg.Report)
+		m.proposer.promised(rank, msg)
+	case Accepted:
+		m.proposer.accepted(rank, msg)
+	case Reject:
+		m.proposer.rejected(msg)
+	}
+}
+
+// takeReport records a member's report, unless a later one came first. A death that it reports is
+// certain for this member, too; a suspicion stays the suspicion of the other.
+func (m *Machine) takeReport(rank int, r *Report) {
+	if !m.reports.take(rank, r) {
+		return
+	}
+	for _, id := range r.Dead {
+		if m.view.Rank(id) >= 0 && !m.local.dead.has(id) {
+			m.local.dead.add(id)
+			m.quorum.invalidate()
+		}
+	}
+	m.proposer.reconsider()
+}
+
+// receiveGather handles the answers to a spread: those to this member's spread itself, those to
+// another's by its relay.
+func (m *Machine) receiveGather(msg Message) {
+	s := msg.Spread
+	if s.Author != m.cfg.Self.ID {
+		m.relay.gather(msg)
+		return
+	}
+	v := m.view
+	if s.In != v.hash {
+		v = m.dissemination.before
+	}
+	if s.In != v.hash {
+		return // of an earlier view
+	}
+	for _, a := range s.Answers {
+		// Votes that arrive after the decision, which an answer before this one may have brought
+		// about: their authors are being sent the new view already.
+		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
+		for _, rank := range a.Ranks {
+			if !late && int(rank) < len(v.Members) {
+				one := *a.Message
+				one.From, one.To = v.Members[rank].ID, m.cfg.Self.ID
+				m.receive(one)
+			}
+		}
+	}
+}
+
+// receiveOutside handles messages after this member is out. It still sends changes to members that
+// do not know the view without this member.
+func (m *Machine) receiveOutside(msg Message) {
+	if msg.View == m.view.hash {
+		m.dissemination.acknowledged(msg.From)
+		return
+	}
+	if msg.Kind != Chain && m.history.index(msg.View) >= 0 {
+		m.catchUp.sendChain(msg.From, msg.View)
+	}
+}
+
+// follow handles a Chain of decided changes. An outsider's changes count as far as they are signed
+// by the voters of views that are known here or that follow from those.
+func (m *Machine) follow(msg Message, t treatment) {
+	b := m.history.meet(msg)
+	switch {
+	case b.known && !b.fork:
+		rest := b.rest
+		if t != believed {
+			if rest, _ = m.local.verifier().provedPart(b.root, rest); len(rest) == 0 && len(b.rest) > 0 {
+				m.catchUp.askWithin()
+				return
+			}
+		}
+		m.enterAll(rest)
+		m.send(Message{Kind: Status, To: msg.From})
+	case !b.known && msg.Base == nil:
+		m.catchUp.ask(msg.From)
+	case msg.Base == nil:
+		m.catchUp.sendBase(msg.From, m.conflict.frozenKey())
+	default:
+		m.meet(msg, b, t)
+	}
+}
+
+// enterAll enters the views to which the decisions lead, in order.
+func (m *Machine) enterAll(all []Decision) {
+	for _, d := range all {
+		v, err := m.view.Apply(d.Change)
+		if err != nil || m.phase != inside {
+			return
+		}
+		m.move(d, v)
+	}
+}
+
+// meet decides which of the two goes on: this member, or the sender of a whole Chain of another
+// branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
+// such members would answer each other for ever.
+func (m *Machine) meet(msg Message, b branch, t treatment) {
+	if t != believed && !m.conflict.rival(&msg, b) {
+		return
+	}
+	if !msg.Key.Beats(m.conflict.frozenKey()) {
+		m.catchUp.sendBase(msg.From, m.conflict.frozenKey()) // the receiver will come to the same decision
+		return
+	}
+	if msg.Key.Founder == "" && m.view.Founder == "" {
+		// There is one history, and this member lags behind by more than any log.
+		m.adopt(msg)
+		if m.view.hash == msg.View {
+			return
+		}
+	}
+	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a branch that is ahead"})
+}
+
+// met contacts a peer that is not in the view. A newcomer adds the peer to its contacts.
+func (m *Machine) met(id ID) {
+	switch {
+	case m.phase == inside && m.view.Rank(id) < 0:
+		m.send(Message{Kind: Status, To: id})
+	case m.phase == joining:
+		m.joiner.meet(id)
+	}
+}
+
+// receiveJoining handles the answers to a newcomer.
+func (m *Machine) receiveJoining(msg Message) {
+	switch {
+	case msg.Kind == Status:
+		m.joiner.learnEpoch(msg)
+	case msg.Kind == Fence:
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "has been a member already, or asked too long ago"})
+	case msg.Kind == Chain && msg.Base != nil:
+		m.adopt(msg)
+	}
+}
+
+// adopt enters the view at the end of a whole Chain, if this peer is in it. A peer that was in an
+// earlier view of the Chain and not in the last one is out for good.
+func (m *Machine) adopt(msg Message) {
+	h := history{base: m.cfg.Views.whole(*msg.Base)}
+	v := h.base
+	in := v.Rank(m.cfg.Self.ID) >= 0
+	for _, d := range msg.Changes {
+		after, err := v.Apply(d.Change)
+		if err != nil {
+			return
+		}
+		h.push(d, after)
+		v = after
+		in = in || v.Rank(m.cfg.Self.ID) >= 0
+	}
+	switch {
+	case v.Rank(m.cfg.Self.ID) >= 0:
+		m.history = h
+		m.enter(v)
+		m.gossip.show()
+	case in:
+		m.history, m.view = h, v
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was in and is out by %v", v)})
+	default:
+		return
+	}
+	m.send(Message{Kind: Status, To: msg.From})
+}
