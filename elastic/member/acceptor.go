@@ -1,7 +1,9 @@
 package member
 
-// acceptor is the memory of one voter (a Paxos acceptor) for the change of the present view. It is
-// not on disk: a process that loses it never comes back under its ID (I2).
+// acceptor is the memory of one voter (a Paxos acceptor) for the change of the present view. It
+// accepts a change unless it has promised a higher ballot (P1a of Paxos Made Simple, 2001, section
+// 2.2), and never forgets the highest ballot in which it accepted one. It is not on disk: a process
+// that loses it never comes back under its ID (I2).
 type acceptor struct {
 	promised Ballot  // a lower ballot gets no promise and no acceptance
 	accepted Ballot  // ballot of change

@@ -2,6 +2,10 @@ package member
 
 import "encoding/binary"
 
+// The functions of this file append to b and return the result, like append. Hashes of views
+// cover their output, so an equal value must always have equal bytes: no map, and nothing that a
+// process adds for itself. A new field needs a new codecVersion.
+
 // appendBool appends one byte, 0 or 1.
 func appendBool(b []byte, v bool) []byte {
 	if v {
@@ -10,7 +14,8 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// appendString appends a length and the bytes of s.
+// appendString appends a length and the bytes of s. The length keeps neighbouring strings apart in
+// the hashed text.
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
@@ -57,7 +62,8 @@ func appendMembers(b []byte, members []Member) []byte {
 	return b
 }
 
-// appendChange appends the fields of a change. The order is part of the encoding.
+// appendChange appends the fields of a change. The order is part of the encoding. Views.make also
+// uses the bytes as the key of its cache.
 func appendChange(b []byte, c Change) []byte {
 	b = appendIDs(appendIDs(b, c.Lost), c.Left)
 	b = appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)

@@ -2,8 +2,8 @@ package member
 
 // catchUp exchanges missing changes: it sends the log to members that lag behind, and asks members
 // that are ahead (I9). With the Status messages of gossip this is anti-entropy (Demers et al.,
-// Epidemic Algorithms for Replicated Database Maintenance, 1987): a member that missed every message
-// of a change still learns of it.
+// Epidemic Algorithms for Replicated Database Maintenance, 1987): a member that missed every
+// message of a change still learns of it.
 type catchUp struct {
 	*membership
 	local    *localState
@@ -12,8 +12,8 @@ type catchUp struct {
 	asked [2]uint64 // for members of the view and for others, the first tick at which the next Ask may be sent
 }
 
-// ask asks a peer for the changes after the present view. At most one Ask a tick is sent to members,
-// and one to other peers, so that outsiders cannot use up the limit of the members.
+// ask asks a peer for the changes after the present view. At most one Ask a tick is sent to
+// members, and one to other peers, so that outsiders cannot use up the limit of the members.
 func (c *catchUp) ask(id ID) {
 	next := &c.asked[0]
 	if c.view.Rank(id) < 0 {

@@ -26,7 +26,8 @@ var (
 	ErrLimit = errors.New("length above limit")
 )
 
-// part is a set of optional parts of a message.
+// part is a set of optional parts of a message. Encode and Decode read the same table (layout), so
+// they cannot disagree on the fields of a kind.
 type part uint16
 
 const (

@@ -49,7 +49,8 @@ func (d *decoder) bool() bool {
 	return b == 1
 }
 
-// uint decodes a varint, which must have its shortest form.
+// uint decodes a varint, which must have its shortest form: a receiver hashes what it decodes, and
+// must come to the hash of the sender.
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
@@ -160,7 +161,8 @@ func (d *decoder) report() Report {
 		Joins: list(d, MaxMembers, d.request), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id), Kick: list(d, MaxBarred, d.id)}
 }
 
-// view decodes a whole view, checks the conditions on which Apply relies, and computes its hash.
+// view decodes a whole view, checks the conditions on which Apply relies, and computes its hash. No
+// hash is taken from the message, so a view cannot pass for another one.
 func (d *decoder) view() View {
 	v := View{Epoch: d.uint(), Parent: d.hash(), Members: list(d, MaxMembers, d.member)}
 	v.Voters = int(min(d.uint(), MaxMembers+1)) // not a length: fewer bytes may follow
@@ -183,7 +185,8 @@ func (d *decoder) view() View {
 	return v
 }
 
-// chain decodes the parts of a Chain.
+// chain decodes the parts of a Chain. No sender has more changes than its log, so more than
+// logDepth are refused before they are applied.
 func (d *decoder) chain(m *Message) {
 	if d.bool() {
 		v := d.view()

@@ -55,9 +55,9 @@ func (p *proposer) facts() facts {
 // answered reports whether a pair can be ignored: the second member, which the first cannot reach,
 // has answered the ballot under way, and does not report the first as unreachable. Then the first
 // member only receives messages late. If the two were cut off from each other, both would report it
-// in time. So a slow member cannot put out the members that it does not hear: SWIM's refutation of a
-// suspicion, and the case for which Lifeguard (Dadgar, Phillips, Currey, 2018) doubts the observer
-// rather than the observed.
+// in time. So a slow member cannot put out the members that it does not hear: SWIM's refutation of
+// a suspicion, and the case for which Lifeguard (Dadgar, Phillips, Currey, 2018) doubts the
+// observer rather than the observed.
 func (f *facts) answered(pair [2]int) bool {
 	return f.asking && f.here[pair[1]] && !slices.Contains(f.cut, [2]int{pair[1], pair[0]})
 }

@@ -2,8 +2,8 @@ package member
 
 import "math/bits"
 
-// gossip sends Status messages by the clock. They carry only the sender's epoch and view: enough for
-// the receiver to see which of the two lags behind (I9).
+// gossip sends Status messages by the clock. They carry only the sender's epoch and view: enough
+// for the receiver to see which of the two lags behind (I9).
 type gossip struct {
 	*membership
 	local  *localState
@@ -48,9 +48,9 @@ func (g *gossip) show() {
 }
 
 // target returns the rank of the member that gets the next Status of beat. In a large group these
-// are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of ranks. So each
-// member has few contacts, and the way between any two members leads over few others (the fingers of
-// Chord: Stoica et al., 2001).
+// are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of ranks. So
+// each member has few contacts, and the way between any two members leads over few others (the
+// fingers of Chord: Stoica et al., 2001).
 func (g *gossip) target() int {
 	n := len(g.view.Members)
 	if !g.large() {

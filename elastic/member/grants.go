@@ -53,7 +53,10 @@ func grantIndex(grants []Grant, key ID) int {
 	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
 }
 
-// applyGrants returns the grants and the barred IDs of v after c.
+// applyGrants returns the grants and the barred IDs of v after c. The order matters: a grant that
+// is revoked, or an ID that is kicked, in a change admits nobody in the same change, and a new
+// grant does. All members apply the same rules to the same change, so the count of uses is exact
+// although no single member keeps it.
 func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
 		return v.Grants, v.Barred, nil
@@ -161,7 +164,8 @@ func (w *wishes) add(r *Report) {
 }
 
 // kicks returns the peers to be put out: members by rank, and others by ID. The argument out marks
-// the members that are gone in any case. At least one member stays.
+// the members that are gone in any case. At least one member stays, and no more are barred than a
+// view can hold: requests beyond that wait, and settle does not drop them.
 func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	ranks = make([]bool, len(f.view.Members))
 	left := 0
@@ -195,7 +199,9 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 const spare = 256 << 10
 
 // grantChanges adds two things to a change: the requests about grants that can be fulfilled, and
-// the newcomers.
+// the newcomers. It tries each on the view, in the order of the reports, and leaves out those that
+// Apply would refuse: one bad request must not stop the others, and a change that Apply refuses
+// is never decided.
 func (f facts) grantChanges(c *Change) (why []string) {
 	w := f.wishes
 	w.settle(f.view)

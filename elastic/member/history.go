@@ -6,7 +6,8 @@ import "slices"
 // changes receives a whole view instead.
 const logDepth = 64
 
-// history is the recent part of a lineage: a view and the changes since (the log).
+// history is the recent part of a lineage: a view and the changes since (the log). It keeps changes
+// and hashes, and computes a view between them when a peer asks for it.
 type history struct {
 	base    View
 	entries []entry // the changes after base, oldest first
@@ -82,7 +83,7 @@ func (h *history) decisions(i int) []Decision {
 	return all
 }
 
-// had reports whether id is known to have been a member.
+// had reports whether id is known to have been a member, now or in a view that the log reaches.
 func (h *history) had(id ID) bool {
 	_, ok := h.member(id)
 	return ok

@@ -17,9 +17,9 @@ const (
 // Machine is one peer's part in the agreement on views. It is deterministic and not safe for
 // concurrent use: one goroutine owns it.
 //
-// It consists of parts, each with its own state. The Machine passes messages and events to them, and
-// alone moves to another view. The parts share membership, which they only read. A part that needs
-// another one has it as a field, and none has the Machine.
+// It consists of parts, each with its own state. The Machine passes messages and events to them,
+// and alone moves to another view. The parts share membership, which they only read. A part that
+// needs another one has it as a field, and none has the Machine.
 type Machine struct {
 	*membership
 

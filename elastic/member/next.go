@@ -7,9 +7,11 @@ import (
 )
 
 // next returns the change that is due, and the reason; an empty reason if none is due. It is a pure
-// function. One change removes members that are kicked, dead or cut off and members that asked to
-// leave, and adds the newcomers. If all remaining members want to leave the first of them stays for
-// now, so that a member is left that lagging members can ask.
+// function. All that is due goes into one change, as each view costs two round trips and a new
+// session. Votes and renewals need a change only if nothing else is due, as every view gives the
+// survivors their votes and is a new session. One change removes members that are kicked, dead or
+// cut off and members that asked to leave, and adds the newcomers. If all remaining members want to
+// leave the first of them stays for now, so that a member is left that lagging members can ask.
 func next(f facts) (Change, string) {
 	var c Change
 	var why []string

@@ -2,13 +2,14 @@ package member
 
 import "slices"
 
-// searchSteps bounds the search for the largest set. A group that is partitioned along a few lines
+// searchSteps bounds the search for the largest set: the problem is NP-hard in general (maximum
+// independent set, Karp, 1972). A group that is partitioned along a few lines
 // needs a handful of steps. A wild pattern may need more than is worth waiting for; the best set
 // found so far is valid, too.
 const searchSteps = 4096
 
-// partitionGraph is the graph of pairs of members that cannot reach each other. A set of members that can all
-// reach each other is an independent set of the graph.
+// partitionGraph is the graph of pairs of members that cannot reach each other. A set of members
+// that can all reach each other is an independent set of the graph.
 type partitionGraph struct {
 	adjacent [][]int // neighbours by rank, ascending
 	gone     []bool  // ranks that are excluded from the set so far
@@ -20,8 +21,8 @@ type partitionGraph struct {
 	steps     int    // of the search
 }
 
-// newPartitionGraph returns the graph of len(out) members with the edges pairs. Members marked in out are in
-// no set.
+// newPartitionGraph returns the graph of len(out) members with the edges pairs. Members marked in
+// out are in no set.
 func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 	g := &partitionGraph{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
 	for _, p := range pairs {

@@ -136,8 +136,8 @@ func (p *proposer) proposalTick() {
 	}
 }
 
-// promised counts a promise. A promise after the Accept was sent changes nothing, as the change has
-// been chosen from the earlier promises (I12).
+// promised counts a promise (phase 1b). A promise after the Accept was sent changes nothing, as the
+// change has been chosen from the earlier promises (I12).
 func (p *proposer) promised(rank int, msg Message) {
 	if p.stage != preparing || msg.Ballot != p.ballot {
 		return
@@ -235,7 +235,9 @@ func (p *proposer) readyToChoose() bool {
 }
 
 // choose proposes the change that was accepted in the highest ballot among the promises, or,
-// without one, the change that is due.
+// without one, the change that is due. This is rule P2c of Paxos Made Simple, section 2.2: if a
+// lower ballot can have decided a change, a quorum has accepted it, each quorum of promises
+// contains one of those voters, and so this ballot proposes the same change.
 func (p *proposer) choose(rule Rule) {
 	p.reason = fmt.Sprintf("taken over from ballot %v", p.best)
 	if p.change == nil {

@@ -56,7 +56,8 @@ func TestReportGoesToTheFirstReachable(t *testing.T) {
 	}
 }
 
-// A notice is sent when the quorum is lost, when fewer are left, and when it is back; not otherwise.
+// A notice is sent when the quorum is lost, when fewer are left, and when it is back; not
+// otherwise.
 func TestQuorumIsWatched(t *testing.T) {
 	base := aloneIn(t, "a", "a", "b", "c", "d", "e")
 	l := &localState{membership: base}

@@ -46,7 +46,6 @@ const (
 // false for an unknown kind.
 func treatmentOf(k Kind, from sender) (t treatment, ok bool) {
 	rows := [...][senders]treatment{
-		//        ofView    outsider   contact   unknown
 		Status:   {believed, answered, believed, refused},
 		Ask:      {believed, answered, refused, refused},
 		Tell:     {believed, answered, refused, refused},

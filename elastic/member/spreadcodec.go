@@ -6,7 +6,8 @@ import (
 )
 
 // appendSpread appends the fields of a Branch or a Gather. The message within omits its view if
-// that equals the view of m.
+// that equals the view of m, as is usual: then a Gather of thousands of answers needs no hash of 32
+// bytes for each.
 func appendSpread(b []byte, m Message, parts part) []byte {
 	s := m.Spread
 	if s == nil || parts&partBranch != 0 && s.Inner == nil {
@@ -38,7 +39,7 @@ func appendInner(b []byte, outer, m Message) []byte {
 }
 
 // appendRanks appends ascending ranks as runs: the number of ranks skipped, and the number of ranks
-// that follow.
+// that follow. A tree splits ranks into neighbours, so thousands of them are a few runs.
 func appendRanks(b []byte, ranks []uint32) []byte {
 	var runs []uint64
 	next := uint32(0)
@@ -56,7 +57,9 @@ func appendRanks(b []byte, ranks []uint32) []byte {
 	return b
 }
 
-// ranks decodes the output of appendRanks.
+// ranks decodes the output of appendRanks. A run must not be empty and must not continue the one
+// before it, so that each set of ranks has one encoding. The bounds are checked before memory is
+// allocated: a few bytes can announce many ranks.
 func (d *decoder) ranks() []uint32 {
 	var ranks []uint32
 	next := uint64(0)
@@ -81,7 +84,8 @@ func (d *decoder) ranks() []uint32 {
 	return ranks
 }
 
-// inner decodes a message within outer.
+// inner decodes a message within outer. A Branch or Gather within another one is refused, which
+// bounds the depth of the recursion and the work that one message can cause.
 func (d *decoder) inner(outer *Message) *Message {
 	m := &Message{Kind: Kind(d.byte()), Epoch: outer.Epoch, View: outer.View}
 	if d.bool() {

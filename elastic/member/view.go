@@ -188,7 +188,8 @@ func (v View) follow(c Change) (View, error) {
 	return next, nil
 }
 
-// without returns the members of v that c keeps.
+// without returns the members of v that c keeps, in their order (I3). A change that names a peer
+// that is no member is refused, as it was made for another view.
 func (v View) without(c Change) ([]Member, error) {
 	gone := 0
 	kept := make([]Member, 0, len(v.Members)+len(c.Join))
@@ -208,7 +209,8 @@ func (v View) without(c Change) ([]Member, error) {
 	return kept, nil
 }
 
-// check returns an error for a view that no change may lead to: without voters, with too many
+// check guards the conditions that all code here relies on, whoever made the change. It returns an
+// error for a view that no change may lead to: without voters, with too many
 // members, or with an ID that is empty, too long or not unique.
 func (v View) check() error {
 	if v.Voters < 1 || len(v.Members) > MaxMembers {
@@ -228,7 +230,8 @@ func (v View) check() error {
 	return nil
 }
 
-// reason returns the reason of a change.
+// reason returns the reason of a change, the first in the order of the constants' comment that
+// applies.
 func (c Change) reason() Reason {
 	switch {
 	case c.Forced:

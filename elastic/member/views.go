@@ -56,7 +56,8 @@ func NewViews(keep int) *Views {
 }
 
 // make returns the view that follows v by c, from the cache if it is there. A nil cache computes
-// it.
+// it. The lock is held meanwhile, so that machines that apply one change at the same time compute
+// it once.
 func (s *Views) make(v View, c Change) (View, error) {
 	if s == nil {
 		return v.apply(c)
