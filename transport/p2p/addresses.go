@@ -90,24 +90,21 @@ func (b *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (c
 
 // ask sends a message on a stream of its own and returns the answer. The exchange fails after
 // bookTime, or when ctx ends.
-func (b *addressBook) ask(ctx context.Context, id peer.ID, q book) (book, error) {
-	s, err := b.open(ctx, id, addrsProtocol)
-	if err != nil {
-		return book{}, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
-	defer s.Reset()
-	if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
-		return book{}, err
-	}
-	if err := writeBook(s, q); err != nil {
-		return book{}, err
-	}
-	if err := s.CloseWrite(); err != nil {
-		return book{}, err
-	}
-	return readBook(s)
+func (b *addressBook) ask(ctx context.Context, id peer.ID, q book) (answer book, err error) {
+	err = b.dialer.exchange(ctx, id, addrsProtocol, func(s *lazyStream) error {
+		if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
+			return err
+		}
+		if err := writeBook(s, q); err != nil {
+			return err
+		}
+		if err := s.CloseWrite(); err != nil {
+			return err
+		}
+		answer, err = readBook(s)
+		return err
+	})
+	return answer, err
 }
 
 // accept handles the stream of a member that asks for addresses.
@@ -128,7 +125,7 @@ func (b *addressBook) accept(s network.Stream) {
 	}
 	answer.Addrs = b.all()
 	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
-		_, _ = s.Read(make([]byte, 1)) // the other side resets the stream when it has read the answer
+		waitEnd(s)
 	}
 }
 

@@ -164,7 +164,7 @@ func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 		_, err = s.Write(answer[:])
 	}
 	if err == nil {
-		_, _ = s.Read(make([]byte, 1))
+		waitEnd(s)
 	}
 	_ = s.Reset()
 }

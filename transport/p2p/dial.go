@@ -320,6 +320,19 @@ func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStre
 	return &lazyStream{Stream: s, proposal: proposalOf(p)}, nil
 }
 
+// exchange opens a stream for one question and its answer, and calls f with it. It resets the stream
+// when f returns, or when ctx ends, which interrupts f.
+func (d *dialer) exchange(ctx context.Context, id peer.ID, p protocol.ID, f func(*lazyStream) error) error {
+	s, err := d.open(ctx, id, p)
+	if err != nil {
+		return err
+	}
+	defer s.Reset()
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	defer stop()
+	return f(s)
+}
+
 // settle connects with a peer before a long-lived stream is opened, and waits for the first attempt
 // to replace a relayed connection by hole punching.
 func (d *dialer) settle(ctx context.Context, id peer.ID) error {

@@ -94,6 +94,3 @@ func exchange(s io.ReadWriter, q punchAsk, a *punchAnswer) error {
 	}
 	return json.NewDecoder(io.LimitReader(s, maxPunch)).Decode(a)
 }
-
-// waitEnd waits until the other side ends the stream.
-func waitEnd(s network.Stream) { _, _ = s.Read(make([]byte, 1)) }

@@ -209,24 +209,21 @@ func (w *watch) retryDirect(s *fallback) {
 // peer's direct port listens. at has their addresses, parallel to all. The stream stays open as
 // long as the measurement: the peer accepts connections until it ends.
 func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []direct.Surveyed, at []netip.Addr, err error) {
-	s, err := w.open(ctx, id, surveyProtocol)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.Reset()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
-	theirs, err := readOffer(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	var targets []direct.Target
-	for _, ip := range ips {
-		if to, ok := theirs.ByTCP(ip); ok {
-			targets, at = append(targets, w.paths.routes.withBound(to, ip)), append(at, ip)
+	err = w.exchange(ctx, id, surveyProtocol, func(s *lazyStream) error {
+		theirs, err := readOffer(s)
+		if err != nil {
+			return err
 		}
-	}
-	return direct.Survey(ctx, targets, theirs.Ticket), at, nil
+		var targets []direct.Target
+		for _, ip := range ips {
+			if to, ok := theirs.ByTCP(ip); ok {
+				targets, at = append(targets, w.paths.routes.withBound(to, ip)), append(at, ip)
+			}
+		}
+		all = direct.Survey(ctx, targets, theirs.Ticket)
+		return nil
+	})
+	return all, at, err
 }
 
 // acceptSurvey lets a member measure this host until the member resets the stream. The Wait expects
@@ -240,7 +237,7 @@ func (w *watch) acceptSurvey(s network.Stream) {
 	wait := w.paths.listener.port.Expect(t, nil)
 	defer wait.Cancel()
 	if _, err := s.Write(appendOffer(nil, w.paths.offer(t))); err == nil {
-		_, _ = s.Read(make([]byte, 1))
+		waitEnd(s)
 	}
 }
 
@@ -250,21 +247,16 @@ func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error
 	ctx, cancel := context.WithTimeout(w.tasks.life, within)
 	defer cancel()
 	err = w.retry(ctx, id, func(ctx context.Context) error {
-		s, err := w.open(ctx, id, pingProtocol)
-		if err != nil {
-			return err
-		}
-		defer s.Reset()
-		stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-		defer stop()
-		if _, err := s.Write([]byte{0}); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
-			return err
-		}
-		at, _ = hostOf(s.Conn().RemoteMultiaddr())
-		return nil
+		return w.exchange(ctx, id, pingProtocol, func(s *lazyStream) error {
+			if _, err := s.Write([]byte{0}); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
+				return err
+			}
+			at, _ = hostOf(s.Conn().RemoteMultiaddr())
+			return nil
+		})
 	})
 	return at, err
 }
@@ -279,7 +271,7 @@ func (w *watch) acceptPing(s network.Stream) {
 	}
 	if _, err := io.ReadFull(s, b[:]); err == nil {
 		if _, err = s.Write(b[:]); err == nil {
-			_, _ = s.Read(b[:]) // the other side resets the stream when it has read the answer
+			waitEnd(s)
 		}
 	}
 }
