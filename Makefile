@@ -17,7 +17,6 @@ MINUTES  = 20
 PACKAGES = ./...
 TIMEOUT  = 60m
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-NESTED   = -C scripts/figures ./...
 
 # TIMEOUT bounds the tests of a package. Only a hang should take so long, also under the race
 # detector on a loaded machine, where some packages take ten minutes.
@@ -61,10 +60,12 @@ check: ## what one runs all day: lint, and the tests of packages that differ fro
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
 
 test: data ## all tests, and a summary
-	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -timeout $(TIMEOUT) $(PACKAGES) $(NESTED)
+	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
+		(cd scripts/figures && ../gotest.sh ./...) || failed=1; \
+		scripts/gotest.sh -timeout $(TIMEOUT) $(PACKAGES) || failed=1; exit $$failed
 
 test-long: ## the long forms of tests that make test thins out, in minutes (chaos, soak and k8s take hours)
-	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -count=1 -timeout $(TIMEOUT) $(LONG) -long
+	@GO="$(GO)" CGO_ENABLED=0 scripts/gotest.sh -count=1 -timeout $(TIMEOUT) $(LONG) -long
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
