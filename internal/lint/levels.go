@@ -178,7 +178,9 @@ func exempt(p Problem) bool {
 func UnusedExemptions(packages []*Package) []string {
 	var problems []Problem
 	for _, r := range Rules() {
-		problems = append(problems, r.problems(packages)...)
+		if slices.ContainsFunc(exemptions(), func(e exemption) bool { return e.Rule == r.Name }) {
+			problems = append(problems, r.problems(packages)...)
+		}
 	}
 	var unused []string
 	for _, e := range exemptions() {
