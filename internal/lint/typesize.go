@@ -21,17 +21,13 @@ type typeSize struct{ fields, methods int }
 // smaller.
 func bigTypes() map[string]typeSize {
 	return map[string]typeSize{
-		"cmd/elrun.jobFlags":              {fields: 21},
 		"collective.Comm":                 {methods: 48},
 		"collective.endpoint":             {fields: 23},
 		"elastic.Group":                   {fields: 27, methods: 66},
 		"elastic.driver":                  {fields: 33, methods: 77},
 		"elastic/internal/transfer.Donor": {methods: 37},
-		"elastic/member.Machine":          {fields: 21, methods: 93},
 		"launch.Options":                  {fields: 39},
 		"launch.frame":                    {fields: 24},
-		"launch.peer":                     {methods: 39},
-		"launch.runner":                   {fields: 31, methods: 72},
 		"trainer.Config":                  {fields: 27},
 	}
 }

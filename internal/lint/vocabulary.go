@@ -68,14 +68,11 @@ elastic/anew.go tell
 elastic/foreign_test.go foreign
 elastic/internal/transfer/follow.go strike
 elastic/internal/transfer/world_test.go tell
-elastic/member/catchup.go beat brief tell telling
-elastic/member/cuts.go cuts
-elastic/member/cuts_test.go cuts
-elastic/member/know.go heard own said shown
-elastic/member/machine.go heard own rivalry telling
+elastic/member/dissemination.go tell
+elastic/member/gossip.go beat shown
+elastic/member/localstate.go trust
 elastic/member/proposer.go yield
 elastic/member/quorum.go beyond
-elastic/member/rival.go rivalry
 elastic/member/sender_test.go standing
 elastic/member/simcheck_test.go own
 elastic/member/spread.go doubt
