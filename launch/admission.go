@@ -125,7 +125,9 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 	return ticket.Answer{Decision: ticket.In, Signer: string(e.Was)}, e
 }
 
-// grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid.
+// grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid. The
+// record of a ticket is signed by the member that issued it. A record that does not fit its grant or
+// this job was forged by a member, and counts as no grant at all.
 func (ad *admission) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 	a := ticket.Answer{Decision: ticket.In, Signer: string(g.Key)}
 	switch {

@@ -61,7 +61,9 @@ func addresses() []address {
 	return out
 }
 
-// tryControl lists the running jobs, and tests a control socket of its own.
+// tryControl lists the running jobs, and tests a control socket of its own: it opens one, finds it
+// in the list and asks it, as elrun status does. So a directory that cannot be written, or a socket
+// path that is too long, shows up here and not in the first job.
 func tryControl(ctx context.Context) (running []string, err error) {
 	jobs, err := Jobs(ctx)
 	if err != nil {
@@ -86,7 +88,9 @@ func tryControl(ctx context.Context) (running []string, err error) {
 	return running, errors.Join(err, c.Close())
 }
 
-// tryLink connects two libp2p hosts of this process and measures messages between them.
+// tryLink connects two libp2p hosts of this process and measures messages between them. They use the
+// carrier of real jobs, with its handshake and encryption, so what blocks them
+// there, as a firewall does, blocks them here.
 func tryLink(ctx context.Context, cfg p2p.Config) link {
 	ctx, cancel := context.WithTimeoutCause(ctx, linkPeriod, fmt.Errorf("no answer within %v", linkPeriod))
 	defer cancel()
@@ -120,7 +124,8 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 	return l
 }
 
-// roundTrip sends a message from a to b and one back, and returns the time taken.
+// roundTrip sends a message from a to b and one back, and returns the time taken. The first message
+// in a direction makes the connection, if there is none.
 func roundTrip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
 	begin := time.Now()
 	for _, way := range [][2]*p2p.Host{{a, b}, {b, a}} {

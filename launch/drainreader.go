@@ -35,7 +35,8 @@ func (l *drainReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readNow reads the buffered data of a file or socket without waiting, whatever its deadline.
+// readNow reads the buffered data of a file or socket without waiting, whatever its deadline. The
+// descriptor is in non-blocking mode, so a read of an empty stream returns EAGAIN at once.
 func readNow(stream io.Reader, b []byte) (n int, err error) {
 	conn, ok := stream.(syscall.Conn)
 	if !ok {

@@ -78,7 +78,9 @@ func endedDir() (string, error) {
 	return filepath.Join(state, "elrun", "ended"), nil
 }
 
-// writeEnded writes the record of a job, and removes expired records.
+// writeEnded writes the record of a job, and removes expired records. A rename replaces an earlier
+// record of the same name as a whole, so that a reader never sees a part of one. The caller may
+// ignore the error: the record is a service for people.
 func writeEnded(s Status) error {
 	dir, err := endedDir()
 	if err != nil {
@@ -110,7 +112,7 @@ func writeEnded(s Status) error {
 }
 
 // removeExpired removes the expired records in a folder and returns the names of the remaining jobs,
-// in order.
+// in order. Temporary files of launchers that died while they wrote expire as well.
 func removeExpired(dir string, now time.Time) (jobs []string) {
 	files, _ := os.ReadDir(dir) // no folder: no job has ended yet
 	for _, f := range files {
@@ -143,7 +145,8 @@ func readEnded(path string) (Status, error) {
 	return decodeEnded(text)
 }
 
-// decodeEnded decodes the text of a record.
+// decodeEnded decodes the text of a record. The lists of members are empty, not nil: the status in
+// JSON has them as [], as the status of a running job.
 func decodeEnded(text []byte) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(text, &s); err != nil {

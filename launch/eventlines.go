@@ -9,8 +9,10 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// other returns the line for an event that is no membership change by itself. It returns the line
-// only once if several peers report the event.
+// other returns the line for an event that is no membership change by itself. All peers report such
+// an event at about the same time, so a key decides which reports mean the same: the first one makes
+// the line, which then waits shortly for the events that share it (eventgroup.go), and the others
+// are dropped. The key has the epoch, so that the same event in a later view is news again.
 func (l *membershipLog) other(e event.Event, now time.Time) []string {
 	line, pause := l.formatOther(e), time.Duration(0)
 	if line == "" {
@@ -32,9 +34,11 @@ func (l *membershipLog) other(e event.Event, now time.Time) []string {
 			l.waiting = false
 		}
 	}
+	// A missing quorum may last for hours and is told again after a pause; all else is told once.
 	if at, ok := l.reported[key]; ok && (pause == 0 || now.Sub(at) < pause) {
 		return nil
 	}
+	// Forgetting everything bounds the memory of long jobs, at the price of a line told twice.
 	if len(l.reported) > maxReported {
 		clear(l.reported)
 	}
@@ -73,7 +77,10 @@ func (l *membershipLog) formatOther(e event.Event) string {
 	return ""
 }
 
-// formatAudit describes the result of the audit of a step.
+// formatAudit describes the result of the audit of a step. There are three: a majority agrees, so
+// that the peers with another result were put out; several results and no majority, so that only the
+// suspects can be named; or equal results of the peers and a different sum, so that the data changed
+// on its way.
 func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {

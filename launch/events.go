@@ -9,7 +9,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// notice handles a notice from the goroutines of a child.
+// notice handles a notice from the goroutines of a process. After the end of a peer the nodes of a
+// program may be due to stop.
 func (r *runner) notice(n notice) {
 	switch {
 	case n.from >= maxPeers && n.msg != nil && n.msg.Program != nil:
@@ -31,7 +32,7 @@ func (r *runner) notice(n notice) {
 	}
 }
 
-// message handles a message from a peer.
+// message handles a message from a peer. It was checked when it was decoded.
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
@@ -57,7 +58,8 @@ func (r *runner) message(from int, m message) {
 	}
 }
 
-// hello handles the hello or the renew of a peer, which is now self.
+// hello handles the hello or the renew of a peer, which is now self. A peer that comes after the
+// start waits for its admission, and gets the members that a search has found so far.
 func (r *runner) hello(from int, self elastic.Member) {
 	if r.rendezvous.started {
 		r.joinQueue.add(from, self.ID.Short(), time.Now())
@@ -137,7 +139,8 @@ func (r *runner) halted(i, pid int) {
 	r.report.printf("%s is stopped and holds up the others: killing it (pid %d)", r.rendezvous.describe(r.rendezvous.shortID(i)), pid)
 }
 
-// event passes an event to the parts that need it.
+// event passes an event to the parts that need it. The event log has got its text already, from the
+// goroutine that reads the peer's messages.
 func (r *runner) event(from int, line json.RawMessage) {
 	var e event.Event
 	if err := json.Unmarshal(line, &e); err != nil {

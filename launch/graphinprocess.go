@@ -15,17 +15,21 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// inProcess runs a program whose nodes are goroutines of this process.
+// inProcess runs a program whose nodes are goroutines of this process. The nodes use the same code
+// as nodes in processes: calls pass through rpc, over pipes in memory, and peers form a group, over
+// a network in memory. So a test in one process finds the mistakes of a program that processes would
+// find, except for crashes.
 type inProcess struct {
 	p       *Program
 	info    programInfo
-	servers map[string]*rpc.Server
+	servers map[string]*rpc.Server // by name of the service; not changed while the nodes run
 
 	mu    sync.Mutex
-	dones []doneReport
+	dones []doneReport // results of the peers
 }
 
-// runInProcess runs the program in this process until all nodes have ended.
+// runInProcess runs the program in this process until all nodes have ended. Services end last, in
+// the order of their StopAfter, because peers and tasks call them up to their own ends.
 func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,7 +111,8 @@ func (n *node) runTask(ctx context.Context) error {
 	}
 }
 
-// peers runs all peers, over a network in memory.
+// peers runs all peers, over a network in memory. The error of one peer does not end the others: as
+// with processes, they lose a member and go on.
 func (h *inProcess) peers(ctx context.Context) error {
 	n := h.p.node(h.info.peers().Name)
 	host, _ := os.Hostname() // the host name appears in messages only

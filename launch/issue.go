@@ -57,7 +57,8 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	return p.shown(t, note), nil
 }
 
-// grant makes the members agree to admit peers by a ticket.
+// grant makes the members agree to admit peers by a ticket. The seal of this host on the record lets
+// every member check later that a member issued the ticket, with this expiry and number of uses.
 func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, uses uint64) error {
 	p.mu.Lock()
 	host := p.p2pHost
@@ -78,7 +79,8 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	return nil
 }
 
-// shown returns a ticket in the form for people.
+// shown returns a ticket in the form for people. Open is set if the ticket has addresses that other
+// hosts can reach; note is a warning to print with the ticket, or "".
 func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +88,8 @@ func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 		Open: !onlyLoopback(p.p2pHost.Addrs())}
 }
 
-// ticketAddrs returns the addresses for a ticket of this job.
+// ticketAddrs returns the addresses for a ticket of this job: those of this peer and of some members
+// of other hosts, so that the ticket outlives this peer.
 func (p *peer) ticketAddrs() []string {
 	p.mu.Lock()
 	k, self, host := p.latest, p.id.ep.Self, p.p2pHost
@@ -95,7 +98,8 @@ func (p *peer) ticketAddrs() []string {
 	return ticketAddrs(ticketContacts(host.Complete(k.Members), self))
 }
 
-// refresh returns the ticket with the addresses of the present members.
+// refresh returns the ticket with the addresses of the present members, for people who keep a ticket
+// in a file while members come and go. It changes neither the key nor the expiry.
 func (p *peer) refresh(text string) (Ticket, error) {
 	t, err := ticket.Parse(text)
 	if err != nil {

@@ -21,7 +21,7 @@ type probe struct {
 	listener net.Listener
 	addrs    []string // ADDRESS/WORD
 	once     sync.Once
-	work     sync.WaitGroup
+	work     sync.WaitGroup // owns the goroutine that accepts
 }
 
 const (
@@ -42,7 +42,8 @@ func probeData() []byte {
 	return b
 }
 
-// listenProbe returns a probe that accepts connections at the addresses of this host.
+// listenProbe returns a probe that accepts connections at the addresses of this host. The caller
+// closes it. Connections are served one after the other; each ends after probePeriod at the latest.
 func listenProbe() (*probe, error) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -86,7 +87,8 @@ func hostAddresses() []string {
 	return append(out, loopback...)[:min(maxProbed, len(out)+len(loopback))]
 }
 
-// dial tries to connect to each of the hosts, concurrently.
+// dial tries to connect to each of the hosts, concurrently. Each attempt ends after probePeriod, so
+// the result is there soon also if a firewall drops all packets.
 func (p *probe) dial(hosts []hostAddrs) probeResult {
 	var mu sync.Mutex
 	r := probeResult{Failed: make(map[string]string), Links: make(map[string]linkQuality)}
@@ -108,7 +110,8 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 }
 
 // reach tries to connect to the addresses of a host and returns the first success. If all fail, it
-// returns the error of the first address.
+// returns the error of the first address. A host may have addresses of networks that this host is not
+// part of, so the failure of a single address means nothing.
 func reach(addrs []string) (linkQuality, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probePeriod)
 	defer cancel()
@@ -138,7 +141,8 @@ func reach(addrs []string) (linkQuality, error) {
 	return linkQuality{}, first
 }
 
-// greetProbe connects to ADDRESS/WORD and checks the word and the data after it.
+// greetProbe connects to ADDRESS/WORD and checks the word and the data after it. The word excludes
+// another server at the same private address in this host's own network, as behind two routers.
 func greetProbe(ctx context.Context, addr string) (linkQuality, error) {
 	addr, word, _ := strings.Cut(addr, "/")
 	var d net.Dialer

@@ -33,7 +33,8 @@ func (r *runner) scale(from int, o scaleOrder) {
 	r.answerScale(from, o.Seq, text, err)
 }
 
-// answerScale sends the result of a scale request to the peer with index to.
+// answerScale sends the result of a scale request to the peer with index to, whose control socket got
+// the request. seq is the request's sequence number at that peer.
 func (r *runner) answerScale(to, seq int, text string, err error) {
 	result := scaleResult{Seq: seq, Text: text}
 	if err != nil {
@@ -55,7 +56,9 @@ func (r *runner) scalable() error {
 	return nil
 }
 
-// hostConnected handles the result of the connection to an added host.
+// hostConnected handles the result of the connection to an added host. Meanwhile the job may have
+// ended or been interrupted, so scalable decides once more. If the user has got an answer before
+// (answerOverdue), only the launcher's line tells the result.
 func (r *runner) hostConnected(a hostConnect) {
 	waits := r.procs.hosts.addConnected(a)
 	text, err := "", a.err

@@ -45,7 +45,7 @@ func (k *benchCase[T]) free(c *collective.Comm) error {
 type caseBuilder[T dtype.Number] struct {
 	c       *collective.Comm
 	op      collective.Op[T]
-	n, rank int
+	n, rank int // size of the communicator, and rank of this process
 	count   int // requested elements
 	inPlace bool
 	alloc   bool  // allocate the vectors of reductions by collective.Alloc
@@ -79,7 +79,9 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 	return k, nil
 }
 
-// share returns the fraction of a vector that the other ranks have.
+// share returns the fraction of a vector that the other ranks have, (n-1)/n. A rank must receive at
+// least this fraction in a call that divides a vector among the ranks, and twice of it in an
+// allreduce (reduce-scatter and allgather). The bus bandwidth is defined by it.
 func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
 // pair returns vectors of the given lengths, with dst <= src. If inPlace is set, the first vector
@@ -106,7 +108,8 @@ func (b *caseBuilder[T]) vector(n int) []T {
 	return v
 }
 
-// reduction builds the calls that reduce.
+// reduction builds the calls that reduce. The spans say how many ranks contribute to each element of
+// the result: all of them, in a scan the ranks up to this one, in an exclusive scan the ranks before.
 func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 	k := benchCase[T]{whole: b.count, factor: 1}
 	k.src = b.vector(b.count)
@@ -215,7 +218,8 @@ func (b *caseBuilder[T]) others(name string) benchCase[T] {
 	return k
 }
 
-// sendRecv sends a vector to the right neighbour and receives one from the left.
+// sendRecv sends a vector to the right neighbour and receives one from the left. The send does not
+// block, because all ranks send first: blocking sends of large vectors would wait for each other.
 func (b *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
 	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
 	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)

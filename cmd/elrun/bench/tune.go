@@ -78,7 +78,8 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	return t, nil
 }
 
-// candidates returns the algorithms that can do the call, the same at all ranks.
+// candidates returns the algorithms that can do the call, the same at all ranks. An algorithm that
+// cannot do a call falls back to another, so it is a candidate only if the choice keeps its name.
 func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
@@ -89,7 +90,8 @@ func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorith
 	return out
 }
 
-// compare sets the fields that follow from the times.
+// compare sets the fields that follow from the times. The median of each algorithm is compared, not
+// the mean, which one delayed call of a busy machine would dominate.
 func (t *Tuned) compare() {
 	best, auto := t.Times[0], t.Times[0]
 	for _, taken := range t.Times {
@@ -122,7 +124,8 @@ func (t Tuned) WriteRow(w io.Writer) error {
 	return err
 }
 
-// Crossovers describes Auto's choices by size, up to 1 GiB, for people.
+// Crossovers describes Auto's choices by size, up to 1 GiB, for people. It tries powers of two, so
+// the true crossover lies between the size that is named and half of it. It makes no call.
 func Crossovers(c *collective.Comm, name string) (string, error) {
 	var out []string
 	last := ""

@@ -30,12 +30,19 @@ const (
 // errFrame reports a violation of the protocol by the other side.
 var errFrame = errors.New("bad frame")
 
-// frame is a header with its payload.
+// frame is a header with its payload. The header has headerSize bytes, in little-endian order:
+//
+//	0   4 bytes  length of the payload
+//	4   1        kind
+//	5   1        0, for flags of later versions
+//	6   2        method
+//	8   8        ID
+//	16  8        timeout
 type frame struct {
 	kind    kind
-	method  uint16
-	id      uint64
-	timeout uint64 // nanoseconds
+	method  uint16 // of a call: index in the methods of the service
+	id      uint64 // of a call, its answer and its cancellation: chosen by the caller
+	timeout uint64 // of a call: the time that is left, in nanoseconds; 0 without a deadline
 	payload []byte
 }
 
@@ -78,7 +85,8 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, err
 }
 
-// readPayload reads size bytes.
+// readPayload reads size bytes, and grows the buffer in steps: a header that announces more than is
+// sent costs one chunk of memory at most.
 func readPayload(r io.Reader, size int) ([]byte, error) {
 	var b []byte
 	for len(b) < size {

@@ -19,13 +19,19 @@ type Method func(ctx context.Context, request []byte) ([]byte, error)
 const maxCalls = 256
 
 // Server answers calls on streams. It is safe for concurrent use.
+//
+//	Serve      one goroutine for each listener, which accepts streams
+//	serve      one for each stream, which reads its frames
+//	answer     one for each running call, at most maxCalls on a stream
+//	Close      ends all of them, and waits
 type Server struct {
-	program string
-	methods []Method
+	program string   // greeting that callers must send: it identifies the program and the service
+	methods []Method // by the method number of a call
 	ctx     context.Context
-	cancel  context.CancelFunc
-	work    sync.WaitGroup
+	cancel  context.CancelFunc // ends ctx, and with it all calls
+	work    sync.WaitGroup     // the goroutines of listeners and streams
 
+	// mu makes track and Close exclude each other: after Close nothing is opened any more.
 	mu     sync.Mutex
 	open   map[io.Closer]bool // listeners and streams, closed by Close
 	closed bool
@@ -60,7 +66,8 @@ func (s *Server) ServeConn(stream net.Conn) {
 	s.start(stream, func(c net.Conn) (net.Conn, error) { return c, nil })
 }
 
-// start serves one stream in a goroutine.
+// start serves one stream in a goroutine. The deadline bounds the authentication and the hello, so
+// that a client that connects and says nothing holds no goroutine for long.
 func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error)) {
 	if !s.track(stream) {
 		return
@@ -94,7 +101,8 @@ func (s *Server) drop(c io.Closer) {
 	delete(s.open, c)
 }
 
-// serve reads and handles the frames of a stream until it ends.
+// serve reads and handles the frames of a stream until it ends. The end of the stream cancels its
+// calls, because nobody waits for their answers, and serve waits for them.
 func (s *Server) serve(stream net.Conn) {
 	in := bufio.NewReaderSize(stream, readBuffer)
 	if err := s.greeted(stream, in); err != nil {
@@ -112,7 +120,8 @@ func (s *Server) serve(stream net.Conn) {
 	}
 }
 
-// greeted exchanges hellos with the caller.
+// greeted exchanges hellos with the caller. A caller of another program gets a failure in place of
+// the hello, so that it knows the reason and does not try again.
 func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 	f, err := readFrame(in)
 	if err != nil {
@@ -143,15 +152,15 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 // caller is the server's end of a stream.
 type caller struct {
 	server *Server
-	ctx    context.Context
-	slots  chan struct{} // a semaphore with a token for each running call
+	ctx    context.Context // ends with the stream or the server
+	slots  chan struct{}   // a semaphore with a token for each running call
 	work   sync.WaitGroup
 
-	writing sync.Mutex
+	writing sync.Mutex // held during a write, so that the frames of two answers do not mix
 	stream  net.Conn
 
 	mu      sync.Mutex
-	running map[uint64]context.CancelFunc
+	running map[uint64]context.CancelFunc // cancels the running calls, by ID
 }
 
 // handle handles one frame. It returns false if the stream has to end.
@@ -173,8 +182,9 @@ func (c *caller) handle(f frame) bool {
 	case <-c.ctx.Done():
 		return false
 	}
+	// The caller sends the time that is left, not a point in time: clocks of hosts differ.
 	timeout := time.Duration(f.timeout)
-	if timeout == 0 {
+	if timeout == 0 { // the caller has no deadline
 		timeout = math.MaxInt64
 	}
 	ctx, stop := context.WithTimeout(c.ctx, timeout)
@@ -192,7 +202,9 @@ func (c *caller) handle(f frame) bool {
 	return true
 }
 
-// answer carries out a call and sends its answer or failure.
+// answer carries out a call and sends its answer or failure. A result that is too long for a frame
+// is a failure of the call, not of the stream. After a failed write the stream is closed: a part of
+// a frame may have been sent.
 func (c *caller) answer(ctx context.Context, f frame) {
 	result, err := c.server.methods[f.method](ctx, f.payload)
 	reply := frame{kind: kindAnswer, id: f.id, payload: result}
