@@ -77,7 +77,7 @@ func gradientWalk() walk {
 // deathWalk follows the death of a member.
 func deathWalk() walk {
 	return walk{"death", "A death, from the broken connection to the next step", []stop{
-		{"transport/mesh", "pair", "lossCause", "the stream broke (in a host pair.died is first): a revocation explains it, or the peer is lost"},
+		{"transport/mesh", "pair", "lossCause", "the stream broke (in a host pair.peerDied is first): a revocation explains it, or the peer is lost"},
 		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
 		{"elastic", "driver", "happened", "the carrier reports the peer as down: it is dialled again"},
 		{"elastic", "driver", "suspect", "nobody answers: the member is suspected"},

@@ -22,7 +22,7 @@ const (
 )
 
 // attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect has
-// succeeded, the attempt stays for the pairs that were not planned (demand.go), until the view is over at
+// succeeded, the attempt stays for the pairs that were not planned (lazypairs.go), until the view is over at
 // this rank.
 type attempt struct {
 	ctx     context.Context // of the Connect; ended when it returns
@@ -32,19 +32,19 @@ type attempt struct {
 	hello   wire.Greeting // of this rank; its lineage is the hash of the view
 	planned []bool        // by rank
 	sparse  bool          // not all pairs of the view are planned
-	over    chan struct{} // closed when all planned streams are there, or err is set
-	demand  *demand
+	done    chan struct{} // closed when all planned streams are there, or err is set
+	lazy    *lazyPairs
 
-	mu      sync.Mutex
-	streams []couple // of planned pairs, by rank
-	asked   []*lane  // the lanes that are to be bound to the view
-	missing int      // the number of planned streams that are not there
-	ended   bool
-	err     error
-	lastErr []error // by rank: the last error of a dial, for messages to users
+	mu        sync.Mutex
+	streams   []lanePair // of planned pairs, by rank
+	requested []*lane    // the lanes that are to be bound to the view
+	missing   int        // the number of planned streams that are not there
+	ended     bool
+	err       error
+	lastErr   []error // by rank: the last error of a dial, for messages to users
 
-	dials sync.WaitGroup // added to before ended is set
-	turns chan struct{}  // a token for each stream that is being opened
+	dials     sync.WaitGroup // added to before ended is set
+	dialSlots chan struct{}  // a token for each stream that is being opened
 }
 
 // link is one of the two lanes of a pair, with its properties in this view.
@@ -55,8 +55,8 @@ type link struct {
 	site  [32]byte // the Config.Site of the other side
 }
 
-// couple is the two lanes of a pair; a lane that is not there is zero.
-type couple [streamsPerPair]link
+// lanePair is the two lanes of a pair; a lane that is not there is zero.
+type lanePair [streamsPerPair]link
 
 // linkOver returns the link over a lane on which the other side has sent the hello g.
 func linkOver(l *lane, g wire.Greeting) link {
@@ -73,11 +73,11 @@ func (l *link) end(how func(Stream) error) {
 // has succeeded already. If planned is nil, the streams of all pairs are planned.
 func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planned []bool) *attempt {
 	n := len(v.Members)
-	a := &attempt{ctx: ctx, binder: b, view: v, self: self, planned: planned, over: make(chan struct{}),
-		streams: make([]couple, n), lastErr: make([]error, n), turns: make(chan struct{}, maxDials)}
+	a := &attempt{ctx: ctx, binder: b, view: v, self: self, planned: planned, done: make(chan struct{}),
+		streams: make([]lanePair, n), lastErr: make([]error, n), dialSlots: make(chan struct{}, maxDials)}
 	a.hello = wire.Greeting{Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(self), Job: b.cfg.Job,
 		Path: uint8(b.cfg.Path), Site: b.cfg.Site}
-	a.demand, a.sparse = newDemand(a), planned != nil
+	a.lazy, a.sparse = newLazyPairs(a), planned != nil
 	if !a.sparse {
 		a.planned = slices.Repeat([]bool{true}, n)
 		a.planned[self] = false
@@ -89,7 +89,7 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	}
 	if a.missing == 0 {
 		a.ended = true
-		close(a.over)
+		close(a.done)
 	}
 	return a
 }
@@ -129,7 +129,7 @@ func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
 // admit answers the hello g on the new stream s. It returns the link over the best stream that both sides
 // want, which may replace s.
 func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
-	ctx, cancel := context.WithTimeout(a.demand.life, helloTime)
+	ctx, cancel := context.WithTimeout(a.lazy.life, helloTime)
 	defer cancel()
 	err := setDeadline(s, time.Now().Add(helloTime))
 	if err == nil {
@@ -148,17 +148,17 @@ func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	return l, err
 }
 
-// rebind answers the hello g on a resting lane. It returns false if the lane is to end.
+// rebind answers the hello g on an idle lane. It returns false if the lane is to end.
 func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
-	if !a.demand.hold() {
-		a.demand.refuse(l.raw)
+	if !a.lazy.hold() {
+		a.lazy.refuse(l.raw)
 		return false
 	}
-	defer a.demand.holds.Done()
+	defer a.lazy.holds.Done()
 	if int(g.Rank) < a.self {
 		return false
 	}
-	stop := context.AfterFunc(a.demand.life, func() { _ = l.raw.Reset() }) // the write may be stuck
+	stop := context.AfterFunc(a.lazy.life, func() { _ = l.raw.Reset() }) // the write may be stuck
 	if err := l.writeHello(a.hello); !stop() || err != nil {
 		return false
 	}
@@ -171,7 +171,7 @@ func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 // on that one. A lane that comes too late is reset.
 func (a *attempt) put(rank int, l link) {
 	if !a.planned[rank] {
-		a.demand.put(rank, l)
+		a.lazy.put(rank, l)
 		return
 	}
 	a.mu.Lock()
@@ -192,7 +192,7 @@ func (a *attempt) put(rank int, l link) {
 		old.end(Stream.Reset)
 	}
 	if last {
-		close(a.over)
+		close(a.done)
 	}
 }
 
@@ -215,7 +215,7 @@ func (a *attempt) revoke(cause error) {
 		a.end(Stream.Close)
 	})
 	if !finished {
-		a.demand.revoke(cause)
+		a.lazy.revoke(cause)
 	}
 }
 
@@ -230,7 +230,7 @@ func (a *attempt) finish(err error, end func()) bool {
 	a.ended, a.err = true, err
 	a.mu.Unlock()
 	end()
-	close(a.over)
+	close(a.done)
 	return true
 }
 
@@ -242,8 +242,8 @@ func (a *attempt) end(how func(Stream) error) {
 	}
 }
 
-// note remembers why a dial to a rank failed.
-func (a *attempt) note(rank int, err error) {
+// noteError remembers why a dial to a rank failed.
+func (a *attempt) noteError(rank int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lastErr[rank] = err

@@ -12,7 +12,7 @@ import (
 // that gives up too early breaks a session that has already begun at the other side.
 const helloTime = time.Minute
 
-// binder binds lanes to views: lanes that rest, new ones that it opens, and those that peers open. It reads each
+// binder binds lanes to views: lanes that are idle, new ones that it opens, and those that peers open. It reads each
 // lane as long as it lasts.
 type binder struct {
 	cfg     *Config // of the mesh
@@ -34,12 +34,12 @@ func (b *binder) accept(k Kind, s Stream) {
 		_ = s.Reset()
 		return
 	}
-	a := b.views.invite(s, s.Peer(), g)
+	a := b.views.attemptFor(s, s.Peer(), g)
 	switch {
 	case a == nil:
 		return
 	case int(g.Rank) < a.self && k == Urgent:
-		a.demand.answerKnock(s, g)
+		a.lazy.answerLaneRequest(s, g)
 		return
 	}
 	l, ok := b.receive(a, g, int(k-Data), s)
@@ -51,16 +51,16 @@ func (b *binder) accept(k Kind, s Stream) {
 // receive makes the stream s, on which the hello g came, a lane of the view of a. It returns false if it
 // has ended the stream instead.
 func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (link, bool) {
-	if !a.demand.hold() {
-		a.demand.refuse(s)
+	if !a.lazy.hold() {
+		a.lazy.refuse(s)
 		return link{}, false
 	}
-	defer a.demand.holds.Done()
+	defer a.lazy.holds.Done()
 	if int(g.Rank) < a.self {
 		refuse(s, refused, nil)
 		return link{}, false
 	}
-	stop := context.AfterFunc(a.demand.life, func() { _ = s.Reset() }) // as a write may be stuck
+	stop := context.AfterFunc(a.lazy.life, func() { _ = s.Reset() }) // as a write may be stuck
 	l, err := a.admit(g, number, s)
 	ended := !stop()
 	if ended && err == nil {
@@ -81,7 +81,7 @@ func (b *binder) dial(ctx context.Context, a *attempt, rank, number int) error {
 	return b.life.retry(ctx, func() error {
 		l, err := b.join(ctx, a, rank, number)
 		if err != nil {
-			a.note(rank, err)
+			a.noteError(rank, err)
 			return err
 		}
 		if !b.life.begin() {
@@ -134,15 +134,15 @@ func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener 
 	return linkOver(newLane(s, peer, number), g), nil
 }
 
-// bind requests that a resting lane be bound to the view of a. It returns the lane and a channel of the result,
-// or nil if no lane rests.
+// bind requests that an idle lane be bound to the view of a. It returns the lane and a channel of the result,
+// or nil if no lane is idle.
 func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
-	l, asked, rests := b.lanes.ask(a, rank, number)
+	l, asked, rests := b.lanes.requestBind(a, rank, number)
 	switch {
 	case l == nil:
 		return nil, nil
 	case rests:
-		l.greet(a.hello)
+		l.sayHello(a.hello)
 	case b.lanes.withdraw(a, l, false):
 		return nil, nil
 	}
@@ -151,35 +151,35 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 
 // serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other.
 func (b *binder) serve(a *attempt, l *lane) {
-	for a != nil && l.follow(a) {
-		a = b.rest(l)
+	for a != nil && l.readView(a) {
+		a = b.awaitBind(l)
 	}
 	if asked := b.lanes.drop(l); asked != nil {
 		asked.fail(l.number, errEnded)
 	}
 }
 
-// rest waits until a lane is bound to another view. It returns the attempt that enters that view and has got
+// awaitBind waits until a lane is bound to another view. It returns the attempt that enters that view and has got
 // the lane, or nil if the lane has ended.
-func (b *binder) rest(l *lane) *attempt {
-	asked, ok := b.lanes.rest(l)
-	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
+func (b *binder) awaitBind(l *lane) *attempt {
+	asked, ok := b.lanes.setIdle(l)
+	if !ok || !isReusable(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
 		_ = l.raw.Close() // nothing is lost: both sides have read all frames
 		return nil
 	}
 	if asked != nil {
-		l.greet(asked.a.hello)
+		l.sayHello(asked.a.hello)
 	}
 	g, err := readHello(unbuffered{l.stream})
 	if err == nil && l.buffered() > 0 {
 		err = errProtocol // nothing may follow the hello before it is answered
 	}
-	if asked = b.lanes.wake(l); asked != nil {
+	if asked = b.lanes.setBusy(l); asked != nil {
 		return asked.answered(l, g, err)
 	}
 	var a *attempt
 	if err == nil {
-		a = b.views.invite(l.raw, l.peer, g)
+		a = b.views.attemptFor(l.raw, l.peer, g)
 		if a != nil && a.rebind(l, g) {
 			return a
 		}

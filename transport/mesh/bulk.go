@@ -19,7 +19,7 @@ import (
 //
 // Costs: four bytes per piece one way and one byte the other. A message of Control that
 // is sent while an answer is under way waits behind the bytes of the answer that are in the
-// buffers of the connection. These are at most the window of the answer. The pacer keeps the
+// buffers of the connection. These are at most the window of the answer. The window keeps the
 // window so small that the wait is at most about 20 ms. (A second connection for bulk would have
 // its own queues, but both would share the link, and the addresses and the identity of the
 // second one would have to be kept in step with the first.)

@@ -39,25 +39,25 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	late := time.AfterFunc(bindTime, a.dialLate)
 	defer late.Stop()
 	select {
-	case <-a.over:
+	case <-a.done:
 	case <-ctx.Done():
 		a.fail(a.blame(context.Cause(ctx)))
 	case <-m.life.ctx.Done():
 		a.fail(errClosed())
 	}
 	cancel() // ends the dials
-	for _, l := range a.asked {
+	for _, l := range a.requested {
 		m.lanes.withdraw(a, l, true)
 	}
 	a.dials.Wait()
 	if a.err != nil {
 		m.views.forget(a)
-		a.demand.abandon(a.err)
+		a.lazy.abandon(a.err)
 		return nil, a.err
 	}
 	m.views.entered(a)
-	m.events.meet(v)
-	m.lanes.keep(v)
+	m.events.reached(v)
+	m.lanes.retain(v)
 	if viewer != nil {
 		viewer.Entered(v)
 	}
@@ -71,7 +71,7 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 		return newTransport(a, s), nil
 	}
 	m.views.forget(a)
-	a.demand.abandon(err)
+	a.lazy.abandon(err)
 	if errors.Is(err, elastic.ErrNoView) {
 		a.end(Stream.Close) // not Reset: the others find out the reason from the bytes that were written
 	} else {
@@ -97,14 +97,14 @@ func (a *attempt) dialAll() {
 		}
 		a.dials.Go(func() {
 			for number := range streamsPerPair {
-				l, _, rests := a.binder.lanes.ask(a, rank, number)
+				l, _, rests := a.binder.lanes.requestBind(a, rank, number)
 				switch {
 				case l == nil:
 					a.dialOne(rank, number)
 				case !a.expect(l):
 					a.binder.lanes.withdraw(a, l, true)
 				case rests:
-					l.greet(a.hello)
+					l.sayHello(a.hello)
 				}
 			}
 		})
@@ -118,14 +118,14 @@ func (a *attempt) expect(l *lane) bool {
 	if a.ended {
 		return false
 	}
-	a.asked = append(a.asked, l)
+	a.requested = append(a.requested, l)
 	return true
 }
 
 // dialLate opens streams in place of the lanes that are still in use after bindTime.
 func (a *attempt) dialLate() {
 	a.mu.Lock()
-	asked := slices.Clone(a.asked)
+	asked := slices.Clone(a.requested)
 	a.mu.Unlock()
 	for _, l := range asked {
 		if a.binder.lanes.withdraw(a, l, false) {
@@ -143,11 +143,11 @@ func (a *attempt) dialOne(rank, number int) {
 	}
 	a.dials.Go(func() {
 		select {
-		case a.turns <- struct{}{}:
+		case a.dialSlots <- struct{}{}:
 		case <-a.ctx.Done():
 			return
 		}
-		defer func() { <-a.turns }()
+		defer func() { <-a.dialSlots }()
 		if err := a.binder.dial(a.ctx, a, rank, number); err != nil && a.ctx.Err() == nil && !a.binder.life.isOver() {
 			a.fail(a.blameFor(rank, err))
 		}

@@ -53,7 +53,7 @@ func TestRevokedWhileEntering(t *testing.T) {
 			_, _, _ = wire.ReadFrame(far[1], wire.Revoke)
 		}()
 		cause := transport.DecodeCause(2, <-told)
-		<-a.over
+		<-a.done
 		for _, err := range []error{a.err, cause} {
 			var abort *transport.AbortError
 			if !errors.As(err, &abort) || abort.Rank != 1 || abort.Cause != "enough" {
@@ -78,7 +78,7 @@ func TestRevokedAndComplete(t *testing.T) {
 			defer other.Close()
 			put(a, rank, dataStream, piped{near})
 		}
-		<-a.over
+		<-a.done
 		if a.err != nil {
 			t.Fatal(a.err)
 		}

@@ -21,7 +21,7 @@ type controlPlane struct {
 	self    elastic.ID
 	carrier Carrier
 	life    *lifetime
-	events  *links // gets the messages, and the beginning of the first and the end of the last stream of a peer
+	events  *eventQueue // gets the messages, and the beginning of the first and the end of the last stream of a peer
 
 	mu      sync.Mutex
 	streams map[elastic.ID][]*controlStream // by peer; this end writes to the first, and reads all
@@ -29,7 +29,7 @@ type controlPlane struct {
 }
 
 // newControlPlane returns the control plane of a process that has no streams yet.
-func newControlPlane(c Carrier, life *lifetime, events *links) *controlPlane {
+func newControlPlane(c Carrier, life *lifetime, events *eventQueue) *controlPlane {
 	return &controlPlane{self: c.ID(), carrier: c, life: life, events: events,
 		streams: make(map[elastic.ID][]*controlStream), opening: make(map[elastic.ID]chan struct{})}
 }
@@ -53,7 +53,7 @@ func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) erro
 		}
 		if c.stuck(to) {
 			c.abandon(to, s)
-			last = errMissing
+			last = errNotReached
 			continue
 		}
 		if err := s.takeTurn(ctx); err != nil {

@@ -31,7 +31,7 @@ func (o *opening) Open(context.Context, elastic.ID, Kind) (Stream, error) {
 func TestControlStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := newLifetime()
-		events := newLinks(func(elastic.ID) {})
+		events := newEventQueue(func(elastic.ID) {})
 		defer events.stop()
 		o := new(opening)
 		c := newControlPlane(o, life, events)

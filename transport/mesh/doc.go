@@ -30,7 +30,7 @@
 // holds only for ranks that are a power of two apart in the ring of ranks, and for each rank and the lowest
 // rank of its host (plan.go). So a member has streams with about 2 log n others, and a revocation, which every
 // rank passes on, reaches all in log n steps. Any other pair gets its streams when one of its ranks first sends
-// to the other, or waits for a message from it (demand.go). If a pair cannot be made the peer counts as lost,
+// to the other, or waits for a message from it (lazypairs.go). If a pair cannot be made the peer counts as lost,
 // as if its streams had broken. If a member dies with which nobody has a stream, the members that watch each
 // other notice it (package elastic).
 //
@@ -41,7 +41,7 @@
 // # The end of a view
 //
 // Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent theirs, the
-// stream rests: it is idle, and the next frame on it is the hello of a later view (lane.go).
+// stream is idle, and the next frame on it is the hello of a later view (lane.go).
 //
 // A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by End, or by
 // a reset where it is in the middle of a message, so that buffers are free at once. A rank that sees a data

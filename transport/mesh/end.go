@@ -15,44 +15,44 @@ import (
 func (p *pair) finish() {
 	select {
 	case <-p.t.box.Failed():
-	case <-p.t.host:
-		p.sever() // so the reader makes the mailbox fail
+	case <-p.t.meshClosed:
+		p.resetData() // so the reader makes the mailbox fail
 		<-p.t.box.Failed()
 	}
 	cause := p.t.box.Cause()
 	whole := false
-	if cause != p.t.ended {
-		whole = p.passOn(cause)
+	if cause != p.t.closedErr {
+		whole = p.forwardCause(cause)
 	}
 	select {
 	case <-p.t.closing:
-	case <-p.t.host: // nothing is sent to peers any more
+	case <-p.t.meshClosed: // nothing is sent to peers any more
 	}
 	timer := time.NewTimer(closeTime)
 	defer timer.Stop()
-	if cause == p.t.ended {
+	if cause == p.t.closedErr {
 		whole = p.sayBye()
 	}
 	settled := true
 	select {
-	case <-p.settled:
+	case <-p.peerDone:
 	case <-timer.C:
 		settled = false
 	}
-	whole = p.isEmptied() && whole && settled
+	whole = p.stopFilling() && whole && settled
 	if !whole {
 		_ = p.data.raw.Reset()
 	}
-	p.t.lanes.leave(p.lanes[dataStream])
+	p.t.lanes.endView(p.lanes[dataStream])
 	p.dataOver <- whole
 	whole = p.endUrgent(settled)
-	p.t.lanes.leave(p.lanes[urgentStream])
+	p.t.lanes.endView(p.lanes[urgentStream])
 	p.urgentOver <- whole
 }
 
-// isEmptied waits until nothing is read into the mailbox any more. If a message is being read, it resets the
+// stopFilling waits until nothing is read into the mailbox any more. If a message is being read, it resets the
 // stream and returns false.
-func (p *pair) isEmptied() bool {
+func (p *pair) stopFilling() bool {
 	empty := p.filling.TryLock()
 	if !empty {
 		_ = p.data.raw.Reset()
@@ -74,26 +74,26 @@ func (p *pair) sayBye() bool {
 	p.writeUrgent(wire.Header{Kind: wire.Bye}, nil)
 	timer := time.NewTimer(turnTime)
 	defer timer.Stop()
-	at := p.data.writers.join(0)
+	at := p.data.writers.enqueue(0)
 	select {
 	case <-p.left:
-		p.data.writers.quit(at)
+		p.data.writers.cancel(at)
 		return p.endData()
 	case <-at.turn:
-		defer p.data.writers.leave(at)
+		defer p.data.writers.release(at)
 	case <-timer.C:
-		p.data.writers.quit(at)
-		return p.passOn(&transport.PeerError{Rank: p.t.self, Peer: p.t.names[p.t.self], Cause: "closed while sending"})
+		p.data.writers.cancel(at)
+		return p.forwardCause(&transport.PeerError{Rank: p.t.self, Peer: p.t.names[p.t.self], Cause: "closed while sending"})
 	}
 	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }
 
-// passOn tells the peer the cause of a revocation, then ends the data stream, and thus the reads and
+// forwardCause tells the peer the cause of a revocation, then ends the data stream, and thus the reads and
 // writes of this rank on it. It reports whether the stream was ended in good order.
-func (p *pair) passOn(cause error) bool {
+func (p *pair) forwardCause(cause error) bool {
 	select {
-	case <-p.t.host:
-		p.sever() // connections end one by one: this rank must not blame others on those that are still open
+	case <-p.t.meshClosed:
+		p.resetData() // connections end one by one: this rank must not blame others on those that are still open
 		return false
 	default:
 	}
@@ -110,7 +110,7 @@ func (p *pair) endData() bool {
 		at, idle := p.tryTurn()
 		if whole = idle; idle {
 			whole = p.data.writeWithin(turnTime, wire.Header{Kind: wire.End}, nil) == nil
-			p.data.writers.leave(at)
+			p.data.writers.release(at)
 		}
 	}
 	if !whole {
@@ -119,13 +119,13 @@ func (p *pair) endData() bool {
 	return whole
 }
 
-// endUrgent ends the view on the urgent stream by a last frame and returns true. If the pair is not settled, or
+// endUrgent ends the view on the urgent stream by a last frame and returns true. If the peer still needs something from this rank, or
 // the write fails, it resets the stream and returns false.
 func (p *pair) endUrgent(settled bool) bool {
-	at := p.urgent.writers.join(0)
+	at := p.urgent.writers.enqueue(0)
 	<-at.turn
-	defer p.urgent.writers.leave(at)
-	p.silent = true
+	defer p.urgent.writers.release(at)
+	p.urgentClosed = true
 	if settled && p.urgent.writeWithin(urgentTime, wire.Header{Kind: wire.End}, nil) == nil {
 		return true
 	}
@@ -133,26 +133,26 @@ func (p *pair) endUrgent(settled bool) bool {
 	return false
 }
 
-// sever resets the data stream when the mesh closes. The carrier may not have ended it yet, as it may have
+// resetData resets the data stream when the mesh closes. The carrier may not have ended it yet, as it may have
 // a connection of its own.
-func (p *pair) sever() { _ = p.data.raw.Reset() }
+func (p *pair) resetData() { _ = p.data.raw.Reset() }
 
 // writeUrgent writes a frame on the urgent stream. Errors need no handling: a peer that does not get
 // the frame sees the streams end.
 func (p *pair) writeUrgent(h wire.Header, payload []byte) {
-	at := p.urgent.writers.join(0)
+	at := p.urgent.writers.enqueue(0)
 	<-at.turn
-	if !p.silent {
+	if !p.urgentClosed {
 		_ = p.urgent.writeWithin(urgentTime, h, payload)
 	}
-	p.urgent.writers.leave(at)
+	p.urgent.writers.release(at)
 }
 
 // tryTurn takes the turn to write on the data stream after the mailbox has failed. It returns false if a frame
 // is being written. A goroutine that has the turn without writing is about to give it up, so tryTurn waits for
 // it.
-func (p *pair) tryTurn() (*place, bool) {
-	at := p.data.writers.join(math.MaxInt32)
+func (p *pair) tryTurn() (*ticket, bool) {
+	at := p.data.writers.enqueue(math.MaxInt32)
 	for {
 		select {
 		case <-at.turn:
@@ -160,7 +160,7 @@ func (p *pair) tryTurn() (*place, bool) {
 		default:
 		}
 		if p.writing.Load() {
-			p.data.writers.quit(at)
+			p.data.writers.cancel(at)
 			return nil, false
 		}
 		runtime.Gosched()

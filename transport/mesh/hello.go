@@ -33,10 +33,10 @@ type refusal byte
 
 // The refusals; wanted means that the stream is not refused.
 const (
-	wanted refusal = iota
+	accepted refusal = iota
 	refused
 	stale
-	left // the peer had entered the view, and it is over; if it was revoked, the cause follows in the frame
+	viewOver // the peer had entered the view, and it is over; if it was revoked, the cause follows in the frame
 )
 
 // error returns the error for a refusal; cause is what follows the refusal in its frame.
@@ -44,7 +44,7 @@ func (r refusal) error(cause []byte) error {
 	switch r {
 	case stale:
 		return final{errStale}
-	case left:
+	case viewOver:
 		return final{&overError{cause}}
 	}
 	return final{errRefused}

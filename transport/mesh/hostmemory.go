@@ -12,28 +12,28 @@ import (
 
 // hostMemory is what this process keeps for sharing memory with the other members of its host, over all views.
 type hostMemory struct {
-	cfg        *Config // of the mesh
-	life       *lifetime
-	neighbours *neighbours // the files of the processes of the host
-	spare      spare       // memory for the next view
-	begun      atomic.Bool // this end has been in a session
+	cfg          *Config // of the mesh
+	life         *lifetime
+	processes    *hostProcesses // the files of the processes of the host
+	spare        spare          // memory for the next view
+	wasInSession atomic.Bool    // this end has been in a session
 }
 
 // newHostMemory returns the hostMemory of a process with the ID self before its first view.
 func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
-	return &hostMemory{cfg: cfg, life: life, neighbours: newNeighbours(self)}
+	return &hostMemory{cfg: cfg, life: life, processes: newHostProcesses(self)}
 }
 
 // close releases the memory that no view uses. The memory of a view is released when the view ends.
-func (h *hostMemory) close() error { return errors.Join(h.spare.close(), h.neighbours.shut()) }
+func (h *hostMemory) close() error { return errors.Join(h.spare.close(), h.processes.close()) }
 
 // enter makes this rank share memory with the other ranks of its host, when an attempt has all planned streams.
 // The result is nil if there is nobody to share with, or if it is impossible and both sides can do without.
 // An error ends the attempt.
-func (h *hostMemory) enter(ctx context.Context, a *attempt) (*sharing, error) {
+func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	s, why := h.share(ctx, a)
-	h.neighbours.keep(a.view)
-	lone := h.note(a, s, why)
+	h.processes.retain(a.view)
+	lone := h.recordReasons(a, s, why)
 	var err error
 	switch {
 	case ctx.Err() != nil:
@@ -42,7 +42,7 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*sharing, error) {
 		err = h.unshared(a, lone, why)
 	}
 	if err == nil {
-		h.begun.Store(true)
+		h.wasInSession.Store(true)
 		return s, nil
 	}
 	if s != nil {
@@ -51,9 +51,9 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*sharing, error) {
 	return nil, err
 }
 
-// note records in the links why memory is not shared with the ranks with which it could be. It returns the
+// recordReasons records in the links of the attempt why memory is not shared with the ranks with which it could be. It returns the
 // first rank with which memory is not shared although one of the two sides insists on it; -1 if there is none.
-func (h *hostMemory) note(a *attempt, s *sharing, why error) int {
+func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 	lone := -1
 	for rank := range a.streams {
 		l := &a.streams[rank][dataStream]
@@ -82,9 +82,9 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	}
 	err := fmt.Errorf("no shared memory: %w (the transport auto does without where it must)", why)
 	switch {
-	case errors.As(why, new(passing)):
+	case errors.As(why, new(transientError)):
 		return err
-	case incompatible != nil && h.begun.Load():
+	case incompatible != nil && h.wasInSession.Load():
 		return a.lost(rank, err)
 	}
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)

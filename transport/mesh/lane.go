@@ -14,7 +14,7 @@ import (
 
 // lane is a stream of frames with another process; it lasts over many views. It is bound to one view
 // at a time. A hello in each direction binds it. The frames of the view follow, and in each direction
-// the last one is Bye or End. When both sides have sent theirs, the lane rests: it is idle until one
+// the last one is Bye or End. When both sides have sent theirs, the lane is idle until one
 // side says hello for a later view. A lane on which the view ended in the middle of a frame is reset,
 // and the next view that needs one opens another. One goroutine reads the lane all the time.
 type lane struct {
@@ -24,13 +24,13 @@ type lane struct {
 	pair   chan *pair // of one element: the pair that uses the lane in the present view; closed if the view does not begin
 
 	// Guarded by lanes.mu.
-	resting bool     // both sides have ended the view
-	left    bool     // this side has ended the view; the other side may never do so
-	asked   *request // to bind it to the next view
+	idle      bool         // both sides have ended the view
+	viewEnded bool         // this side has ended the view; the other side may never do so
+	request   *bindRequest // to bind it to the next view
 }
 
-// request is the request of an attempt that a lane be bound to its view.
-type request struct {
+// bindRequest is the request of an attempt that a lane be bound to its view.
+type bindRequest struct {
 	a     *attempt
 	rank  int        // of the peer in that view
 	bound chan error // of one element: the result, if the pair is not planned; else nil
@@ -41,9 +41,9 @@ func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
 }
 
-// follow reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
+// readView reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
 // on it, so that it may be bound again, and false if the lane has ended.
-func (l *lane) follow(a *attempt) bool {
+func (l *lane) readView(a *attempt) bool {
 	var first urgentFrame
 	if l.number == urgentStream {
 		first = l.listen(a)
@@ -76,7 +76,7 @@ func (l *lane) listen(a *attempt) urgentFrame {
 		timer := time.NewTimer(revokedTime)
 		defer timer.Stop()
 		select {
-		case <-a.over:
+		case <-a.done:
 		case <-timer.C:
 		}
 		a.revoke(transport.DecodeCause(a.view.Rank(l.peer), first.body))
@@ -84,22 +84,22 @@ func (l *lane) listen(a *attempt) urgentFrame {
 	return first
 }
 
-// lasts reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
+// isReusable reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
 // better path: if p is a relay, or the substitute for a connection of its own.
-func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
+func isReusable(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
-// greet says hello on a resting lane; the reader of the lane gets the answer, or the error. The answer may come
+// sayHello says hello on an idle lane; the reader of the lane gets the answer, or the error. The answer may come
 // before greet returns, and then others may write on the lane. So greet takes the writer's turn.
-func (l *lane) greet(g wire.Greeting) {
-	at := l.writers.join(math.MaxInt32)
+func (l *lane) sayHello(g wire.Greeting) {
+	at := l.writers.enqueue(math.MaxInt32)
 	<-at.turn
-	defer l.writers.leave(at)
+	defer l.writers.release(at)
 	if l.writeHello(g) != nil {
 		_ = l.raw.Reset()
 	}
 }
 
-// writeHello says hello on a resting lane.
+// writeHello says hello on an idle lane.
 func (l *lane) writeHello(g wire.Greeting) error {
 	return errors.Join(
 		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
@@ -113,16 +113,16 @@ var errEnded = errors.New("the lane has ended")
 // answered handles the answer g to the hello of a request, or the error in its place. It returns the attempt to
 // which the lane is bound, or nil. A hello for another view is an error: both sides have said hello at the same
 // time, each for another view.
-func (r *request) answered(l *lane, g wire.Greeting, err error) *attempt {
+func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	a := r.a
 	if err == nil && a.check(g, r.rank) != nil {
 		err = errors.New("two hellos have crossed")
 	}
 	if err == nil && r.bound != nil {
-		if !a.demand.hold() {
+		if !a.lazy.hold() {
 			err = errEnded // the view is over, so nobody waits for the lane any more
 		} else {
-			defer a.demand.holds.Done()
+			defer a.lazy.holds.Done()
 		}
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *request) answered(l *lane, g wire.Greeting, err error) *attempt {
 
 // fail handles a request for a lane that has failed with err. For a planned pair it opens a new stream,
 // or fails the attempt if the error is final.
-func (r *request) fail(number int, err error) {
+func (r *bindRequest) fail(number int, err error) {
 	a := r.a
 	switch {
 	case r.bound != nil:
@@ -157,16 +157,16 @@ func (r *request) fail(number int, err error) {
 type lanes struct {
 	mu     sync.Mutex
 	closed bool
-	all    map[berth]*lane
+	all    map[laneKey]*lane
 }
 
-// berth is the key of a lane in lanes.
-type berth struct {
+// laneKey is the key of a lane in lanes.
+type laneKey struct {
 	peer   elastic.ID
 	number int
 }
 
-func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
+func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
 
 // add stores l, and discards the lane that was stored for the same peer and number before. It is called before
 // a view gets the lane: when that view is entered, the next one may be, too, and then its attempt looks for the
@@ -174,7 +174,7 @@ func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := berth{l.peer, l.number}
+	at := laneKey{l.peer, l.number}
 	if old := s.all[at]; old != nil {
 		s.discardLocked(old)
 	}
@@ -182,39 +182,39 @@ func (s *lanes) add(l *lane) {
 }
 
 // drop forgets a lane that has ended, and returns its request, or nil if there is none.
-func (s *lanes) drop(l *lane) (asked *request) {
+func (s *lanes) drop(l *lane) (asked *bindRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at := (berth{l.peer, l.number}); s.all[at] == l {
+	if at := (laneKey{l.peer, l.number}); s.all[at] == l {
 		delete(s.all, at)
 	}
-	l.resting = false
-	asked, l.asked = l.asked, nil
+	l.idle = false
+	asked, l.request = l.request, nil
 	return asked
 }
 
-// discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets leave end it
+// discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets endView end it
 // if this side has not ended the view yet.
 func (s *lanes) discardLocked(l *lane) {
-	delete(s.all, berth{l.peer, l.number})
-	if l.resting || l.left {
+	delete(s.all, laneKey{l.peer, l.number})
+	if l.idle || l.viewEnded {
 		_ = l.raw.Reset()
 	}
 }
 
-// leave notes that this side has ended the view on a lane. A lane that was discarded is reset now: if the
+// endView notes that this side has ended the view on a lane. A lane that was discarded is reset now: if the
 // peer is cut off it never ends the view, and the reader of the lane would wait for ever.
-func (s *lanes) leave(l *lane) {
+func (s *lanes) endView(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.left = true
-	if s.closed || s.all[berth{l.peer, l.number}] != l {
+	l.viewEnded = true
+	if s.closed || s.all[laneKey{l.peer, l.number}] != l {
 		_ = l.raw.Reset()
 	}
 }
 
-// keep ends the lanes with peers that are not members of v.
-func (s *lanes) keep(v elastic.View) {
+// retain ends the lanes with peers that are not members of v.
+func (s *lanes) retain(v elastic.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, l := range s.all {
@@ -234,22 +234,22 @@ func (s *lanes) close() {
 	}
 }
 
-// ask requests that a lane with a rank be bound to the view of a. If the lane rests, the caller says hello
+// requestBind requests that a lane with a rank be bound to the view of a. If the lane is idle, the caller says hello
 // on it. If the lane is still in another view, its reader says hello when that view is over. It returns nil
 // if there is no such lane, or another request has it.
-func (s *lanes) ask(a *attempt, rank, number int) (l *lane, asked *request, rests bool) {
+func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l = s.all[berth{a.view.Members[rank].ID, number}]
-	if l == nil || l.asked != nil {
+	l = s.all[laneKey{a.view.Members[rank].ID, number}]
+	if l == nil || l.request != nil {
 		return nil, nil, false
 	}
-	asked = &request{a: a, rank: rank}
+	asked = &bindRequest{a: a, rank: rank}
 	if !a.planned[rank] {
 		asked.bound = make(chan error, 1)
 	}
-	l.asked = asked
-	return l, asked, l.resting
+	l.request = asked
+	return l, asked, l.idle
 }
 
 // withdraw takes back the request of a for a lane. It returns true if no hello was sent for the request yet.
@@ -258,10 +258,10 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case l.asked == nil || l.asked.a != a:
+	case l.request == nil || l.request.a != a:
 		return false
-	case !l.resting:
-		l.asked = nil
+	case !l.idle:
+		l.request = nil
 		return true
 	case over:
 		_ = l.raw.Reset()
@@ -269,23 +269,23 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	return false
 }
 
-// rest notes that the view of a lane is over, and returns the request for the lane, if any. It returns false
+// setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It returns false
 // if the lane is not used again.
-func (s *lanes) rest(l *lane) (asked *request, ok bool) {
+func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.all[berth{l.peer, l.number}] != l {
+	if s.closed || s.all[laneKey{l.peer, l.number}] != l {
 		return nil, false
 	}
-	l.resting = true
-	return l.asked, true
+	l.idle = true
+	return l.request, true
 }
 
-// wake notes that a resting lane has got a hello, or has failed. It returns the request for the lane, if any.
-func (s *lanes) wake(l *lane) (asked *request) {
+// setBusy notes that an idle lane has got a hello, or has failed. It returns the request for the lane, if any.
+func (s *lanes) setBusy(l *lane) (asked *bindRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.resting, l.left = false, false
-	asked, l.asked = l.asked, nil
+	l.idle, l.viewEnded = false, false
+	asked, l.request = l.request, nil
 	return asked
 }

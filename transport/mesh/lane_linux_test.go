@@ -331,7 +331,7 @@ func TestHellosCross(t *testing.T) {
 		next := following(w, 1, 0)
 		b := newAttempt(ctx, ms[1].binder, next, 1, nil)
 		for number := range streamsPerPair { // as if b had said hello
-			if l, _, rests := ms[1].lanes.ask(b, 0, number); l == nil || !rests {
+			if l, _, rests := ms[1].lanes.requestBind(b, 0, number); l == nil || !rests {
 				t.Fatal("there is no stream that rests")
 			}
 		}

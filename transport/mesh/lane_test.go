@@ -14,7 +14,7 @@ import (
 func TestLanesOfTheSilent(t *testing.T) {
 	unwanted := map[string]func(s *lanes){
 		"closed":   (*lanes).close,
-		"lost":     func(s *lanes) { s.keep(elastic.View{Members: []elastic.Member{{ID: "a"}}}) },
+		"lost":     func(s *lanes) { s.retain(elastic.View{Members: []elastic.Member{{ID: "a"}}}) },
 		"replaced": func(s *lanes) { s.add(newLane(piped{new(net.TCPConn)}, "b", dataStream)) },
 	}
 	for name, drop := range unwanted {
@@ -23,14 +23,14 @@ func TestLanesOfTheSilent(t *testing.T) {
 			s, l := newLanes(), newLane(piped{near}, "b", dataStream)
 			s.add(l)
 			if leaveFirst {
-				s.leave(l)
+				s.endView(l)
 				drop(s)
 			} else {
 				drop(s)
 				if err := near.SetDeadline(time.Time{}); err != nil {
 					t.Errorf("%s: the lane has ended in its view: %v", name, err)
 				}
-				s.leave(l)
+				s.endView(l)
 			}
 			if near.SetDeadline(time.Time{}) == nil {
 				t.Errorf("%s, left first %t: the lane goes on", name, leaveFirst)

@@ -68,7 +68,7 @@ type Mesh struct {
 	id       elastic.ID
 	carrier  Carrier
 	life     *lifetime
-	events   *links        // what elastic reads: control messages, and which peers are up
+	events   *eventQueue   // what elastic reads: control messages, and which peers are up
 	controls *controlPlane // the control streams
 	requests *requests     // requests and their answers
 	views    *viewTable    // the views that are entered, in use, or over
@@ -84,7 +84,7 @@ func New(c Carrier, cfg Config) *Mesh {
 		cfg.Plan = sparse
 	}
 	m := &Mesh{cfg: cfg, id: c.ID(), carrier: c, life: newLifetime(), lanes: newLanes()}
-	m.events = newLinks(m.down)
+	m.events = newEventQueue(m.down)
 	m.controls = newControlPlane(c, m.life, m.events)
 	m.requests = newRequests(c, m.life)
 	m.views = newViewTable(cfg.Job, m.life)

@@ -54,33 +54,33 @@ type pair struct {
 	writing atomic.Bool // a message or signal is being written
 	filling sync.Mutex  // held while a message is read into the mailbox
 
-	left     chan struct{} // closed when the peer has said bye
-	told     chan struct{} // closed when the view on the urgent stream has ended
-	parted   atomic.Bool   // the peer has closed the view before it had the data stream
-	settled  chan struct{} // closed when the peer needs nothing more from this rank
-	settling sync.Once
+	left         chan struct{} // closed when the peer has said bye
+	urgentEnded  chan struct{} // closed when the view on the urgent stream has ended
+	closedEarly  atomic.Bool   // the peer has closed the view before it had the data stream
+	peerDone     chan struct{} // closed when the peer needs nothing more from this rank
+	peerDoneOnce sync.Once
 
 	// finish sends one value on each when it is done: whether this side has ended the view in good order on
 	// the data stream, and on the urgent stream.
 	dataOver, urgentOver chan bool
-	silent               bool // nothing is written on the urgent stream any more; guarded by the writer's turn
+	urgentClosed         bool // nothing is written on the urgent stream any more; guarded by the writer's turn
 }
 
 // newPair takes over the streams to one rank; Transport.begin starts its goroutines.
-func newPair(t *Transport, rank int, name string, s couple) *pair {
+func newPair(t *Transport, rank int, name string, s lanePair) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
 		path:  s[dataStream].path,
 		lanes: [streamsPerPair]*lane{dataStream: s[dataStream].lane, urgentStream: s[urgentStream].lane},
 		data:  s[dataStream].stream, urgent: s[urgentStream].stream,
 		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
-		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
+		left: make(chan struct{}), urgentEnded: make(chan struct{}), peerDone: make(chan struct{}),
 		dataOver: make(chan bool, 1), urgentOver: make(chan bool, 1),
 	}
 }
 
-// settle notes that Close need not wait for the peer any more.
-func (p *pair) settle() { p.settling.Do(func() { close(p.settled) }) }
+// markPeerDone notes that Close need not wait for the peer any more.
+func (p *pair) markPeerDone() { p.peerDoneOnce.Do(func() { close(p.peerDone) }) }
 
 // lost returns the error for the loss of the peer.
 func (p *pair) lost(why string) error {
@@ -92,7 +92,7 @@ func (p *pair) lost(why string) error {
 // stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
 func (p *pair) lossCause(err error) error {
 	select {
-	case <-p.t.host:
+	case <-p.t.meshClosed:
 		return errClosed()
 	case <-p.left:
 		return p.lost("closed")
@@ -105,10 +105,10 @@ func (p *pair) lossCause(err error) error {
 	defer timer.Stop()
 	select {
 	case <-p.t.box.Failed():
-	case <-p.told:
+	case <-p.urgentEnded:
 	case <-timer.C:
 	}
-	if p.parted.Load() {
+	if p.closedEarly.Load() {
 		return p.lost("closed")
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -120,12 +120,12 @@ func (p *pair) lossCause(err error) error {
 	return p.lost(err.Error())
 }
 
-// died handles the report of the death watch that the peer's process is ending, some milliseconds
+// peerDied handles the report of the death watch that the peer's process is ending, some milliseconds
 // before its streams end. A rank that is revoked ends its death watch first, so the peer was not
 // revoked, and no other cause is under way.
-func (p *pair) died() {
+func (p *pair) peerDied() {
 	select {
-	case <-p.t.host: // the readers handle that
+	case <-p.t.meshClosed: // the readers handle that
 	case <-p.left:
 	default:
 		p.t.Revoke(p.lost("process ended"))
@@ -147,21 +147,21 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 		e.Call.Append(h.Call[:0])
 		err = p.writeUntil(ctx, &h, buf)
 	}
-	p.leave(turn)
+	p.endTurn(turn)
 	if err != nil {
 		return p.lossCause(err)
 	}
 	return nil
 }
 
-// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls leave.
-func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
-	at := p.data.writers.join(priority)
+// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls endTurn.
+func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
+	at := p.data.writers.enqueue(priority)
 	var err error
 	select {
 	case <-at.turn:
-		if err = p.over(); err != nil {
-			p.data.writers.leave(at)
+		if err = p.failure(); err != nil {
+			p.data.writers.release(at)
 			return nil, err
 		}
 		p.writing.Store(true)
@@ -173,18 +173,18 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
 	case <-p.left:
 		err = p.lost("closed")
 	}
-	p.data.writers.quit(at)
+	p.data.writers.cancel(at)
 	return nil, err
 }
 
-// leave gives up the turn that takeTurn has returned.
-func (p *pair) leave(at *place) {
+// endTurn gives up the turn that takeTurn has returned.
+func (p *pair) endTurn(at *ticket) {
 	p.writing.Store(false)
-	p.data.writers.leave(at)
+	p.data.writers.release(at)
 }
 
-// over returns why no message may be written any more, or nil.
-func (p *pair) over() error {
+// failure returns why no message may be written any more, or nil.
+func (p *pair) failure() error {
 	select {
 	case <-p.left:
 		return p.lost("closed")
@@ -223,7 +223,7 @@ func (p *pair) writeSignals() {
 			return
 		}
 		err = p.data.write(&h, payload)
-		p.leave(turn)
+		p.endTurn(turn)
 		if err != nil {
 			return // the reader finds the cause
 		}
@@ -237,11 +237,11 @@ func (p *pair) readData() bool {
 	last, err := p.readFrames()
 	switch {
 	case err != nil:
-		// Revoke has no effect if this rank has been revoked or closed. The pair is not settled
+		// Revoke has no effect if this rank has been revoked or closed. The peer is not done
 		// here: the peer may still need the cause, which is under way on the urgent stream.
 		cause := p.lossCause(err)
-		if p.parted.Load() {
-			p.part()
+		if p.closedEarly.Load() {
+			p.markLeft()
 			return false
 		}
 		p.t.Revoke(cause)
@@ -256,7 +256,7 @@ func (p *pair) readData() bool {
 
 // takeBye handles the bye of the peer, which has closed the view.
 func (p *pair) takeBye() {
-	p.part()
+	p.markLeft()
 	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
 	if p.t.box.Cause() == nil && p.writing.Load() {
 		// The peer will not read the message that is being written: end the Send.
@@ -264,11 +264,11 @@ func (p *pair) takeBye() {
 	}
 }
 
-// part notes that the peer sends nothing any more.
-func (p *pair) part() {
+// markLeft notes that the peer sends nothing any more.
+func (p *pair) markLeft() {
 	p.t.box.End(p.rank, p.lost("closed"))
 	close(p.left)
-	p.settle()
+	p.markPeerDone()
 }
 
 // readFrames handles frames until the peer's last frame of the view, and returns its kind, Bye or End.
@@ -320,7 +320,7 @@ func (p *pair) readMessage(h wire.Header) error {
 	switch {
 	case !taken:
 		_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
-	case err == nil && h.Length >= turnFrom:
+	case err == nil && h.Length >= yieldFrom:
 		runtime.Gosched()
 	}
 	return err
@@ -346,11 +346,11 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	return true, nil
 }
 
-// turnFrom is the shortest message, in bytes, after which the reader yields to other goroutines. Then the
+// yieldFrom is the shortest message, in bytes, after which the reader yields to other goroutines. Then the
 // goroutine that has waited for the message finds it in the cache, and posts the next receive, so that the
 // next message is read straight into its buffer. If the reader read on instead, it would have to buffer the
 // next message, and the message would be copied.
-const turnFrom = 64 << 10
+const yieldFrom = 64 << 10
 
 // readUrgent handles the frames of the urgent stream, beginning with first, until the view on the stream
 // ends, or the stream does. It reports whether both sides have ended the view on it in good order.
@@ -362,11 +362,11 @@ func (p *pair) readUrgent(first urgentFrame) bool {
 	}
 	// A peer that has closed ends this stream only when all its messages were received. If the data stream
 	// breaks before its bye came, the peer has sent no messages.
-	p.parted.Store(bye && f.err == nil && f.Kind == wire.End)
+	p.closedEarly.Store(bye && f.err == nil && f.Kind == wire.End)
 	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
 	p.t.box.LiftLimit(p.rank)
-	p.settle()
-	close(p.told)
+	p.markPeerDone()
+	close(p.urgentEnded)
 	return f.err == nil && f.Kind == wire.End && <-p.urgentOver
 }
 
@@ -377,9 +377,9 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 	case wire.Revoke:
 		p.t.Revoke(transport.DecodeCause(p.rank, f.body))
 		p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
-		p.settle()
+		p.markPeerDone()
 	case wire.Ack:
-		p.settle()
+		p.markPeerDone()
 	case wire.Bye:
 		// Read all that is still to come, beyond the limit: it is not much, and the peer waits for that.
 		p.t.box.LiftLimit(p.rank)

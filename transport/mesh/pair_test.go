@@ -53,7 +53,7 @@ func newTestBinder() *binder {
 func put(a *attempt, rank, number int, s Stream) {
 	l := newLane(s, a.view.Members[rank].ID, number)
 	a.put(rank, linkOver(l, wire.Greeting{}))
-	go l.follow(a)
+	go l.readView(a)
 }
 
 // lateWord is an action of the other side on its urgent stream some time after the data stream
@@ -188,14 +188,14 @@ func TestSendGivesUp(t *testing.T) {
 		if err := <-gave; !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
-		p.data.writers.leave(first)
+		p.data.writers.release(first)
 		e.Revoke(errors.New("enough"))
 		for range 20 { // as select takes any of the cases that are ready
 			if _, err := p.takeTurn(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "enough") {
 				t.Errorf("revoked: %v", err)
 			}
 		}
-		<-p.data.writers.join(0).turn
+		<-p.data.writers.enqueue(0).turn
 		if err := errors.Join(far[dataStream].Close(), far[urgentStream].Close(), e.Close()); err != nil {
 			t.Error(err)
 		}

@@ -11,8 +11,8 @@ import (
 // when they are needed.
 type Plan func(v elastic.View, self int) []bool
 
-// densest is the number of members up to which a view has lanes between all pairs from its beginning.
-const densest = 16
+// maxFullMesh is the number of members up to which a view has lanes between all pairs from its beginning.
+const maxFullMesh = 16
 
 // sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at the
 // distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its lanes grows as
@@ -20,14 +20,14 @@ const densest = 16
 // a host also has lanes with the lowest rank of the host, over which they agree to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
-	if n <= densest {
+	if n <= maxFullMesh {
 		return nil
 	}
 	planned := make([]bool, n)
 	for d := 1; d <= n/2; d *= 2 {
 		planned[(self+d)%n], planned[(self-d+n)%n] = true, true
 	}
-	beside := besides(v, self)
+	beside := sameHost(v, self)
 	for _, rank := range beside {
 		if len(beside) <= shm.MaxRanks && (self == beside[0] || rank == beside[0]) {
 			planned[rank] = rank != self
@@ -36,9 +36,9 @@ func sparse(v elastic.View, self int) []bool {
 	return planned
 }
 
-// besides returns the ranks of a view that are on the host of the rank self, that rank included. It compares
+// sameHost returns the ranks of a view that are on the host of the rank self, that rank included. It compares
 // the hosts that the members state. It returns nil if the host of self is not stated.
-func besides(v elastic.View, self int) (ranks []int) {
+func sameHost(v elastic.View, self int) (ranks []int) {
 	at := hostOf(v.Members[self])
 	if at == [2]string{} {
 		return nil

@@ -20,10 +20,10 @@ func spread(n, each int) (v elastic.View) {
 // Either both ranks of a pair plan its lanes or neither does. The number of lanes of a rank grows as log n. The
 // lowest rank of a host has lanes with all others of the host. Small views have lanes between all ranks.
 func TestSparse(t *testing.T) {
-	if sparse(spread(densest, 4), 0) != nil {
+	if sparse(spread(maxFullMesh, 4), 0) != nil {
 		t.Error("a small view has a plan")
 	}
-	for _, n := range []int{densest + 1, 31, 32, 33, 64, 100, 257} {
+	for _, n := range []int{maxFullMesh + 1, 31, 32, 33, 64, 100, 257} {
 		for _, each := range []int{1, 8, shm.MaxRanks, shm.MaxRanks + 1} {
 			t.Run(fmt.Sprintf("%d ranks, %d on a host", n, each), func(t *testing.T) { checkSparse(t, n, each) })
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-var errMissing = errors.New("has not come yet")
+var errNotReached = errors.New("has not come yet")
 
-// settlingTime is how long Connect waits for a member that was never reached before, until it probes the
+// startGrace is how long Connect waits for a member that was never reached before, until it probes the
 // member: all peers of a job start at about the same time, and some may not listen yet.
-const settlingTime = time.Second
+const startGrace = time.Second
 
 // The higher rank of a pair opens its streams. If that rank is dead it never does, and the lower rank would
 // not notice. So Connect opens a control stream to each higher rank with which there is none.
@@ -23,13 +23,13 @@ func (m *Mesh) probeMissing(a *attempt) {
 		if rank < a.self || !a.planned[rank] {
 			continue
 		}
-		up, met := m.events.seen(member.ID)
+		up, met := m.events.status(member.ID)
 		switch {
 		case up: // down is called when the control stream ends
 		case met:
 			m.probe(a, member.ID, 0)
 		default:
-			m.probe(a, member.ID, settlingTime)
+			m.probe(a, member.ID, startGrace)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func (m *Mesh) down(id elastic.ID) {
 // is impossible. The goroutine first waits for the duration wait, in which the member may start.
 func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
 	m.life.run(func() {
-		err := m.life.pause(a.ctx, wait, errMissing)
+		err := m.life.pause(a.ctx, wait, errNotReached)
 		if err == nil {
 			_, err = m.controls.stream(a.ctx, id)
 		}

@@ -13,27 +13,27 @@ import (
 
 // visitor is a writer that has joined a queue.
 type visitor struct {
-	place    *place
+	place    *ticket
 	priority int32
 }
 
 // slowQueue is a simple and slow model of a queue. Each of its methods also calls the queue.
 type slowQueue struct {
-	q     *queue
+	q     *writerQueue
 	here  []visitor // in the order in which they came
-	owner *place    // the place whose turn it is, or nil
+	owner *ticket   // the ticket whose turn it is, or nil
 	open  bool      // the turn is kept for a writer of a higher priority than all who are here
 	later []func()  // the functions that the queue has passed to its later
 }
 
 func newSlowQueue() *slowQueue {
-	s := &slowQueue{q: newQueue()}
-	s.q.later = func(f func()) { s.later = append(s.later, f) }
+	s := &slowQueue{q: newWriterQueue()}
+	s.q.afterYield = func(f func()) { s.later = append(s.later, f) }
 	return s
 }
 
 func (s *slowQueue) join(t *rapid.T, priority int32) {
-	p := s.q.join(priority)
+	p := s.q.enqueue(priority)
 	if slices.ContainsFunc(s.here, func(v visitor) bool { return v.place == p }) {
 		t.Fatal("two have one place")
 	}
@@ -56,7 +56,7 @@ func (s *slowQueue) leave() {
 	}
 	p, priority := s.owner, s.owner.priority
 	<-p.turn
-	s.q.leave(p)
+	s.q.release(p)
 	s.strike(p)
 	s.owner = nil
 	if s.open = len(s.here) > 0 && s.most() < priority; !s.open {
@@ -81,7 +81,7 @@ func (s *slowQueue) quit(t *rapid.T) {
 		return
 	}
 	v := rapid.SampledFrom(s.here).Draw(t, "who")
-	s.q.quit(v.place)
+	s.q.cancel(v.place)
 	s.strike(v.place)
 	if s.owner == v.place {
 		s.next()
@@ -92,7 +92,7 @@ func (s *slowQueue) quit(t *rapid.T) {
 }
 
 // strike removes from the list here a writer that has gone.
-func (s *slowQueue) strike(p *place) {
+func (s *slowQueue) strike(p *ticket) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
 }
 
@@ -144,16 +144,16 @@ func TestQueue(t *testing.T) {
 func TestQueueOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, rounds = 16, 300
-		q := newQueue()
+		q := newWriterQueue()
 		inside, wrote := 0, 0 // only the writer whose turn it is accesses them: the race detector would find a second one
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {
 				for i := range rounds {
-					p := q.join(int32(i % 3))
+					p := q.enqueue(int32(i % 3))
 					runtime.Gosched()
 					if i%4 == w%4 && len(p.turn) == 0 {
-						q.quit(p)
+						q.cancel(p)
 						continue
 					}
 					<-p.turn
@@ -163,7 +163,7 @@ func TestQueueOfMany(t *testing.T) {
 					runtime.Gosched()
 					inside--
 					wrote++
-					q.leave(p)
+					q.release(p)
 				}
 			})
 		}

@@ -32,70 +32,70 @@ import (
 // that does not get the result resets its socket to the first rank, unless that is broken already. A
 // broken socket revokes the session as soon as the session has begun.
 //
-// The memory is new in each view (spare.go); a process sends its files once (neighbours.go).
+// The memory is new in each view (spare.go); a process sends its files once (hostprocesses.go).
 
 // shareTime is how long the first rank waits for the others, which may still be connecting to
 // ranks of other hosts. If a peer dies its socket breaks at once, which ends the wait.
 const shareTime = time.Minute
 
-// sharing is the group of a host as one of its ranks sees it.
-type sharing struct {
-	host     *hostMemory // of this process
-	view     elastic.View
-	ranks    []int         // of the group; a place is an index of it
-	place    int           // of this rank
-	conns    []line        // by place: at the first rank to all others; at others to the first only
-	patience time.Duration // how long the first rank waits
+// shmGroup is the group of a host as one of its ranks sees it.
+type shmGroup struct {
+	host      *hostMemory // of this process
+	view      elastic.View
+	ranks     []int         // of the group; a local rank is an index of it
+	localRank int           // of this rank
+	conns     []unixStream  // by local rank: at the first rank to all others; at others to the first only
+	timeout   time.Duration // how long the first rank waits
 
-	sparse    bool  // not all ranks of the group have lanes with each other
-	unwilling error // set if a rank does not want to share; ranks without lanes with it do not know
+	sparse   bool  // not all ranks of the group have lanes with each other
+	disabled error // set if a rank does not want to share; ranks without lanes with it do not know
 
-	parts   []*neighbour // by place; nil until neighbours.hold or take has returned it
-	has     []uint64     // at the first rank, by place: a bit for each place whose files that rank has
-	memory  *shm.Memory
-	segment *shm.Segment
-	vigil   *shm.DeathWatch // nil before keepVigil
+	processes  []*hostProcess // by local rank; nil until hostProcesses.acquire or add has returned it
+	knownFiles []uint64       // at the first rank, by local rank: a bit for each local rank whose files that rank has
+	memory     *shm.Memory
+	segment    *shm.Segment
+	deathWatch *shm.DeathWatch // nil before watchDeaths
 
 	mu      sync.Mutex
-	hurried bool
+	aborted bool
 }
 
-// line is the stream over a Unix socket between two ranks of the group.
-type line interface {
+// unixStream is the stream over a Unix socket between two ranks of the group.
+type unixStream interface {
 	Stream
 	FilePasser
 }
 
-// passing marks a transient error: memory is not shared in this view, but may be in the next one. A
+// transientError marks a transient error: memory is not shared in this view, but may be in the next one. A
 // socket broke, or nothing came in time.
-type passing struct{ error }
+type transientError struct{ error }
 
 // Unwrap returns the error itself.
-func (p passing) Unwrap() error { return p.error }
+func (p transientError) Unwrap() error { return p.error }
 
 // share makes this rank share memory with the other ranks of its host. If that is impossible it returns
 // nil and the reason; the reason is nil if there is no other rank to share with.
-func (h *hostMemory) share(ctx context.Context, a *attempt) (*sharing, error) {
-	s, err := h.group(a)
+func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
+	s, err := h.findGroup(a)
 	if s == nil {
-		h.prepare(0)
+		h.reserveNext(0)
 		return nil, err
 	}
-	if err := s.conclude(ctx); err != nil {
+	if err := s.negotiate(ctx); err != nil {
 		return nil, err
 	}
 	next := 0
-	if s.place == 0 {
+	if s.localRank == 0 {
 		next = shm.LargestSize(len(s.ranks) + 1) // one may join
 	}
-	h.prepare(next)
+	h.reserveNext(next)
 	return s, nil
 }
 
-// conclude makes the agreement with the others. It fails when ctx ends or the mesh closes.
-func (s *sharing) conclude(ctx context.Context) error {
+// negotiate makes the agreement with the others. It fails when ctx ends or the mesh closes.
+func (s *shmGroup) negotiate(ctx context.Context) error {
 	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.host.life.ctx, s.abort)}
-	err := s.agree()
+	err := s.exchange()
 	for _, stop := range stops {
 		stop()
 	}
@@ -107,23 +107,23 @@ func (s *sharing) conclude(ctx context.Context) error {
 }
 
 // abort ends the agreement: all pending and later waits on the sockets fail.
-func (s *sharing) abort() {
+func (s *shmGroup) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurried = true
+	s.aborted = true
 	s.deadline(time.Unix(1, 0))
 }
 
 // limit sets the deadline of the sockets, unless abort was called.
-func (s *sharing) limit(t time.Time) {
+func (s *shmGroup) limit(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.hurried {
+	if !s.aborted {
 		s.deadline(t)
 	}
 }
 
-func (s *sharing) deadline(t time.Time) {
+func (s *shmGroup) deadline(t time.Time) {
 	for _, c := range s.conns {
 		if c != nil {
 			_ = setDeadline(c, t)
@@ -131,58 +131,58 @@ func (s *sharing) deadline(t time.Time) {
 	}
 }
 
-// agree makes the agreement, and maps the memory. After an error no rank of the group shares memory.
-func (s *sharing) agree() error {
-	own, err := s.host.neighbours.own()
+// exchange makes the agreement, and maps the memory. After an error no rank of the group shares memory.
+func (s *shmGroup) exchange() error {
+	own, err := s.host.processes.own()
 	if err == nil {
-		s.parts[s.place] = own
+		s.processes[s.localRank] = own
 	} else {
-		err = fmt.Errorf("rank %d: %w", s.ranks[s.place], err)
+		err = fmt.Errorf("rank %d: %w", s.ranks[s.localRank], err)
 	}
-	if s.place > 0 {
+	if s.localRank > 0 {
 		return s.follow(err)
 	}
 	if err == nil {
-		s.limit(time.Now().Add(s.patience))
+		s.limit(time.Now().Add(s.timeout))
 		err = s.lead()
 	}
-	s.tell(err)
+	s.sendResult(err)
 	return err
 }
 
-// tell sends the others the result. It fits into the buffers of the sockets, so the writes do not wait
+// sendResult sends the others the result. It fits into the buffers of the sockets, so the writes do not wait
 // for the others. A rank to which it cannot be sent has lost its socket to this rank.
-func (s *sharing) tell(err error) {
+func (s *shmGroup) sendResult(err error) {
 	m := shareMessage{step: stepResult}
 	if err != nil {
 		m.why = err.Error()
 	}
-	if errors.As(err, new(passing)) {
+	if errors.As(err, new(transientError)) {
 		m.mask = 1
 	}
 	for _, c := range s.conns {
 		if c != nil {
-			_ = c.SetWriteDeadline(time.Now().Add(s.patience)) // the earlier deadline may be over
+			_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // the earlier deadline may be over
 			_ = sendShare(c, m)
 		}
 	}
 }
 
-// resultOf returns the error that tell has sent in m.
-func resultOf(m shareMessage) error {
+// resultError returns the error that tell has sent in m.
+func resultError(m shareMessage) error {
 	switch {
 	case m.why == "":
 		return nil
 	case m.mask != 0:
-		return passing{errors.New(m.why)}
+		return transientError{errors.New(m.why)}
 	}
 	return errors.New(m.why)
 }
 
 // lead is the part of the first rank, before the result.
-func (s *sharing) lead() error {
-	if s.unwilling != nil {
-		return s.unwilling
+func (s *shmGroup) lead() error {
+	if s.disabled != nil {
+		return s.disabled
 	}
 	if err := s.checkReached(); err != nil {
 		return err
@@ -191,10 +191,10 @@ func (s *sharing) lead() error {
 	if s.memory, err = s.host.spare.take(shm.Size(len(s.ranks))); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
-	if err := s.collect(stepReady, s.takeReady); err != nil {
+	if err := s.collect(stepReady, s.onReady); err != nil {
 		return err
 	}
-	if err := s.offer(); err != nil {
+	if err := s.sendOffer(); err != nil {
 		return err
 	}
 	if err := s.attach(); err != nil {
@@ -207,7 +207,7 @@ func (s *sharing) lead() error {
 }
 
 // checkReached returns an error if the first rank is not connected with all others by Unix sockets.
-func (s *sharing) checkReached() error {
+func (s *shmGroup) checkReached() error {
 	for place, c := range s.conns[1:] {
 		if c == nil {
 			return fmt.Errorf("rank %d, the first of this host, does not reach rank %d by a Unix socket", s.ranks[0], s.ranks[place+1])
@@ -218,12 +218,12 @@ func (s *sharing) checkReached() error {
 
 // collect receives one message of the given step from each of the others, and calls take with the message
 // and its files.
-func (s *sharing) collect(step byte, take func(place int, m shareMessage, files []*os.File) error) error {
+func (s *shmGroup) collect(step byte, take func(place int, m shareMessage, files []*os.File) error) error {
 	for place, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
 		switch {
 		case err != nil:
-			err = passing{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
+			err = transientError{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
 		case m.why != "":
 			closeFiles(files)
 			err = errors.New(m.why)
@@ -240,8 +240,8 @@ func (s *sharing) collect(step byte, take func(place int, m shareMessage, files 
 	return nil
 }
 
-// takeReady handles the stepReady message of a rank, with the files of its event and its arena.
-func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
+// onReady handles the stepReady message of a rank, with the files of its event and its arena.
+func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 	rank := s.ranks[place]
 	switch {
 	case m.layout != s.layout():
@@ -255,33 +255,33 @@ func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 	if len(files) == 2 {
 		arena = files[1]
 	}
-	s.has[place] = m.mask
-	return s.take(place, files[0], arena)
+	s.knownFiles[place] = m.mask
+	return s.addFiles(place, files[0], arena)
 }
 
 // follow is the part of all ranks except the first. failed is why this rank cannot take part, or nil.
-func (s *sharing) follow(failed error) error {
+func (s *shmGroup) follow(failed error) error {
 	first := s.conns[0]
 	if first == nil {
 		return fmt.Errorf("rank %d, the first of this host, was not reached by a Unix socket", s.ranks[0])
 	}
-	m, err := s.answer(first, failed)
+	m, err := s.respond(first, failed)
 	if err != nil {
 		_ = first.Reset() // revokes the session, as others may take this rank for one that shares memory
-		return passing{fmt.Errorf("rank %d: %w", s.ranks[0], err)}
+		return transientError{fmt.Errorf("rank %d: %w", s.ranks[0], err)}
 	}
-	return resultOf(m)
+	return resultError(m)
 }
 
-// answer exchanges messages with the first rank, and returns the message with its result.
-func (s *sharing) answer(first line, failed error) (shareMessage, error) {
+// respond exchanges messages with the first rank, and returns the message with its result.
+func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error) {
 	ready := shareMessage{step: stepReady, layout: s.layout()}
 	var files []*os.File
 	if failed != nil {
 		ready.why = failed.Error()
 	} else {
 		ready.mask = s.holdKnown()
-		own := s.parts[s.place]
+		own := s.processes[s.localRank]
 		files = append(files, own.event.File())
 		if own.file != nil {
 			files = append(files, own.file)
@@ -293,8 +293,8 @@ func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	m, came, err := receiveShare(first)
 	if err == nil && m.step == stepOffer {
 		ack := shareMessage{step: stepAck}
-		if err := s.takeOffer(m, came); err != nil {
-			ack.why = fmt.Sprintf("rank %d: %v", s.ranks[s.place], err)
+		if err := s.mapOffer(m, came); err != nil {
+			ack.why = fmt.Sprintf("rank %d: %v", s.ranks[s.localRank], err)
 		}
 		if err := sendShare(first, ack); err != nil {
 			return shareMessage{}, err
@@ -314,58 +314,58 @@ func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 }
 
 // attach makes the segment over the memory and the arenas and events of all ranks.
-func (s *sharing) attach() error {
+func (s *shmGroup) attach() error {
 	n := len(s.ranks)
 	arenas, wakers := make([][]byte, n), make([]*shm.Waker, n)
-	for place, p := range s.parts {
+	for place, p := range s.processes {
 		arenas[place], wakers[place] = p.bytes, p.waker
 	}
 	var err error
-	if s.segment, err = s.host.neighbours.machine().Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
+	if s.segment, err = s.host.processes.machine().Attach(s.memory.Bytes(), arenas, n, s.localRank); err != nil {
 		return err
 	}
-	s.segment.UseEvents(s.parts[s.place].event, wakers)
+	s.segment.UseEvents(s.processes[s.localRank].event, wakers)
 	return nil
 }
 
-// copied returns why calls with another rank copy vectors although the two share memory; "" if
+// copyReason returns why calls with another rank copy vectors although the two share memory; "" if
 // they need not copy. Only the rank that lacks an arena knows why it does.
-func (s *sharing) copied(rank int) string {
+func (s *shmGroup) copyReason(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
-	if s.parts[s.place].arena == nil {
-		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.host.neighbours.lack())
+	if s.processes[s.localRank].arena == nil {
+		return fmt.Sprintf(format+": %v", s.ranks[s.localRank], s.host.processes.arenaError())
 	}
-	if s.parts[slices.Index(s.ranks, rank)].file == nil {
+	if s.processes[slices.Index(s.ranks, rank)].file == nil {
 		return fmt.Sprintf(format, rank)
 	}
 	return ""
 }
 
-// keepVigil starts the death watch, which calls died with the rank of each process of the group that dies.
-func (s *sharing) keepVigil(died func(rank int)) {
-	s.vigil = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
+// watchDeaths starts the death watch, which calls died with the rank of each process of the group that dies.
+func (s *shmGroup) watchDeaths(died func(rank int)) {
+	s.deathWatch = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
-// release unmaps the memory, and ends the death watch and the uses of neighbours. Nothing may use the
+// release unmaps the memory, and ends the death watch and the uses of processes. Nothing may use the
 // memory any more.
-func (s *sharing) release() error {
+func (s *shmGroup) release() error {
 	var errs []error
-	if s.vigil != nil {
-		s.vigil.Close()
+	if s.deathWatch != nil {
+		s.deathWatch.Close()
 	}
 	if s.memory != nil {
 		errs = append(errs, s.memory.Close())
 	}
-	for place, p := range s.parts {
+	for place, p := range s.processes {
 		if p != nil {
-			errs = append(errs, s.host.neighbours.drop(s.view.Members[s.ranks[place]].ID))
+			errs = append(errs, s.host.processes.release(s.view.Members[s.ranks[place]].ID))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // shared returns the shared memory for a communicator; cause returns why its transport has failed.
-func (s *sharing) shared(cause func() error) *transport.Shared {
-	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.parts[s.place].arena}, Ranks: s.ranks, Cause: cause,
+func (s *shmGroup) shared(cause func() error) *transport.Shared {
+	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.processes[s.localRank].arena}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}
 }

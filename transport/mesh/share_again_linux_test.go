@@ -18,23 +18,24 @@ import (
 
 // counted is a line that counts the files that are sent on it.
 type counted struct {
-	line
+	unixStream
 	files *atomic.Int64
 }
 
 func (c counted) SendFiles(b []byte, files []*os.File) error {
 	c.files.Add(int64(len(files)))
-	return c.line.SendFiles(b, files)
+	return c.unixStream.SendFiles(b, files)
 }
 
-// afterwards returns some of the ranks of one host, before they agree for the next view. Each keeps the neighbours
+// afterwards returns some of the ranks of one host, before they agree for the next view. Each keeps the files
 // of its process and its sockets.
-func afterwards(all []*sharing, places ...int) []*sharing {
-	var next []*sharing
+func afterwards(all []*shmGroup, places ...int) []*shmGroup {
+	var next []*shmGroup
 	v := following(all[0].view, places...)
 	for i, place := range places {
 		old := all[place]
-		s := &sharing{host: old.host, view: v, place: i, patience: hang, parts: make([]*neighbour, len(places)), has: make([]uint64, len(places))}
+		s := &shmGroup{host: old.host, view: v, localRank: i, timeout: hang,
+			processes: make([]*hostProcess, len(places)), knownFiles: make([]uint64, len(places))}
 		for j, other := range places {
 			s.ranks = append(s.ranks, j)
 			s.conns = append(s.conns, old.conns[other])
@@ -45,15 +46,15 @@ func afterwards(all []*sharing, places ...int) []*sharing {
 }
 
 // mustAgree lets the ranks agree to share memory.
-func mustAgree(t *testing.T, all []*sharing) {
+func mustAgree(t *testing.T, all []*shmGroup) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	errs := make(chan error)
 	for _, s := range all {
 		go func() {
-			err := s.conclude(ctx)
-			s.host.neighbours.keep(s.view)
+			err := s.negotiate(ctx)
+			s.host.processes.retain(s.view)
 			errs <- err
 		}()
 	}
@@ -65,7 +66,7 @@ func mustAgree(t *testing.T, all []*sharing) {
 }
 
 // releaseAll releases the memory of all ranks.
-func releaseAll(t *testing.T, all []*sharing) {
+func releaseAll(t *testing.T, all []*shmGroup) {
 	t.Helper()
 	for _, s := range all {
 		if err := s.release(); err != nil {
@@ -75,7 +76,7 @@ func releaseAll(t *testing.T, all []*sharing) {
 }
 
 // sumInMemory lets the ranks sum up some numbers in their memory, several times.
-func sumInMemory(t *testing.T, all []*sharing) {
+func sumInMemory(t *testing.T, all []*shmGroup) {
 	t.Helper()
 	errs := make(chan error)
 	for _, s := range all {
@@ -83,10 +84,10 @@ func sumInMemory(t *testing.T, all []*sharing) {
 			l := s.segment.Lane(0, s.ranks)
 			for call := range 10 {
 				sum := []int64{0}
-				l.Post(&shm.Header{uint64(call)}, shm.Refs{}, kernel.Bytes([]int64{int64(call + s.place)}))
+				l.Post(&shm.Header{uint64(call)}, shm.Refs{}, kernel.Bytes([]int64{int64(call + s.localRank)}))
 				err := shm.Small(l, sum, kernel.Add[int64])
 				if n := int64(len(all)); err == nil && sum[0] != n*int64(call)+n*(n-1)/2 {
-					err = fmt.Errorf("rank %d of %d has the sum %d in call %d", s.place, n, sum[0], call)
+					err = fmt.Errorf("rank %d of %d has the sum %d in call %d", s.localRank, n, sum[0], call)
 				}
 				if err != nil {
 					errs <- err
@@ -135,7 +136,7 @@ func TestAgreeAgain(t *testing.T) {
 		for _, s := range now {
 			s.view.Epoch = epoch + 1
 			for i := range s.conns {
-				if s.place > 0 && i > 0 {
+				if s.localRank > 0 && i > 0 {
 					s.conns[i] = nil // as group does
 				}
 			}

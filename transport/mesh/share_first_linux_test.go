@@ -14,7 +14,7 @@ import (
 )
 
 // takeAll receives the first message of each of the others.
-func takeAll(s *sharing) error {
+func takeAll(s *shmGroup) error {
 	for _, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
 		closeFiles(files)
@@ -27,8 +27,8 @@ func takeAll(s *sharing) error {
 
 // sendAll returns a first rank that sends a message with files to all others, and then waits until each has hung
 // up or has answered that it failed.
-func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
-	return func(s *sharing) error {
+func sendAll(m shareMessage, files ...func() *os.File) func(s *shmGroup) error {
+	return func(s *shmGroup) error {
 		err := takeAll(s)
 		for _, c := range s.conns[1:] {
 			var all []*os.File
@@ -61,10 +61,10 @@ func TestAgreeWithBadFirst(t *testing.T) {
 		defer m.Close()
 		return again(t, m.File())
 	}
-	for name, play := range map[string]func(s *sharing) error{
-		"ends at once": func(s *sharing) error { return errors.Join(s.conns[1].Reset(), s.conns[2].Reset()) },
-		"ends later":   func(s *sharing) error { return errors.Join(takeAll(s), s.conns[1].Reset(), s.conns[2].Reset()) },
-		"garbage": func(s *sharing) error {
+	for name, play := range map[string]func(s *shmGroup) error{
+		"ends at once": func(s *shmGroup) error { return errors.Join(s.conns[1].Reset(), s.conns[2].Reset()) },
+		"ends later":   func(s *shmGroup) error { return errors.Join(takeAll(s), s.conns[1].Reset(), s.conns[2].Reset()) },
+		"garbage": func(s *shmGroup) error {
 			_, err1 := s.conns[1].Write(make([]byte, 100))
 			_, err2 := s.conns[2].Write(wire.AppendFrame(nil, wire.Data, nil))
 			return errors.Join(err1, err2)
@@ -109,12 +109,12 @@ func TestAgreeCancelled(t *testing.T) {
 		all := crew(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := all[1-silent].conclude(ctx); !isPassing(err) {
+		if err := all[1-silent].negotiate(ctx); !isPassing(err) {
 			t.Errorf("rank %d: %v", 1-silent, err)
 		}
 		h := all[1-silent].host
 		h.life.end()
-		if err := crewOf(t, h, 1-silent).conclude(t.Context()); !isPassing(err) {
+		if err := crewOf(t, h, 1-silent).negotiate(t.Context()); !isPassing(err) {
 			t.Errorf("rank %d of a host that is closed: %v", 1-silent, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestAgreeCancelled(t *testing.T) {
 
 // deadlines is a line that records its last deadline.
 type deadlines struct {
-	line
+	unixStream
 	last time.Time
 }
 
@@ -132,7 +132,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil
 // After abort a call of limit does not extend the deadline again.
 func TestLimitAfterTheEnd(t *testing.T) {
 	d := new(deadlines)
-	s := &sharing{conns: []line{nil, d}}
+	s := &shmGroup{conns: []unixStream{nil, d}}
 	s.limit(time.Unix(100, 0))
 	if !d.last.Equal(time.Unix(100, 0)) {
 		t.Errorf("the deadline is %v, want the limit", d.last)
@@ -145,7 +145,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 }
 
 // crewOf returns the rank at the given place of a crew of two, with h as its memory over views.
-func crewOf(t *testing.T, h *hostMemory, place int) *sharing {
+func crewOf(t *testing.T, h *hostMemory, place int) *shmGroup {
 	t.Helper()
 	s := crew(t, 2)[place]
 	s.host = h

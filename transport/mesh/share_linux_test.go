@@ -45,10 +45,10 @@ func keepsFiles(t testing.TB) {
 }
 
 // crew returns the n ranks of one host at the moment at which all their sockets are there.
-func crew(t *testing.T, n int) []*sharing {
+func crew(t *testing.T, n int) []*shmGroup {
 	t.Helper()
 	v := elastic.View{Epoch: 1}
-	all := make([]*sharing, n)
+	all := make([]*shmGroup, n)
 	for i := range all {
 		id := elastic.ID(fmt.Sprint("peer ", i))
 		h := newHostMemory(id, &Config{}, newLifetime())
@@ -58,7 +58,8 @@ func crew(t *testing.T, n int) []*sharing {
 			}
 		})
 		v.Members = append(v.Members, elastic.Member{ID: id})
-		all[i] = &sharing{host: h, place: i, conns: make([]line, n), parts: make([]*neighbour, n), has: make([]uint64, n), patience: hang}
+		all[i] = &shmGroup{host: h, localRank: i, conns: make([]unixStream, n), timeout: hang,
+			processes: make([]*hostProcess, n), knownFiles: make([]uint64, n)}
 	}
 	p := newPlug(t)
 	for i, s := range all {
@@ -74,7 +75,7 @@ func crew(t *testing.T, n int) []*sharing {
 }
 
 // wired returns both ends of a connection over Unix sockets.
-func wired(t *testing.T, p plug) (line, line) {
+func wired(t *testing.T, p plug) (unixStream, unixStream) {
 	t.Helper()
 	a, b, err := p.pair(t.Context(), "a", "b")
 	if err != nil {
@@ -88,7 +89,7 @@ func wired(t *testing.T, p plug) (line, line) {
 
 // conclude lets ranks agree, and returns their errors. f plays the rank with the index played. Ranks that
 // shared memory have released it when conclude returns.
-func conclude(t *testing.T, all []*sharing, played int, f func(s *sharing) error) []error {
+func conclude(t *testing.T, all []*shmGroup, played int, f func(s *shmGroup) error) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -103,7 +104,7 @@ func conclude(t *testing.T, all []*sharing, played int, f func(s *sharing) error
 				results <- result{place, f(s)}
 				return
 			}
-			results <- result{place, s.conclude(ctx)}
+			results <- result{place, s.negotiate(ctx)}
 		}()
 	}
 	errs := make([]error, len(all))
@@ -133,18 +134,18 @@ func TestAgree(t *testing.T) {
 	for _, n := range []int{2, 3, 6} {
 		all := crew(t, n)
 		for _, s := range all {
-			own, err := s.host.neighbours.own()
+			own, err := s.host.processes.own()
 			if err != nil {
 				t.Fatal(err)
 			}
-			own.bytes[s.place] = byte(s.place + 1)
-			if err := s.host.neighbours.drop(s.host.neighbours.self); err != nil {
+			own.bytes[s.localRank] = byte(s.localRank + 1)
+			if err := s.host.processes.release(s.host.processes.self); err != nil {
 				t.Error(err)
 			}
 		}
 		errs := make(chan error)
 		for _, s := range all {
-			go func() { errs <- s.conclude(t.Context()) }()
+			go func() { errs <- s.negotiate(t.Context()) }()
 		}
 		for range all {
 			if err := <-errs; err != nil {
@@ -153,12 +154,12 @@ func TestAgree(t *testing.T) {
 		}
 		for _, s := range all {
 			for place := range all {
-				if got := s.parts[place].bytes[place]; got != byte(place+1) {
-					t.Errorf("%d ranks: at rank %d the arena of rank %d has %d", n, s.place, place, got)
+				if got := s.processes[place].bytes[place]; got != byte(place+1) {
+					t.Errorf("%d ranks: at rank %d the arena of rank %d has %d", n, s.localRank, place, got)
 				}
 			}
-			if own := s.host.neighbours.known[s.host.neighbours.self]; own.arena == nil || s.parts[s.place] != own {
-				t.Errorf("rank %d has another arena", s.place)
+			if own := s.host.processes.byID[s.host.processes.self]; own.arena == nil || s.processes[s.localRank] != own {
+				t.Errorf("rank %d has another arena", s.localRank)
 			}
 		}
 		s := all[0].shared(nil)
@@ -180,15 +181,15 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-func isPassing(err error) bool { return errors.As(err, new(passing)) }
+func isPassing(err error) bool { return errors.As(err, new(transientError)) }
 
 // readyOf returns a correct stepReady message.
-func readyOf(s *sharing) shareMessage {
-	return shareMessage{step: stepReady, mask: 1 << s.place, layout: shm.Layout}
+func readyOf(s *shmGroup) shareMessage {
+	return shareMessage{step: stepReady, mask: 1 << s.localRank, layout: shm.Layout}
 }
 
 // sendReady sends a message of a rank that is ready, with the file of an event.
-func sendReady(s *sharing, m shareMessage) error {
+func sendReady(s *shmGroup, m shareMessage) error {
 	b, err := shm.NewEvent()
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func sendReady(s *sharing, m shareMessage) error {
 }
 
 // getOffer receives an offer, and its files.
-func getOffer(s *sharing) error {
+func getOffer(s *shmGroup) error {
 	m, files, err := receiveShare(s.conns[0])
 	closeFiles(files)
 	if err == nil && m.step != stepOffer {
@@ -208,16 +209,16 @@ func getOffer(s *sharing) error {
 
 // misfit is a wrong behaviour of a rank, and the reason that the others then report.
 type misfit struct {
-	play func(s *sharing) error
+	play func(s *shmGroup) error
 	want string
 }
 
 // first returns the socket to the first rank.
-func first(s *sharing) line { return s.conns[0] }
+func first(s *shmGroup) unixStream { return s.conns[0] }
 
 // oddly returns a rank that sends its stepReady message with a change.
-func oddly(change func(*shareMessage)) func(*sharing) error {
-	return func(s *sharing) error {
+func oddly(change func(*shareMessage)) func(*shmGroup) error {
+	return func(s *shmGroup) error {
 		m := readyOf(s)
 		change(&m)
 		return sendReady(s, m)
@@ -225,8 +226,8 @@ func oddly(change func(*shareMessage)) func(*sharing) error {
 }
 
 // with returns a rank that sends the wrong files with its stepReady message.
-func with(files func() []*os.File) func(*sharing) error {
-	return func(s *sharing) error {
+func with(files func() []*os.File) func(*shmGroup) error {
+	return func(s *shmGroup) error {
 		all := files()
 		defer closeFiles(all)
 		return sendShare(first(s), readyOf(s), all...)
@@ -236,29 +237,29 @@ func with(files func() []*os.File) func(*sharing) error {
 // misfits returns wrong behaviours of a rank other than the first, in a group of three.
 func misfits() map[string]misfit {
 	return map[string]misfit{
-		"ends at once": {func(s *sharing) error { return first(s).Reset() }, "rank 2: direct: receive"},
-		"ends when it is ready": {func(s *sharing) error {
+		"ends at once": {func(s *shmGroup) error { return first(s).Reset() }, "rank 2: direct: receive"},
+		"ends when it is ready": {func(s *shmGroup) error {
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), first(s).Reset())
 		}, "rank 2: direct: receive"},
 		"says that it cannot": {oddly(func(m *shareMessage) { m.why = "no such thing here" }), "no such thing here"},
-		"cannot map": {func(s *sharing) error {
+		"cannot map": {func(s *shmGroup) error {
 			ack := shareMessage{step: stepAck, why: "out of addresses"}
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendShare(first(s), ack))
 		}, "out of addresses"},
-		"garbage": {func(s *sharing) error {
+		"garbage": {func(s *shmGroup) error {
 			_, err := first(s).Write([]byte(strings.Repeat("garbage!", 20)))
 			return err
 		}, "not an elrun frame"},
-		"another frame": {func(s *sharing) error {
+		"another frame": {func(s *shmGroup) error {
 			_, err := first(s).Write(wire.AppendFrame(nil, wire.Data, nil))
 			return err
 		}, "got data"},
-		"a short message": {func(s *sharing) error {
+		"a short message": {func(s *shmGroup) error {
 			_, err := first(s).Write(wire.AppendFrame(nil, wire.Share, []byte{stepReady}))
 			return err
 		}, "read share"},
 		"another step": {oddly(func(m *shareMessage) { m.step = stepAck }), "step 3, not 1"},
-		"ready twice": {func(s *sharing) error {
+		"ready twice": {func(s *shmGroup) error {
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendReady(s, readyOf(s)))
 		}, "step 1, not 3"},
 		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "in another way"},
@@ -266,7 +267,7 @@ func misfits() map[string]misfit {
 		"many files":     {with(func() []*os.File { return pipes(3) }), "3 files"},
 		"no event":       {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},
 		"no arena":       {with(func() []*os.File { return []*os.File{counter(), memory(false)} }), "could shrink"},
-		"late files": {func(s *sharing) error {
+		"late files": {func(s *shmGroup) error {
 			b := wire.AppendFrame(nil, wire.Share, new(shareMessage).append(nil))
 			_, err := first(s).Write(b[:wire.HeaderSize])
 			files := pipes(1)
@@ -340,9 +341,9 @@ func TestAgreeWithMisfit(t *testing.T) {
 
 // stillOpen checks that a byte gets through each way. Messages that came too late for the agreement may come
 // before it.
-func stillOpen(t *testing.T, a, b line) {
+func stillOpen(t *testing.T, a, b unixStream) {
 	t.Helper()
-	for _, c := range [][2]line{{a, b}, {b, a}} {
+	for _, c := range [][2]unixStream{{a, b}, {b, a}} {
 		if _, err := c[0].Write(wire.AppendFrame(nil, wire.Signal, []byte{7})); err != nil {
 			t.Error(err)
 			continue
@@ -377,9 +378,9 @@ func TestAgreeWithSilence(t *testing.T) {
 			keepsFiles(t)
 			all := crew(t, 4)
 			if !ready {
-				all[0].patience = 50 * time.Millisecond
+				all[0].timeout = 50 * time.Millisecond
 			}
-			errs := conclude(t, all, 1, func(s *sharing) error {
+			errs := conclude(t, all, 1, func(s *shmGroup) error {
 				if ready {
 					if err := errors.Join(sendReady(s, readyOf(s)), getOffer(s)); err != nil {
 						return err
@@ -404,7 +405,7 @@ func TestAgreeWithSilence(t *testing.T) {
 	}
 }
 
-// If the death watch reports the death of a place, died is called once, with the rank of that place.
+// If the death watch reports the death of a local rank, died is called once, with the rank in the view.
 func TestVigilNamesRank(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 3)
@@ -412,7 +413,7 @@ func TestVigilNamesRank(t *testing.T) {
 	for _, s := range all {
 		s.ranks = []int{3, 4, 8}
 		s.view.Members = slices.Repeat(s.view.Members, 3) // rank 3 is the first again, and so on
-		go func() { errs <- s.conclude(t.Context()) }()
+		go func() { errs <- s.negotiate(t.Context()) }()
 	}
 	for range all {
 		if err := <-errs; err != nil {
@@ -424,7 +425,7 @@ func TestVigilNamesRank(t *testing.T) {
 	word := b[len(b)-3*3*8+(2*3+1)*8:][:4:4] // for place 1, of place 2
 	binary.NativeEndian.PutUint32(word, ownerDied)
 	died := make(chan int, 3)
-	all[1].keepVigil(func(rank int) { died <- rank })
+	all[1].watchDeaths(func(rank int) { died <- rank })
 	if rank := <-died; rank != 8 {
 		t.Errorf("rank %d died, want 8", rank)
 	}
@@ -445,11 +446,11 @@ func TestDiedPeer(t *testing.T) {
 	ts := mustMeet(t, hs, v)
 	go ts[2].Close() // endAll waits for it
 	<-ts[0].pairs[2].Load().left
-	ts[0].pairs[2].Load().died()
+	ts[0].pairs[2].Load().peerDied()
 	if cause := ts[0].box.Cause(); cause != nil {
 		t.Errorf("revoked by the death of one that had left: %v", cause)
 	}
-	ts[0].pairs[1].Load().died()
+	ts[0].pairs[1].Load().peerDied()
 	var lost *transport.PeerError
 	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
 		t.Errorf("revoked by %v, want the loss of rank 1", cause)

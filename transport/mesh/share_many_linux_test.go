@@ -8,7 +8,7 @@ import (
 // In a large view the ranks of a host share memory, although most of them have no lanes with each other. If one
 // rank cannot share memory then no rank does, and nobody waits for the time limit.
 func TestShareOfMany(t *testing.T) {
-	const ranks = densest + 4
+	const ranks = maxFullMesh + 4
 	for name, c := range map[string]struct {
 		change func(ms []*Mesh, ways []string)
 		shared bool

@@ -10,43 +10,43 @@ import (
 
 // The files of an agreement: which files a rank needs, and which of the received files is which.
 
-// take takes over the files that a rank has sent.
-func (s *sharing) take(place int, event, arena *os.File) error {
+// addFiles takes over the files that a rank has sent.
+func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
 	rank := s.ranks[place]
 	var err error
-	if s.parts[place], err = s.host.neighbours.take(s.view.Members[rank].ID, event, arena); err != nil {
+	if s.processes[place], err = s.host.processes.add(s.view.Members[rank].ID, event, arena); err != nil {
 		return fmt.Errorf("files of rank %d: %w", rank, err)
 	}
 	return nil
 }
 
-// offer sends each of the others the memory, and the files that it lacks. The event of each rank is opened
+// sendOffer sends each of the others the memory, and the files that it lacks. The event of each rank is opened
 // once for all of them.
-func (s *sharing) offer() error {
+func (s *shmGroup) sendOffer() error {
 	m := shareMessage{step: stepOffer}
-	for place, p := range s.parts {
+	for place, p := range s.processes {
 		if p.file != nil {
 			m.mask |= 1 << place
 		}
 	}
-	events := make([]*os.File, len(s.parts))
+	events := make([]*os.File, len(s.processes))
 	defer func() { closeFiles(events) }()
 	for place, c := range s.conns[1:] {
-		files, err := s.missing(s.has[place+1], events)
+		files, err := s.missingFiles(s.knownFiles[place+1], events)
 		if err != nil {
 			return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 		}
 		if err := sendShare(c, m, append([]*os.File{s.memory.File()}, files...)...); err != nil {
-			return passing{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
+			return transientError{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
 		}
 	}
 	return nil
 }
 
-// missing returns the files of the places whose bit is not set in has: of each place its event, and its arena if
-// there is one. events has the event files that are open, by place; missing adds those that it opens.
-func (s *sharing) missing(has uint64, events []*os.File) (files []*os.File, err error) {
-	for place, p := range s.parts {
+// missingFiles returns the files of the processes whose bit is not set in has: of each its event, and its arena if
+// there is one. events has the event files that are open, by local rank; missing adds those that it opens.
+func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File, err error) {
+	for place, p := range s.processes {
 		if has&(1<<place) != 0 {
 			continue
 		}
@@ -63,25 +63,25 @@ func (s *sharing) missing(has uint64, events []*os.File) (files []*os.File, err 
 	return files, nil
 }
 
-// holdKnown holds the neighbours of the group whose files have come in earlier views. It returns a mask with a
-// bit for the place of each of them and of this rank.
-func (s *sharing) holdKnown() uint64 {
-	has := uint64(1) << s.place
+// holdKnown acquires the processes of the group whose files have come in earlier views. It returns a mask with a
+// bit for the local rank of each of them and of this rank.
+func (s *shmGroup) holdKnown() uint64 {
+	has := uint64(1) << s.localRank
 	for place, rank := range s.ranks {
-		if place == s.place {
+		if place == s.localRank {
 			continue
 		}
-		if s.parts[place] = s.host.neighbours.hold(s.view.Members[rank].ID); s.parts[place] != nil {
+		if s.processes[place] = s.host.processes.acquire(s.view.Members[rank].ID); s.processes[place] != nil {
 			has |= 1 << place
 		}
 	}
 	return has
 }
 
-// takeOffer maps the memory that the first rank offers, and takes over the files: came has the memory, and the
+// mapOffer maps the memory that the first rank offers, and takes over the files: came has the memory, and the
 // files that this rank lacked.
-func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
-	memory, files, err := s.sort(m.mask, came)
+func (s *shmGroup) mapOffer(m shareMessage, came []*os.File) error {
+	memory, files, err := s.sortFiles(m.mask, came)
 	if err != nil {
 		closeFiles(came)
 		return err
@@ -90,7 +90,7 @@ func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
 		switch {
 		case f[0] == nil:
 		case err == nil:
-			err = s.take(place, f[0], f[1])
+			err = s.addFiles(place, f[0], f[1])
 		default:
 			closeFiles(f[:])
 		}
@@ -104,9 +104,9 @@ func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
 	return s.attach()
 }
 
-// sort assigns the files of an offer: the memory first, then by place the event of each rank whose files this
+// sortFiles assigns the files of an offer: the memory first, then by local rank the event of each rank whose files this
 // rank lacked, and its arena if its bit is set in arenas.
-func (s *sharing) sort(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
+func (s *shmGroup) sortFiles(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
 	next := func() (f *os.File) {
 		if len(came) == 0 {
 			err = fmt.Errorf("files are missing: %w", errProtocol)
@@ -115,8 +115,8 @@ func (s *sharing) sort(arenas uint64, came []*os.File) (memory *os.File, files [
 		f, came = came[0], came[1:]
 		return f
 	}
-	memory, files = next(), make([][2]*os.File, len(s.parts))
-	for place, p := range s.parts {
+	memory, files = next(), make([][2]*os.File, len(s.processes))
+	for place, p := range s.processes {
 		has := arenas&(1<<place) != 0
 		switch {
 		case p != nil && has != (p.file != nil):

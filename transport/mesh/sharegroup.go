@@ -7,14 +7,14 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// group finds the ranks on this rank's host. It returns nil if this rank cannot share memory with any of them,
+// findGroup finds the ranks on this rank's host. It returns nil if this rank cannot share memory with any of them,
 // and an error if there is a reason to report.
-func (h *hostMemory) group(a *attempt) (*sharing, error) {
+func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
 		return nil, nil
 	}
-	s := &sharing{host: h, view: a.view, sparse: a.sparse, patience: shareTime}
-	here := besides(a.view, a.self)
+	s := &shmGroup{host: h, view: a.view, sparse: a.sparse, timeout: shareTime}
+	here := sameHost(a.view, a.self)
 	if n := len(here); a.sparse && n > shm.MaxRanks {
 		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
 	}
@@ -22,32 +22,32 @@ func (h *hostMemory) group(a *attempt) (*sharing, error) {
 		l := &a.streams[rank][dataStream]
 		switch {
 		case rank == a.self:
-			s.place = len(s.ranks)
+			s.localRank = len(s.ranks)
 		case a.sparse && !slices.Contains(here, rank):
 			continue
 		case !a.planned[rank]:
 		case l.site != h.cfg.Site:
 			continue
 		case !l.wants.sharesMemory():
-			s.unwilling = fmt.Errorf("rank %d does not want to share memory", rank)
+			s.disabled = fmt.Errorf("rank %d does not want to share memory", rank)
 		}
 		s.ranks = append(s.ranks, rank)
-		var c line // nil for this rank, too
+		var c unixStream // nil for this rank, too
 		if l.lane != nil {
-			c, _ = l.raw.(line)
+			c, _ = l.raw.(unixStream)
 		}
 		s.conns = append(s.conns, c)
 	}
 	switch n := len(s.ranks); {
 	case n == 1:
 		return nil, nil
-	case s.unwilling != nil && s.place > 0:
-		return nil, s.unwilling
+	case s.disabled != nil && s.localRank > 0:
+		return nil, s.disabled
 	case n > shm.MaxRanks:
 		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
 	}
-	s.parts, s.has = make([]*neighbour, len(s.ranks)), make([]uint64, len(s.ranks))
-	if s.place > 0 {
+	s.processes, s.knownFiles = make([]*hostProcess, len(s.ranks)), make([]uint64, len(s.ranks))
+	if s.localRank > 0 {
 		clear(s.conns[1:])
 	}
 	return s, nil
@@ -55,7 +55,7 @@ func (h *hostMemory) group(a *attempt) (*sharing, error) {
 
 // layout returns a number that differs between programs that lay out memory in different ways. In a sparse view
 // ranks may have different ideas of the group, so there the number also differs between different groups.
-func (s *sharing) layout() uint32 {
+func (s *shmGroup) layout() uint32 {
 	h := uint32(shm.Layout)
 	if !s.sparse {
 		return h

@@ -12,10 +12,10 @@ import (
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
 	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if it has
-	// one. Its mask has the places whose files the sender has from earlier views, and its own place.
+	// one. Its mask has the local ranks whose files the sender has from earlier views, and its own.
 	stepReady = iota + 1
-	// stepOffer comes from the first rank, with the memory and, for each place that was not in the mask
-	// of stepReady, the event and the arena. Its mask has the places that have an arena.
+	// stepOffer comes from the first rank, with the memory and, for each rank that was not in the mask
+	// of stepReady, the event and the arena. Its mask has the local ranks that have an arena.
 	stepOffer
 	// stepAck goes to the first rank: the sender has mapped the memory, or why it has not.
 	stepAck
@@ -28,7 +28,7 @@ const (
 // program, so that two versions can find out that their layouts differ.
 type shareMessage struct {
 	step   byte
-	mask   uint64 // a bit for each place
+	mask   uint64 // a bit for each local rank
 	layout uint32 // in stepReady: how the sender's program lays out the memory
 	why    string // the reason of a failure; "" for success
 }
@@ -58,12 +58,12 @@ func decodeShare(b []byte) (shareMessage, error) {
 }
 
 // sendShare sends a message along with files. The caller still owns the files.
-func sendShare(c line, m shareMessage, files ...*os.File) error {
+func sendShare(c unixStream, m shareMessage, files ...*os.File) error {
 	return c.SendFiles(wire.AppendFrame(nil, wire.Share, m.append(nil)), files)
 }
 
 // receiveShare receives a message, and files that the caller owns from then on.
-func receiveShare(c line) (m shareMessage, files []*os.File, err error) {
+func receiveShare(c unixStream) (m shareMessage, files []*os.File, err error) {
 	var head [wire.HeaderSize]byte
 	files, err = c.ReceiveFiles(head[:])
 	if err == nil {
@@ -77,7 +77,7 @@ func receiveShare(c line) (m shareMessage, files []*os.File, err error) {
 }
 
 // receiveBody receives the part of the message behind its header. All files must have come with the header.
-func receiveBody(c line, head *[wire.HeaderSize]byte) (shareMessage, error) {
+func receiveBody(c unixStream, head *[wire.HeaderSize]byte) (shareMessage, error) {
 	h, err := wire.DecodeHeader(head)
 	if err != nil {
 		return shareMessage{}, err

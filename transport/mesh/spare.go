@@ -76,8 +76,8 @@ func (s *spare) isEmpty() bool {
 	return s.memory == nil
 }
 
-// prepare reserves size bytes for the next view, after spareAfter. With size 0 it releases the reserved memory.
-func (h *hostMemory) prepare(size int) {
+// reserveNext reserves size bytes for the next view, after spareAfter. With size 0 it releases the reserved memory.
+func (h *hostMemory) reserveNext(size int) {
 	if size == 0 && h.spare.isEmpty() {
 		return
 	}

@@ -25,7 +25,7 @@ type stream struct {
 	two     TwoWriter // raw, if it implements TwoWriter
 	watch   Observer  // raw, if it implements Observer
 	in      io.Reader // reads from raw, with a buffer if raw is a TwoWriter
-	writers *queue
+	writers *writerQueue
 	lead    []byte // for the writer whose turn it is
 	broken  error  // why nothing can be written any more, or nil; for the writer whose turn it is
 	head    [wire.HeaderSize]byte
@@ -33,7 +33,7 @@ type stream struct {
 
 // newStream wraps a stream on which the hellos have been exchanged.
 func newStream(raw Stream) *stream {
-	s := &stream{raw: raw, in: raw, writers: newQueue()}
+	s := &stream{raw: raw, in: raw, writers: newWriterQueue()}
 	s.watch, _ = raw.(Observer)
 	s.two, _ = raw.(TwoWriter)
 	if s.two == nil {

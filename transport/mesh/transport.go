@@ -20,18 +20,18 @@ import (
 // It lives as long as its mailbox has not failed: until then readers fill the mailbox and
 // senders write. When the mailbox fails, by Revoke or by Close, pair.finish ends each pair.
 type Transport struct {
-	self   int
-	box    *mailbox.Box
-	pairs  []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
-	paths  []event.Path           // by rank: of planned pairs, and of pairs that share memory
-	names  []string               // short IDs, by rank
-	demand *demand                // makes the pairs that are not planned
-	ended  error                  // the cause with which Close fails the box
-	epoch  uint64                 // of the view
-	host   <-chan struct{}        // closed when the mesh closes; its streams end then
-	lanes  *lanes                 // of the mesh
+	self       int
+	box        *mailbox.Box
+	pairs      []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
+	paths      []event.Path           // by rank: of planned pairs, and of pairs that share memory
+	names      []string               // short IDs, by rank
+	lazy       *lazyPairs             // makes the pairs that are not planned
+	closedErr  error                  // the cause with which Close fails the box
+	epoch      uint64                 // of the view
+	meshClosed <-chan struct{}        // closed when the mesh closes; its streams end then
+	lanes      *lanes                 // of the mesh
 
-	handed atomic.Bool // Shared has been called, so the caller releases the memory
+	memoryTaken atomic.Bool // Shared has been called, so the caller releases the memory
 
 	closing chan struct{} // closed by Close
 	once    sync.Once
@@ -40,18 +40,18 @@ type Transport struct {
 
 // newTransport takes over the streams of an attempt that succeeded, and the shared memory of s
 // if s is not nil.
-func newTransport(a *attempt, s *sharing) *Transport {
+func newTransport(a *attempt, s *shmGroup) *Transport {
 	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
-		host:    a.binder.life.ctx.Done(),
-		lanes:   a.binder.lanes,
-		epoch:   v.Epoch,
-		self:    self,
-		pairs:   make([]atomic.Pointer[pair], len(streams)),
-		paths:   make([]event.Path, len(streams)),
-		demand:  a.demand,
-		ended:   fmt.Errorf("mesh: %w", transport.ErrClosed),
-		closing: make(chan struct{}),
+		meshClosed: a.binder.life.ctx.Done(),
+		lanes:      a.binder.lanes,
+		epoch:      v.Epoch,
+		self:       self,
+		pairs:      make([]atomic.Pointer[pair], len(streams)),
+		paths:      make([]event.Path, len(streams)),
+		lazy:       a.lazy,
+		closedErr:  fmt.Errorf("mesh: %w", transport.ErrClosed),
+		closing:    make(chan struct{}),
 	}
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
 	if s != nil {
@@ -60,31 +60,31 @@ func newTransport(a *attempt, s *sharing) *Transport {
 	for rank := range streams {
 		t.paths[rank] = streams[rank][dataStream].path
 		if s != nil && rank != self && slices.Contains(s.ranks, rank) {
-			t.paths[rank].Kind, t.paths[rank].Why = "shm", s.copied(rank)
+			t.paths[rank].Kind, t.paths[rank].Why = "shm", s.copyReason(rank)
 		}
 	}
 	for _, m := range v.Members {
 		t.names = append(t.names, m.ID.Short())
 	}
 	if s != nil {
-		s.keepVigil(t.died)
+		s.watchDeaths(t.peerDied)
 	}
 	for rank, lanes := range streams {
 		if lanes[dataStream].lane != nil {
 			t.begin(rank, lanes, nil)
 		}
 	}
-	a.demand.adopt(t)
-	t.working.Go(a.demand.serve)
+	a.lazy.adopt(t)
+	t.working.Go(a.lazy.serve)
 	return t
 }
 
-// begin begins the pair with a rank over its lanes. If mk is not nil, the pair sends the signals and probes
-// that wait in mk. The caller makes sure that t is not closed meanwhile.
-func (t *Transport) begin(rank int, lanes couple, mk *making) {
+// begin begins the pair with a rank over its lanes. If pending is not nil, the pair sends the signals and probes
+// that wait in pending. The caller makes sure that t is not closed meanwhile.
+func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 	p := newPair(t, rank, t.names[rank], lanes)
-	if mk != nil {
-		p.signals, p.probes = mk.signals, mk.probes
+	if pending != nil {
+		p.signals, p.probes = pending.signals, pending.probes
 	}
 	t.pairs[rank].Store(p)
 	for _, l := range lanes {
@@ -94,10 +94,10 @@ func (t *Transport) begin(rank int, lanes couple, mk *making) {
 	t.working.Go(p.finish)
 }
 
-// died handles the report of the death watch that the process of a rank of this host is ending.
-func (t *Transport) died(rank int) {
+// peerDied handles the report of the death watch that the process of a rank of this host is ending.
+func (t *Transport) peerDied(rank int) {
 	if p := t.pairs[rank].Load(); p != nil {
-		p.died()
+		p.peerDied()
 		return
 	}
 	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended"})
@@ -106,7 +106,7 @@ func (t *Transport) died(rank int) {
 // Shared implements transport.Sharer. A caller of Shared must call Release of the result. If Shared is
 // never called, Close releases the memory.
 func (t *Transport) Shared() *transport.Shared {
-	t.handed.Store(true)
+	t.memoryTaken.Store(true)
 	return t.box.Shared()
 }
 
@@ -164,7 +164,7 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 // other rank sends: that rank may be unable to make the pair, or its death would go unnoticed without one.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
-		t.demand.need(from)
+		t.lazy.need(from)
 	}
 	return t.box.Post(from, e, buf)
 }
@@ -188,7 +188,7 @@ func (t *Transport) Probe(to, bytes int) {
 	if t.pairs[to].Load() == nil && len(t.pairs) > maxProbed {
 		return
 	}
-	_, probes := t.waiting(to)
+	_, probes := t.sendQueues(to)
 	select {
 	case probes <- bytes:
 	default:
@@ -208,26 +208,26 @@ func (t *Transport) Signal(to int, msg []byte) {
 		t.box.Signal(to, msg)
 		return
 	}
-	signals, _ := t.waiting(to)
+	signals, _ := t.sendQueues(to)
 	select {
 	case signals <- append([]byte(nil), msg...):
 	default:
 	}
 }
 
-// waiting returns the queues of signals and probes for a rank. If there is no pair, it starts to make one. The
+// sendQueues returns the queues of signals and probes for a rank. If there is no pair, it starts to make one. The
 // queues are nil if the view is over.
-func (t *Transport) waiting(rank int) (signals chan<- []byte, probes chan<- int) {
+func (t *Transport) sendQueues(rank int) (signals chan<- []byte, probes chan<- int) {
 	p := t.pairs[rank].Load()
-	var mk *making
+	var pending *pendingPair
 	if p == nil {
-		p, mk = t.demand.need(rank)
+		p, pending = t.lazy.need(rank)
 	}
 	switch {
 	case p != nil:
 		return p.signals, p.probes
-	case mk != nil:
-		return mk.signals, mk.probes
+	case pending != nil:
+		return pending.signals, pending.probes
 	}
 	return nil, nil
 }
@@ -247,12 +247,12 @@ func (t *Transport) Revoke(cause error) {
 // where a peer neither answers nor ends its streams.
 func (t *Transport) Close() error {
 	t.once.Do(func() {
-		t.box.Fail(t.ended)
+		t.box.Fail(t.closedErr)
 		close(t.closing)
 	})
 	t.working.Wait()
-	t.demand.retire()
-	if s := t.box.Shared(); s != nil && !t.handed.Load() {
+	t.lazy.retire()
+	if s := t.box.Shared(); s != nil && !t.memoryTaken.Load() {
 		return s.Release()
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 const (
 	// parkTime is how long a stream waits for this host to enter its view.
 	parkTime = time.Minute
-	// maxParked is how many streams of one peer may wait: the streams and one knock for each of two views.
+	// maxParked is how many streams of one peer may wait: the streams and one lane request for each of two views.
 	maxParked = 2 * (streamsPerPair + 1)
 )
 
@@ -97,15 +97,15 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 	return all
 }
 
-// invite returns the attempt to which the hello g of a peer belongs. If the attempt has not begun, it
+// attemptFor returns the attempt to which the hello g of a peer belongs. If the attempt has not begun, it
 // waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
-func (t *viewTable) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
+func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := t.find(from, g)
 	if parked != nil {
-		a = t.wait(parked)
+		a = t.awaitClaim(parked)
 	}
 	switch {
-	case why != wanted:
+	case why != accepted:
 		refuse(s, why, cause)
 	case a == nil:
 		_ = s.Reset() // the peer may open it again
@@ -124,10 +124,10 @@ func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStr
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a := t.attempts[g.Lineage]; a != nil {
-		return a, nil, wanted, nil
+		return a, nil, accepted, nil
 	}
 	if cause, ok := t.pastLocked(g.Lineage); ok {
-		return nil, nil, left, cause
+		return nil, nil, viewOver, cause
 	}
 	for _, a := range t.attempts {
 		if a.view.Epoch == g.Epoch && g.Epoch >= t.floor {
@@ -143,12 +143,12 @@ func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStr
 	// An attempt that begins from now on finds the stream in t.parked.
 	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
 	t.parkLocked(p)
-	return nil, p, wanted, nil
+	return nil, p, accepted, nil
 }
 
-// wait returns the attempt that claims p. It returns nil if parkTime passes, the mesh
+// awaitClaim returns the attempt that claims p. It returns nil if parkTime passes, the mesh
 // closes, or the peer parks too many other streams.
-func (t *viewTable) wait(p *parkedStream) *attempt {
+func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
 	timer := time.NewTimer(parkTime)
 	defer timer.Stop()
 	select {

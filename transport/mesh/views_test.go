@@ -28,16 +28,16 @@ func TestViewTable(t *testing.T) {
 	wants := func(what string, a *attempt, want refusal, known bool) {
 		t.Helper()
 		got, parked, why, _ := b.views.find("b", hello(a))
-		if why != want || (got == a) != known || (parked != nil) != (want == wanted && !known) {
+		if why != want || (got == a) != known || (parked != nil) != (want == accepted && !known) {
 			t.Errorf("%s: refusal %d, known %t, parked %t", what, why, got == a, parked != nil)
 		}
 	}
 	first := attemptAt(t.Context(), b, 5)
-	wants("before it is entered", first, wanted, false)
+	wants("before it is entered", first, accepted, false)
 	if err := b.views.enter(first); err != nil {
 		t.Fatal(err)
 	}
-	wants("while it is entered", first, wanted, true)
+	wants("while it is entered", first, accepted, true)
 	other := attemptAt(t.Context(), b, 5)
 	other.hello.Lineage[0]++
 	wants("another view of the epoch", other, refused, false)
@@ -48,7 +48,7 @@ func TestViewTable(t *testing.T) {
 	}
 	b.views.retire(first, []byte("why"))
 	b.views.retire(first, nil) // no effect
-	wants("when it is over", first, left, false)
+	wants("when it is over", first, viewOver, false)
 	if _, _, _, cause := b.views.find("b", hello(first)); !bytes.Equal(cause, []byte("why")) {
 		t.Errorf("the cause is %q", cause)
 	}
@@ -95,7 +95,7 @@ func TestViewTableWaits(t *testing.T) {
 		claimed := make(chan *attempt)
 		wait := func() {
 			_, p, _, _ := b.views.find("b", a.hello)
-			claimed <- b.views.wait(p)
+			claimed <- b.views.awaitClaim(p)
 		}
 		go wait()
 		if got := <-claimed; got != nil || len(b.views.parked) != 0 {

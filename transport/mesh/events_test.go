@@ -11,7 +11,7 @@ import (
 // room in the queue for other peers.
 func TestOnePeerFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLinks(func(elastic.ID) {})
+		l := newEventQueue(func(elastic.ID) {})
 		defer l.stop() // so that all calls that wait return
 		for range 4 {  // as many streams as a peer may have
 			go func() {
@@ -22,9 +22,9 @@ func TestOnePeerFloods(t *testing.T) {
 		}
 		synctest.Wait()
 		l.mu.Lock()
-		waiting := l.waiting["flood"]
+		waiting := l.queuedBytes["flood"]
 		l.mu.Unlock()
-		if waiting > maxWaiting+4*cost(make([]byte, 100<<10)) {
+		if waiting > maxQueuedBytes+4*queueCost(make([]byte, 100<<10)) {
 			t.Errorf("%d bytes wait", waiting)
 		}
 		other := make(chan struct{})

@@ -8,15 +8,15 @@ import (
 )
 
 // runLink simulates a link: pieces pass one after the other at the rate in bytes per second, and then take
-// the time delay there and back. For the time span it sends as much as the pacer allows. It returns the bytes
+// the time delay there and back. For the time span it sends as much as the window allows. It returns the bytes
 // that got through, and the longest queueing time in the second half of the span.
 func runLink(rate float64, delay, span time.Duration) (through int, longest time.Duration) {
-	p := newPacer()
+	p := newCongestionWindow()
 	start := time.Unix(0, 0)
 	now, free := start, start // free: when the link has passed all pieces that it has
 	var acks []time.Time
 	for now.Before(start.Add(span)) {
-		for p.take(pieceSize, now) {
+		for p.reserve(pieceSize, now) {
 			free = later(free, now).Add(time.Duration(float64(pieceSize) / rate * float64(time.Second)))
 			if queue := free.Sub(now); now.After(start.Add(span / 2)) {
 				longest = max(longest, queue)
@@ -59,14 +59,14 @@ func TestPacer(t *testing.T) {
 // always be sent when none is under way.
 func TestPacerBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, now := newPacer(), time.Unix(0, 0)
+		p, now := newCongestionWindow(), time.Unix(0, 0)
 		var sizes []int
 		total := 0
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 50_000_000).Draw(t, "wait")))
 			if rapid.Bool().Draw(t, "send") {
 				size := rapid.IntRange(1, pieceSize).Draw(t, "size")
-				if p.take(size, now) {
+				if p.reserve(size, now) {
 					sizes = append(sizes, size)
 					total += size
 				} else if total == 0 {
@@ -78,8 +78,8 @@ func TestPacerBounds(t *testing.T) {
 				total -= sizes[0]
 				sizes = sizes[1:]
 			}
-			if p.bytes != total || p.window < minWindow || p.window > maxWindow {
-				t.Fatalf("%d bytes under way, not %d; window %d", p.bytes, total, p.window)
+			if p.inFlight != total || p.size < minWindow || p.size > maxWindow {
+				t.Fatalf("%d bytes under way, not %d; window %d", p.inFlight, total, p.size)
 			}
 		}
 	})

@@ -15,18 +15,18 @@ import (
 
 // The files of another process are taken over once, and kept for as long as they are used or the process
 // is a member.
-func TestNeighbours(t *testing.T) {
+func TestHostProcesses(t *testing.T) {
 	keepsFiles(t)
-	s := newNeighbours("self")
+	s := newHostProcesses("self")
 	other, err := shm.NewArena(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if s.hold("other") != nil {
+	if s.acquire("other") != nil {
 		t.Error("held before its files have come")
 	}
-	first, err := s.take("other", counter(), again(t, other.File()))
+	first, err := s.add("other", counter(), again(t, other.File()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestNeighbours(t *testing.T) {
 		t.Errorf("mapped %d bytes, of which one is %d", len(first.bytes), first.bytes[7])
 	}
 	files := []*os.File{counter(), again(t, other.File())}
-	if second, err := s.take("other", files[0], files[1]); err != nil || second != first {
+	if second, err := s.add("other", files[0], files[1]); err != nil || second != first {
 		t.Errorf("taken again, %v", err)
 	}
 	for _, f := range files {
@@ -49,24 +49,24 @@ func TestNeighbours(t *testing.T) {
 		do   func() error
 		kept bool
 	}{
-		{"one use ends", func() error { return s.drop("other") }, true},
-		{"it leaves", func() error { s.keep(without); return nil }, true},
-		{"it is used again", func() error { s.hold("other"); return nil }, true},
-		{"uses end", func() error { return errors.Join(s.drop("other"), s.drop("other")) }, true},
-		{"it stays", func() error { s.keep(with); return nil }, true},
-		{"it leaves at last", func() error { s.keep(without); return nil }, false},
+		{"one use ends", func() error { return s.release("other") }, true},
+		{"it leaves", func() error { s.retain(without); return nil }, true},
+		{"it is used again", func() error { s.acquire("other"); return nil }, true},
+		{"uses end", func() error { return errors.Join(s.release("other"), s.release("other")) }, true},
+		{"it stays", func() error { s.retain(with); return nil }, true},
+		{"it leaves at last", func() error { s.retain(without); return nil }, false},
 	} {
 		if err := step.do(); err != nil {
 			t.Errorf("%s: %v", step.what, err)
 		}
-		if s.known["other"] != nil != step.kept {
+		if s.byID["other"] != nil != step.kept {
 			t.Errorf("%s: it is kept: %v", step.what, !step.kept)
 		}
 	}
-	if err := s.shut(); err != nil {
+	if err := s.close(); err != nil {
 		t.Error(err)
 	}
-	if n, err := s.take("other", counter(), again(t, other.File())); err == nil {
+	if n, err := s.add("other", counter(), again(t, other.File())); err == nil {
 		t.Errorf("%d bytes after the end", len(n.bytes))
 	}
 }
@@ -92,7 +92,7 @@ func viewOf(ids ...elastic.ID) elastic.View {
 // The event and the arena of this process stay the same until it closes, and longer while they are in use.
 func TestOwn(t *testing.T) {
 	keepsFiles(t)
-	s := newNeighbours("self")
+	s := newHostProcesses("self")
 	own, err := s.own()
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +105,11 @@ func TestOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.drop("self"); err != nil {
+	if err := s.release("self"); err != nil {
 		t.Fatal(err)
 	}
-	s.keep(viewOf("self"))
-	if err := s.shut(); err != nil {
+	s.retain(viewOf("self"))
+	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Alloc(1); err != nil {
@@ -120,7 +120,7 @@ func TestOwn(t *testing.T) {
 	} else {
 		closeFiles([]*os.File{f})
 	}
-	if err := s.drop("self"); err != nil {
+	if err := s.release("self"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Alloc(1); err == nil {
@@ -194,8 +194,8 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 	sumAll(t, cs, vectors)
 	gone := hs[2].ID()
-	arena := hs[2].memory.neighbours.known[gone].arena
-	was := hs[0].memory.neighbours.known[hs[1].ID()]
+	arena := hs[2].memory.processes.byID[gone].arena
+	was := hs[0].memory.processes.byID[hs[1].ID()]
 	next := following(v, 0, 1, 2)
 	ts = mustMeet(t, hs, next) // before the others end
 	closeComms(t, cs)
@@ -203,16 +203,16 @@ func TestArenasOverSessions(t *testing.T) {
 	sumAll(t, cs, vectors)
 	last := following(next, 0, 1)
 	ts = mustMeet(t, hs[:2], last)
-	if hs[0].memory.neighbours.known[gone] == nil {
+	if hs[0].memory.processes.byID[gone] == nil {
 		t.Error("an arena is gone that a session uses")
 	}
 	closeComms(t, cs)
-	if hs[0].memory.neighbours.known[gone] != nil {
+	if hs[0].memory.processes.byID[gone] != nil {
 		t.Error("the arena of a peer that has left is still mapped")
 	}
 	cs = comms(t, ts)
 	sumAll(t, cs, vectors)
-	if hs[0].memory.neighbours.known[hs[1].ID()] != was {
+	if hs[0].memory.processes.byID[hs[1].ID()] != was {
 		t.Error("the arena of a peer that stays was mapped again")
 	}
 	for rank, c := range cs {
@@ -233,7 +233,7 @@ func TestPathWithoutArena(t *testing.T) {
 	keepsFiles(t)
 	for lone := range 3 {
 		hs, v := party(t, "auto", "auto", "auto")
-		hs[lone].memory.neighbours.lacks = errors.New("no room")
+		hs[lone].memory.processes.arenaErr = errors.New("no room")
 		ts := mustMeet(t, hs, v)
 		a, b := (lone+1)%3, (lone+2)%3
 		none := fmt.Sprintf("calls with rank %d copy vectors, as it has no arena", lone)
@@ -357,9 +357,9 @@ func TestSharedIsGivenBack(t *testing.T) {
 	wantPath(t, ts, 0, 1, "shm", "")
 	endAll(t, ts)
 	for rank, m := range hs {
-		for id, n := range m.memory.neighbours.known {
-			if n.users != 0 {
-				t.Errorf("at rank %d %s has %d users", rank, id.Short(), n.users)
+		for id, n := range m.memory.processes.byID {
+			if n.refs != 0 {
+				t.Errorf("at rank %d %s has %d users", rank, id.Short(), n.refs)
 			}
 		}
 	}
@@ -373,9 +373,9 @@ func TestShareFails(t *testing.T) {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {
 			keepsFiles(t)
 			hs, v := party(t, "auto", "auto", "auto")
-			hs[broken].memory.neighbours.closed = true
+			hs[broken].memory.processes.closed = true
 			ts := mustMeet(t, hs, v)
-			hs[broken].memory.neighbours.closed = false
+			hs[broken].memory.processes.closed = false
 			for a := range ts {
 				if ts[a].Shared() != nil {
 					t.Errorf("rank %d shares memory", a)

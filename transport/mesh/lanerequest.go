@@ -7,19 +7,19 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// A knock is a request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank opens a
+// A lane request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank opens a
 // stream for it, which begins with hellos as an urgent lane does. The higher rank closes the stream when the
 // pair has begun. If the process of the higher rank dies the stream ends, too, so the lower rank notices that.
 
-// errKnocked: the stream of a knock has ended, and the pair has not begun.
-var errKnocked = errors.New("it has not opened the lanes")
+// errNoLanes: the stream of a lane request has ended, and the pair has not begun.
+var errNoLanes = errors.New("it has not opened the lanes")
 
-// knock asks a higher rank to open the lanes of the pair. It returns nil if the pair has begun.
-func (d *demand) knock(rank int) error {
+// requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has begun.
+func (d *lazyPairs) requestLanes(rank int) error {
 	s, err := d.a.binder.carrier.Open(d.life, d.a.view.Members[rank].ID, Urgent)
 	if err == nil {
 		stop := context.AfterFunc(d.life, func() { _ = s.Reset() })
-		err = d.waitBehind(s, rank)
+		err = d.awaitLanes(s, rank)
 		stop()
 		_ = s.Reset()
 	}
@@ -29,26 +29,26 @@ func (d *demand) knock(rank int) error {
 	return err
 }
 
-// waitBehind sends the knock on s, and returns when the other side has ended s.
-func (d *demand) waitBehind(s Stream, rank int) error {
+// awaitLanes sends the request on s, and returns when the other side has ended s.
+func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
 	_, err := d.a.sayHello(s, rank)
 	if err == nil {
 		_, _ = s.Read(make([]byte, 1))
-		err = errKnocked
+		err = errNoLanes
 	}
 	return err
 }
 
-// answerKnock makes the pair with a lower rank, whose knock is the stream s with the hello g.
-func (d *demand) answerKnock(s Stream, g wire.Greeting) {
+// answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the hello g.
+func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	select {
-	case <-d.begun:
+	case <-d.adopted:
 	case <-d.life.Done():
-		_ = s.Reset() // the lower rank knocks again, and is then told why the view is over
+		_ = s.Reset() // the lower rank asks again, and is then told why the view is over
 		return
 	}
-	p, mk := d.need(int(g.Rank))
-	if p == nil && mk == nil {
+	p, pending := d.need(int(g.Rank))
+	if p == nil && pending == nil {
 		d.refuse(s)
 		return
 	}
@@ -56,9 +56,9 @@ func (d *demand) answerKnock(s Stream, g wire.Greeting) {
 		_ = s.Reset()
 		return
 	}
-	if mk != nil {
+	if pending != nil {
 		select {
-		case <-mk.done:
+		case <-pending.done:
 		case <-d.life.Done():
 		}
 	}
@@ -66,13 +66,13 @@ func (d *demand) answerKnock(s Stream, g wire.Greeting) {
 }
 
 // refuse answers the hello on s, which is for this view, when the view is over.
-func (d *demand) refuse(s Stream) {
+func (d *lazyPairs) refuse(s Stream) {
 	d.mu.Lock()
-	failed, told := d.t == nil, d.told
+	failed, told := d.t == nil, d.cause
 	d.mu.Unlock()
 	if failed || d.a.binder.life.isOver() {
 		_ = s.Reset() // this rank may enter the view again, or is about to be gone
 		return
 	}
-	refuse(s, left, told)
+	refuse(s, viewOver, told)
 }

@@ -122,7 +122,7 @@ func (r *requests) accept(s Stream) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &pieceWriter{ctx: ctx, s: s, pace: newPacer()}
+	w := &pieceWriter{ctx: ctx, s: s, window: newCongestionWindow()}
 	var acks sync.WaitGroup
 	acks.Go(func() {
 		defer cancel() // also when the mesh closes, which ends the stream
@@ -161,12 +161,12 @@ func readRequest(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// pieceWriter sends the bytes that are written to it in pieces, each as soon as its pacer has room for it.
+// pieceWriter sends the bytes that are written to it in pieces, each as soon as its window has room for it.
 type pieceWriter struct {
-	ctx   context.Context // ends when the requester has ended the stream
-	s     Stream
-	pace  *pacer
-	frame []byte
+	ctx    context.Context // ends when the requester has ended the stream
+	s      Stream
+	window *congestionWindow
+	frame  []byte
 }
 
 // send lets the function answer write, then ends the answer. The requester has progressTime to read
@@ -190,7 +190,7 @@ func (w *pieceWriter) Write(b []byte) (int, error) {
 	done := 0
 	for done < len(b) {
 		n := min(len(b)-done, pieceSize)
-		if err := w.await(n); err != nil {
+		if err := w.awaitRoom(n); err != nil {
 			return done, err
 		}
 		if err := w.piece(b[done : done+n]); err != nil {
@@ -201,13 +201,13 @@ func (w *pieceWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// await waits until the pacer has room for a piece of n bytes.
-func (w *pieceWriter) await(n int) error {
+// awaitRoom waits until the window has room for a piece of n bytes.
+func (w *pieceWriter) awaitRoom(n int) error {
 	timer := time.NewTimer(progressTime)
 	defer timer.Stop()
-	for !w.pace.take(n, time.Now()) {
+	for !w.window.reserve(n, time.Now()) {
 		select {
-		case <-w.pace.room:
+		case <-w.window.room:
 			timer.Reset(progressTime)
 		case <-w.ctx.Done():
 			return context.Cause(w.ctx)
@@ -241,7 +241,7 @@ func (w *pieceWriter) readAcks() {
 		n, err := w.s.Read(b[:])
 		now := time.Now()
 		for _, ack := range b[:n] {
-			if ack != ackByte || !w.pace.acknowledge(now) {
+			if ack != ackByte || !w.window.acknowledge(now) {
 				return
 			}
 		}

@@ -1,0 +1,165 @@
+package mesh
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+const (
+	// maxEvents is how many events may wait for the reader of Events. When as many wait, the
+	// readers of control streams pause.
+	maxEvents = 256
+	// maxQueuedBytes bounds the messages of one peer that wait for the reader of Events, in bytes; one
+	// message may exceed it. So a peer that sends faster than its messages are read cannot fill
+	// memory, nor the queue that all peers share.
+	maxQueuedBytes = 256 << 10
+)
+
+// eventQueue counts the control streams per peer and puts their events into one
+// order. A peer is up from the beginning of its first stream to the end of its last.
+type eventQueue struct {
+	onDown   func(elastic.ID) // told of each PeerDown, without locks held
+	out      chan elastic.PeerEvent
+	stopping chan struct{} // closed by stop
+	delivery sync.WaitGroup
+
+	mu          sync.Mutex
+	changed     *sync.Cond         // queue or stopped
+	open        map[elastic.ID]int // the number of streams
+	queue       []elastic.PeerEvent
+	queuedBytes map[elastic.ID]int  // bytes of messages that the reader of Events has not got
+	known       map[elastic.ID]bool // the peers that had a stream or were in a view with this one
+	stopped     bool
+}
+
+// newEventQueue starts the goroutine that delivers the events; stop ends it.
+func newEventQueue(onDown func(elastic.ID)) *eventQueue {
+	l := &eventQueue{onDown: onDown, out: make(chan elastic.PeerEvent), stopping: make(chan struct{}),
+		open: make(map[elastic.ID]int), queuedBytes: make(map[elastic.ID]int), known: make(map[elastic.ID]bool)}
+	l.changed = sync.NewCond(&l.mu)
+	l.delivery.Go(l.run)
+	return l
+}
+
+// up counts one more stream with id.
+func (l *eventQueue) up(id elastic.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[id] = true
+	if l.open[id]++; l.open[id] == 1 {
+		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerUp})
+	}
+}
+
+// reached notes that all members of v have been reached, and forgets peers that are neither members nor up.
+func (l *eventQueue) reached(v elastic.View) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.known, func(id elastic.ID, _ bool) bool { return l.open[id] == 0 })
+	for _, m := range v.Members {
+		l.known[m.ID] = true
+	}
+}
+
+// status reports whether a peer is up, and whether it has been reached before.
+func (l *eventQueue) status(id elastic.ID) (up, met bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[id] > 0, l.known[id]
+}
+
+// down counts one stream of id less; that stream ended with err.
+func (l *eventQueue) down(id elastic.ID, err error) {
+	l.mu.Lock()
+	l.open[id]--
+	last := l.open[id] == 0
+	if last {
+		delete(l.open, id)
+		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
+	}
+	l.mu.Unlock()
+	if last {
+		l.onDown(id)
+	}
+}
+
+// message queues a message. Before that it waits while the queue is full, or the peer's part of it.
+func (l *eventQueue) message(id elastic.ID, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for (len(l.queue) >= maxEvents || l.queuedBytes[id] > maxQueuedBytes) && !l.stopped {
+		l.changed.Wait()
+	}
+	l.queuedBytes[id] += queueCost(data)
+	l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
+}
+
+// pushLocked queues an event. Ups and downs never wait, as few can pile up.
+func (l *eventQueue) pushLocked(e elastic.PeerEvent) {
+	l.queue = append(l.queue, e)
+	l.changed.Broadcast()
+}
+
+// queueCost is how much a message counts against maxQueuedBytes, in bytes: its length, and an overhead for the
+// memory around it.
+func queueCost(data []byte) int { return len(data) + 4<<10 }
+
+// delivered notes that the reader of Events has got e.
+func (l *eventQueue) delivered(e elastic.PeerEvent) {
+	if e.Kind != elastic.PeerMessage {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queuedBytes[e.Peer] -= queueCost(e.Data); l.queuedBytes[e.Peer] <= 0 {
+		delete(l.queuedBytes, e.Peer)
+	}
+	l.changed.Broadcast()
+}
+
+// run delivers the queued events to the reader of Events.
+func (l *eventQueue) run() {
+	defer close(l.out)
+	for {
+		batch := l.next()
+		if batch == nil {
+			return
+		}
+		for _, e := range batch {
+			select {
+			case l.out <- e:
+				l.delivered(e)
+			case <-l.stopping:
+				return
+			}
+		}
+	}
+}
+
+// next waits for events, and returns nil after stop.
+func (l *eventQueue) next() []elastic.PeerEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && !l.stopped {
+		l.changed.Wait()
+	}
+	if l.stopped {
+		return nil
+	}
+	batch := l.queue
+	l.queue = nil
+	l.changed.Broadcast()
+	return batch
+}
+
+// stop drops the events that nobody has read, and closes the channel of events.
+func (l *eventQueue) stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.changed.Broadcast()
+	l.mu.Unlock()
+	close(l.stopping)
+	l.delivery.Wait()
+}
