@@ -57,7 +57,8 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 }
 
 // send copies buf into the mailbox of the endpoint to. The caller revokes with the error. If the
-// mailbox of to has failed, the error is the cause that to would send to this rank.
+// mailbox of to has failed, the error is the cause that to would send to this rank. The mailbox of t is looked at
+// twice: before, as a revoked rank sends nothing, and after the wait for room, in which it may have failed.
 func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause

@@ -15,7 +15,9 @@ import (
 // pipeSize is the number of bytes that a pipe buffers before a writer waits (backpressure).
 const pipeSize = 64 << 10
 
-// pipe carries bytes in one direction. It has no goroutine, one reader and one writer.
+// pipe carries bytes in one direction. It has no goroutine, one reader and one writer. The two wait on one
+// condition, which is broadcast, as at most two goroutines and two timers use it. Unlike net.Pipe it buffers, as a
+// socket does: the session protocol relies on short frames that are written without a reader.
 type pipe struct {
 	mu    sync.Mutex
 	moved *sync.Cond // broadcast after each change of the fields below

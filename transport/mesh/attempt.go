@@ -24,6 +24,10 @@ const (
 // attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect has
 // succeeded, the attempt stays for the pairs that were not planned (lazypairs.go), until the view is over at
 // this rank.
+//
+// Streams come from three sides: the dials of this rank, the dials of higher ranks, and lanes of earlier views. All
+// of them end in put, under mu. An attempt ends exactly once, by the last stream, by fail or by revoke; whoever sets
+// ended closes done, and what comes later is reset.
 type attempt struct {
 	ctx     context.Context // of the Connect; ended when it returns
 	binder  *binder         // makes the lanes
@@ -95,7 +99,7 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 }
 
 // check returns an error unless g is the hello that the rank should send. Path and site of a hello may differ
-// between ranks.
+// between ranks; they are checked by those who use them. The error is final.
 func (a *attempt) check(g wire.Greeting, rank int) error {
 	want := a.hello
 	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
@@ -148,7 +152,8 @@ func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	return l, err
 }
 
-// rebind answers the hello g on an idle lane. It returns false if the lane is to end.
+// rebind answers the hello g on an idle lane. It returns false if the lane is to end. The lane counts for the view
+// only after the answer was written, so no frame of the view can be written before it.
 func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if !a.lazy.hold() {
 		a.lazy.refuse(l.raw)
@@ -196,7 +201,8 @@ func (a *attempt) put(rank int, l link) {
 	}
 }
 
-// fail ends the attempt with err, unless it has ended.
+// fail ends the attempt with err, unless it has ended. It resets the streams: members that have begun the view see
+// them end, and revoke it.
 func (a *attempt) fail(err error) {
 	a.finish(err, func() { a.end(Stream.Reset) })
 }

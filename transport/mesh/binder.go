@@ -14,6 +14,9 @@ const helloTime = time.Minute
 
 // binder binds lanes to views: lanes that are idle, new ones that it opens, and those that peers open. It reads each
 // lane as long as it lasts.
+//
+// Whoever binds a lane holds the view open meanwhile (lazyPairs.hold), or belongs to the dials for which Connect
+// waits. So no lane is added to a view whose streams were ended already.
 type binder struct {
 	cfg     *Config // of the mesh
 	carrier Carrier
@@ -149,7 +152,9 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 	return l, asked.bound
 }
 
-// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other.
+// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other. It is
+// the only reader of the lane's stream, and the only one that sees the lane end. So it also handles the request that
+// an attempt has left on the lane.
 func (b *binder) serve(a *attempt, l *lane) {
 	for a != nil && l.readView(a) {
 		a = b.awaitBind(l)

@@ -98,7 +98,8 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, a.err
 }
 
-// next acknowledges the last piece and reads the length of the next one.
+// next acknowledges the last piece and reads the length of the next one. A piece is acknowledged only when it was
+// read to its end, so the window of the sender also bounds what a slow reader has not read.
 func (a *answer) next() error {
 	if a.any {
 		if _, err := a.s.Write([]byte{ackByte}); err != nil {
@@ -128,7 +129,8 @@ func readPiece(r io.Reader) (int, error) {
 	return int(n), nil
 }
 
-// broken replaces io.EOF, so that a stream that ended early is not taken for the end of the answer.
+// broken replaces io.EOF, so that a stream that ended early is not taken for the end of the answer. Only the empty
+// piece ends an answer: the peer writes it when its function has returned without an error.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -17,7 +17,8 @@ const (
 // shrinks. About that long an answer may delay a message of Control.
 const maxQueueing = 20 * time.Millisecond
 
-// congestionWindow is the congestion control of an answer: it decides how many bytes may be under way. All
+// congestionWindow is the congestion control of an answer: it decides how many bytes may be under way. It works by
+// delay, as TCP Vegas does (Brakmo, Peterson 1995), and yields to other traffic as LEDBAT does (RFC 6817). All
 // streams between two hosts may share one connection, in which later bytes wait for earlier ones. So an
 // answer must not fill the buffers of a link that is slower than its sender. The window measures the
 // time until each piece is acknowledged. While this time is close to the least one so far, no queue
@@ -75,6 +76,7 @@ func (p *congestionWindow) acknowledge(now time.Time) bool {
 	}
 	switch {
 	case took < p.minRTT+maxQueueing:
+		// As slow start does, this doubles the window in each round trip: one piece for each piece.
 		p.size = min(p.size+first.size, maxWindow)
 	case first.sent.After(p.shrunkAt):
 		// Pieces that were sent before the last shrink are not counted: they met the old window.

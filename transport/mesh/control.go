@@ -35,7 +35,9 @@ func newControlPlane(c Carrier, life *lifetime, events *eventQueue) *controlPlan
 }
 
 // send writes on the stream of the pair, or on a new one if that stream has ended. While the peer may
-// still come it goes on until ctx ends.
+// still come it goes on until ctx ends. When it returns nil the message was written, which does not mean that the
+// peer has read it. A message whose write failed is written again on a new stream, so a peer that had read it to its
+// end gets it twice.
 func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
@@ -76,7 +78,9 @@ func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) erro
 	}
 }
 
-// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
+// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it. Both must hold on
+// its streams: a busy peer may acknowledge late, but its own messages still come, and a stream on which nothing
+// was sent proves nothing.
 func (c *controlPlane) stuck(id elastic.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +198,7 @@ func (c *controlPlane) add(raw Stream) (*controlStream, error) {
 	return s, nil
 }
 
-// drop forgets a stream that has ended.
+// drop forgets a stream that has ended. The next message goes to the next stream of the peer, if there is one.
 func (c *controlPlane) drop(id elastic.ID, s *controlStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +220,9 @@ func (c *controlPlane) accept(raw Stream) {
 	c.read(raw.Peer(), s)
 }
 
-// read delivers the messages of s until it ends.
+// read delivers the messages of s until it ends. A message is acknowledged before it is queued: the
+// acknowledgement says that the connection works, not that the reader of Events keeps up. Where that reader is slow,
+// message waits, and the peer's messages stay in the buffers of its connection (backpressure).
 func (c *controlPlane) read(id elastic.ID, s *controlStream) {
 	c.events.up(id)
 	throttler, _ := c.carrier.(Throttler)

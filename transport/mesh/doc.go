@@ -38,6 +38,33 @@
 // files over their Unix sockets (share.go), which carry messages as before. When a process of the host dies,
 // shm.DeathWatch reports it through that memory some milliseconds before its streams end.
 //
+// # The life of a stream
+//
+// A stream of a view is kept by a lane. In each direction the frames of a view stand between a hello and a last
+// frame, and both sides must agree on each change:
+//
+//	opened --hello, answer--> bound --Bye or End from both--> idle --hello, answer--> bound ...
+//	bound  --an error, or the view ends in the middle of a frame--> reset
+//	idle   --the peer is no member of the next view, or Close--> closed
+//
+// One goroutine reads a lane from its beginning to its end. While the lane is bound it fills the mailbox of that
+// view; while it is idle it waits for a hello. So a frame can only reach the view whose hello came before it, and
+// frames need no epoch.
+//
+// # Parts
+//
+// Mesh connects parts, each with its own lock:
+//
+//   - lifetime counts the goroutines and ends them;
+//   - controlPlane has the control streams, and eventQueue what came over them;
+//   - requests has the requests with long answers, of which congestionWindow bounds the bytes under way;
+//   - viewTable has the views by hash, also those that are over;
+//   - binder and lanes make, bind and keep the streams of views;
+//   - hostMemory has what the processes of a host share.
+//
+// For each view there is an attempt, which gathers the streams, then a Transport with a pair for each rank, and
+// lazyPairs for the pairs that are made later. No part waits for a peer with its lock held.
+//
 // # The end of a view
 //
 // Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent theirs, the

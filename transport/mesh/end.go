@@ -9,7 +9,15 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// finish ends the view on both streams. It waits until the mailbox fails, then tells the peer, and
+// finish ends the view on both streams. What it writes last depends on why the mailbox has failed:
+//
+//	cause        urgent stream         data stream
+//	Close        Bye, then End         Bye
+//	revocation   Revoke, then End      End, or a reset in the middle of a frame
+//	mesh closed  End                   reset
+//
+// The peer answers a Bye or a Revoke by an Ack on the urgent stream, or has sent a Bye or Revoke itself.
+// finish waits until the mailbox fails, then tells the peer, and
 // at Close waits until the peer needs nothing more from this rank. Streams that were ended in good order
 // stay for the next view.
 func (p *pair) finish() {
@@ -119,8 +127,9 @@ func (p *pair) endData() bool {
 	return whole
 }
 
-// endUrgent ends the view on the urgent stream by a last frame and returns true. If the peer still needs something from this rank, or
-// the write fails, it resets the stream and returns false.
+// endUrgent is the last user of the urgent stream: it waits for the turn, so that an answer to the peer that is
+// being written comes before. It ends the view on the urgent stream by a last frame and returns true. If the
+// peer still needs something from this rank, or the write fails, it resets the stream and returns false.
 func (p *pair) endUrgent(settled bool) bool {
 	at := p.urgent.writers.enqueue(0)
 	<-at.turn

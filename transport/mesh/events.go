@@ -18,7 +18,8 @@ const (
 )
 
 // eventQueue counts the control streams per peer and puts their events into one
-// order. A peer is up from the beginning of its first stream to the end of its last.
+// order. A peer is up from the beginning of its first stream to the end of its last. So the reader of Events sees
+// PeerUp, then messages, then PeerDown, for each peer, however many streams the two have opened to each other.
 type eventQueue struct {
 	onDown   func(elastic.ID) // told of each PeerDown, without locks held
 	out      chan elastic.PeerEvent
@@ -85,7 +86,8 @@ func (l *eventQueue) down(id elastic.ID, err error) {
 	}
 }
 
-// message queues a message. Before that it waits while the queue is full, or the peer's part of it.
+// message queues a message. Only the readers of the peer's streams wait in it, so that a flooding peer holds up
+// itself. Before that it waits while the queue is full, or the peer's part of it.
 func (l *eventQueue) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +121,8 @@ func (l *eventQueue) delivered(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// run delivers the queued events to the reader of Events.
+// run delivers the queued events to the reader of Events. It takes all that are queued at a time, so that the lock is
+// taken once for many events.
 func (l *eventQueue) run() {
 	defer close(l.out)
 	for {

@@ -28,7 +28,9 @@ func (e *overError) Error() string { return "the peer has left the view" }
 // Is reports that the view is stale.
 func (e *overError) Is(target error) bool { return target == errStale }
 
-// refusal is the first byte of a Refuse frame, which answers a hello.
+// refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one is final: the
+// peer knows the view, or knows that it will never enter it. A peer that may still enter the view keeps the stream
+// (parkedStream), and one that is about to close resets it.
 type refusal byte
 
 // The refusals; wanted means that the stream is not refused.
@@ -67,7 +69,8 @@ func refuse(s Stream, r refusal, cause []byte) {
 	_ = s.Close()
 }
 
-// sendHello writes g as a Hello frame, in one call of Write.
+// sendHello writes g as a Hello frame, in one call of Write, as an Upgrader adds its offer of other paths to that
+// call.
 func sendHello(w io.Writer, g wire.Greeting) error {
 	body, err := g.Append(nil)
 	if err == nil {

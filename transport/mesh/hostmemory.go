@@ -51,8 +51,9 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	return nil, err
 }
 
-// recordReasons records in the links of the attempt why memory is not shared with the ranks with which it could be. It returns the
-// first rank with which memory is not shared although one of the two sides insists on it; -1 if there is none.
+// recordReasons records in the links of the attempt why memory is not shared with the ranks with which it could
+// be. It returns the first rank with which memory is not shared although one of the two sides insists on it; -1
+// if there is none.
 func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 	lone := -1
 	for rank := range a.streams {
@@ -90,8 +91,9 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
 }
 
-// sameSite reports whether the two ends of a link say that they share a kernel, and both want a path
-// within the host.
+// sameSite compares what the hellos say, which is only a claim: the files that pass over a Unix socket prove it
+// later. It reports whether the two ends of a link say that they share a kernel, and both want a path within
+// the host.
 func (h *hostMemory) sameSite(l *link) bool {
 	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.Site == l.site && l.site != [32]byte{}
 }

@@ -136,7 +136,8 @@ func (n *hostProcess) openEvent() (*os.File, error) {
 	return n.waker.Again()
 }
 
-// release ends one use of a process.
+// release ends one use of a process. The files of a process that has left the group are closed when the last view
+// with it ends: a view that is over may still be read by a caller that has not returned its memory.
 func (s *hostProcesses) release(id elastic.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,7 +29,9 @@ type lane struct {
 	request   *bindRequest // to bind it to the next view
 }
 
-// bindRequest is the request of an attempt that a lane be bound to its view.
+// bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most one. It is taken
+// from the lane, under lanes.mu, by exactly one of: the reader, which has got the answer or an error (setBusy, drop),
+// and the attempt, which does not want the lane any more (withdraw).
 type bindRequest struct {
 	a     *attempt
 	rank  int        // of the peer in that view
@@ -41,7 +43,8 @@ func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
 }
 
-// readView reads a lane while it is bound to the view of a. It returns true if both sides have ended the view
+// readView reads a lane while it is bound to the view of a. First it waits until the pair has begun, or the attempt
+// has failed, which it learns from l.pair. It returns true if both sides have ended the view
 // on it, so that it may be bound again, and false if the lane has ended.
 func (l *lane) readView(a *attempt) bool {
 	var first urgentFrame
@@ -99,7 +102,7 @@ func (l *lane) sayHello(g wire.Greeting) {
 	}
 }
 
-// writeHello says hello on an idle lane.
+// writeHello says hello on an idle lane. The deadline is for a peer that is stopped: its buffers may be full.
 func (l *lane) writeHello(g wire.Greeting) error {
 	return errors.Join(
 		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
@@ -153,7 +156,8 @@ func (r *bindRequest) fail(number int, err error) {
 }
 
 // lanes are the lanes of a process: at most one of each number with each peer. A lane that was replaced
-// may exist until its view ends, and is not used again.
+// may exist until its view ends, and is not used again. The lock is held for changes of the map and of the fields of
+// lanes that say so, and for the reset of a stream, which does not block.
 type lanes struct {
 	mu     sync.Mutex
 	closed bool

@@ -11,7 +11,8 @@ import (
 // stream for it, which begins with hellos as an urgent lane does. The higher rank closes the stream when the
 // pair has begun. If the process of the higher rank dies the stream ends, too, so the lower rank notices that.
 
-// errNoLanes: the stream of a lane request has ended, and the pair has not begun.
+// errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended, and the pair
+// has not begun.
 var errNoLanes = errors.New("it has not opened the lanes")
 
 // requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has begun.

@@ -15,9 +15,9 @@ import (
 // the other, or waits for a message from it.
 //
 // The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same time, the two
-// sides might use different ones. So a lower rank that needs the pair asks for the lanes (lanerequest.go), and the higher rank
-// opens the lanes. The request also makes the connection for them, which the carrier may dial in either
-// direction.
+// sides might use different ones. So a lower rank that needs the pair asks for the lanes (lanerequest.go), and
+// the higher rank opens the lanes. The request also makes the connection for them, which the carrier may dial
+// in either direction.
 //
 // The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So a rank that
 // has the data lane can be told on the urgent lane why the view ends. Also a rank at which the pair has not
@@ -38,7 +38,8 @@ type lazyPairs struct {
 	pending map[int]*pendingPair
 }
 
-// pendingPair is the state of a pair that is needed at this rank and has not begun.
+// pendingPair is the state of a pair that is needed at this rank and has not begun. Signals and probes never wait for
+// a pair, so they are queued here, within the same limits as in a pair; a Send waits for done.
 type pendingPair struct {
 	signals chan []byte   // to be sent when the pair has begun
 	probes  chan int      // to be sent when the pair has begun
@@ -53,7 +54,8 @@ func newLazyPairs(a *attempt) *lazyPairs {
 	return d
 }
 
-// hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the view is over.
+// hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the view is over. The
+// end of the view waits for all holders before it ends the lanes that belong to no pair, so none is forgotten.
 func (d *lazyPairs) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,8 +101,8 @@ func (d *lazyPairs) beginLocked(rank int) {
 	}
 }
 
-// adopt sets the transport, and begins the pairs whose lanes are there already. Later pairs begin as their lanes
-// come.
+// adopt is called once, when the attempt has succeeded. It sets the transport, and begins the pairs whose lanes
+// are there already. Later pairs begin as their lanes come.
 func (d *lazyPairs) adopt(t *Transport) {
 	d.mu.Lock()
 	d.t = t

@@ -84,7 +84,9 @@ func (l *lifetime) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// pause waits for d after an attempt that failed with the error last.
+// pause waits for d after an attempt that failed with the error last. It returns an error if the wait was cut
+// short: the error of a closed mesh, or the cause of ctx along with last, as the end of ctx alone would not tell a
+// user why the peer was not reached.
 func (l *lifetime) pause(ctx context.Context, d time.Duration, last error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -101,7 +103,8 @@ func (l *lifetime) pause(ctx context.Context, d time.Duration, last error) error
 // errClosed returns the error of calls of a mesh that is closed.
 func errClosed() error { return fmt.Errorf("%w: host closed", transport.ErrClosed) }
 
-// final marks an error after which it is useless to try again.
+// final marks an error after which it is useless to try again: the peer has answered, and would give the same
+// answer again. Errors of a network are not final.
 type final struct{ error }
 
 // Unwrap returns the error itself.

@@ -28,7 +28,9 @@ type Config struct {
 // MaxJob is the longest name of a job, in bytes.
 const MaxJob = wire.MaxJob
 
-// Path is how data may travel. A stream uses only what the Paths of both sides allow.
+// Path is how data may travel. A stream uses only what the Paths of both sides allow. Only ShmPath is a demand:
+// if memory cannot be shared Connect fails. With the other Paths a slower way is the fallback, and event.Path.Why
+// says why it was taken.
 type Path uint8
 
 // The values of Path. They are part of formats on the wire.
@@ -145,7 +147,8 @@ func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request [
 	m.requests.serve(answer)
 }
 
-// take handles a stream that a peer has opened.
+// take handles a stream that a peer has opened. The carrier calls it in a goroutine of its own, which reads the
+// stream to its end. Before the stream is bound to a view, the peer is known by its proven ID only.
 func (m *Mesh) take(k Kind, s Stream) {
 	if !m.life.begin() {
 		_ = s.Reset() // the carrier is about to close
@@ -177,7 +180,8 @@ func (m *Mesh) Close() error {
 	return errors.Join(err, m.memory.close())
 }
 
-// setDeadline sets both deadlines of a stream.
+// setDeadline sets both deadlines of a stream. The zero time removes them. A time that has passed ends reads and
+// writes that are under way.
 func setDeadline(s Stream, t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

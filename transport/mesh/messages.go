@@ -20,7 +20,13 @@ const stuckTime = 5 * time.Second
 const ackMark = 1<<32 - 1
 
 // controlStream carries messages, each with its length in four bytes before it, and the
-// acknowledgements of the messages that came from the other side.
+// acknowledgements of the messages that came from the other side:
+//
+//	length uint32 | message      a message of at most elastic.MaxControl bytes
+//	ackMark uint32               acknowledges the oldest message that is not acknowledged yet
+//
+// Integers are little-endian. TCP acknowledges bytes, too, but does not tell the program, and retransmits for
+// minutes before it reports that nothing comes back.
 type controlStream struct {
 	Stream
 	turn chan struct{} // holds a token while somebody writes
@@ -36,7 +42,7 @@ func newControl(raw Stream) *controlStream {
 	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
 }
 
-// takeTurn waits until nobody else writes.
+// takeTurn waits until nobody else writes. The caller gives up its turn by a receive from s.turn.
 func (s *controlStream) takeTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -66,7 +72,8 @@ func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	return err
 }
 
-// sent notes that a message is being written.
+// sent notes that a message is being written. It is called before the write, as the acknowledgement may come
+// before the write returns.
 func (s *controlStream) sent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,15 @@ const signalQueue = 64
 // errProtocol: an authenticated member has sent something that no version of this program sends.
 var errProtocol = errors.New("broke the protocol")
 
-// pair is the connection with one other rank.
+// pair is the connection with one other rank in one view. These goroutines use it:
+//
+//   - the readers of its two lanes, in readData and readUrgent; they belong to the lanes and outlive the pair;
+//   - the callers of Send, who take turns at the data stream by priority;
+//   - writeSignals, for signals and probes;
+//   - finish, which waits until the mailbox fails, and then ends the view on both streams.
+//
+// Readers wait for finish, on dataOver and urgentOver, before they let a lane be used again: only finish knows
+// whether this side has written its last frame.
 type pair struct {
 	t            *Transport
 	rank         int
@@ -154,7 +162,9 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	return nil
 }
 
-// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls endTurn.
+// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls endTurn. The view
+// may have ended while the caller waited, so takeTurn looks again when the turn has come: after its last frame
+// nothing may be written on the stream.
 func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 	at := p.data.writers.enqueue(priority)
 	var err error
@@ -193,7 +203,8 @@ func (p *pair) failure() error {
 	}
 }
 
-// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write.
+// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. A frame of which only a
+// part was written makes the stream useless for other messages, so one call cannot end alone.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)
@@ -264,7 +275,7 @@ func (p *pair) takeBye() {
 	}
 }
 
-// markLeft notes that the peer sends nothing any more.
+// markLeft notes that the peer sends nothing any more. Receives for messages that came before still succeed.
 func (p *pair) markLeft() {
 	p.t.box.End(p.rank, p.lost("closed"))
 	close(p.left)

@@ -13,6 +13,8 @@ import (
 // back with the next in a moment. So when a writer leaves and all waiting ones have lower priorities, the
 // stream stays free for writers above these, until the goroutine of the former writer waits for something
 // else. Otherwise the long message would alternate with messages of lower priority.
+//
+// Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer may stop waiting.
 type writerQueue struct {
 	mu         sync.Mutex
 	busy       bool
@@ -22,7 +24,8 @@ type writerQueue struct {
 	afterYield func(f func()) // calls f when the calling goroutine waits
 }
 
-// ticket is the place of a writer in the queue.
+// ticket is the place of a writer in the queue. Tickets are pooled, along with their channels: a message must not
+// allocate memory.
 type ticket struct {
 	priority int32
 	turn     chan struct{} // has a token when the writer may write
@@ -34,8 +37,8 @@ func newWriterQueue() *writerQueue {
 	return q
 }
 
-// enqueue draws a ticket. The caller receives a token from the ticket's turn, writes, and calls release;
-// or it calls cancel without receiving.
+// enqueue draws a ticket. Calls of equal priority are served in their order. The caller receives a token from
+// the ticket's turn, writes, and calls release; or it calls cancel without receiving.
 func (q *writerQueue) enqueue(priority int32) *ticket {
 	p := q.tickets.Get().(*ticket)
 	p.priority = priority

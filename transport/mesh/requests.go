@@ -55,8 +55,8 @@ func (r *requests) serve(answer answerer) {
 	r.answer = answer
 }
 
-// enter admits one more request of a peer, and returns the function that answers it. It returns nil if
-// there are too many requests for queueTime, or the mesh closes.
+// enter admits one more request of a peer, which the caller ends by leave, and returns the function that
+// answers it. It returns nil if there are too many requests for queueTime, or the mesh closes.
 func (r *requests) enter(from elastic.ID) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
@@ -161,7 +161,8 @@ func readRequest(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// pieceWriter sends the bytes that are written to it in pieces, each as soon as its window has room for it.
+// pieceWriter sends the bytes that are written to it in pieces, each as soon as its window has room for it. One
+// goroutine writes; another calls readAcks.
 type pieceWriter struct {
 	ctx    context.Context // ends when the requester has ended the stream
 	s      Stream
@@ -234,7 +235,7 @@ func (w *pieceWriter) piece(b []byte) error {
 }
 
 // readAcks handles acknowledgements until the other side closes or resets the stream, or sends
-// something else.
+// something else: a byte other than ackByte, or an acknowledgement of a piece that was not sent.
 func (w *pieceWriter) readAcks() {
 	var b [256]byte
 	for {

@@ -34,11 +34,18 @@ import (
 //
 // The memory is new in each view (spare.go); a process sends its files once (hostprocesses.go).
 
+// All ranks of the group must come to the same result: if one of them reduced through memory and another one by
+// messages, both would wait for ever. So the first rank decides for all, and a rank that does not hear its decision
+// makes sure, by the reset of its socket, that no rank can use the view (as in a two-phase commit whose coordinator
+// is lost, but the view is given up in place of being blocked).
+
 // shareTime is how long the first rank waits for the others, which may still be connecting to
 // ranks of other hosts. If a peer dies its socket breaks at once, which ends the wait.
 const shareTime = time.Minute
 
-// shmGroup is the group of a host as one of its ranks sees it.
+// shmGroup is the group of a host as one of its ranks sees it, for one view. Until negotiate has returned, its
+// goroutine owns all fields, except for aborted, which mu guards. After that the segment belongs to the transport,
+// and release is called when the transport and its user need it no more.
 type shmGroup struct {
 	host      *hostMemory // of this process
 	view      elastic.View
@@ -346,8 +353,8 @@ func (s *shmGroup) watchDeaths(died func(rank int)) {
 	s.deathWatch = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
-// release unmaps the memory, and ends the death watch and the uses of processes. Nothing may use the
-// memory any more.
+// release is called once. It unmaps the memory, and ends the death watch and the uses of processes. Nothing may
+// use the memory any more.
 func (s *shmGroup) release() error {
 	var errs []error
 	if s.deathWatch != nil {

@@ -8,7 +8,9 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// The files of an agreement: which files a rank needs, and which of the received files is which.
+// The files of an agreement: which files a rank needs, and which of the received files is which. Files come without
+// names, so both sides derive their order from the masks. A mask that does not
+// fit the number of files ends the agreement, and package shm checks each file before it maps it.
 
 // addFiles takes over the files that a rank has sent.
 func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
@@ -104,8 +106,8 @@ func (s *shmGroup) mapOffer(m shareMessage, came []*os.File) error {
 	return s.attach()
 }
 
-// sortFiles assigns the files of an offer: the memory first, then by local rank the event of each rank whose files this
-// rank lacked, and its arena if its bit is set in arenas.
+// sortFiles assigns the files of an offer: the memory first, then by local rank the event of each rank whose
+// files this rank lacked, and its arena if its bit is set in arenas.
 func (s *shmGroup) sortFiles(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
 	next := func() (f *os.File) {
 		if len(came) == 0 {

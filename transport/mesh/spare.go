@@ -38,7 +38,8 @@ func (s *spare) take(size int) (*shm.Memory, error) {
 }
 
 // fill reserves size bytes, unless that much is reserved already. With size 0 it releases the reserved memory.
-// If it fails nothing is reserved.
+// If it fails nothing is reserved. It takes milliseconds, with the lock held, so that take waits for the memory in
+// place of making the same again.
 func (s *spare) fill(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ const leadSize = wire.HeaderSize + mailbox.MinMeasured
 // takes one system call, and little of a large message is copied.
 const headSize = 4 << 10
 
-// stream carries frames over a Stream. It has one reader, and writers that take turns.
+// stream carries frames over a Stream. It has one reader, and writers that take turns. A header and its payload are
+// never interleaved with other frames; whoever stops in the middle of a frame must reset the stream.
 type stream struct {
 	raw     Stream
 	two     TwoWriter // raw, if it implements TwoWriter
@@ -94,8 +95,8 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 	return s.write(&h, payload)
 }
 
-// unbuffered reads from a stream no more bytes than the caller asks for. Later bytes may come with files,
-// which a read ahead would lose.
+// unbuffered is for the hello on an idle lane, behind which a Share frame may come. It reads from a stream no
+// more bytes than the caller asks for. Later bytes may come with files, which a read ahead would lose.
 type unbuffered struct{ *stream }
 
 // Read implements io.Reader.

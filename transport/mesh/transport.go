@@ -94,7 +94,8 @@ func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 	t.working.Go(p.finish)
 }
 
-// peerDied handles the report of the death watch that the process of a rank of this host is ending.
+// peerDied is called by the goroutine of the death watch. It handles its report that the process of a rank of
+// this host is ending.
 func (t *Transport) peerDied(rank int) {
 	if p := t.pairs[rank].Load(); p != nil {
 		p.peerDied()
@@ -144,7 +145,8 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	return nil
 }
 
-// sendSelf sends a message to this rank. It never waits: a mailbox has no limit for its own rank.
+// sendSelf sends a message to this rank, as a copy in its mailbox. It never waits: a mailbox has no limit for
+// its own rank.
 func (t *Transport) sendSelf(e transport.Envelope, buf []byte) error {
 	m, err := t.box.Accept(t.self, e, len(buf))
 	if err != nil {

@@ -18,7 +18,8 @@ const (
 	maxParked = 2 * (streamsPerPair + 1)
 )
 
-// parkedStream waits for a Connect of its view.
+// parkedStream waits for a Connect of its view. Members learn of a new view at different times, so the hellos of
+// the first ones come before the others enter it. To refuse them would cost another connection each.
 type parkedStream struct {
 	peer    elastic.ID
 	lineage [32]byte
@@ -97,8 +98,9 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 	return all
 }
 
-// attemptFor returns the attempt to which the hello g of a peer belongs. If the attempt has not begun, it
-// waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
+// attemptFor returns the attempt to which the hello g of a peer belongs. The attempt may have succeeded already: then
+// the stream is for a pair that was not planned, or replaces one that its opener has given up. If the attempt has
+// not begun, attemptFor waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
 func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := t.find(from, g)
 	if parked != nil {
@@ -117,7 +119,9 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 	return nil
 }
 
-// find returns the attempt to which the hello g belongs. If there is none yet, it returns a
+// find returns the attempt to which the hello g belongs. It decides by the hash of the view first, and uses the
+// epoch only where the hash is unknown: two views of one epoch can exist on the two sides of a cut, and at most one
+// of them has a quorum. If there is no attempt yet, it returns a
 // parkedStream to wait on. If there cannot be one, it returns the refusal, and the cause that goes
 // with the refusal left.
 func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
@@ -192,7 +196,8 @@ func (t *viewTable) unparkLocked(p *parkedStream) {
 // how the view has ended.
 const maxPast = 8
 
-// pastView is a view that is over at this end.
+// pastView is a view that is over at this end. It is remembered for peers that have not begun a pair with this end:
+// they learn the cause from a refusal, as there is no stream on which it could have been sent.
 type pastView struct {
 	hash  [32]byte
 	cause []byte // encoded; empty if it was closed
