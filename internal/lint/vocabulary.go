@@ -99,18 +99,5 @@ trainer/nn/wide_test.go wide
 trainer/sharedbuffers_linux_test.go brief house
 trainer/wide_test.go abreast room wide
 transport/internal/punch/socket.go passing
-transport/mesh/attempt.go turns
-transport/mesh/kit_linux_test.go hurry
-transport/mesh/lane_linux_test.go hurry
-transport/mesh/neighbours_linux_test.go hurry
-transport/mesh/plan.go besides
-transport/mesh/queue_test.go strike
-transport/mesh/share.go passing sharing takeReady tell vigil
-transport/mesh/share_again_linux_test.go hurry
-transport/mesh/share_linux_test.go vigil
-transport/mesh/share_many_linux_test.go hurry
-transport/mesh/sharegroup.go besides
-transport/mesh/spare_linux_test.go hurry
-transport/mesh/transport.go vigil
 transport/p2p/paths_linux_test.go hurry
 `

@@ -221,7 +221,7 @@ func TestArenasOverSessions(t *testing.T) {
 		}
 	}
 	closeComms(t, cs)
-	hurryAway(t, hs)
+	closeAll(t, hs)
 	if err := arena.Free(arena.Bytes()[:1]); err != nil {
 		t.Error(err)
 	}
@@ -256,7 +256,7 @@ func TestPathWithoutArena(t *testing.T) {
 			}
 		}
 		closeComms(t, cs)
-		hurryAway(t, hs)
+		closeAll(t, hs)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestDeathInMemory(t *testing.T) {
 		ts := mustMeet(t, []*Mesh{hs[left[0]], hs[left[1]]}, following(v, left...))
 		wantPath(t, ts, 0, 1, "shm", "")
 		endAll(t, ts)
-		hurryAway(t, hs)
+		closeAll(t, hs)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestSharedIsGivenBack(t *testing.T) {
 			}
 		}
 	}
-	hurryAway(t, hs)
+	closeAll(t, hs)
 }
 
 // If one rank of a host cannot set up the memory, no rank of the host shares memory. The ranks use their Unix
@@ -393,7 +393,7 @@ func TestShareFails(t *testing.T) {
 			wantPath(t, later, 2, 1, "shm", "")
 			talk(t, later)
 			endAll(t, append(ts, later...))
-			hurryAway(t, hs)
+			closeAll(t, hs)
 		})
 	}
 }

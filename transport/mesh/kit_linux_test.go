@@ -215,8 +215,8 @@ func wantPath(t testing.TB, ts []*Transport, a, b int, kind, why string) {
 	}
 }
 
-// hurryAway closes meshes before the test looks for files that they have left open.
-func hurryAway(t testing.TB, ms []*Mesh) {
+// closeAll closes meshes before the test looks for files that they have left open.
+func closeAll(t testing.TB, ms []*Mesh) {
 	t.Helper()
 	for _, m := range ms {
 		if err := m.Close(); err != nil {

@@ -149,7 +149,7 @@ func tubed(t *testing.T, kind string, f func(t *testing.T, n *tubes, ms []*Mesh,
 			v.Members = append(v.Members, elastic.Member{ID: id})
 		}
 		f(t, n, ms, v)
-		hurryAway(t, ms)
+		closeAll(t, ms)
 	})
 }
 
@@ -368,5 +368,5 @@ func TestLanesStayWithFiles(t *testing.T) {
 		endAll(t, ts)
 		v = following(v, 0, 1, 2)
 	}
-	hurryAway(t, ms)
+	closeAll(t, ms)
 }

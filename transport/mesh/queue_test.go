@@ -57,7 +57,7 @@ func (s *slowQueue) leave() {
 	p, priority := s.owner, s.owner.priority
 	<-p.turn
 	s.q.release(p)
-	s.strike(p)
+	s.remove(p)
 	s.owner = nil
 	if s.open = len(s.here) > 0 && s.most() < priority; !s.open {
 		s.next()
@@ -82,7 +82,7 @@ func (s *slowQueue) quit(t *rapid.T) {
 	}
 	v := rapid.SampledFrom(s.here).Draw(t, "who")
 	s.q.cancel(v.place)
-	s.strike(v.place)
+	s.remove(v.place)
 	if s.owner == v.place {
 		s.next()
 	}
@@ -91,8 +91,8 @@ func (s *slowQueue) quit(t *rapid.T) {
 	}
 }
 
-// strike removes from the list here a writer that has gone.
-func (s *slowQueue) strike(p *ticket) {
+// remove removes a writer that has gone.
+func (s *slowQueue) remove(p *ticket) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
 }
 

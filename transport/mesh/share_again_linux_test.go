@@ -244,5 +244,5 @@ func TestThousandViews(t *testing.T) {
 		f, m, g := use()
 		return f <= files+4 && m <= maps+4 && g <= goroutines+10
 	})
-	hurryAway(t, hs)
+	closeAll(t, hs)
 }

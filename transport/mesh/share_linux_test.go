@@ -406,7 +406,7 @@ func TestAgreeWithSilence(t *testing.T) {
 }
 
 // If the death watch reports the death of a local rank, died is called once, with the rank in the view.
-func TestVigilNamesRank(t *testing.T) {
+func TestDeathWatchNamesRank(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 3)
 	errs := make(chan error)

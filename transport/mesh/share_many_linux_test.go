@@ -45,7 +45,7 @@ func TestShareOfMany(t *testing.T) {
 					}
 				}
 			}
-			hurryAway(t, ms)
+			closeAll(t, ms)
 		})
 	}
 }

@@ -92,7 +92,7 @@ func TestSpareOfFirst(t *testing.T) {
 		t.Error(err)
 	}
 	endAll(t, ts)
-	hurryAway(t, hs)
+	closeAll(t, hs)
 }
 
 // await waits until there returns true: a goroutine brings that about in a moment.
