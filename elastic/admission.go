@@ -94,21 +94,18 @@ type decision struct {
 // decide calls the function decides in the driver's goroutine. If the function returns nil, decide
 // approves the author of the offer. The decision also lists other newcomers.
 func (d *driver) decide(o offer, e Entry, decides func() error) decision {
-	made := make(chan decision, 1)
-	d.do(func() {
+	made, ok := ask(&d.loop, func() decision {
 		d.hear(o)
 		answer := decision{decides(), d.coming(o)}
 		if answer.err == nil {
 			d.note(o, e)
 		}
-		made <- answer
-	})
-	select {
-	case answer := <-made:
 		return answer
-	case <-d.ctx.Done():
+	})
+	if !ok {
 		return decision{err: fmt.Errorf("%w: closed", ErrNotYet)}
 	}
+	return made
 }
 
 // judge decides whether a newcomer that is level is admitted, and if so approves it.
@@ -151,16 +148,4 @@ func (d *driver) weigh(o offer, judge Judge) error {
 		return nil
 	}
 	return judge.Admit(a)
-}
-
-// staying counts the members that are not about to leave or to be put out.
-func (d *driver) staying() int {
-	n := 0
-	for _, m := range d.view.Members {
-		p := d.peers[m.ID]
-		if p == nil || p.suspected == "" && !p.heartbeat.Leaving {
-			n++ // p is nil for this member itself
-		}
-	}
-	return n
 }

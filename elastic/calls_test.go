@@ -82,22 +82,22 @@ func TestApprovalIsNotRenewed(t *testing.T) {
 // callable returns a test driver that calls functions.
 func callable(t *testing.T) *driver {
 	d := testDriver(t, 3, 0)
-	d.functions = make(chan func())
-	d.ctx, d.cancel = context.WithCancel(t.Context())
+	d.loop.functions = make(chan func())
+	d.loop.ctx, d.loop.cancel = context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
 			select {
-			case f := <-d.functions:
+			case f := <-d.loop.functions:
 				f()
-			case <-d.ctx.Done():
+			case <-d.loop.ctx.Done():
 				return
 			}
 		}
 	}()
 	t.Cleanup(func() {
-		d.cancel()
+		d.loop.cancel()
 		<-ended
 	})
 	return d
@@ -131,10 +131,10 @@ func TestReverseDial(t *testing.T) {
 		sent := d.ep.Network.(wall).sent
 		for i := range 2 * maxReverseDials {
 			for range 2 {
-				d.do(func() { d.receive("001", reverseDial{ID: ID(rune('a' + i))}.append(nil)) })
+				d.loop.do(func() { d.receive("001", reverseDial{ID: ID(rune('a' + i))}.append(nil)) })
 			}
 		}
-		d.do(func() { d.dialBack(reverseDial{ID: "001"}) }) // already a member: no attempt
+		d.loop.do(func() { d.dialBack(reverseDial{ID: "001"}) }) // already a member: no attempt
 		for range maxReverseDials {
 			<-sent
 		}
@@ -144,7 +144,7 @@ func TestReverseDial(t *testing.T) {
 			t.Error("more than the bound are called")
 		default:
 		}
-		d.do(func() { d.dialBack(reverseDial{ID: "a"}) }) // a second call for the same newcomer
+		d.loop.do(func() { d.dialBack(reverseDial{ID: "a"}) }) // a second call for the same newcomer
 		<-sent
 	})
 }

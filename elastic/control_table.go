@@ -14,14 +14,6 @@ const (
 	authors
 )
 
-// author classifies the sender of a control message.
-func (d *driver) author(id ID) author {
-	if d.isMember(id) {
-		return ofView
-	}
-	return outsider
-}
-
 // treatment is the effect that a control message may have.
 type treatment uint8
 

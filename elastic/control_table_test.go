@@ -30,7 +30,7 @@ func worst(k controlKind) [][]byte {
 
 // effects describes all fields of a driver that messages may change.
 func (d *driver) effects() string {
-	s := fmt.Sprint(d.launcher, d.joining, d.stalled, d.status, d.approved, d.dials, len(d.peers))
+	s := fmt.Sprint(d.launcher, d.joining, d.stalled, d.status.current, d.approved, d.dials, len(d.peers))
 	for _, m := range d.view.Members {
 		if p := d.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.heartbeat, p.suspected, p.silence.last, p.askers, p.helped)
@@ -54,7 +54,7 @@ func TestControlOfOutsiders(t *testing.T) {
 				d.launcher.on = true
 				d.joining = &foreignJoin{noted: make(map[ID]bool)}
 				d.approved = map[ID]approval{"let in": {at: time.Now()}}
-				d.status.former = []Member{{ID: "put out"}}
+				d.status.current.former = []Member{{ID: "put out"}}
 				before := d.effects()
 				for _, b := range slices.Concat(worst(kind), [][]byte{nil}) {
 					d.happened(PeerEvent{Peer: from, Kind: PeerMessage, Data: b})

@@ -193,7 +193,7 @@ func (s *swarm) take() *driver {
 
 // in reports whether the function holds returns true for a driver's status.
 func (d *driver) in(holds func(status) bool) bool {
-	s, _ := d.now()
+	s, _ := d.status.now()
 	return holds(s)
 }
 
@@ -201,7 +201,7 @@ func (d *driver) in(holds func(status) bool) bool {
 // elapsed time.
 func (d *driver) await(holds func(status) bool) time.Duration {
 	begun := time.Now()
-	for s, changed := d.now(); !holds(s) && s.phase != closed; s, changed = d.now() {
+	for s, changed := d.status.now(); !holds(s) && s.phase != closed; s, changed = d.status.now() {
 		<-changed
 	}
 	return time.Since(begun)
@@ -236,12 +236,12 @@ func (s *swarm) join() *driver {
 		}
 	}
 	s.leavers.Go(func() {
-		ctx, cancel := d.while(d.ctx, func(s status) bool { return s.phase == outside })
+		ctx, cancel := d.status.while(d.loop.ctx, func(s status) bool { return s.phase == outside })
 		defer cancel()
 		for ctx.Err() == nil {
 			var ids []ID
 			for _, c := range contacts {
-				c.do(func() { c.note(offer{Member: d.ep.Self}, Entry{}) })
+				c.loop.do(func() { c.note(offer{Member: d.ep.Self}, Entry{}) })
 				ids = append(ids, c.ep.Self.ID)
 			}
 			if err := d.ask(ids); err != nil {
@@ -260,7 +260,7 @@ func (s *swarm) join() *driver {
 func (s *swarm) close() {
 	for _, d := range s.drivers {
 		d.port().closed.Store(true)
-		d.cancel()
+		d.loop.cancel()
 	}
 	for _, d := range s.drivers {
 		d.stop()

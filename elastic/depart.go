@@ -6,7 +6,7 @@ import "time"
 // out of the view and until members that lag behind have received the decision. It does not wait if
 // too few members are left to agree.
 func (d *driver) depart(patience time.Duration) {
-	if s, _ := d.now(); s.phase != inside {
+	if s, _ := d.status.now(); s.phase != inside {
 		return
 	}
 	d.leave(true)
@@ -15,7 +15,7 @@ func (d *driver) depart(patience time.Duration) {
 	poll := time.NewTicker(tickPeriod)
 	defer poll.Stop()
 	for {
-		s, changed := d.now()
+		s, changed := d.status.now()
 		if s.gap != nil || s.phase > inside && d.settled() {
 			return
 		}
@@ -30,12 +30,6 @@ func (d *driver) depart(patience time.Duration) {
 
 // settled reports whether no member waits for a decision from this peer.
 func (d *driver) settled() bool {
-	settled := make(chan bool, 1)
-	d.do(func() { settled <- d.m == nil || d.m.Settled() })
-	select {
-	case s := <-settled:
-		return s
-	case <-d.ctx.Done():
-		return true
-	}
+	settled, ok := ask(&d.loop, func() bool { return d.m == nil || d.m.Settled() })
+	return settled || !ok
 }

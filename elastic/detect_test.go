@@ -204,7 +204,7 @@ func TestNotJudgedWhileEntering(t *testing.T) {
 		} {
 			d := testDriver(t, 3, 0)
 			d.first = [32]byte{1}
-			d.ep.Self.Launcher = "here"
+			d.self.Launcher = "here"
 			if c.state != ProcessUnknown {
 				d.view.Members[1].Process, d.view.Members[1].Launcher = "1", "here"
 				d.cfg.Inspect = func(Member) ProcessState { return c.state }

@@ -1,7 +1,6 @@
 package elastic
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,7 +23,8 @@ const (
 )
 
 // driver keeps one identity of this process in its group. It drives the membership machine, sends
-// heartbeats, and judges which members live. One goroutine owns all fields above mu. It publishes
+// heartbeats, and judges which members live. One goroutine owns the fields, apart from the parts with
+// locks of their own. It publishes
 // its state as a status; other goroutines pass it functions to call.
 //
 //	Network.Events --+
@@ -37,10 +37,8 @@ type driver struct {
 	emit func(epoch uint64, body event.Body)
 	out  *sendQueues
 
+	roster
 	m          *member.Machine  // nil while a newcomer is not level
-	view       View             // the machine's present view; epoch 0 has no members
-	peers      map[ID]*peer     // records of the members about which something is known, see peerOf
-	around     watching         // the members that this one watches
 	approved   map[ID]approval  // newcomers that are admitted when their machine asks
 	applicants map[ID]applicant // newcomers that have asked for admission
 	dials      map[ID]bool      // newcomers with which this member tries to connect
@@ -51,62 +49,29 @@ type driver struct {
 	ticks      int              // since the start
 	ticked     time.Time        // time of the last tick
 	quorumLost bool             // too few members can be reached
-	returned   []ID             // suspects that were heard again while members are quorumLost
+	returned   []ID             // suspects that were heard again while too few members are reached
 	regrouped  time.Time        // when their suspicions are withdrawn at the latest
 	stalled    bool             // this member makes way because it holds up the others
 	budget     budget           // of control messages of outsiders
 
-	functions chan func()     // to be called by the driver's goroutine
-	ctx       context.Context // ends with stop
-	cancel    context.CancelFunc
-	ended     chan struct{} // closed when the goroutine has ended
-
 	dialling sync.WaitGroup // the attempts of dials
 	stable   atomic.Int64   // last step that all members have committed
 
-	mu      sync.Mutex
-	status  status
-	changed chan struct{} // closed when the status changes
-	doing   heartbeat     // Entered, Step, Leaving, Ended and Busy of this peer's heartbeat
-	session *Session      // the session in use, to be revoked when a view is lost
+	loop    eventLoop
+	status  watchedStatus // of this identity, for other goroutines
+	report  selfReport    // of this member, for its heartbeats
+	session sessionInUse
 }
-
-// status is the state of a peer in its group, as its driver publishes it.
-type status struct {
-	phase  phase
-	why    string     // the reason of a phase after inside
-	view   View       // the latest view
-	former []Member   // some lost members, the latest first
-	ended  bool       // members have left because the job is at its end
-	gap    *quorumGap // too few members can be reached; nil if there are enough
-	wrong  error      // the first view cannot be agreed on
-}
-
-// phase is the stage of an identity's life. It only increases.
-type phase uint8
-
-const (
-	outside phase = iota // wants to join
-	inside               // is in the view
-	left                 // left at its own request
-	fenced               // was put out, and may join under a new identity
-	kicked               // was put out for good
-	closed               // the driver has stopped
-)
-
-// quorumGap is a number of reachable members that is too small.
-type quorumGap struct{ present, needed int }
 
 // newDriver starts the driver of an identity: of a member of the first view, or, if first is nil,
 // of a newcomer.
 func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
 	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
-		peers: make(map[ID]*peer), approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool),
-		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool),
+		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
 	if first != nil {
 		if err := d.begin(first); err != nil {
-			d.cancel()
+			d.loop.cancel()
 			return nil, err
 		}
 		d.drain()
@@ -148,7 +113,7 @@ func (d *driver) ask(contacts []ID) error {
 	for _, id := range contacts {
 		cfg.Contacts = append(cfg.Contacts, member.ID(id))
 	}
-	d.do(func() {
+	d.loop.do(func() {
 		if d.m == nil {
 			d.m = member.NewJoiner(cfg)
 			return
@@ -162,8 +127,8 @@ func (d *driver) ask(contacts []ID) error {
 
 // run is the driver's goroutine. It ends with stop.
 func (d *driver) run() {
-	defer close(d.ended)
-	defer d.set(func(s *status) { s.phase = closed })
+	defer close(d.loop.ended)
+	defer d.status.set(func(s *status) { s.phase = closed })
 	span := 1
 	timer := time.NewTimer(tickPeriod)
 	defer timer.Stop()
@@ -180,13 +145,13 @@ func (d *driver) run() {
 			d.happened(e)
 		case f := <-d.out.failures:
 			d.notSent(f)
-		case f := <-d.functions:
+		case f := <-d.loop.functions:
 			f()
 		case now := <-timer.C:
 			d.tick(now, span)
 			span = d.span()
 			timer.Reset(time.Duration(span) * tickPeriod)
-		case <-d.ctx.Done():
+		case <-d.loop.ctx.Done():
 			return
 		}
 		d.drain()
@@ -209,15 +174,6 @@ func (d *driver) span() int {
 		period = slowTicks
 	}
 	return period - d.ticks%period
-}
-
-// do passes f to the driver's goroutine, which calls f. It returns when the call begins. If the
-// driver has ended, f is not called.
-func (d *driver) do(f func()) {
-	select {
-	case d.functions <- f:
-	case <-d.ctx.Done():
-	}
 }
 
 // tick handles a number of ticks: it detects lateness of this process, drives the machine, and
@@ -277,15 +233,15 @@ func (d *driver) noticed(n member.Notice) {
 	case member.QuorumLost:
 		again := d.quorumLost
 		d.quorumLost = true
-		d.set(func(s *status) { s.gap = &quorumGap{n.Present, n.Needed} })
+		d.status.set(func(s *status) { s.gap = &quorumGap{n.Present, n.Needed} })
 		if again {
 			return
 		}
 		d.emit(d.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
-		d.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
+		d.session.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
 	case member.QuorumBack:
 		d.quorumLost = false
-		d.set(func(s *status) { s.gap = nil })
+		d.status.set(func(s *status) { s.gap = nil })
 		d.emit(d.view.Epoch, event.Quorum{State: "back", Present: n.Present, Needed: n.Needed})
 	case member.Left:
 		d.over(left, n)
@@ -296,55 +252,10 @@ func (d *driver) noticed(n member.Notice) {
 	}
 }
 
-// set changes the status and wakes the goroutines that wait for a change. A closed driver's
-// status stays as it is.
-func (d *driver) set(change func(*status)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.status.phase == closed {
-		return
-	}
-	change(&d.status)
-	close(d.changed)
-	d.changed = make(chan struct{})
-}
-
-// now returns the status, and a channel that is closed when it changes.
-func (d *driver) now() (status, <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.status, d.changed
-}
-
-// while returns a context that ends with ctx, or as soon as the function holds returns false. The
-// caller must call the returned function, which waits for the goroutine behind the context.
-func (d *driver) while(ctx context.Context, holds func(status) bool) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer cancel()
-		for ctx.Err() == nil {
-			s, changed := d.now()
-			if !holds(s) {
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		<-ended
-	}
-}
-
 // stop ends the driver and waits for its goroutines.
 func (d *driver) stop() {
-	d.cancel()
-	<-d.ended
+	d.loop.cancel()
+	<-d.loop.ended
 	d.dialling.Wait()
 	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
 }

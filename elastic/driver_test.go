@@ -38,10 +38,9 @@ func (w wall) Introduce([]Member) error { return nil }
 // a machine.
 func testDriver(t *testing.T, n, self int) *driver {
 	w := wall{sent: make(chan string)}
-	d := &driver{cfg: new(Config), out: newSendQueues(w), peers: make(map[ID]*peer),
+	d := &driver{cfg: new(Config), out: newSendQueues(w), roster: roster{peers: make(map[ID]*peer)}, loop: newEventLoop(),
 		approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool)}
-	d.ctx, d.cancel = context.WithCancel(t.Context())
-	d.cancel() // there is no goroutine to call functions
+	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
 	t.Cleanup(d.dialling.Wait)
 	d.view.Epoch = 3
@@ -51,8 +50,9 @@ func testDriver(t *testing.T, n, self int) *driver {
 		d.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
 	delete(d.peers, d.view.Members[self].ID)
-	d.ep = Endpoint{Self: d.view.Members[self], Network: w}
-	d.status.phase, d.status.view = inside, d.view
+	d.self = d.view.Members[self]
+	d.ep = Endpoint{Self: d.self, Network: w}
+	d.status.current.phase, d.status.current.view = inside, d.view
 	return d
 }
 
@@ -201,7 +201,7 @@ func TestMakeWayConditions(t *testing.T) {
 			"busy":            {"001", 3, 3, "evaluating", false},
 		} {
 			d := testDriver(t, 3, 0)
-			d.doing = heartbeat{Entered: c.entered, Busy: c.busy}
+			d.report.report = heartbeat{Entered: c.entered, Busy: c.busy}
 			d.receive(c.from, stepDown{c.epoch}.append(nil))
 			if d.stalled != c.want {
 				t.Errorf("%s: makes way is %v", name, d.stalled)
@@ -280,8 +280,8 @@ func TestConsider(t *testing.T) {
 		}{
 			"good":        {func(*Group, *offer) {}, ""},
 			"other name":  {func(_ *Group, o *offer) { o.Member.ID = "else" }, "calls itself else"},
-			"no member":   {func(g *Group, _ *offer) { g.driver.status.phase = outside }, "no member"},
-			"left":        {func(g *Group, _ *offer) { g.driver.status.phase = left }, "no member"},
+			"no member":   {func(g *Group, _ *offer) { g.driver.status.current.phase = outside }, "no member"},
+			"left":        {func(g *Group, _ *offer) { g.driver.status.current.phase = left }, "no member"},
 			"early":       {func(g *Group, _ *offer) { g.begun = false }, "not begun"},
 			"no state":    {func(_ *Group, o *offer) { o.State = false }, "registered a state"},
 			"settings":    {func(_ *Group, o *offer) { o.Settings = nil }, "batch is 4"},

@@ -63,7 +63,7 @@ func (g *Group) View() View {
 	if !g.made() {
 		return View{}
 	}
-	s, _ := g.current().now()
+	s, _ := g.current().status.now()
 	return s.view
 }
 
@@ -117,32 +117,27 @@ func (g *Group) agree(ctx context.Context, what string, can func(*driver) error,
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	d := g.current()
-	began := make(chan error, 1)
-	d.do(func() {
+	err, ok := ask(&d.loop, func() error {
 		if d.m == nil || d.view.Rank(d.ep.Self.ID) < 0 {
-			began <- errors.New("this peer is no member")
-			return
+			return errors.New("this peer is no member")
 		}
-		err := can(d)
-		if err == nil {
-			d.step(e)
+		if err := can(d); err != nil {
+			return err
 		}
-		began <- err
+		d.step(e)
+		return nil
 	})
-	var err error
-	select {
-	case err = <-began:
-	case <-d.ctx.Done():
+	if !ok {
 		err = ErrNoView
 	}
 	for err == nil {
-		s, changed := d.now()
+		s, changed := d.status.now()
 		if done(s.view) {
 			return nil
 		}
 		select {
 		case <-changed:
-			if s, _ := d.now(); s.phase != inside && !done(s.view) {
+			if s, _ := d.status.now(); s.phase != inside && !done(s.view) {
 				err = errors.New("this peer is no member any more")
 			}
 		case <-ctx.Done():
@@ -159,22 +154,17 @@ func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 		return Entry{}, false
 	}
 	d := g.current()
-	answer := make(chan Entry, 1)
-	d.do(func() {
-		var e Entry
-		if d.m != nil {
-			if by, was, ok := d.m.Returns(func(id member.ID) bool { return match(ID(id)) }); ok {
-				e = Entry{By: ID(by), Was: ID(was)}
-			}
+	e, _ = ask(&d.loop, func() Entry {
+		if d.m == nil {
+			return Entry{}
 		}
-		answer <- e
+		by, was, ok := d.m.Returns(func(id member.ID) bool { return match(ID(id)) })
+		if !ok {
+			return Entry{}
+		}
+		return Entry{By: ID(by), Was: ID(was)}
 	})
-	select {
-	case e = <-answer:
-		return e, e.Was != ""
-	case <-d.ctx.Done():
-		return Entry{}, false
-	}
+	return e, e.Was != ""
 }
 
 // entry returns the right by which a newcomer joins. Members of the view v need none.

@@ -236,10 +236,7 @@ func (g *Group) Committed(step int64) error {
 
 // progress records the last committed step, for the heartbeats of this member.
 func (g *Group) progress(step int64) {
-	d := g.current()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.doing.Step = uint64(max(step, 0))
+	g.current().report.commit(step)
 }
 
 // Stable records the last step that all members are known to have committed.
@@ -256,13 +253,8 @@ func (g *Group) Busy(what string) (done func()) {
 		return func() {}
 	}
 	d := g.current()
-	set := func(what string) {
-		d.mu.Lock()
-		d.doing.Busy = what
-		d.mu.Unlock()
-	}
-	set(what)
-	return func() { set("") }
+	d.report.busy(what)
+	return func() { d.report.busy("") }
 }
 
 // Leave requests to leave the group at the next boundary. Next then returns ErrLeft. Leave does not
@@ -293,29 +285,26 @@ func (g *Group) current() *driver {
 // Heard returns the time since the last message of each member that this peer watches: all members
 // in a small group, its neighbours in rank order in a large one.
 func (g *Group) Heard() map[ID]time.Duration {
-	out := make(map[ID]time.Duration)
 	if !g.made() {
-		return out
+		return make(map[ID]time.Duration)
 	}
 	d := g.current()
 	if d == nil {
-		return out
+		return make(map[ID]time.Duration)
 	}
-	done := make(chan struct{})
-	d.do(func() {
-		defer close(done)
+	out, ok := ask(&d.loop, func() map[ID]time.Duration {
+		out := make(map[ID]time.Duration)
 		for _, id := range d.watched() {
 			if p := d.peerOf(id); p != nil && p.spoke {
 				out[id] = max(0, time.Since(p.last))
 			}
 		}
-	})
-	select {
-	case <-done:
 		return out
-	case <-d.ctx.Done():
-		return make(map[ID]time.Duration) // the driver's goroutine may still write to the first map
+	})
+	if !ok {
+		return make(map[ID]time.Duration)
 	}
+	return out
 }
 
 // Self returns this peer, under its present identity.

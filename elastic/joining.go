@@ -54,14 +54,14 @@ func (g *Group) joinIn(ctx context.Context, d *driver) error {
 		return context.Cause(ctx)
 	}
 	// Copying ends as soon as the membership changes: in a view, fenced or closed.
-	inView, stop := d.while(ctx, func(s status) bool { return s.phase == outside })
+	inView, stop := d.status.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
 	if err != nil && inView.Err() == nil {
 		return err
 	}
 	<-inView.Done()
-	if s, _ := d.now(); s.phase != outside {
+	if s, _ := d.status.now(); s.phase != outside {
 		d.emit(s.view.Epoch, event.Join{Who: d.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
 		return nil
 	}
@@ -106,7 +106,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		}
 		// The job is over when all known members are certainly gone for long enough.
 		patience := desertedAfter
-		if s, _ := j.d.now(); s.ended {
+		if s, _ := j.d.status.now(); s.ended {
 			patience = endedAfter
 		}
 		switch {
@@ -122,7 +122,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		case <-g.leaves:
 			timer.Stop()
 			return ErrLeft
-		case <-j.d.ctx.Done():
+		case <-j.d.loop.ctx.Done():
 			timer.Stop()
 			return fmt.Errorf("%w: closed", ErrNoView)
 		}
@@ -182,7 +182,7 @@ func (g *Group) replace(d *driver, members []Member) bool {
 // it adds some members that were lost before: if this peer's branch of a divided group is given up,
 // only the members of the other branch remain.
 func (d *driver) lastMembers() []Member {
-	s, _ := d.now()
+	s, _ := d.status.now()
 	members := without(s.view.Members, d.ep.Self.ID)
 	if d.cfg.Any {
 		members = append(members, s.former...)

@@ -129,7 +129,7 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 			return err
 		}
 		all := accountsOf(words)
-		now, _ := s.driver.now()
+		now, _ := s.driver.status.now()
 		if now.ended && !slices.ContainsFunc(all, func(a account) bool { return !a.fresh }) {
 			return fmt.Errorf("%w: the job ended while this peer joined", ErrNoView)
 		}

@@ -134,7 +134,7 @@ func (g *Group) left(epoch uint64) error {
 func (g *Group) failed(ctx context.Context, d *driver, v View, cause error) {
 	if g.broke++; g.broke > 3 {
 		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)
-		ctx, cancel := d.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
+		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -161,7 +161,7 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) 
 	defer g.rest(false)
 	for {
 		d := g.current()
-		s, changed := d.now()
+		s, changed := d.status.now()
 		switch {
 		case s.wrong != nil:
 			return nil, View{}, s.wrong
@@ -237,7 +237,7 @@ const briefGap = 500 * time.Millisecond
 
 // begin starts the wait, or updates its figures.
 func (w *waiting) begin(d *driver, l quorumGap) {
-	now, _ := d.now()
+	now, _ := d.status.now()
 	w.gap, w.epoch = l, now.view.Epoch
 	if w.timer == nil {
 		w.timer, w.soon = time.NewTimer(w.group.cfg.RejoinTimeout), time.NewTimer(briefGap)

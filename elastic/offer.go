@@ -82,11 +82,11 @@ func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Lock()
 	held, settings, begun, d, until := g.state, g.settings, g.begun, g.driver, g.loops.first()
 	g.mu.Unlock()
-	now, _ := d.now()
+	now, _ := d.status.now()
 	switch {
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
-	case d.atEnd():
+	case d.report.get().Ended:
 		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:
 		return reply{Wait: "is no member itself", Outside: true}
@@ -134,13 +134,6 @@ func (r *reply) decided(d decision) {
 	case d.err != nil:
 		r.Parked = d.err.Error()
 	}
-}
-
-// atEnd reports whether this member is leaving because the job is at its end.
-func (d *driver) atEnd() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.doing.Ended
 }
 
 // propose sends an offer to a member and returns its reply.

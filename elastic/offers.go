@@ -101,7 +101,7 @@ func (j *joiner) take(a answered, did *round) []Member {
 	case a.Wait != "":
 		did.last = fmt.Errorf("%s %s", a.member.ID.Short(), a.Wait)
 		if a.Ended {
-			j.d.end()
+			j.d.status.endJob()
 		}
 	default:
 		j.met(a.reply)
@@ -135,7 +135,7 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
-	stop := context.AfterFunc(j.d.ctx, cancel)
+	stop := context.AfterFunc(j.d.loop.ctx, cancel)
 	defer stop()
 	o.Member, o.State, o.Settings = j.d.ep.self(), j.group.state != nil, j.group.settings
 	o.Until, o.Relay = j.group.loops.first(), j.d.ep.Relay

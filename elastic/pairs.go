@@ -110,12 +110,6 @@ func errUnmet(m Member) error {
 	return fmt.Errorf("%w: the newcomer has not tried yet to connect with %s", ErrNotYet, m.ID.Short())
 }
 
-// present reports whether a member is present and stays, as far as this one knows.
-func (d *driver) present(id ID) bool {
-	p := d.peerOf(id)
-	return p != nil && p.suspected == "" && !p.down && !p.heartbeat.Leaving
-}
-
 // requestReverseDials asks the members that a newcomer cannot reach to connect with it.
 func (d *driver) requestReverseDials(o offer) {
 	m, err := toMember(o.Member)
@@ -167,8 +161,8 @@ func (d *driver) dialBack(c reverseDial) {
 	}
 	d.dials[m.ID] = true
 	d.dialling.Go(func() {
-		defer d.do(func() { delete(d.dials, m.ID) })
-		ctx, cancel := context.WithTimeout(d.ctx, reverseDialPatience)
+		defer d.loop.do(func() { delete(d.dials, m.ID) })
+		ctx, cancel := context.WithTimeout(d.loop.ctx, reverseDialPatience)
 		defer cancel()
 		if d.ep.Network.Introduce([]Member{m}) == nil {
 			_ = d.ep.Network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's offer shows whether it worked

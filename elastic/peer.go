@@ -44,24 +44,6 @@ const firstTicks = 100
 // up to five members all watch each other; in larger groups the cost per member is constant.
 const watchReach = 2
 
-// watched returns the members that this one watches and that watch it. The caller must not change
-// the slice.
-func (d *driver) watched() []ID {
-	if w := &d.around; w.epoch != d.view.Epoch {
-		*w = watching{epoch: d.view.Epoch}
-		for _, rank := range ranksAround(len(d.view.Members), d.view.Rank(d.ep.Self.ID), distances(watchReach)) {
-			w.ids = append(w.ids, d.view.Members[rank].ID)
-		}
-	}
-	return d.around.ids
-}
-
-// watching is the cached list of the members that a member of a view watches.
-type watching struct {
-	epoch uint64 // epoch of the view
-	ids   []ID   // in the order of the ring of ranks, from this member on
-}
-
 // distances returns 1, 2, ..., most.
 func distances(most int) []int {
 	all := make([]int, most)
@@ -86,25 +68,6 @@ func ranksAround(n, self int, distances []int) []int {
 	}
 	slices.Reverse(before)
 	return append(after, before...)
-}
-
-// peerOf returns the record of another member of the view; nil for any other ID. A record is made
-// when it is first needed: in a large group most members never have one, so a member's memory does
-// not grow with the group.
-func (d *driver) peerOf(id ID) *peer {
-	p := d.peers[id]
-	if p == nil && id != d.ep.Self.ID {
-		if rank := d.view.Rank(id); rank >= 0 {
-			p = &peer{detector: detector{silence: newSilence(time.Now())}, near: d.near(d.view.Members[rank])}
-			d.peers[id] = p
-		}
-	}
-	return p
-}
-
-// isMember reports whether id is another member of the view.
-func (d *driver) isMember(id ID) bool {
-	return d.peers[id] != nil || id != d.ep.Self.ID && d.view.Rank(id) >= 0
 }
 
 // happened handles an event of the control network.
@@ -273,13 +236,6 @@ func (d *driver) stateOf(id ID) ProcessState {
 	return d.cfg.Inspect(m)
 }
 
-// near reports whether a member is known to be on this host: one launcher has started both
-// processes, and on one host.
-func (d *driver) near(m Member) bool {
-	self := d.ep.Self
-	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
-}
-
 // sendHeartbeats sends a heartbeat, with this member's new state, to the members that watch this
 // one.
 func (d *driver) sendHeartbeats() { d.sendHeartbeatsIf(func(*peer) bool { return true }) }
@@ -294,9 +250,6 @@ func (d *driver) sendDueHeartbeats() {
 	}
 	d.sendHeartbeatsIf(func(p *peer) bool { return seldom || p.suspected == "" && !(d.crowded() && p.near) })
 }
-
-// crowded reports whether the group is so large that members do not all watch each other.
-func (d *driver) crowded() bool { return len(d.view.Members) > 2*watchReach+1 }
 
 // sendHeartbeatsIf sends a heartbeat to the watching members for which the function wanted returns
 // true. Before the first view is agreed, it skips members that have not spoken yet: greetAll sends
@@ -343,9 +296,7 @@ func greeted(n int) (all []int) {
 
 // sendHeartbeat sends a heartbeat; reply requests one in return.
 func (d *driver) sendHeartbeat(id ID, reply bool) {
-	d.mu.Lock()
-	t := d.doing
-	d.mu.Unlock()
+	t := d.report.get()
 	t.Reply, t.First, t.Sole, t.Stalled = reply, d.first, d.launcher.on, d.stalled
 	if p := d.peerOf(id); p != nil {
 		t.Deaf = !d.entering() && p.overdue(d.ticked, d.health.factor(d.ticked))
@@ -369,7 +320,7 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 		d.sendHeartbeat(from, false)
 	}
 	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
-		d.set(func(s *status) { s.wrong = errFirst(from) })
+		d.status.set(func(s *status) { s.wrong = errFirst(from) })
 	}
 	d.launcher.heard(d)
 }

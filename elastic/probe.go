@@ -1,7 +1,6 @@
 package elastic
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -18,39 +17,6 @@ func (d *driver) askFor(id ID, p *peer) {
 		}
 		d.out.send(h, probeMessage{About: id}.append(controlProbe, nil))
 	}
-}
-
-// helpersFor returns the helpers for an indirect probe of a member: of the members that this one
-// watches and hears, the nearest to the probed member in rank order.
-func (d *driver) helpersFor(id ID) []ID {
-	n, at := len(d.view.Members), d.view.Rank(id)
-	ids := slices.DeleteFunc(slices.Clone(d.watched()), func(h ID) bool { return h == id || !d.hears(h) })
-	distance := func(h ID) int {
-		ranks := (d.view.Rank(h) - at + n) % n
-		return min(ranks, n-ranks)
-	}
-	slices.SortStableFunc(ids, func(a, b ID) int { return cmp.Compare(distance(a), distance(b)) })
-	return ids[:min(len(ids), helpers)]
-}
-
-// hears reports whether another member has spoken, is not suspected, and owes this one no answer.
-func (d *driver) hears(id ID) bool {
-	p := d.peers[id]
-	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
-}
-
-// wellHelped reports whether the missing answer of a probed member is its own failure: a helper has
-// answered, or no helper can be relied on. If reliable helpers are silent, too, this member itself
-// is not heard, or does not process the answers in time.
-func (d *driver) wellHelped(p *peer) bool {
-	none := true
-	for h, answered := range p.helped {
-		if answered {
-			return true
-		}
-		none = none && !d.hears(h)
-	}
-	return none
 }
 
 // maxAskers bounds the number of members that are told of the next message of a probed member.

@@ -37,7 +37,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	}
 	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
 	for _, d := range s.drivers {
-		d.do(d.agreed) // as if all members had entered a session
+		d.loop.do(d.agreed) // as if all members had entered a session
 	}
 	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
 	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
@@ -66,7 +66,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 func (s *swarm) spoken() bool {
 	var missing atomic.Int64
 	for _, d := range s.drivers {
-		d.do(func() {
+		d.loop.do(func() {
 			for _, id := range d.watched() {
 				if p := d.peerOf(id); !p.spoke && !p.near {
 					missing.Add(1)
@@ -80,7 +80,7 @@ func (s *swarm) spoken() bool {
 
 // agreed reports whether all live peers, and no others, are in one view, with a vote.
 func (s *swarm) agreed() bool {
-	first, _ := s.drivers[0].now()
+	first, _ := s.drivers[0].status.now()
 	return !slices.ContainsFunc(s.drivers, func(d *driver) bool {
 		return !d.in(func(now status) bool {
 			return now.phase == inside && now.view.Epoch == first.view.Epoch && len(now.view.Members) == len(s.drivers) && len(now.view.Voters) == len(s.drivers)
@@ -172,7 +172,7 @@ func (s *swarm) measure(t *testing.T, n int, phase string, f func()) figures {
 // epoch returns the latest epoch.
 func (s *swarm) epoch() (latest uint64) {
 	for _, d := range s.drivers {
-		now, _ := d.now()
+		now, _ := d.status.now()
 		latest = max(latest, now.view.Epoch)
 	}
 	return latest
@@ -181,7 +181,7 @@ func (s *swarm) epoch() (latest uint64) {
 // viewBytes returns the memory of a view in both its forms, at a member in a process of its own,
 // and the length of the encoded view, both in bytes.
 func (s *swarm) viewBytes() (own, encoded int64) {
-	now, _ := s.drivers[0].now()
+	now, _ := s.drivers[0].status.now()
 	before := inUse()
 	var all []member.Member
 	for _, m := range now.view.Members {

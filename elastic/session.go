@@ -39,7 +39,7 @@ func (s *Session) Stale() bool {
 	if !s.made() {
 		return false
 	}
-	now, _ := s.driver.now()
+	now, _ := s.driver.status.now()
 	return now.view.Epoch > s.View.Epoch || now.phase > inside
 }
 
@@ -73,14 +73,12 @@ func (s *Session) made() bool { return s != nil && s.group != nil }
 // enter connects the members of v and makes the session. It gives up if a later view arrives, or
 // the group becomes too small.
 func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) {
-	d.mu.Lock()
-	d.doing.Entered = v.Epoch
-	d.mu.Unlock()
-	ctx, cancel := d.while(ctx, func(s status) bool {
+	d.report.enter(v.Epoch)
+	ctx, cancel := d.status.while(ctx, func(s status) bool {
 		return s.view.Epoch == v.Epoch && s.phase == inside && s.gap == nil && s.wrong == nil
 	})
 	defer cancel()
-	slow := time.AfterFunc(slowEntry, func() { d.do(func() { d.reportAbsent(v) }) })
+	slow := time.AfterFunc(slowEntry, func() { d.loop.do(func() { d.reportAbsent(v) }) })
 	defer slow.Stop()
 	rank := v.Rank(d.ep.Self.ID)
 	t, err := d.ep.Network.Connect(ctx, v, rank)
@@ -89,8 +87,8 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	}
 	s := &Session{View: v, Rank: rank, group: g, driver: d, entered: time.Now()}
 	o := g.cfg.Comm
-	o.OnStall = func(stall collective.Stall) { d.do(func() { d.reportStall(v, stall) }) }
-	o.Step = d.committed
+	o.OnStall = func(stall collective.Stall) { d.loop.do(func() { d.reportStall(v, stall) }) }
+	o.Step = d.report.committed
 	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {
 		o.Cost = g.cost
@@ -100,7 +98,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 		return nil, errors.Join(err, t.Close())
 	}
 	d.enter(s)
-	if now, _ := d.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
+	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
 		// Members that learned this before they connected have not entered the session, and the
 		// others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
@@ -183,13 +181,6 @@ func (d *driver) reportAbsent(v View) {
 // to make way. In a long call the time may be longer, as the communicator reports stalls at growing
 // intervals.
 const makeWayAfter = 30 * time.Second
-
-// committed returns the last step that this member has committed.
-func (d *driver) committed() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return int64(d.doing.Step)
-}
 
 // reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
 // reason is asked to make way, once the stall has lasted makeWayAfter.

@@ -9,7 +9,7 @@ import (
 // The texts for people name members of both views, those who came and those who are gone, by their
 // short IDs.
 func TestShorten(t *testing.T) {
-	d := &driver{view: View{Members: []Member{{ID: "longer-than-eight-came"}, {ID: "longer-than-eight-stay"}}}}
+	d := &driver{roster: roster{view: View{Members: []Member{{ID: "longer-than-eight-came"}, {ID: "longer-than-eight-stay"}}}}}
 	before := member.View{Members: []member.Member{{ID: "longer-than-eight-stay"}, {ID: "longer-than-eight-left"}}}
 	got := d.shorten("<longer-than-eight-left +longer-than-eight-came: longer-than-eight-stay stays", before)
 	if want := "<ght-left +ght-came: ght-stay stays"; got != want {

@@ -204,7 +204,7 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 			return err
 		}
 	}
-	l.busy = time.AfterFunc(bodyTerm, l.group.bodyIsLate)
+	l.busy = time.AfterFunc(bodyTerm, func() { l.group.current().report.notBusy(bodyBusy) })
 	defer l.busy.Stop()
 	for !l.over() {
 		t, err := l.turn(s, yield)
@@ -223,9 +223,9 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	t := newTurn(l, s)
 	s.turn.Store(t)
 	l.busy.Reset(bodyTerm)
-	l.group.busyWith(bodyBusy)
+	l.group.current().report.busy(bodyBusy)
 	err := l.body(t, yield)
-	l.group.busyWith("")
+	l.group.current().report.busy("")
 	s.turn.Store(nil)
 	t.ended = time.Now()
 	if err == nil {
@@ -243,7 +243,7 @@ func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 	more, returned := false, false
 	defer func() {
 		if !returned {
-			l.group.busyWith("")
+			l.group.current().report.busy("")
 			_ = l.leftEarly(t) // the panic continues
 		}
 	}()

@@ -89,10 +89,10 @@ func (t *Turn) Fail(err error) {
 // The reason is shown if other members wait for long, and this peer is not asked to make way,
 // however long it takes. Without Busy the body may take up to five minutes.
 func (t *Turn) Busy(what string) (done func()) {
-	t.loop.group.busyWith(what)
+	t.loop.group.current().report.busy(what)
 	return func() {
 		if t.session.turn.Load() == t {
-			t.loop.group.busyWith(bodyBusy)
+			t.loop.group.current().report.busy(bodyBusy)
 			t.loop.busy.Reset(bodyTerm)
 		}
 	}
@@ -104,24 +104,6 @@ const (
 	// bodyTerm is the time for which that reason counts.
 	bodyTerm = 5 * time.Minute
 )
-
-// busyWith sets the reason why this member makes no progress; "" for none.
-func (g *Group) busyWith(what string) {
-	d := g.current()
-	d.mu.Lock()
-	d.doing.Busy = what
-	d.mu.Unlock()
-}
-
-// bodyIsLate removes the reason bodyBusy when bodyTerm is over.
-func (g *Group) bodyIsLate() {
-	d := g.current()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.doing.Busy == bodyBusy {
-		d.doing.Busy = ""
-	}
-}
 
 // callBegins records the time of the first call in the session's turn, if there is one.
 func (s *Session) callBegins() {

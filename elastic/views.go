@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
 )
@@ -33,7 +31,7 @@ func (d *driver) entered(mv member.View) {
 	}
 	d.welcome(came, old.Epoch > 0)
 	gone := d.farewell(left)
-	d.set(func(s *status) {
+	d.status.set(func(s *status) {
 		s.phase, s.view = max(s.phase, inside), v
 		s.former = slices.Concat(gone, s.former)
 		s.former = s.former[:min(len(s.former), maxFormer)]
@@ -41,9 +39,9 @@ func (d *driver) entered(mv member.View) {
 	switch v.Reason {
 	// The members stay, so the session must be replaced even though no member of it is lost.
 	case "renew":
-		d.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
+		d.session.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
 	case "forced", "lost", "kick":
-		d.revokeFor(gone)
+		d.session.revokeFor(gone)
 	}
 }
 
@@ -91,7 +89,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 		}
 		delete(d.peers, m.ID)
 		if p.heartbeat.Ended {
-			d.end()
+			d.status.endJob()
 		}
 		if slices.Contains(v.Barred, m.ID) {
 			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "kicked"})
@@ -109,21 +107,6 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 	return lost
 }
 
-// end records that members have left because the job is at its end.
-func (d *driver) end() { d.set(func(s *status) { s.ended = true }) }
-
-// shorten replaces in a text the IDs of the members of the present view, and of another one, by
-// their short forms.
-func (d *driver) shorten(text string, other member.View) string {
-	for _, m := range d.view.Members {
-		text = strings.ReplaceAll(text, string(m.ID), m.ID.Short())
-	}
-	for _, m := range other.Members {
-		text = strings.ReplaceAll(text, string(m.ID), ID(m.ID).Short())
-	}
-	return text
-}
-
 // over ends the membership of this identity.
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.shorten(n.Why, n.Before)
@@ -135,46 +118,18 @@ func (d *driver) over(p phase, n member.Notice) {
 		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "asked"})
 	case fenced:
 		d.emit(d.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
-		d.revoke(fmt.Errorf("put out of the group: %s", n.Why))
+		d.session.revoke(fmt.Errorf("put out of the group: %s", n.Why))
 	case kicked:
 		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "kicked"})
-		d.revoke(errors.New("kicked out of the group"))
+		d.session.revoke(errors.New("kicked out of the group"))
 	}
-	d.set(func(s *status) { s.phase, s.why = p, n.Why })
-}
-
-// revoke revokes the session in use.
-func (d *driver) revoke(cause error) {
-	d.mu.Lock()
-	s := d.session
-	d.mu.Unlock()
-	if s != nil {
-		s.Comm.Revoke(cause)
-	}
-}
-
-// revokeFor revokes the session in use if a lost member is in it.
-func (d *driver) revokeFor(lost []Member) {
-	d.mu.Lock()
-	s := d.session
-	d.mu.Unlock()
-	if s == nil {
-		return
-	}
-	for _, m := range lost {
-		if rank := s.View.Rank(m.ID); rank >= 0 {
-			s.Comm.Revoke(&collective.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: "out of the group"})
-			return
-		}
-	}
+	d.status.set(func(s *status) { s.phase, s.why = p, n.Why })
 }
 
 // enter records the session in use.
 func (d *driver) enter(s *Session) {
-	d.mu.Lock()
-	d.session = s
-	d.mu.Unlock()
-	d.do(d.agreed)
+	d.session.Store(s)
+	d.loop.do(d.agreed)
 }
 
 // agreed records that the first view is agreed, as the members around this one have connected to
@@ -193,7 +148,7 @@ func (d *driver) agreed() {
 // blamed is the rank of the member that the error names, or -1. That member must first show that it
 // lives. Then, or at once if the error names no member, broken requests a view of the same members.
 func (d *driver) broken(v View, blamed int) {
-	d.do(func() {
+	d.loop.do(func() {
 		if d.view.Epoch != v.Epoch {
 			return
 		}
@@ -211,11 +166,8 @@ func (d *driver) broken(v View, blamed int) {
 
 // leave requests to leave at the next boundary; ended: because the job is at its end.
 func (d *driver) leave(ended bool) {
-	d.mu.Lock()
-	d.doing.Ended = ended && !d.doing.Leaving
-	d.doing.Leaving = true
-	d.mu.Unlock()
-	d.do(func() {
+	d.report.leave(ended)
+	d.loop.do(func() {
 		d.sendHeartbeats() // so that the others log a leave, not a loss
 		d.step(member.Leave{})
 	})
@@ -223,7 +175,7 @@ func (d *driver) leave(ended bool) {
 
 // dead records a certain death.
 func (d *driver) dead(id ID) {
-	d.do(func() {
+	d.loop.do(func() {
 		if p := d.peerOf(id); p != nil {
 			p.suspected = "exit"
 		}
@@ -234,9 +186,7 @@ func (d *driver) dead(id ID) {
 // makeWay handles a request to make way for the others. This member then leaves, unless it has
 // reported a reason. If it leaves itself, the others need no quorum without it.
 func (d *driver) makeWay(y stepDown) {
-	d.mu.Lock()
-	mine := d.doing
-	d.mu.Unlock()
+	mine := d.report.get()
 	if y.Epoch != d.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || d.stalled {
 		return
 	}

@@ -1,0 +1,137 @@
+package elastic
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// roster is the present view with the records of its members, as one member keeps them. The
+// driver's goroutine owns it.
+type roster struct {
+	self   Member
+	view   View         // the machine's present view; epoch 0 has no members
+	peers  map[ID]*peer // records of the members about which something is known, see peerOf
+	around watching     // the members that this one watches
+}
+
+// watched returns the members that this one watches and that watch it. The caller must not change
+// the slice.
+func (r *roster) watched() []ID {
+	if w := &r.around; w.epoch != r.view.Epoch {
+		*w = watching{epoch: r.view.Epoch}
+		for _, rank := range ranksAround(len(r.view.Members), r.view.Rank(r.self.ID), distances(watchReach)) {
+			w.ids = append(w.ids, r.view.Members[rank].ID)
+		}
+	}
+	return r.around.ids
+}
+
+// watching is the cached list of the members that a member of a view watches.
+type watching struct {
+	epoch uint64 // epoch of the view
+	ids   []ID   // in the order of the ring of ranks, from this member on
+}
+
+// crowded reports whether the group is so large that members do not all watch each other.
+func (r *roster) crowded() bool { return len(r.view.Members) > 2*watchReach+1 }
+
+// peerOf returns the record of another member of the view; nil for any other ID. A record is made
+// when it is first needed: in a large group most members never have one, so a member's memory does
+// not grow with the group.
+func (r *roster) peerOf(id ID) *peer {
+	p := r.peers[id]
+	if p == nil && id != r.self.ID {
+		if rank := r.view.Rank(id); rank >= 0 {
+			p = &peer{detector: detector{silence: newSilence(time.Now())}, near: r.near(r.view.Members[rank])}
+			r.peers[id] = p
+		}
+	}
+	return p
+}
+
+// isMember reports whether id is another member of the view.
+func (r *roster) isMember(id ID) bool {
+	return r.peers[id] != nil || id != r.self.ID && r.view.Rank(id) >= 0
+}
+
+// near reports whether a member is known to be on this host: one launcher has started both
+// processes, and on one host.
+func (r *roster) near(m Member) bool {
+	self := r.self
+	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
+}
+
+// hears reports whether another member has spoken, is not suspected, and owes this one no answer.
+func (r *roster) hears(id ID) bool {
+	p := r.peers[id]
+	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
+}
+
+// helpersFor returns the helpers for an indirect probe of a member: of the members that this one
+// watches and hears, the nearest to the probed member in rank order.
+func (r *roster) helpersFor(id ID) []ID {
+	n, at := len(r.view.Members), r.view.Rank(id)
+	ids := slices.DeleteFunc(slices.Clone(r.watched()), func(h ID) bool { return h == id || !r.hears(h) })
+	distance := func(h ID) int {
+		ranks := (r.view.Rank(h) - at + n) % n
+		return min(ranks, n-ranks)
+	}
+	slices.SortStableFunc(ids, func(a, b ID) int { return cmp.Compare(distance(a), distance(b)) })
+	return ids[:min(len(ids), helpers)]
+}
+
+// wellHelped reports whether the missing answer of a probed member is its own failure: a helper has
+// answered, or no helper can be relied on. If reliable helpers are silent, too, this member itself
+// is not heard, or does not process the answers in time.
+func (r *roster) wellHelped(p *peer) bool {
+	none := true
+	for h, answered := range p.helped {
+		if answered {
+			return true
+		}
+		none = none && !r.hears(h)
+	}
+	return none
+}
+
+// present reports whether a member is present and stays, as far as this one knows.
+func (r *roster) present(id ID) bool {
+	p := r.peerOf(id)
+	return p != nil && p.suspected == "" && !p.down && !p.heartbeat.Leaving
+}
+
+// staying counts the members that are not about to leave or to be put out.
+func (r *roster) staying() int {
+	n := 0
+	for _, m := range r.view.Members {
+		p := r.peers[m.ID]
+		if p == nil || p.suspected == "" && !p.heartbeat.Leaving {
+			n++ // p is nil for this member itself
+		}
+	}
+	return n
+}
+
+// author classifies the sender of a control message.
+func (r *roster) author(id ID) author {
+	if r.isMember(id) {
+		return ofView
+	}
+	return outsider
+}
+
+// shorten replaces in a text the IDs of the members of the present view, and of another one, by
+// their short forms.
+func (r *roster) shorten(text string, other member.View) string {
+	for _, m := range r.view.Members {
+		text = strings.ReplaceAll(text, string(m.ID), m.ID.Short())
+	}
+	for _, m := range other.Members {
+		text = strings.ReplaceAll(text, string(m.ID), ID(m.ID).Short())
+	}
+	return text
+}

@@ -1,0 +1,54 @@
+package elastic
+
+import "sync"
+
+// selfReport is what this member reports of itself in its heartbeats. The goroutines of the user
+// change it; the driver's goroutine sends it.
+type selfReport struct {
+	mu     sync.Mutex
+	report heartbeat // Entered, Step, Leaving, Ended and Busy; the driver adds the other fields
+}
+
+// get returns the present report.
+func (r *selfReport) get() heartbeat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report
+}
+
+// update changes the report.
+func (r *selfReport) update(change func(*heartbeat)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.report)
+}
+
+// enter reports that this member enters the session of an epoch.
+func (r *selfReport) enter(epoch uint64) { r.update(func(h *heartbeat) { h.Entered = epoch }) }
+
+// commit reports the last step that this member has committed. A state that has no step yet counts
+// as step 0.
+func (r *selfReport) commit(step int64) {
+	r.update(func(h *heartbeat) { h.Step = uint64(max(step, 0)) })
+}
+
+// committed returns the last step that this member has committed.
+func (r *selfReport) committed() int64 { return int64(r.get().Step) }
+
+// busy reports why this member makes no progress; "" if it does.
+func (r *selfReport) busy(why string) { r.update(func(h *heartbeat) { h.Busy = why }) }
+
+// notBusy withdraws the reason why, unless another one has replaced it meanwhile.
+func (r *selfReport) notBusy(why string) {
+	r.update(func(h *heartbeat) {
+		if h.Busy == why {
+			h.Busy = ""
+		}
+	})
+}
+
+// leave reports that this member has asked to leave; ended: because the job is at its end. The
+// first reason counts: a member that has asked to leave before the end goes as one that has asked.
+func (r *selfReport) leave(ended bool) {
+	r.update(func(h *heartbeat) { h.Ended, h.Leaving = ended && !h.Leaving, true })
+}

@@ -1,0 +1,88 @@
+package elastic
+
+import (
+	"context"
+	"sync"
+)
+
+// status is the state of a peer in its group, as its driver publishes it.
+type status struct {
+	phase  phase
+	why    string     // the reason of a phase after inside
+	view   View       // the latest view
+	former []Member   // some lost members, the latest first
+	ended  bool       // members have left because the job is at its end
+	gap    *quorumGap // too few members can be reached; nil if there are enough
+	wrong  error      // the first view cannot be agreed on
+}
+
+// phase is the stage of an identity's life. It only increases.
+type phase uint8
+
+const (
+	outside phase = iota // wants to join
+	inside               // is in the view
+	left                 // left at its own request
+	fenced               // was put out, and may join under a new identity
+	kicked               // was put out for good
+	closed               // the driver has stopped
+)
+
+// quorumGap is a number of reachable members that is too small.
+type quorumGap struct{ present, needed int }
+
+// watchedStatus holds the status of an identity for other goroutines, which read it and wait for its
+// changes. The driver's goroutine changes it.
+type watchedStatus struct {
+	mu      sync.Mutex // guards both fields together, so that a reader misses no change after its status
+	current status
+	changed chan struct{} // closed when current changes, and then replaced
+}
+
+// set changes the status and wakes the goroutines that wait for a change. A closed driver's
+// status stays as it is.
+func (w *watchedStatus) set(change func(*status)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current.phase == closed {
+		return
+	}
+	change(&w.current)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// now returns the status, and a channel that is closed when it changes.
+func (w *watchedStatus) now() (status, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current, w.changed
+}
+
+// while returns a context that ends with ctx, or as soon as the function holds returns false. The
+// caller must call the returned function, which waits for the goroutine behind the context.
+func (w *watchedStatus) while(ctx context.Context, holds func(status) bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		for ctx.Err() == nil {
+			s, changed := w.now()
+			if !holds(s) {
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// endJob records that members have left because the job is at its end.
+func (w *watchedStatus) endJob() { w.set(func(s *status) { s.ended = true }) }
