@@ -72,16 +72,34 @@ const approvalTerm = 5 * time.Second
 // maxApproved bounds the newcomers that are approved and have not joined.
 const maxApproved = 1024
 
+// newcomers are the peers that want to join, as one member knows them. The driver's goroutine owns
+// them. An entry counts for approvalTerm, and the newcomer renews it with its offers.
+type newcomers struct {
+	approved   map[ID]approval  // those that are admitted when their machine asks
+	applicants map[ID]applicant // those that have asked for admission
+}
+
+// newNewcomers returns empty tables.
+func newNewcomers() newcomers {
+	return newcomers{approved: make(map[ID]approval), applicants: make(map[ID]applicant)}
+}
+
+// joined drops a newcomer that is in the view now.
+func (n *newcomers) joined(id ID) {
+	delete(n.approved, id)
+	delete(n.applicants, id)
+}
+
 // note records an approval. It runs in the driver's goroutine.
-func (d *driver) note(o offer, e Entry) {
-	if len(d.approved) < maxApproved {
-		d.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
+func (n *newcomers) note(o offer, e Entry) {
+	if len(n.approved) < maxApproved {
+		n.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
 	}
 }
 
 // isApproved reports whether a newcomer may join. It runs in the driver's goroutine.
-func (d *driver) isApproved(id ID) bool {
-	a, ok := d.approved[id]
+func (n *newcomers) isApproved(id ID) bool {
+	a, ok := n.approved[id]
 	return ok && time.Since(a.at) < approvalTerm
 }
 

@@ -110,9 +110,9 @@ func (d *driver) receive(from ID, b []byte) {
 			d.dialBack(c)
 		}
 	case controlForeignJoin:
-		d.launcher.end(d)
+		d.launcher.end()
 		d.out.send(from, []byte{byte(controlForeignJoinAck)})
 	case controlForeignJoinAck:
-		d.joining.acknowledged(d, from)
+		d.launcher.acknowledged(&d.roster, from)
 	}
 }

@@ -30,7 +30,7 @@ func worst(k controlKind) [][]byte {
 
 // effects describes all fields of a driver that messages may change.
 func (d *driver) effects() string {
-	s := fmt.Sprint(d.launcher, d.joining, d.stalled, d.status.current, d.approved, d.dials, len(d.peers))
+	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.stalled, d.status.current, d.approved, d.dialer.running, len(d.peers))
 	for _, m := range d.view.Members {
 		if p := d.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.heartbeat, p.suspected, p.silence.last, p.askers, p.helped)
@@ -52,7 +52,7 @@ func TestControlOfOutsiders(t *testing.T) {
 			for _, from := range []ID{"ticket", "let in", "put out", "of a branch"} {
 				d := testDriver(t, 3, 0)
 				d.launcher.on = true
-				d.joining = &foreignJoin{noted: make(map[ID]bool)}
+				d.launcher.joining = &foreignJoin{noted: make(map[ID]bool)}
 				d.approved = map[ID]approval{"let in": {at: time.Now()}}
 				d.status.current.former = []Member{{ID: "put out"}}
 				before := d.effects()
@@ -73,7 +73,7 @@ func TestControlOfMembers(t *testing.T) {
 		for _, kind := range []controlKind{controlHeartbeat, controlStepDown, controlForeignJoin, controlForeignJoinAck, controlReverseDial} {
 			d := testDriver(t, 3, 0)
 			d.launcher.on = true
-			d.joining = &foreignJoin{noted: make(map[ID]bool)}
+			d.launcher.joining = &foreignJoin{noted: make(map[ID]bool)}
 			before := d.effects()
 			d.receive("001", worst(kind)[0])
 			if d.effects() == before {

@@ -60,6 +60,9 @@
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
 //	driver     the membership of one identity: a goroutine that drives elastic/member, sends
 //	           heartbeats, and judges which members live
+//	           owned by that goroutine: roster (the view, and a record of each member that
+//	           matters), newcomers, tickClock, regrouping, singleLauncher, reverseDialer
+//	           shared, with locks: watchedStatus, selfReport, sessionInUse, sendQueues
 //	Endpoint   the network below: control messages, data planes, long answers, keys
 //
 // A process has one identity at a time. A live process that was put out (fenced) gets a new
@@ -67,9 +70,9 @@
 //
 // # Who is believed
 //
-// Control messages and requests (Network.Request) come from any peer that has passed a
-// member's gate, for example with a ticket. The table (control_table.go) gives the effect that a
-// control message may have, by its sender. An outsider is a peer outside the present view: a
+// Control messages and requests (Network.Request) come from any peer that has passed a member's
+// gate, for example with a ticket. The table (control_table.go) gives the effect that a control
+// message may have, by its sender. An outsider is a peer outside the present view: a
 // newcomer, a member that was put out, a member of another branch, or a holder of a ticket with ill
 // intent.
 //

@@ -3,7 +3,6 @@ package elastic
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,24 +37,18 @@ type driver struct {
 	out  *sendQueues
 
 	roster
-	m          *member.Machine  // nil while a newcomer is not level
-	approved   map[ID]approval  // newcomers that are admitted when their machine asks
-	applicants map[ID]applicant // newcomers that have asked for admission
-	dials      map[ID]bool      // newcomers with which this member tries to connect
-	joining    *foreignJoin     // the pending admission of peers of another launcher, or nil
-	launcher   singleLauncher   // whether one launcher has started all members
-	health     health           // lateness of this process
-	first      [32]byte         // hash of the first view until it is agreed; zero afterwards
-	ticks      int              // since the start
-	ticked     time.Time        // time of the last tick
-	quorumLost bool             // too few members can be reached
-	returned   []ID             // suspects that were heard again while too few members are reached
-	regrouped  time.Time        // when their suspicions are withdrawn at the latest
-	stalled    bool             // this member makes way because it holds up the others
-	budget     budget           // of control messages of outsiders
+	newcomers
+	tickClock
+	m          *member.Machine // nil while a newcomer is not level
+	launcher   singleLauncher  // whether one launcher has started all members
+	first      [32]byte        // hash of the first view until it is agreed; zero afterwards
+	dialer     reverseDialer   // attempts to connect with newcomers that cannot connect with this member
+	regrouping regrouping      // suspects that were heard again while too few members are reached
+	quorumLost bool            // too few members can be reached
+	stalled    bool            // this member makes way because it holds up the others
+	budget     budget          // of control messages of outsiders
 
-	dialling sync.WaitGroup // the attempts of dials
-	stable   atomic.Int64   // last step that all members have committed
+	stable atomic.Int64 // last step that all members have committed
 
 	loop    eventLoop
 	status  watchedStatus // of this identity, for other goroutines
@@ -67,8 +60,9 @@ type driver struct {
 // of a newcomer.
 func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
 	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
-		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool),
+		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)},
 		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
+	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
 	if first != nil {
 		if err := d.begin(first); err != nil {
 			d.loop.cancel()
@@ -180,14 +174,11 @@ func (d *driver) span() int {
 // sends heartbeats.
 func (d *driver) tick(now time.Time, span int) {
 	// A late tick shows that this process did not run: the others' messages may be waiting.
-	if late := now.Sub(d.ticked) - time.Duration(span)*tickPeriod; late > lateTick {
-		d.health.worse(now)
+	if late := d.advance(now, span); late > 0 {
 		for _, p := range d.peers {
 			p.excuse(late)
 		}
 	}
-	d.ticked = now
-	d.ticks += span
 	if d.ticks%budgetTicks == 0 {
 		clear(d.budget)
 	}
@@ -201,7 +192,7 @@ func (d *driver) tick(now time.Time, span int) {
 	if d.ticks%heartbeatTicks == 0 {
 		d.sendDueHeartbeats()
 		d.judgeAll(now)
-		d.joining.again(d)
+		d.launcher.again(&d.roster)
 	}
 }
 
@@ -221,6 +212,18 @@ func (d *driver) drain() {
 	for _, m := range r.Messages {
 		d.out.send(ID(m.To), encodeMachineMessage(m))
 	}
+}
+
+// asked handles a newcomer's request to join, which the machine has received. It admits the
+// newcomer if it was approved.
+func (d *driver) asked(r member.Request) {
+	id := ID(r.Member.ID)
+	if !d.isApproved(id) {
+		return // it was not approved, or too long ago; it will ask again
+	}
+	e := d.approved[id].entry
+	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
+	d.launcher.admit(&d.roster, r)
 }
 
 // noticed handles a notice of the machine.
@@ -256,6 +259,6 @@ func (d *driver) noticed(n member.Notice) {
 func (d *driver) stop() {
 	d.loop.cancel()
 	<-d.loop.ended
-	d.dialling.Wait()
+	d.dialer.work.Wait()
 	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
 }

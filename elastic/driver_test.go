@@ -39,10 +39,11 @@ func (w wall) Introduce([]Member) error { return nil }
 func testDriver(t *testing.T, n, self int) *driver {
 	w := wall{sent: make(chan string)}
 	d := &driver{cfg: new(Config), out: newSendQueues(w), roster: roster{peers: make(map[ID]*peer)}, loop: newEventLoop(),
-		approved: make(map[ID]approval), applicants: make(map[ID]applicant), dials: make(map[ID]bool)}
+		newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)}}
+	d.launcher = newSingleLauncher(false, d.step, d.out)
 	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
-	t.Cleanup(d.dialling.Wait)
+	t.Cleanup(d.dialer.work.Wait)
 	d.view.Epoch = 3
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
@@ -215,7 +216,7 @@ func TestMakeWayConditions(t *testing.T) {
 func TestForeignIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)
-		d.cfg.Sole, d.launcher.on = true, true
+		d.launcher.asserted, d.launcher.on = true, true
 		d.receive("001", []byte{byte(controlForeignJoin)})
 		if got := <-d.ep.Network.(wall).sent; got != string(rune(controlForeignJoinAck)) {
 			t.Errorf("the answer is %q", got)
@@ -224,7 +225,7 @@ func TestForeignIsNoted(t *testing.T) {
 			d.receive(id, heartbeat{Sole: true}.append(nil))
 		}
 		if d.launcher.on || !d.launcher.over {
-			t.Errorf("got %+v", d.launcher)
+			t.Errorf("on %v, over %v", d.launcher.on, d.launcher.over)
 		}
 	})
 }

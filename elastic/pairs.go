@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/elrun/elrun/elastic/member"
@@ -35,16 +36,16 @@ type applicant struct {
 const maxComing = 64
 
 // hear records that a newcomer wants to join, and drops newcomers that have not asked lately.
-func (d *driver) hear(o offer) {
-	maps.DeleteFunc(d.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
-	if _, known := d.applicants[o.Member.ID]; known || len(d.applicants) < maxApproved {
-		d.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
+func (n *newcomers) hear(o offer) {
+	maps.DeleteFunc(n.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
+	if _, known := n.applicants[o.Member.ID]; known || len(n.applicants) < maxApproved {
+		n.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
 	}
 }
 
 // coming returns other newcomers with which the author of an offer has to connect, sorted by ID.
-func (d *driver) coming(o offer) (all []Member) {
-	for id, a := range d.applicants {
+func (n *newcomers) coming(o offer) (all []Member) {
+	for id, a := range n.applicants {
 		if id != o.Member.ID && !o.linked(a) {
 			all = append(all, a.member)
 		}
@@ -156,16 +157,31 @@ const (
 // newcomer then proves its right to join over that connection.
 func (d *driver) dialBack(c reverseDial) {
 	m := fromMember(member.Member{ID: member.ID(c.ID), Info: c.Info})
-	if d.isMember(m.ID) || m.ID == d.ep.Self.ID || d.dials[m.ID] || len(d.dials) >= maxReverseDials {
+	if !d.isMember(m.ID) && m.ID != d.ep.Self.ID {
+		d.dialer.dial(&d.loop, d.ep.Network, m)
+	}
+}
+
+// reverseDialer holds the attempts to connect with newcomers. The driver's goroutine owns it; each
+// attempt has a goroutine of its own, which ends with the loop.
+type reverseDialer struct {
+	running map[ID]bool // the newcomers with which an attempt is under way
+	work    sync.WaitGroup
+}
+
+// dial begins an attempt, unless there is one already or there are too many. On any error the
+// newcomer's next offer, which still names this member as unreached, leads to another attempt.
+func (r *reverseDialer) dial(l *eventLoop, network Network, m Member) {
+	if r.running[m.ID] || len(r.running) >= maxReverseDials {
 		return
 	}
-	d.dials[m.ID] = true
-	d.dialling.Go(func() {
-		defer d.loop.do(func() { delete(d.dials, m.ID) })
-		ctx, cancel := context.WithTimeout(d.loop.ctx, reverseDialPatience)
+	r.running[m.ID] = true
+	r.work.Go(func() {
+		defer l.do(func() { delete(r.running, m.ID) })
+		ctx, cancel := context.WithTimeout(l.ctx, reverseDialPatience)
 		defer cancel()
-		if d.ep.Network.Introduce([]Member{m}) == nil {
-			_ = d.ep.Network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's offer shows whether it worked
+		if network.Introduce([]Member{m}) == nil {
+			_ = network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's offer shows whether it worked
 		}
 	})
 }

@@ -112,42 +112,23 @@ func (d *driver) heard(id ID, p *peer) {
 	}
 }
 
-// regroup is the time for which a group that was too small waits, after the first missing member is
-// heard again, for others that return at the same time. Without the wait the remaining suspicions
-// would put those members out. It is longer than the period at which suspects receive heartbeats.
-const regroup = 300 * time.Millisecond
-
 // trust withdraws a suspicion: at once or, in a group that is too small, together with others, see
-// regroup.
+// regrouping.
 func (d *driver) trust(id ID) {
-	if !d.quorumLost {
-		d.step(member.Trust{Peer: member.ID(id)})
+	if d.quorumLost {
+		d.regrouping.add(id, time.Now())
 		return
 	}
-	if len(d.returned) == 0 {
-		d.regrouped = time.Now().Add(regroup)
-	}
-	d.returned = append(d.returned, id)
+	d.step(member.Trust{Peer: member.ID(id)})
 }
 
-// trustAll withdraws the postponed suspicions when regroup is over or no suspect is left.
+// trustAll withdraws the postponed suspicions that are due.
 func (d *driver) trustAll(now time.Time) {
-	if len(d.returned) == 0 {
-		return
-	}
-	missing := false
-	for _, p := range d.peers {
-		missing = missing || p.suspected != ""
-	}
-	if missing && now.Before(d.regrouped) {
-		return
-	}
-	for _, id := range d.returned {
+	for _, id := range d.regrouping.due(now, d.suspects) {
 		if p := d.peerOf(id); p != nil && p.suspected == "" {
 			d.step(member.Trust{Peer: member.ID(id)})
 		}
 	}
-	d.returned = nil
 }
 
 // step passes an event to the machine, if there is one.
@@ -322,5 +303,5 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })
 	}
-	d.launcher.heard(d)
+	d.launcher.confirm(&d.roster)
 }

@@ -98,6 +98,16 @@ func (r *roster) wellHelped(p *peer) bool {
 	return none
 }
 
+// suspects reports whether this member suspects another one.
+func (r *roster) suspects() bool {
+	for _, p := range r.peers {
+		if p.suspected != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // present reports whether a member is present and stays, as far as this one knows.
 func (r *roster) present(id ID) bool {
 	p := r.peerOf(id)

@@ -11,34 +11,47 @@ import (
 // another launcher is admitted, and before that every member must have noted the end (invariant I10
 // of elastic/member).
 
-// singleLauncher records whether one launcher has started all members, as far as this member knows.
+// singleLauncher records whether one launcher has started all members, as far as this member knows,
+// and delays the admission of peers of another launcher until all members know of them. The
+// driver's goroutine owns it.
 type singleLauncher struct {
-	on      bool // one launcher has started all members
-	over    bool // it has not, and never will again
-	settled bool // all members know that it is over
+	asserted bool         // this peer's launcher knows of no other, see Config.Sole
+	on       bool         // one launcher has started all members
+	over     bool         // it has not, and never will again
+	settled  bool         // all members know that it is over
+	joining  *foreignJoin // the pending admission of peers of another launcher, or nil
+
+	step     func(member.Event) // passes an event to the membership machine
+	announce func(ID)           // announces to a member that a peer of another launcher comes
+}
+
+// newSingleLauncher returns a singleLauncher that does not hold yet.
+func newSingleLauncher(asserted bool, step func(member.Event), out *sendQueues) singleLauncher {
+	return singleLauncher{asserted: asserted, step: step,
+		announce: func(id ID) { out.send(id, []byte{byte(controlForeignJoin)}) }}
 }
 
 // end records, for good, that there are peers of several launchers.
-func (s *singleLauncher) end(d *driver) {
+func (s *singleLauncher) end() {
 	s.on, s.over = false, true
-	d.step(member.Sole{On: false})
+	s.step(member.Sole{On: false})
 }
 
-// heard checks whether this peer, a newcomer, may rely on the fact that its launcher is the only
+// confirm checks whether this peer, a newcomer, may rely on the fact that its launcher is the only
 // one. For that all other members must have confirmed the fact in heartbeats after this peer became
 // a member. From then on they also wait for this peer's acknowledgement before the fact ceases to
 // hold.
-func (s *singleLauncher) heard(d *driver) {
-	if s.on || s.over || !d.cfg.Sole || d.view.Rank(d.ep.Self.ID) < 0 {
+func (s *singleLauncher) confirm(r *roster) {
+	if s.on || s.over || !s.asserted || r.view.Rank(r.self.ID) < 0 {
 		return
 	}
-	for _, m := range d.view.Members {
-		if m.ID != d.ep.Self.ID && (m.Launcher != d.ep.Self.Launcher || d.peers[m.ID] == nil || !d.peers[m.ID].heartbeat.Sole) {
+	for _, m := range r.view.Members {
+		if m.ID != r.self.ID && (m.Launcher != r.self.Launcher || r.peers[m.ID] == nil || !r.peers[m.ID].heartbeat.Sole) {
 			return
 		}
 	}
 	s.on = true
-	d.step(member.Sole{On: true})
+	s.step(member.Sole{On: true})
 }
 
 // foreignJoin is the pending admission of peers of another launcher: an agreement of all members,
@@ -48,62 +61,56 @@ type foreignJoin struct {
 	noted    map[ID]bool      // members that have acknowledged
 }
 
-// asked handles a newcomer's request to join, which the machine has received. It admits the
-// newcomer if it was approved. A newcomer of another launcher also has to wait until all members
-// have acknowledged.
-func (d *driver) asked(r member.Request) {
-	id := ID(r.Member.ID)
-	if !d.isApproved(id) {
-		return // it was not approved, or too long ago; it will ask again
-	}
-	e := d.approved[id].entry
-	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
-	if fromMember(r.Member).Launcher == d.ep.Self.Launcher || d.launcher.settled {
-		d.step(member.Admit{Request: r})
+// admit lets the machine admit a newcomer: at once if it is of this member's launcher, or if all
+// members know of several launchers. Otherwise all members have to acknowledge first.
+func (s *singleLauncher) admit(r *roster, request member.Request) {
+	if fromMember(request.Member).Launcher == r.self.Launcher || s.settled {
+		s.step(member.Admit{Request: request})
 		return
 	}
-	if d.joining == nil {
-		d.joining = &foreignJoin{noted: make(map[ID]bool)}
-		d.launcher.end(d)
+	if s.joining == nil {
+		s.joining = &foreignJoin{noted: make(map[ID]bool)}
+		s.end()
 	}
-	f := d.joining
-	if !slices.ContainsFunc(f.requests, func(o member.Request) bool { return o.Member.ID == r.Member.ID }) {
-		f.requests = append(f.requests, r)
+	f := s.joining
+	if !slices.ContainsFunc(f.requests, func(o member.Request) bool { return o.Member.ID == request.Member.ID }) {
+		f.requests = append(f.requests, request)
 	}
-	f.again(d)
+	s.again(r)
 }
 
 // again repeats the announcement to members that have not acknowledged, and admits the peers if all
-// have. A nil receiver has nothing to do.
-func (f *foreignJoin) again(d *driver) {
-	if f == nil {
+// have. Announcements and acknowledgements may be lost, so it is called at every heartbeat.
+func (s *singleLauncher) again(r *roster) {
+	if s.joining == nil {
 		return
 	}
-	for _, m := range d.view.Members {
-		if m.ID != d.ep.Self.ID && !f.noted[m.ID] {
-			d.out.send(m.ID, []byte{byte(controlForeignJoin)})
+	for _, m := range r.view.Members {
+		if m.ID != r.self.ID && !s.joining.noted[m.ID] {
+			s.announce(m.ID)
 		}
 	}
-	f.goOn(d)
+	s.admitIfNoted(r)
 }
 
-// goOn admits the peers if all members have acknowledged.
-func (f *foreignJoin) goOn(d *driver) {
-	missing := func(m Member) bool { return m.ID != d.ep.Self.ID && !f.noted[m.ID] }
-	if len(f.noted) < len(d.view.Members)-1 || slices.ContainsFunc(d.view.Members, missing) {
+// admitIfNoted admits the peers if all members have acknowledged.
+func (s *singleLauncher) admitIfNoted(r *roster) {
+	f := s.joining
+	missing := func(m Member) bool { return m.ID != r.self.ID && !f.noted[m.ID] }
+	if len(f.noted) < len(r.view.Members)-1 || slices.ContainsFunc(r.view.Members, missing) {
 		return
 	}
-	d.joining = nil
-	d.launcher.settled = true
-	for _, r := range f.requests {
-		d.step(member.Admit{Request: r})
+	s.joining = nil
+	s.settled = true
+	for _, request := range f.requests {
+		s.step(member.Admit{Request: request})
 	}
 }
 
 // acknowledged records the acknowledgement of a member.
-func (f *foreignJoin) acknowledged(d *driver, id ID) {
-	if f != nil && !f.noted[id] {
-		f.noted[id] = true
-		f.goOn(d)
+func (s *singleLauncher) acknowledged(r *roster, id ID) {
+	if s.joining != nil && !s.joining.noted[id] {
+		s.joining.noted[id] = true
+		s.admitIfNoted(r)
 	}
 }

@@ -52,15 +52,14 @@ const maxFormer = 32
 func (d *driver) welcome(came []Member, later bool) {
 	foreign := func(m Member) bool { return m.Launcher != d.ep.Self.Launcher }
 	if d.view.Epoch > 1 && slices.ContainsFunc(d.view.Members, foreign) {
-		d.launcher.end(d)
+		d.launcher.end()
 		d.launcher.settled = true // it was admitted only after all members had acknowledged
 	}
 	for _, m := range came {
 		if m.ID == d.ep.Self.ID {
 			continue
 		}
-		delete(d.approved, m.ID)
-		delete(d.applicants, m.ID)
+		d.joined(m.ID)
 		if len(d.view.Members) <= greetedAll {
 			d.peerOf(m.ID)
 		}

@@ -24,7 +24,7 @@ func bigTypes() map[string]typeSize {
 		"collective.Comm":                 {methods: 48},
 		"collective.endpoint":             {fields: 23},
 		"elastic.Group":                   {fields: 27, methods: 64},
-		"elastic.driver":                  {fields: 26, methods: 56},
+		"elastic.driver":                  {methods: 52},
 		"elastic/internal/transfer.Donor": {methods: 37},
 		"launch.Options":                  {fields: 39},
 		"launch.frame":                    {fields: 24},

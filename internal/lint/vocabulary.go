@@ -78,7 +78,6 @@ elastic/member/simcheck_test.go own
 elastic/member/spread.go doubt
 elastic/peer.go doubt heard trust
 elastic/silence.go heard
-elastic/singlelauncher.go heard
 elastic/views.go doubt
 internal/kernel/simd_amd64.go past
 internal/kernel/simd_test.go apart

@@ -1,0 +1,24 @@
+package elastic
+
+import "time"
+
+// tickClock counts the ticks of a driver and notices when they are late. The driver's goroutine owns
+// it. It is pure: times come from the caller.
+type tickClock struct {
+	health health    // lateness of this process
+	ticks  int       // since the start
+	ticked time.Time // time of the last tick
+}
+
+// advance counts a number of ticks that end now. It returns the time for which this process did not
+// run, or 0 if the ticks are not late: within lateTick a delay is ordinary scheduling.
+func (c *tickClock) advance(now time.Time, span int) time.Duration {
+	late := now.Sub(c.ticked) - time.Duration(span)*tickPeriod
+	c.ticked = now
+	c.ticks += span
+	if late <= lateTick {
+		return 0
+	}
+	c.health.worse(now)
+	return late
+}
