@@ -31,10 +31,10 @@ type narx struct {
 
 // Indexes of the inputs after the last changes.
 const (
-	inSeason = narxLags + iota // distance of the last pace from the periodic forecast
-	inLevel                    // distance of the last pace from the level
-	inAll                      // mean change of all ranks
-	inOne                      // constant 1 (bias); 0 before the first measurement
+	inPeriodic = narxLags + iota // distance of the last pace from the periodic forecast
+	inLevel                      // distance of the last pace from the level
+	inAll                        // mean change of all ranks
+	inOne                        // constant 1 (bias); 0 before the first measurement
 )
 
 // begin implements forecaster. It resets the network.
@@ -43,7 +43,7 @@ func (x *narx) begin(paces []int64) {
 	x.last, x.forecast = make([]int64, len(paces)), make([]int64, len(paces))
 	copy(x.last, paces)
 	x.inputs = make([][narxInputs]int64, len(paces))
-	x.direct, x.output = [narxInputs]int64{inSeason: unit}, [narxHidden]int64{}
+	x.direct, x.output = [narxInputs]int64{inPeriodic: unit}, [narxHidden]int64{}
 	// Hidden units with equal weights would have equal gradients and stay equal. So the weights are
 	// pseudo-random, by a linear congruential generator with a fixed seed.
 	seed := uint64(1)
@@ -76,7 +76,7 @@ func (x *narx) observe(paces []int64) (jumped bool) {
 		in := &x.inputs[r]
 		copy(in[1:narxLags], in[:narxLags-1])
 		in[0] = changes[r]
-		in[inSeason] = clamp(quotient(expected[r]-pace, pace))
+		in[inPeriodic] = clamp(quotient(expected[r]-pace, pace))
 		in[inLevel] = clamp(quotient(x.ranks[r].level-pace, pace))
 		in[inAll], in[inOne] = all/max(1, measured), unit
 		x.last[r] = pace

@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// drawOutlook draws a step model of 1 to 8 ranks.
-func drawOutlook(t *rapid.T) *stepModel {
+// drawStepModel draws a step model of 1 to 8 ranks.
+func drawStepModel(t *rapid.T) *stepModel {
 	o := &stepModel{
 		policy:       rapid.SampledFrom([]string{"auto", "equal"}).Draw(t, "policy"),
 		microbatches: rapid.IntRange(1, 200).Draw(t, "microbatches"),
@@ -100,7 +100,7 @@ func bestNext(o *stepModel, costs []loadbal.Cost, shares []int, r int) int64 {
 
 func TestPredictionIsThatOfItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o, others, near := drawOutlook(t), drawCandidates(t, 3), rapid.Bool().Draw(t, "near")
+		o, others, near := drawStepModel(t), drawCandidates(t, 3), rapid.Bool().Draw(t, "near")
 		if len(o.costs) == 1 {
 			near = true // TestFirstLink tests links that were not measured
 		}
@@ -115,7 +115,7 @@ func TestPredictionIsThatOfItsTwin(t *testing.T) {
 // An admitted candidate shortens the predicted step. A refused candidate would have shortened it by at most one percent.
 func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o, near := drawOutlook(t), rapid.Bool().Draw(t, "near")
+		o, near := drawStepModel(t), rapid.Bool().Draw(t, "near")
 		coming := drawCandidates(t, 3)
 		c := coming[0]
 		a := elastic.Application{Candidate: c, Coming: coming[1:], Members: o.members, Near: near}
@@ -130,7 +130,7 @@ func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 // A candidate may report any numbers. The prediction stays within bounds, and the decision does not panic.
 func TestCandidatesMaySayAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := drawOutlook(t)
+		o := drawStepModel(t)
 		any := rapid.Int64()
 		var all []elastic.Candidate
 		for range 3 {

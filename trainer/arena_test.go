@@ -72,9 +72,9 @@ type slope struct {
 	params []trainer.Param
 	pace   time.Duration
 	scale  float32 // factor of the gradients
-	// room is the number of microbatches that fit in memory between two resets of computed. 0 means no limit, a negative value no
+	// capacity is the number of microbatches that fit in memory between two resets of computed. 0 means no limit, a negative value no
 	// memory at all.
-	room, computed int
+	capacity, computed int
 }
 
 func newSlope() *slope {
@@ -93,7 +93,7 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	if m.pace > 0 {
 		<-time.After(m.pace)
 	}
-	if m.computed++; m.room != 0 && m.computed > m.room {
+	if m.computed++; m.capacity != 0 && m.computed > m.capacity {
 		grad[0][0] = 1e9 // the failed call leaves a partial result
 		return 0, fmt.Errorf("microbatch %d of the step: %w", m.computed, trainer.ErrOutOfMemory)
 	}

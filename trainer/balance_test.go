@@ -18,9 +18,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// wide is a job whose steps have 64 small microbatches; the last step of each pass of 5 steps has
+// manyMicrobatches is a job whose steps have 64 small microbatches; the last step of each pass of 5 steps has
 // 32.
-func wide(steps int64, exactly bool) trainer.Config {
+func manyMicrobatches(steps int64, exactly bool) trainer.Config {
 	return trainer.Config{Samples: 288 * 4, GlobalBatch: 256, Microbatch: 4, Steps: steps, Seed: 4, Exact: exactly,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
@@ -81,7 +81,7 @@ func TestUnequalSharesAreUnbiased(t *testing.T) {
 	for _, most := range []int{1, 3, 20} {
 		var params [][]float32
 		for _, n := range []int{1, 3} {
-			cfg := wide(1, false)
+			cfg := manyMicrobatches(1, false)
 			cfg.Optimizer, cfg.Schedule = optim.SGD{}, optim.Constant(1)
 			synctest.Test(t, func(t *testing.T) {
 				a := newArena(n, cfg)
@@ -112,7 +112,7 @@ func TestUnequalSharesAreUnbiased(t *testing.T) {
 
 // In exact mode neither the policy nor the speeds affect the result.
 func TestBalancingDoesNotShowInTheResult(t *testing.T) {
-	cfg := wide(9, true)
+	cfg := manyMicrobatches(9, true)
 	_, want := slowed(t, cfg, 1)
 	for _, policy := range append(loadbal.Names(), "") {
 		cfg.Balance = policy
@@ -128,7 +128,7 @@ func TestBalancingDoesNotShowInTheResult(t *testing.T) {
 
 // Peers of equal speed keep equal shares, and the log has no entries about shares.
 func TestEqualPeersKeepEqualShares(t *testing.T) {
-	a, _ := slowed(t, wide(40, false), 2, 2, 2, 2)
+	a, _ := slowed(t, manyMicrobatches(40, false), 2, 2, 2, 2)
 	if changes := a.changes(); len(changes) != 1 || changes[0].Reason != "start" || len(changes[0].Old) != 0 {
 		t.Errorf("shares changed: %+v", changes)
 	}
@@ -137,7 +137,7 @@ func TestEqualPeersKeepEqualShares(t *testing.T) {
 // Soon after a member becomes slow, and soon after it recovers, step times approach the best time that is possible with whole
 // microbatches.
 func TestSharesFollowSpeeds(t *testing.T) {
-	cfg := wide(60, false)
+	cfg := manyMicrobatches(60, false)
 	cfg.Samples = 256 * 100 // no short steps
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(4, cfg)
@@ -177,7 +177,7 @@ func TestSharesFollowSpeeds(t *testing.T) {
 func TestReasonsFitTheShares(t *testing.T) {
 	for slow := int64(2); slow <= 12; slow++ {
 		synctest.Test(t, func(t *testing.T) {
-			a := newArena(3, wide(14, false))
+			a := newArena(3, manyMicrobatches(14, false))
 			a.adjust = func(x *actor) {
 				x.cfg.OnBegin = func(step int64) {
 					x.model.pace = time.Millisecond
@@ -212,7 +212,7 @@ func TestReasonsFitTheShares(t *testing.T) {
 // speeds.
 func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(60, true)
+		cfg := manyMicrobatches(60, true)
 		cfg.Samples = 256 * 100 // no short steps
 		a := newArena(3, cfg)
 		var begun atomic.Bool
@@ -246,14 +246,14 @@ func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 // Peers that communicate only over the network agree on the memory bound of each peer.
 func TestOutOfMemoryLowersTheShare(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
-		cfg := wide(8, exactly)
+		cfg := manyMicrobatches(8, exactly)
 		_, want := slowed(t, cfg, 1)
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(3, cfg)
 			var told atomic.Value
 			a.adjust = func(x *actor) {
 				if x.self.Index == 1 {
-					x.model.room = 7
+					x.model.capacity = 7
 					x.cfg.Log = func(line string) { told.Store(line) }
 				}
 				x.cfg.OnBegin = func(int64) { x.model.computed = 0 }
@@ -282,13 +282,13 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 
 // A peer that cannot compute even one microbatch ends, and the others finish without it.
 func TestNoMemoryAtAll(t *testing.T) {
-	cfg := wide(4, true)
+	cfg := manyMicrobatches(4, true)
 	_, want := slowed(t, cfg, 1)
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, cfg)
 		a.adjust = func(x *actor) {
 			if x.self.Index == 1 {
-				x.model.room = -1
+				x.model.capacity = -1
 			}
 		}
 		a.play(t)
@@ -305,8 +305,8 @@ func TestNoMemoryAtAll(t *testing.T) {
 
 // The log has the gradient norm and the noise scale of a peer. Sums in integers give the same values up to quantisation.
 func TestNormsAreReported(t *testing.T) {
-	plain, _ := slowed(t, wide(6, false), 1, 3)
-	exactly, _ := slowed(t, wide(6, true), 1, 3)
+	plain, _ := slowed(t, manyMicrobatches(6, false), 1, 3)
+	exactly, _ := slowed(t, manyMicrobatches(6, true), 1, 3)
 	for i, x := range plain.actors {
 		for k, s := range x.steps {
 			e := exactly.actors[i].steps[k]
@@ -321,7 +321,7 @@ func TestNormsAreReported(t *testing.T) {
 	if last := plain.actors[0].steps[5]; !(last.NoiseScale > 0) {
 		t.Errorf("noise scale %v", last.NoiseScale)
 	}
-	alone, _ := slowed(t, wide(2, false), 1)
+	alone, _ := slowed(t, manyMicrobatches(2, false), 1)
 	if s := alone.actors[0].steps[1]; s.NoiseScale != 0 || !(s.GradNorm > 0) {
 		t.Errorf("a single peer reports the noise scale %v and the norm %v", s.NoiseScale, s.GradNorm)
 	}

@@ -19,7 +19,7 @@ import (
 func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(120, true)
+		cfg := manyMicrobatches(120, true)
 		cfg.Samples = 256 * 200 // no short steps
 		a = newArena(4, cfg)
 		var begun atomic.Bool
@@ -107,7 +107,7 @@ func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 // A user can force admission, at the newcomer or at the members.
 func TestAdmitAlways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(60, true)
+		cfg := manyMicrobatches(60, true)
 		a := newArena(2, cfg)
 		var begun atomic.Bool
 		a.adjust = func(x *actor) {

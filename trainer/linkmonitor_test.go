@@ -127,8 +127,8 @@ func (w *web) slowest() int64 {
 	return slowest
 }
 
-// apart returns the names of n different hosts, one for each member.
-func apart(n int) []string {
+// separateHosts returns the names of n different hosts, one for each member.
+func separateHosts(n int) []string {
 	hosts := make([]string, n)
 	for i := range hosts {
 		hosts[i] = fmt.Sprint("host", i)
@@ -138,7 +138,7 @@ func apart(n int) []string {
 
 // The ring soon avoids two slow links. Later it avoids a link that becomes slow.
 func TestSlowLinksAreLeft(t *testing.T) {
-	w := newWeb(t, apart(6), 4<<20, func(from, to int) int64 {
+	w := newWeb(t, separateHosts(6), 4<<20, func(from, to int) int64 {
 		if pair := [2]int{min(from, to), max(from, to)}; pair == [2]int{0, 1} || pair == [2]int{2, 3} {
 			return 400_000
 		}
@@ -171,7 +171,7 @@ func TestSlowLinksAreLeft(t *testing.T) {
 // If links differ only by noise, the order does not change, and probes send few bytes.
 func TestNoiseMovesNothing(t *testing.T) {
 	const bytes, steps = 8 << 20, 200
-	w := newWeb(t, apart(6), bytes, func(int, int) int64 { return 40_000 })
+	w := newWeb(t, separateHosts(6), bytes, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(1, 1))
 	calls := 0
 	w.noise = func() float64 { // up to a tenth off; sometimes far off, but never twice in a row
@@ -234,7 +234,7 @@ func TestOrderOfSites(t *testing.T) {
 
 // The ring replaces an unmeasured link by a measured one, even by a slow one, and logs this reason.
 func TestUnmeasuredLinkIsLeft(t *testing.T) {
-	w := newWeb(t, apart(4), 4<<20, func(int, int) int64 { return 40_000 })
+	w := newWeb(t, separateHosts(4), 4<<20, func(int, int) int64 { return 40_000 })
 	l := w.ranks[0]
 	for from := range 4 {
 		for to := range 4 {
@@ -252,7 +252,7 @@ func TestUnmeasuredLinkIsLeft(t *testing.T) {
 
 // A new session keeps the measurements, although its members have other ranks.
 func TestLinksOutliveSessions(t *testing.T) {
-	w := newWeb(t, apart(5), 4<<20, func(from, to int) int64 { return int64(10_000 * (1 + (3*from+to)%7)) })
+	w := newWeb(t, separateHosts(5), 4<<20, func(from, to int) int64 { return int64(10_000 * (1 + (3*from+to)%7)) })
 	for range 10 {
 		w.step()
 	}
@@ -304,7 +304,7 @@ func TestProbeLength(t *testing.T) {
 // The costs of all links change by a factor of two all the time. Because of hysteresis the order changes only a few times, and
 // later hardly ever.
 func TestRestlessLinks(t *testing.T) {
-	w := newWeb(t, apart(6), 8<<20, func(int, int) int64 { return 40_000 })
+	w := newWeb(t, separateHosts(6), 8<<20, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(2, 1))
 	w.noise = func() float64 { return 1 + random.Float64() }
 	for range 100 {

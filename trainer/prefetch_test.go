@@ -114,7 +114,7 @@ func (m *reader) given() []int {
 func TestPrefetchIsWhatComes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, n := range []int{1, 2, 3, 4} {
-		cfg := wide(13, false)
+		cfg := manyMicrobatches(13, false)
 		if n == 3 {
 			cfg.Samples = 4 * 256 // no short steps, because their shares differ
 		}
@@ -155,7 +155,7 @@ func (m *reader) covered(t *testing.T, about string) {
 func TestPrefetchFollowsShares(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(4, false) // less than a pass: each prefetched sample belongs to one step
+		cfg := manyMicrobatches(4, false) // less than a pass: each prefetched sample belongs to one step
 		cfg.Samples = 40 * cfg.GlobalBatch
 		cfg.Steps = 30
 		a := newArena(3, cfg)
@@ -198,7 +198,7 @@ func TestPrefetchAfterADeath(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for k := int64(1); k < 200; k += 19 {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := wide(4, false)
+			cfg := manyMicrobatches(4, false)
 			about := fmt.Sprintf("rank 1 killed at message %d", k)
 			a := newArena(3, cfg)
 			readers := reading(a, func(x *actor, _ *reader) {
@@ -226,7 +226,7 @@ func TestPrefetchAfterADeath(t *testing.T) {
 func TestPrefetchHoldsUpNothing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(2, wide(6, false))
+		a := newArena(2, manyMicrobatches(6, false))
 		readers := reading(a, func(_ *actor, m *reader) {
 			m.prefetch = func(ctx context.Context) { <-ctx.Done() }
 		})
@@ -246,7 +246,7 @@ func TestPrefetchHoldsUpNothing(t *testing.T) {
 func TestPrefetchCatchesUp(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(1, wide(4, false))
+		a := newArena(1, manyMicrobatches(4, false))
 		readers := reading(a, func(_ *actor, m *reader) {
 			m.prefetch = func(context.Context) { <-time.After(150 * time.Millisecond) } // longer than two steps
 		})

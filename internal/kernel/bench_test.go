@@ -87,12 +87,12 @@ func BenchmarkCopy(b *testing.B) {
 // This measures sums of several vectors, with ordinary and with non-temporal stores.
 func BenchmarkAddAll(b *testing.B) {
 	for _, count := range []int{2, 4, 8} {
-		for past := range 2 {
-			b.Run(fmt.Sprintf("vectors=%d/past=%d", count, past), func(b *testing.B) {
+		for nonTemporal := range 2 {
+			b.Run(fmt.Sprintf("vectors=%d/nonTemporal=%d", count, nonTemporal), func(b *testing.B) {
 				eachLevel(b, func(b *testing.B, l level, bytes int) {
 					v := ones[float32](count+1, bytes)
 					for b.Loop() {
-						addAll(l, v[:1], v[1:], past)
+						addAll(l, v[:1], v[1:], nonTemporal)
 					}
 				})
 			})

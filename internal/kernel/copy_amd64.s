@@ -29,7 +29,7 @@ TEXT ·copyLines(SB), NOSPLIT, $0-8
 	LEAQ -32(CX), R8
 	LEAQ -128(CX), R9
 	MOVQ copying_next(BX), CX
-	MOVBQZX copying_past(BX), BX
+	MOVBQZX copying_nonTemporal(BX), BX
 	VMOVUPS (SI), Y10
 	VMOVUPS (SI)(R8*1), Y11
 	MOVQ DI, AX

@@ -26,7 +26,7 @@ func TestCopying(t *testing.T) {
 				before := bytes.Clone(memory)
 				how.copy(l, dst, src)
 				if !bytes.Equal(dst, src) {
-					t.Fatalf("%v, past %v, claim %v: %d bytes come out as others", l, how.NonTemporal, how.Prefetchw, n)
+					t.Fatalf("%v, non-temporal %v, claim %v: %d bytes come out as others", l, how.NonTemporal, how.Prefetchw, n)
 				}
 				checkAround(t, memory, before, dst)
 			}
@@ -39,10 +39,10 @@ func TestCopyingMisuse(t *testing.T) {
 	for _, how := range ways() {
 		src, dst := make([]byte, 100), make([]byte, 100)
 		if n := testing.AllocsPerRun(10, func() { how.Copy(dst, src) }); n != 0 {
-			t.Errorf("past %v, claim %v: %v allocations", how.NonTemporal, how.Prefetchw, n)
+			t.Errorf("non-temporal %v, claim %v: %v allocations", how.NonTemporal, how.Prefetchw, n)
 		}
 		if panicOf(func() { how.Copy(dst[:99], src) }) == "" {
-			t.Errorf("past %v, claim %v: lengths differ: no panic", how.NonTemporal, how.Prefetchw)
+			t.Errorf("non-temporal %v, claim %v: lengths differ: no panic", how.NonTemporal, how.Prefetchw)
 		}
 	}
 }

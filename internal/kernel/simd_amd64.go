@@ -206,17 +206,17 @@ func divideVectors[T dtype.Number](l level, v []T, n int) bool {
 // of the added vectors; vectors that overlap in another way give wrong results. The assembly knows
 // its layout.
 type sources struct {
-	to, from unsafe.Pointer // first slice header of the destinations and of the added vectors
-	copies   int            // number of destinations, at least 1
-	count    int            // number of added vectors, at least 2
-	bytes    int            // length of each vector, at least minVector
-	wide     bool           // use AVX-512
-	past     int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
+	to, from    unsafe.Pointer // first slice header of the destinations and of the added vectors
+	copies      int            // number of destinations, at least 1
+	count       int            // number of added vectors, at least 2
+	bytes       int            // length of each vector, at least minVector
+	wide        bool           // use AVX-512
+	nonTemporal int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
 }
 
 // sumVectors adds all vectors in the list from, by assembly at level l. It returns false if there
 // is none for the type, the length or the number of vectors.
-func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
+func sumVectors[T dtype.Number](l level, to, from [][]T, nonTemporal int) bool {
 	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {
 		return false
@@ -230,7 +230,7 @@ func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
 		wide:   l == avx512,
 	}
 	if alike(to) {
-		v.past = past
+		v.nonTemporal = nonTemporal
 	}
 	switch dtype.TypeOf[T]() {
 	case dtype.Int8, dtype.Uint8:
@@ -267,11 +267,11 @@ func alike[T dtype.Number](all [][]T) bool {
 
 // copying is the argument of the assembly for a copy. The assembly knows its layout.
 type copying struct {
-	dst, src    unsafe.Pointer
-	bytes       int            // at least minVector
-	next, after unsafe.Pointer // memory to prefetch
-	ahead, more int            // their lengths in bytes
-	claim, past bool           // take ownership of the source (PREFETCHW); non-temporal stores
+	dst, src           unsafe.Pointer
+	bytes              int            // at least minVector
+	next, after        unsafe.Pointer // memory to prefetch
+	ahead, more        int            // their lengths in bytes
+	claim, nonTemporal bool           // take ownership of the source (PREFETCHW); non-temporal stores
 }
 
 // copyVectors copies src to dst with the given options by assembly at level l. It returns false if
@@ -281,15 +281,15 @@ func copyVectors(l level, how *Copying, dst, src []byte) bool {
 		return false
 	}
 	copyLines(&copying{
-		dst:   unsafe.Pointer(unsafe.SliceData(dst)),
-		src:   unsafe.Pointer(unsafe.SliceData(src)),
-		bytes: len(dst),
-		next:  unsafe.Pointer(unsafe.SliceData(how.Next[0])),
-		after: unsafe.Pointer(unsafe.SliceData(how.Next[1])),
-		ahead: len(how.Next[0]),
-		more:  len(how.Next[1]),
-		claim: how.Prefetchw,
-		past:  how.NonTemporal,
+		dst:         unsafe.Pointer(unsafe.SliceData(dst)),
+		src:         unsafe.Pointer(unsafe.SliceData(src)),
+		bytes:       len(dst),
+		next:        unsafe.Pointer(unsafe.SliceData(how.Next[0])),
+		after:       unsafe.Pointer(unsafe.SliceData(how.Next[1])),
+		ahead:       len(how.Next[0]),
+		more:        len(how.Next[1]),
+		claim:       how.Prefetchw,
+		nonTemporal: how.NonTemporal,
 	})
 	return true
 }

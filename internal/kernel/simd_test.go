@@ -17,7 +17,7 @@ import (
 type aliases int
 
 const (
-	apart aliases = iota
+	distinct aliases = iota
 	dstIsA
 	dstIsB
 	allOne

@@ -14,14 +14,16 @@ import (
 // Each vector of dst may also be in the list from; otherwise no written vector may overlap another
 // vector.
 //
-// past is the number of vectors at the end of dst that are not read again soon and do not fit the
+// nonTemporal is the number of vectors at the end of dst that are not read again soon and do not fit the
 // caches. Where possible these are written by non-temporal stores, which do not read the cache
 // lines from memory first. It is possible if all vectors of dst start at the same offset in a cache
 // line.
-func AddAll[T dtype.Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from, past) }
+func AddAll[T dtype.Number](dst, from [][]T, nonTemporal int) {
+	addAll(levelHere(), dst, from, nonTemporal)
+}
 
 // addAll is AddAll at a given level of instructions.
-func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
+func addAll[T dtype.Number](l level, dst, from [][]T, nonTemporal int) {
 	if len(from) == 0 || len(dst) == 0 {
 		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
@@ -36,7 +38,7 @@ func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
 			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst[0] has %d elements, dst[%d] has %d", n, i, len(v)))
 		}
 	}
-	if sumVectors(l, dst, from, past) {
+	if sumVectors(l, dst, from, nonTemporal) {
 		return
 	}
 	addAllLoop(dst, from)

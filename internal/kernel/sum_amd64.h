@@ -18,7 +18,7 @@
 	DECQ DX; \
 	MOVQ sources_bytes(BX), CX; \
 	MOVBQZX sources_wide(BX), AX; \
-	MOVQ sources_past(BX), BX; \
+	MOVQ sources_nonTemporal(BX), BX; \
 	TESTQ AX, AX; \
 	JEQ narrow; \
 	CMPQ CX, $(w); \

@@ -23,7 +23,7 @@ func sumCase[T dtype.Number](t *rapid.T) {
 	to := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) target {
 		return target{place.Draw(t, "dst at"), rapid.IntRange(-1, len(from)-1).Draw(t, "dst is")}
 	}), 1, 5).Draw(t, "dst")
-	past := rapid.IntRange(0, len(to)).Draw(t, "past")
+	nonTemporal := rapid.IntRange(0, len(to)).Draw(t, "nonTemporal")
 	if rapid.Bool().Draw(t, "alike") {
 		for k := range to {
 			to[k].place = to[0].place
@@ -43,7 +43,7 @@ func sumCase[T dtype.Number](t *rapid.T) {
 			}
 			before[k] = append([]T(nil), memory[k]...)
 		}
-		addAll(l, dst, in, past)
+		addAll(l, dst, in, nonTemporal)
 		for k := range dst {
 			for i := range dst[k] {
 				if !equal(dst[k][i], want[i]) {
@@ -116,8 +116,8 @@ func TestAddAllRoundsOnce(t *testing.T) {
 		}
 	}
 	dst := make([]dtype.BFloat16, 100)
-	for past := range 2 {
-		AddAll([][]dtype.BFloat16{dst}, v, past)
+	for nonTemporal := range 2 {
+		AddAll([][]dtype.BFloat16{dst}, v, nonTemporal)
 		for _, x := range dst {
 			if got := x.Float32(); got != 1+0x1p-7 {
 				t.Fatalf("1 + 4 * 2^-9 is %v, want one unit in the last place above 1", got)

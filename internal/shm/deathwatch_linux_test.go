@@ -91,7 +91,7 @@ func watchSegment(t *testing.T, n, rank int) fileSegment {
 func startWatcher(t *testing.T, n, rank int, memory *os.File) *watcher {
 	t.Helper()
 	w := &watcher{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	w.cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_VIGIL=%d %d", n, rank), "GORACE=atexit_sleep_ms=0")
+	w.cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_DEATHWATCH=%d %d", n, rank), "GORACE=atexit_sleep_ms=0")
 	w.cmd.ExtraFiles = []*os.File{memory}
 	w.cmd.Stderr = os.Stderr
 	in, err1 := w.cmd.StdinPipe()

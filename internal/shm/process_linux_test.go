@@ -16,7 +16,7 @@ import (
 
 // TestMain runs the tests, or one rank of a benchmark or of a test of death watches, if the environment says so.
 func TestMain(m *testing.M) {
-	if spec := os.Getenv("SHM_VIGIL"); spec != "" {
+	if spec := os.Getenv("SHM_DEATHWATCH"); spec != "" {
 		if err := playDeathWatch(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // player is a rank of a benchmark.
 type player struct {
 	n, rank, bytes, calls int
-	way                   string
+	engine                string
 	lane                  *Lane
 	dst, src              []float32
 }
@@ -44,7 +44,7 @@ type player struct {
 // playRank times calls in memory that the process has inherited.
 func playRank(spec string) error {
 	var p player
-	if _, err := fmt.Sscan(spec, &p.n, &p.rank, &p.bytes, &p.calls, &p.way); err != nil {
+	if _, err := fmt.Sscan(spec, &p.n, &p.rank, &p.bytes, &p.calls, &p.engine); err != nil {
 		return err
 	}
 	if err := p.attach(); err != nil {
@@ -72,7 +72,7 @@ func playRank(spec string) error {
 	}
 	slices.Sort(times)
 	if os.Getenv("SHM_BENCH") != "" {
-		fmt.Printf("rank %d: %s %d bytes: p50 %.1f us, best %.1f\n", p.rank, p.way, p.bytes,
+		fmt.Printf("rank %d: %s %d bytes: p50 %.1f us, best %.1f\n", p.rank, p.engine, p.bytes,
 			float64(times[p.calls/2].Nanoseconds())/1e3, float64(times[0].Nanoseconds())/1e3)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (p *player) attach() error {
 	seg.UseEvents(eventOf(os.NewFile(uintptr(wakers[p.rank].fd), "own event")), wakers)
 	p.lane = seg.Lane(0, all)
 	p.src, p.dst = make([]float32, p.bytes/4), make([]float32, p.bytes/4)
-	if p.way == "direct" {
+	if p.engine == "direct" {
 		p.src, p.dst = viewAs[float32](arenas[p.rank][:p.bytes]), viewAs[float32](arenas[p.rank][p.bytes:2*p.bytes])
 	}
 	return nil
@@ -120,7 +120,7 @@ func (p *player) call(h *Header) error {
 	for r := range p.n + 1 {
 		v.Bounds = append(v.Bounds, len(p.src)*r/p.n)
 	}
-	switch p.way {
+	switch p.engine {
 	case "small":
 		p.lane.Post(h, Refs{}, kernel.Bytes(p.src))
 		return Small(p.lane, p.dst, kernel.Add[float32])
@@ -143,17 +143,17 @@ func TestProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, way := range []string{"small", "staged", "direct"} {
+	for _, engine := range []string{"small", "staged", "direct"} {
 		for _, bytes := range []int{4, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-			if way == "small" && bytes > Inline || way != "small" && bytes < 8<<10 || spec == "" && bytes > 16<<20 {
+			if engine == "small" && bytes > Inline || engine != "small" && bytes < 8<<10 || spec == "" && bytes > 16<<20 {
 				continue
 			}
-			runRanks(t, n, bytes, min(2000, max(9, (64<<20)/bytes)), way)
+			runRanks(t, n, bytes, min(2000, max(9, (64<<20)/bytes)), engine)
 		}
 	}
 }
 
-func runRanks(t *testing.T, n, bytes, calls int, way string) {
+func runRanks(t *testing.T, n, bytes, calls int, engine string) {
 	t.Helper()
 	memory, err := NewMemory(Size(n))
 	if err != nil {
@@ -181,7 +181,7 @@ func runRanks(t *testing.T, n, bytes, calls int, way string) {
 	var ranks []*exec.Cmd
 	for r := range n {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_RANK=%d %d %d %d %s", n, r, bytes, calls, way))
+		cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_RANK=%d %d %d %d %s", n, r, bytes, calls, engine))
 		cmd.ExtraFiles = files
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Start(); err != nil {

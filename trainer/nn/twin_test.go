@@ -74,7 +74,7 @@ func twinConv(filters, kernel int) twinLayer {
 
 // logits returns the logits of one sample.
 func (t twin) logits(params [][]float64, inputs []float32) []float64 {
-	x, shape := wide(inputs), t.in
+	x, shape := toFloat64(inputs), t.in
 	for _, l := range t.layers {
 		x, shape = l.apply(x, shape, params[:l.params])
 		params = params[l.params:]
@@ -96,7 +96,7 @@ func (t twin) loss(params [][]float64, data nn.Table, samples []int) float64 {
 	return total
 }
 
-func wide(v []float32) []float64 {
+func toFloat64(v []float32) []float64 {
 	w := make([]float64, len(v))
 	for i, x := range v {
 		w[i] = float64(x)
@@ -107,7 +107,7 @@ func wide(v []float32) []float64 {
 func wideParams(params []trainer.Param) [][]float64 {
 	var w [][]float64
 	for _, p := range params {
-		w = append(w, wide(p.Data))
+		w = append(w, toFloat64(p.Data))
 	}
 	return w
 }
