@@ -79,21 +79,11 @@ elastic/member/spread.go doubt
 elastic/peer.go doubt heard trust
 elastic/silence.go heard
 elastic/views.go doubt
-internal/kernel/simd_amd64.go past
-internal/kernel/simd_test.go apart
-internal/shm/deathwatch_linux_test.go vigil
-internal/shm/process_linux_test.go vigil way
 internal/shm/segment.go Refs
-loadbal/narx.go season
-trainer/admit_test.go outlook
-trainer/arena_test.go room
 trainer/balance.go early
-trainer/balance_test.go wide
 trainer/check_test.go abreast
 trainer/exact/scale.go room
-trainer/linkmonitor_test.go apart
 trainer/nn/abreast_test.go abreast
-trainer/nn/twin_test.go wide
 trainer/nn/wide_test.go wide
 trainer/sharedbuffers_linux_test.go brief house
 trainer/wide_test.go abreast room wide
