@@ -87,6 +87,4 @@ trainer/nn/abreast_test.go abreast
 trainer/nn/wide_test.go wide
 trainer/sharedbuffers_linux_test.go brief house
 trainer/wide_test.go abreast room wide
-transport/internal/punch/socket.go passing
-transport/p2p/paths_linux_test.go hurry
 `

@@ -194,13 +194,13 @@ func TestPathsOfPairs(t *testing.T) {
 			}
 			talk(t, ts)
 			endAll(t, ts)
-			hurryAway(t, hs)
+			closeHosts(t, hs)
 		})
 	}
 }
 
-// hurryAway closes the hosts before keepsFiles looks for open descriptors.
-func hurryAway(t testing.TB, hs []*Host) {
+// closeHosts closes the hosts before keepsFiles looks for open descriptors.
+func closeHosts(t testing.TB, hs []*Host) {
 	t.Helper()
 	for _, h := range hs {
 		if err := h.Close(); err != nil {

@@ -44,7 +44,7 @@ type Socket struct {
 type running struct {
 	*check
 	account Account
-	passing []netip.AddrPort // addresses that it has added to passes
+	added   []netip.AddrPort // addresses that it has added to passes
 	changed chan struct{}    // capacity 1: there was an answer, or a new candidate
 }
 
@@ -133,7 +133,7 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	answer, theirs := r.process(&m, from)
 	if _, passes := s.passes[from]; theirs && !passes {
 		s.passes[from] = r.account
-		r.passing = append(r.passing, from)
+		r.added = append(r.added, from)
 	}
 	select {
 	case r.changed <- struct{}{}:
@@ -217,7 +217,7 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	m.end()
 	m.s.mu.Lock()
-	all := m.r.passing
+	all := m.r.added
 	m.s.mu.Unlock()
 	for _, a := range all {
 		if !keep(a) {
