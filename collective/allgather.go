@@ -23,8 +23,7 @@ func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 
 // IAllGather starts AllGather.
 func IAllGather[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	p := planAllGather(c, dst, src, nil, false)
-	return c.start(ctx, &p)
+	return c.start(ctx, planAllGather(c, dst, src, nil, false))
 }
 
 // AllGatherV is AllGather for vectors of different lengths: rank i gives counts[i]
@@ -35,8 +34,7 @@ func AllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []i
 
 // IAllGatherV starts AllGatherV.
 func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
-	p := planAllGather(c, dst, src, counts, true)
-	return c.start(ctx, &p)
+	return c.start(ctx, planAllGather(c, dst, src, counts, true))
 }
 
 // planAllGather returns the plan of AllGather and AllGatherV; varied is true for the

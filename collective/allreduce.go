@@ -31,7 +31,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 	planAllReduce(&p, c, dst, src, &red)
 	kept := red // a capture of red would allocate, as planAllReduce takes its address
 	p.body = func(o *operation) error { return allReduce(o, dst, src, kept) }
-	return c.start(ctx, &p)
+	return c.start(ctx, p)
 }
 
 // planAllReduce fills in the plan except its body.
@@ -136,7 +136,7 @@ func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func
 // may be dst.
 func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
 	size := kernel.Size[T]()
-	other := scratch[T](o, min(max(1, o.segmentBytes()/size), len(src)))
+	other := scratch[T](o, min(max(1, o.segment/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.commRank(g.rank ^ d)
 		err := o.swap(partner, kernel.Bytes(src), kernel.Bytes(other), func(first, end int) {

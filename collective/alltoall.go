@@ -19,15 +19,14 @@ func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 
 // IAllToAll starts AllToAll.
 func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	p := planAllToAll(c, dst, src)
-	return c.start(ctx, &p)
+	return c.start(ctx, planAllToAll(c, dst, src))
 }
 
 // planAllToAll returns the plan of AllToAll. In step d each rank sends to the rank d above
 // and receives from the rank d below, so no rank gets two messages in a step.
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orInvalid()
-	p := c.planFor(vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: noRoot})
+	p := newPlan(c, vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: noRoot})
 	p.check("dst", len(dst), len(src))
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)

@@ -11,11 +11,11 @@ import (
 func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
 
 // IBarrier starts Barrier.
-func IBarrier(ctx context.Context, c *Comm) *Handle { p := planBarrier(c); return c.start(ctx, &p) }
+func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBarrier(c)) }
 
 // planBarrier returns the plan of Barrier.
 func planBarrier(c *Comm) plan {
-	p := c.orInvalid().planFor(vector{kind: transport.KindBarrier, root: noRoot})
+	p := newPlan(c.orInvalid(), vector{kind: transport.KindBarrier, root: noRoot})
 	p.body = (*operation).disseminate
 	if p.call.Algorithm == SharedMemory {
 		p.body = barrierShared

@@ -20,13 +20,12 @@ func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error 
 
 // IBroadcast starts Broadcast.
 func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Handle {
-	p := planBroadcast(c, buf, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planBroadcast(c, buf, root))
 }
 
 // planBroadcast returns the plan of Broadcast.
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
-	p := c.orInvalid().planFor(vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
+	p := newPlan(c.orInvalid(), vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)
 	p.needsBarrier = true
 	p.body = func(o *operation) error {

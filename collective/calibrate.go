@@ -53,12 +53,21 @@ func (c *Comm) calibrate(ctx context.Context) error {
 		leaders[rank] = int(row[0])
 		same = same && slices.Equal(row[1:], mine[1:])
 	}
-	c.setLeaders(leaders)
+	c.topology.leaders = leaders
 	c.initTopology(0)
 	if c.lane != nil || same && c.opts.Cost != DefaultCost() {
 		return nil
 	}
-	return c.measure(ctx, messages)
+	probing, n := c, c.size
+	if c.level != nil {
+		probing, n = c.level.leaders, c.level.groups
+	}
+	m := measurement{messages: messages, probing: probing, ranks: n, reduce: reduceTime()}
+	cost, err := m.cost(ctx)
+	if err == nil {
+		c.opts.Cost = cost
+	}
+	return err
 }
 
 // femtoseconds returns the costs in femtoseconds, as integers that ranks can compare.
@@ -91,41 +100,41 @@ type series struct {
 	calls     int
 }
 
-// measure replaces the costs by measured ones. If hosts or sites have several ranks, only
-// the leader of each takes part in the measured reductions. messages is a form of c that
-// uses messages only, for the exchange of the results.
-func (c *Comm) measure(ctx context.Context, messages *Comm) error {
-	probing, n := c, c.size
-	if c.level != nil {
-		probing, n = c.level.leaders, c.level.groups
-	}
-	reduce := reduceTime()
-	short, gamma, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, shortProbe, 2})
+// measurement measures the costs of messages, at all ranks together. If hosts or sites have several
+// ranks, only the leader of each takes part in the measured reductions.
+type measurement struct {
+	messages *Comm   // all ranks, by messages only, for the exchange of the results
+	probing  *Comm   // the ranks of the measured calls; nil at ranks that do not take part
+	ranks    int     // number of ranks that take part
+	reduce   float64 // seconds in which this rank reduces a byte
+}
+
+// cost returns the costs of the slowest rank.
+func (m *measurement) cost(ctx context.Context) (Cost, error) {
+	short, gamma, err := m.times(ctx, series{RecursiveDoubling, shortProbe, 2})
 	if err != nil {
-		return err
+		return Cost{}, err
 	}
 	if short[0] > farAway {
 		// The first long call lets TCP open its congestion window.
-		long, _, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, longProbe, 3})
-		if err == nil {
-			c.opts.Cost = fitFar(n, short[0], long[0], gamma)
+		long, _, err := m.times(ctx, series{RecursiveDoubling, longProbe, 3})
+		if err != nil {
+			return Cost{}, err
 		}
-		return err
+		return fitFar(m.ranks, short[0], long[0], gamma), nil
 	}
-	took, gamma, err := messages.measureAll(ctx, probing, reduce, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
+	took, gamma, err := m.times(ctx, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
 		series{RecursiveDoubling, longProbe, longProbes}, series{Tree, longProbe, longProbes})
-	if err == nil {
-		c.opts.Cost = fit(n, [4]float64(took), gamma)
+	if err != nil {
+		return Cost{}, err
 	}
-	return err
+	return fit(m.ranks, [4]float64(took), gamma), nil
 }
 
-// measureAll measures all series and returns values that all ranks share. probing is the
-// communicator of the measured calls, nil at ranks that do not take part. took has, for
-// each series, the seconds of its fastest call at the slowest rank; gamma is the largest
-// reduce, the time that a rank takes to reduce a byte. The calls of the series are
-// interleaved, so that other work at the start affects all of them alike.
-func (c *Comm) measureAll(ctx context.Context, probing *Comm, reduce float64, all ...series) (took []float64, gamma float64, err error) {
+// times measures all series and returns values that all ranks share. took has, for each series, the
+// seconds of its fastest call at the slowest rank; gamma is the largest reduce. The calls of the
+// series are interleaved, so that other work at the start affects all of them alike.
+func (m *measurement) times(ctx context.Context, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
 		rounds = max(rounds, s.calls)
@@ -136,17 +145,25 @@ func (c *Comm) measureAll(ctx context.Context, probing *Comm, reduce float64, al
 		switch {
 		case round >= s.calls:
 			times[i] = math.Inf(1)
-		case probing != nil:
-			if times[i], err = probing.time(ctx, s); err != nil {
+		case m.probing != nil:
+			if times[i], err = m.time(ctx, s); err != nil {
 				return nil, 0, err
 			}
 		}
 	}
-	times[len(times)-1] = reduce
-	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
+	times[len(times)-1] = m.reduce
+	if err := AllReduce(ctx, m.messages, times, times, Max[float64]); err != nil {
 		return nil, 0, err
 	}
 	return fastest(times[:len(times)-1], len(all)), times[len(times)-1], nil
+}
+
+// time returns the seconds that one call of a series takes at this rank.
+func (m *measurement) time(ctx context.Context, s series) (seconds float64, err error) {
+	v := make([]float64, s.length)
+	begun := time.Now()
+	err = AllReduce(ctx, m.probing.withAlgorithm(s.algorithm), v, v, Sum[float64])
+	return time.Since(begun).Seconds(), err
 }
 
 // fastest returns the shortest time of each series, given the times of interleaved calls.
@@ -156,14 +173,6 @@ func fastest(times []float64, series int) []float64 {
 		took[i%series] = min(took[i%series], t)
 	}
 	return took
-}
-
-// time returns the seconds that one call of a series takes at this rank.
-func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) {
-	v := make([]float64, s.length)
-	begun := time.Now()
-	err = AllReduce(ctx, c.withAlgorithm(s.algorithm), v, v, Sum[float64])
-	return time.Since(begun).Seconds(), err
 }
 
 // reduceTime returns the seconds per byte of a sum whose vectors come from beyond the nearest

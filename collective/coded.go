@@ -53,8 +53,7 @@ func AllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Codin
 
 // IAllReduceCoded starts AllReduceCoded.
 func IAllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Coding) *Handle {
-	p := planCoded(c, dst, v, coding)
-	return c.start(ctx, &p)
+	return c.start(ctx, planCoded(c, dst, v, coding))
 }
 
 // planCoded returns the plan of AllReduceCoded.
@@ -65,7 +64,7 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	if coding != nil {
 		name = coding.Name()
 	}
-	p := c.withAlgorithm(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
+	p := newPlan(c.withAlgorithm(Ring), vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
 		root: noRoot, op: "sum " + name})
 	if coding == nil {
 		p.fail("the coding is nil")

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
@@ -50,50 +49,31 @@ const maxSegment = 16 << 20
 // With) and all share one transport.
 type Comm struct {
 	*endpoint
-	seq       *sequence // the state that all forms of the communicator share
-	id        uint64    // Envelope.Comm of its messages
-	rank      int       // of the caller
-	size      int
-	ranks     []int     // rank of the transport, by rank here; nil if both are the same
-	algorithm Algorithm // this field and the following ones up to segment: see CallOptions
-	purpose   string
-	priority  int32
-	segment   int       // size of the segments of interruptible calls in bytes; 0 for Options.Segment
-	lane      *lane     // of the memory that all ranks share; nil if they share none
-	level     *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
-	order     ringOrder // the order in which ring algorithms visit the ranks
+	group
+	callOptions
+	seq   *sequence // the state that all forms of the communicator share
+	id    uint64    // Envelope.Comm of its messages
+	lane  *lane     // of the memory that all ranks share; nil if they share none
+	level *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
 }
 
 // endpoint is the state that all communicators over one transport share.
 type endpoint struct {
-	t       transport.Transport
-	invalid bool // there is no transport; see orInvalid
-	self    int  // rank in the transport
-	ranks   int  // number of ranks of the transport
-	opts    Options
-	started time.Time      // origin of all times that are durations
-	stop    chan struct{}  // closed by Close; ends the watch
-	working sync.WaitGroup // the watch and all tracked calls
+	t        transport.Transport
+	invalid  bool // there is no transport; see orInvalid
+	self     int  // rank in the transport
+	ranks    int  // number of ranks of the transport
+	opts     Options
+	stop     chan struct{} // closed by close; ends the watch
+	shared   *memory       // memory of the ranks of this host; nil if there is none
+	topology topology
+	pools    pools // scratch memory of calls
 
-	shared *memory // memory of the ranks of this host; nil if there is none
-
-	mu            sync.Mutex
-	usedLanes     int                     // number of used lanes of the shared memory
-	leaders       []int                   // leader of the host of each rank, by rank of the transport; nil before setLeaders
-	closed        bool                    // the communicator from New was closed
-	cause         error                   // the first cause of a revocation at this rank
-	calls         map[*operation]struct{} // tracked calls in progress
-	untracked     *operation              // untracked call in progress; see operation.untracked
-	spare         *operation              // an untracked call that has ended, for reuse
-	untrackedSeen bool                    // an untracked call has begun since the watch last checked
-	sequences     map[uint64]*sequence    // by ID of the communicator
-	limit         stall.Limit             // adaptive timeout of calls
-
-	// The next two fields belong to the goroutine of the watch.
-	chase      stall.Chase
-	lastReport reportKey // the last report
-
-	memory [64]sync.Pool // of *[]uint64 of 1<<i words, by i
+	mu sync.Mutex // guards the following fields and the tracker
+	tracker
+	closed    bool                 // the communicator from New was closed
+	cause     error                // the first cause of a revocation at this rank
+	sequences map[uint64]*sequence // by ID of the communicator
 }
 
 // sequence is the state that all forms of one communicator share (see With). It is guarded
@@ -150,20 +130,19 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		o.Cost = DefaultCost()
 	}
 	ep := &endpoint{
-		t: t, self: rank, ranks: size, opts: o,
-		started: time.Now(), stop: make(chan struct{}),
-		calls: make(map[*operation]struct{}), sequences: make(map[uint64]*sequence),
+		t: t, self: rank, ranks: size, opts: o, stop: make(chan struct{}), topology: topology{sites: o.Sites},
+		tracker:   tracker{started: time.Now(), calls: make(map[*operation]struct{})},
+		sequences: make(map[uint64]*sequence),
 	}
-	ep.chase = stall.Chase{Self: rank, Ranks: size, Send: ep.signal}
 	if s, ok := t.(transport.Sharer); ok {
 		ep.shared = memoryOf(s.Shared())
 	}
-	c := &Comm{endpoint: ep, seq: ep.sequence(0, nil), rank: rank, size: size}
+	c := &Comm{endpoint: ep, group: group{rank: rank, size: size}, callOptions: callOptions{segment: o.Segment}, seq: ep.sequence(0, nil)}
 	c.initTopology(0)
 	ep.working.Add(1)
 	go func() {
 		defer ep.working.Done()
-		ep.watch()
+		newWatchdog(ep).run()
 	}()
 	return c, nil
 }
@@ -190,7 +169,7 @@ func (c *Comm) orInvalid() *Comm {
 	if c.isValid() {
 		return c
 	}
-	return &Comm{endpoint: &endpoint{invalid: true}, size: 1}
+	return &Comm{endpoint: &endpoint{invalid: true}, group: group{size: 1}}
 }
 
 // errNil is the error of calls on a nil or zero communicator.
@@ -248,7 +227,7 @@ func (c *Comm) Close() error {
 		return nil
 	}
 	if c.seq.parent == nil {
-		return c.closeAll()
+		return c.endpoint.close()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,21 +242,21 @@ func (c *Comm) isClosed() bool {
 	return c.closed || c.seq.isClosed()
 }
 
-// closeAll ends the transport and all communicators over it.
-func (c *Comm) closeAll() error {
-	c.mu.Lock()
-	first := !c.closed
-	c.closed = true
-	c.promote()
-	c.mu.Unlock()
+// close ends the transport and all communicators over it.
+func (ep *endpoint) close() error {
+	ep.mu.Lock()
+	first := !ep.closed
+	ep.closed = true
+	ep.promote()
+	ep.mu.Unlock()
 	if !first {
 		return nil
 	}
-	close(c.stop)
-	err := c.t.Close()
-	c.working.Wait()
-	if c.shared != nil {
-		err = errors.Join(err, c.shared.Release())
+	close(ep.stop)
+	err := ep.t.Close()
+	ep.working.Wait()
+	if ep.shared != nil {
+		err = errors.Join(err, ep.shared.Release())
 	}
 	if err != nil {
 		return fmt.Errorf("collective: close: %w", err)
@@ -296,12 +275,4 @@ func (ep *endpoint) revoke(err error) {
 	}
 	ep.mu.Unlock()
 	ep.t.Revoke(cause)
-}
-
-// transportRank converts a rank of c to a rank of the transport.
-func (c *Comm) transportRank(rank int) int {
-	if c.ranks == nil {
-		return rank
-	}
-	return c.ranks[rank]
 }

@@ -21,8 +21,7 @@ func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) erro
 
 // IGather starts Gather.
 func IGather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	p := planGather(c, dst, src, nil, false, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planGather(c, dst, src, nil, false, root))
 }
 
 // GatherV is Gather for vectors of different lengths: rank i gives counts[i] elements, and
@@ -33,8 +32,7 @@ func GatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int,
 
 // IGatherV starts GatherV.
 func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	p := planGather(c, dst, src, counts, true, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planGather(c, dst, src, counts, true, root))
 }
 
 // planGather returns the plan of Gather and GatherV; varied is true for the latter.
@@ -69,7 +67,7 @@ func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool
 	if varied {
 		v.counts = counts
 	}
-	p := c.planFor(v)
+	p := newPlan(c, v)
 	p.needsBarrier = root != noRoot
 	if err != nil {
 		p.err = err

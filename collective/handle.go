@@ -18,13 +18,13 @@ type Handle struct {
 
 // start begins a call and returns its handle. A goroutine carries the call out, and Close
 // waits for it.
-func (c *Comm) start(ctx context.Context, p *plan) *Handle {
+func (c *Comm) start(ctx context.Context, p plan) *Handle {
 	h := &Handle{comm: c.orInvalid()}
 	var err error
 	if c.isValid() && p.call.Algorithm == SharedMemory {
-		err = c.enqueue(ctx, p, h)
+		err = c.enqueue(ctx, &p, h)
 	} else {
-		err = h.background(ctx, p)
+		err = h.background(ctx, &p)
 	}
 	if err != nil {
 		h.end(err)

@@ -121,27 +121,11 @@ func (l *hierarchical[T]) reducePiece(first, end int) error {
 		return err
 	}
 	if c := l.level.leaders; c != nil {
-		l.inFlight <- IAllReduce(ctx, c.withOptionsOf(l.Comm), piece, piece, l.op)
+		between := *c
+		between.callOptions = l.within(&l.group, &c.group)
+		l.inFlight <- IAllReduce(ctx, &between, piece, piece, l.op)
 	}
 	return nil
-}
-
-// withOptionsOf returns c with the call options of d. The ranks of c are a subset of d's, and
-// keep their relative order in d's ring.
-func (c *Comm) withOptionsOf(d *Comm) *Comm {
-	e := *c
-	e.purpose, e.priority, e.segment = d.purpose, d.priority, d.segment
-	if d.order.ranks == nil {
-		return &e
-	}
-	var order []int
-	for _, rank := range d.order.ranks {
-		if i := c.commRank(d.transportRank(rank)); i >= 0 {
-			order = append(order, i)
-		}
-	}
-	e.order = newRingOrder(order, e.size)
-	return &e
 }
 
 // distribute brings each piece to all ranks of the group after it has crossed. When it returns,

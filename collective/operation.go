@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -83,40 +82,10 @@ func (c *Comm) reportError(err error) {
 
 // begin gives the call its place in the sequence and tracks it unless it may stay untracked.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
-	if err := c.callOnBegin(p); err != nil {
+	if err := c.enter(p); err != nil {
 		return nil, err
 	}
-	o, err := c.tryBegin(p, blocking)
-	return o, c.revokeIfConcurrent(err)
-}
-
-// callOnBegin reports a call to Options.OnBegin.
-func (c *Comm) callOnBegin(p *plan) error {
-	if !c.isValid() {
-		return fmt.Errorf("%v: %w", p.call, errNil)
-	}
-	if c.opts.OnBegin != nil {
-		c.opts.OnBegin()
-	}
-	return nil
-}
-
-// revokeIfConcurrent returns the error of a refused call. For ErrConcurrent it revokes, as another
-// rank may have begun the two concurrent calls in the opposite order.
-func (c *Comm) revokeIfConcurrent(err error) error {
-	if err != nil && errors.Is(err, ErrConcurrent) {
-		c.revoke(err)
-	}
-	return err
-}
-
-// tryBegin is begin without the revocation for a refused call.
-func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.admit(p); err != nil {
-		return nil, err
-	}
 	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
 	o.describe(c, &p.call)
 	o.peer, o.needsBarrier, o.blocking = -1, p.needsBarrier, blocking
@@ -139,6 +108,29 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	return o, nil
 }
 
+// enter reports a call to Options.OnBegin and locks endpoint.mu, under which the caller gives the
+// call its place in the sequence. If the call cannot begin, enter returns the error and does not
+// lock. For ErrConcurrent it revokes, as another rank may have begun the two concurrent calls in
+// the opposite order.
+func (c *Comm) enter(p *plan) error {
+	if !c.isValid() {
+		return fmt.Errorf("%v: %w", p.call, errNil)
+	}
+	if c.opts.OnBegin != nil {
+		c.opts.OnBegin()
+	}
+	c.mu.Lock()
+	err := c.admit(p)
+	if err == nil {
+		return nil
+	}
+	c.mu.Unlock()
+	if errors.Is(err, ErrConcurrent) {
+		c.revoke(err)
+	}
+	return err
+}
+
 // admit returns an error if a call cannot begin now: its communicator is closed or in a
 // blocking call. The caller holds endpoint.mu.
 func (c *Comm) admit(p *plan) error {
@@ -157,56 +149,6 @@ func (c *Comm) admit(p *plan) error {
 func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.Comm = c
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
-}
-
-// register returns a new operation, tracked unless it may stay untracked. The caller holds
-// endpoint.mu.
-func (ep *endpoint) register(untracked bool) *operation {
-	if !untracked {
-		o := new(operation)
-		ep.track(o)
-		return o
-	}
-	o := ep.spare
-	if o == nil {
-		o = new(operation)
-	}
-	o.untracked = true
-	ep.spare, ep.untracked, ep.untrackedSeen = nil, o, true
-	return o
-}
-
-// promote begins to track the untracked call in progress, if there is one. The caller holds
-// endpoint.mu.
-func (ep *endpoint) promote() {
-	if ep.untracked != nil {
-		ep.track(ep.untracked)
-		ep.untracked = nil
-	}
-}
-
-// track begins to track a call: it records its times, and Close waits for it. The caller
-// holds endpoint.mu.
-func (ep *endpoint) track(o *operation) {
-	ep.working.Add(1)
-	o.begin = time.Since(ep.started)
-	o.lastMessage.Store(int64(o.begin))
-	ep.limit.Begin(o.begin)
-	ep.calls[o] = struct{}{}
-	o.tracked.Store(true)
-}
-
-// unregister removes a call that has ended, and reports whether it was tracked; then the caller
-// must call working.Done. The caller holds endpoint.mu.
-func (ep *endpoint) unregister(o *operation) bool {
-	if ep.untracked == o {
-		*o = operation{}
-		ep.untracked, ep.spare = nil, o
-		return false
-	}
-	ep.limit.End(time.Since(ep.started))
-	delete(ep.calls, o)
-	return true
 }
 
 // execute runs the call to its end. Every error revokes, and so does a panic of a user's
@@ -290,7 +232,7 @@ func (o *operation) end(well bool) {
 		o.lock.release(well)
 	}
 	for _, words := range o.scratch {
-		o.memory[sizeClass(len(*words))].Put(words)
+		o.pools.put(words)
 	}
 	ep, disarm := o.endpoint, o.unwatch // after unregister o may be another call
 	ep.mu.Lock()
@@ -325,7 +267,7 @@ func (o *operation) recv(from int, buf []byte) error {
 // forSegments calls do with each segment of buf in turn, at least once.
 func (o *operation) forSegments(buf []byte, do func([]byte) error) error {
 	for {
-		n := min(len(buf), o.segmentBytes())
+		n := min(len(buf), o.segment)
 		if err := do(buf[:n:n]); err != nil {
 			return err
 		}
@@ -380,7 +322,7 @@ func (o *operation) recordProgress() {
 // Several segments are sent by a second goroutine; for a single short message its start
 // would take longer than the message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
-	if max(len(out), len(in)) <= o.segmentBytes() {
+	if max(len(out), len(in)) <= o.segment {
 		return o.exchangeSegment(to, out, from, in)
 	}
 	sent := make(chan error, 1)
@@ -399,14 +341,14 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 // receives one segment. done is called with the range of bytes of v that were sent and
 // whose counterparts are in room; it may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
-	if len(v) <= o.segmentBytes() {
+	if len(v) <= o.segment {
 		if err := o.exchangeSegment(partner, v, partner, room); err != nil {
 			return err
 		}
 		done(0, len(v))
 		return nil
 	}
-	sent := make(chan error, len(v)/o.segmentBytes()+1)
+	sent := make(chan error, len(v)/o.segment+1)
 	go func() {
 		defer close(sent)
 		err := o.forSegments(v, func(segment []byte) error {
@@ -431,8 +373,8 @@ func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done 
 		for range sent {
 		}
 	}()
-	for first := 0; first < len(v); first += o.segmentBytes() {
-		end := min(first+o.segmentBytes(), len(v))
+	for first := 0; first < len(v); first += o.segment {
+		end := min(first+o.segment, len(v))
 		if err := o.recvSegment(partner, room[:end-first]); err != nil {
 			return err
 		}
@@ -481,15 +423,7 @@ func scratch[T Number](o *operation, n int) []T {
 
 // words returns pooled memory of at least n words. The call owns it until it ends.
 func (o *operation) words(n int) []uint64 {
-	class := sizeClass(n)
-	w, _ := o.memory[class].Get().(*[]uint64)
-	if w == nil {
-		memory := make([]uint64, 1<<class)
-		w = &memory
-	}
+	w := o.pools.get(n)
 	o.scratch = append(o.scratch, w)
 	return *w
 }
-
-// sizeClass returns the exponent of the smallest power of two that is at least n.
-func sizeClass(n int) int { return bits.Len(uint(max(n, 1) - 1)) }

@@ -29,8 +29,8 @@ type vector struct {
 	counts  []int // elements of each rank, if they may differ; else nil
 }
 
-// planFor returns the plan of a call without its body.
-func (c *Comm) planFor(v vector) plan {
+// newPlan returns the plan of a call without its body.
+func newPlan(c *Comm, v vector) plan {
 	var p plan
 	p.describe(c, &v)
 	return p
@@ -46,7 +46,7 @@ func (c *Comm) planFor(v vector) plan {
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
-	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.segmentBytes())
+	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.segment)
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
 	p.call.Algorithm, p.err = c.choose(v.kind, float64(v.count)*float64(v.size), !v.ordered)
@@ -135,9 +135,9 @@ func layout(counts []int) uint32 {
 }
 
 // total checks counts, one per rank, and returns their sum.
-func (c *Comm) total(counts []int) (int, error) {
-	if len(counts) != c.size {
-		return 0, fmt.Errorf("%w: %d counts for %d ranks", ErrArgument, len(counts), c.size)
+func (g *group) total(counts []int) (int, error) {
+	if len(counts) != g.size {
+		return 0, fmt.Errorf("%w: %d counts for %d ranks", ErrArgument, len(counts), g.size)
 	}
 	sum := 0
 	for rank, n := range counts {
@@ -182,7 +182,7 @@ func Chunk(length, size, rank int) (first, end int) {
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
-		Segment: o.segmentBytes(), Memory: o.words}
+		Segment: o.segment, Memory: o.words}
 }
 
 // ringLink is the pair of links of a rank in the ring: it sends to the right neighbour and

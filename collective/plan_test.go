@@ -51,12 +51,12 @@ func TestLayout(t *testing.T) {
 }
 
 func TestTotal(t *testing.T) {
-	c := &Comm{size: 3}
-	if got, err := c.total([]int{1, 0, 4}); got != 5 || err != nil {
+	g := group{size: 3}
+	if got, err := g.total([]int{1, 0, 4}); got != 5 || err != nil {
 		t.Errorf("got %d, %v", got, err)
 	}
 	for _, counts := range [][]int{nil, {1, 2}, {1, 2, 3, 4}, {1, -1, 3}} {
-		if _, err := c.total(counts); !errors.Is(err, ErrArgument) {
+		if _, err := g.total(counts); !errors.Is(err, ErrArgument) {
 			t.Errorf("%v: %v", counts, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestBlockTree(t *testing.T) {
 
 // visitBlocks walks down from rank and returns the number of ranks in its block.
 func visitBlocks(t *testing.T, n, root, rank int, owned []int) int {
-	o := &operation{Comm: &Comm{rank: rank, size: n}}
+	o := &operation{Comm: &Comm{group: group{rank: rank, size: n}}}
 	tree := newBlockTree(o, offsets(equalCounts(n, 1)), root)
 	owned[rank]++
 	extent := 1
@@ -153,8 +153,8 @@ func TestHalve(t *testing.T) {
 
 // segmentSizes returns the maximum message size of interruptible calls and of others.
 func segmentSizes(segment int, beta float64) (short, usual int) {
-	c := &Comm{endpoint: &endpoint{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
-	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).segmentBytes(), c.segmentBytes()
+	c := &Comm{endpoint: &endpoint{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}, callOptions: callOptions{segment: segment}}
+	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).segment, c.segment
 }
 
 func TestSegmentBytes(t *testing.T) {

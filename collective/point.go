@@ -21,8 +21,7 @@ func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
 
 // ISend starts Send. src belongs to the call until the Handle is done.
 func ISend[T Number](ctx context.Context, c *Comm, to, tag int, src []T) *Handle {
-	p := planSend(c, to, tag, src)
-	return c.start(ctx, &p)
+	return c.start(ctx, planSend(c, to, tag, src))
 }
 
 // Recv receives a message of exactly len(dst) elements of T from rank from. A message of
@@ -33,8 +32,7 @@ func Recv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) error 
 
 // IRecv starts Recv. dst belongs to the call until the Handle is done.
 func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Handle {
-	p := planRecv(c, from, tag, dst)
-	return c.start(ctx, &p)
+	return c.start(ctx, planRecv(c, from, tag, dst))
 }
 
 // planSend returns the plan of Send. Sends of one peer and tag take turns.
@@ -67,7 +65,7 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 // planPoint describes a Send or Recv and checks its tag and its peer.
 func planPoint[T Number](c *Comm, peer, tag, count int) plan {
 	c = c.orInvalid()
-	p := c.withAlgorithm(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: noRoot})
+	p := newPlan(c.withAlgorithm(Auto), vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: noRoot})
 	if tag < 0 || tag > MaxTag {
 		p.fail("tag %d, want 0 to %d", tag, MaxTag)
 	}

@@ -35,26 +35,21 @@ func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
 	if ctx == nil {
 		p.err = errNoContext
 	}
-	if err := c.callOnBegin(p); err != nil {
+	if err := c.enter(p); err != nil {
 		return err
 	}
-	fresh, err := c.tryEnqueue(ctx, p, h)
+	fresh := c.seq.queue.add(ctx, p, h)
+	c.mu.Unlock()
 	if fresh != nil {
 		fresh.watch(c.endpoint)
 	}
-	return c.revokeIfConcurrent(err)
+	return nil
 }
 
-// tryEnqueue is enqueue without the revocation for a refused call. fresh is the guard of
-// the call if the guard does not watch its context yet, and nil otherwise.
-func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.admit(p); err != nil {
-		return nil, err
-	}
-	q := &c.seq.queue
-	e := q.push()
+// add appends a call and starts the goroutine if none lives. fresh is the guard of the call if the
+// guard does not watch its context yet, and nil otherwise. The caller holds endpoint.mu.
+func (q *queue) add(ctx context.Context, p *plan, h *Handle) (fresh *guard) {
+	c, e := h.comm, q.push()
 	e.Handle, e.call, e.argErr, e.body = h, p.call, p.err, p.body
 	e.seq, e.ticket = c.seq.next(), c.lane.lock.nextTicket()
 	if ctx != nil && ctx.Done() != nil {
@@ -65,7 +60,7 @@ func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard
 		c.working.Add(1)
 		go q.run(c.endpoint)
 	}
-	return fresh, nil
+	return fresh
 }
 
 // push appends an empty call. It moves the calls to the front of the memory rather than
@@ -138,12 +133,12 @@ func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 type guard struct {
 	ctx   context.Context
 	calls int         // number of calls that use the guard; guarded by endpoint.mu, as is stop
-	stop  func() bool // ends the watch of ctx; nil before listen
+	stop  func() bool // ends the watch of ctx; nil before watch
 }
 
 // guardFor returns the guard of one more call. The guard of the call before is reused if its
 // context is the same; otherwise fresh is the new guard, on which the caller must call
-// listen.
+// watch.
 func (q *queue) guardFor(ctx context.Context) (g, fresh *guard) {
 	if q.guard == nil || q.guard.calls == 0 || q.guard.ctx.Done() != ctx.Done() {
 		fresh = &guard{ctx: ctx}

@@ -20,15 +20,14 @@ func Reduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root
 
 // IReduce starts Reduce.
 func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) *Handle {
-	p := planReduce(c, dst, src, op, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planReduce(c, dst, src, op, root))
 }
 
 // planReduce returns the plan of Reduce. Ranks other than root reduce in scratch memory.
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
-	p := c.planFor(vector{kind: transport.KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p := newPlan(c, vector{kind: transport.KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.needsBarrier = true
 	checkReduction(&p, red.Fold)
@@ -124,15 +123,14 @@ func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T
 
 // IReduceScatter starts ReduceScatter.
 func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	p := planReduceScatter(c, dst, src, op)
-	return c.start(ctx, &p)
+	return c.start(ctx, planReduceScatter(c, dst, src, op))
 }
 
 // planReduceScatter returns the plan of ReduceScatter.
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
-	p := c.planFor(vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p := newPlan(c, vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: noRoot, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)

@@ -19,8 +19,7 @@ func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error 
 
 // IScan starts Scan.
 func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	p := planScan(c, transport.KindScan, dst, src, op)
-	return c.start(ctx, &p)
+	return c.start(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
 
 // ExScan is an exclusive prefix reduction: it reduces the vectors src of the ranks below
@@ -32,15 +31,14 @@ func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) erro
 
 // IExScan starts ExScan.
 func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	p := planScan(c, transport.KindExScan, dst, src, op)
-	return c.start(ctx, &p)
+	return c.start(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }
 
 // planScan returns the plan of Scan or ExScan, according to kind.
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
-	p := c.planFor(vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p := newPlan(c, vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: noRoot, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(&p, red.Fold)

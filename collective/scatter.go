@@ -18,8 +18,7 @@ func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) err
 
 // IScatter starts Scatter.
 func IScatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	p := planScatter(c, dst, src, nil, false, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planScatter(c, dst, src, nil, false, root))
 }
 
 // ScatterV is Scatter for parts of different lengths: rank i gets counts[i] elements, and
@@ -30,8 +29,7 @@ func ScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 
 // IScatterV starts ScatterV.
 func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	p := planScatter(c, dst, src, counts, true, root)
-	return c.start(ctx, &p)
+	return c.start(ctx, planScatter(c, dst, src, counts, true, root))
 }
 
 // planScatter returns the plan of Scatter and ScatterV; varied is true for the latter.

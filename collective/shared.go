@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
@@ -26,6 +27,9 @@ func usesMemory(k transport.Kind) bool {
 type memory struct {
 	*transport.Shared
 	*shm.Attached
+
+	mu        sync.Mutex // guards usedLanes
+	usedLanes int        // number of lanes that this rank has used
 }
 
 // memoryOf returns the memory that a transport shares, or nil if calls cannot use it.
@@ -37,7 +41,7 @@ func memoryOf(s *transport.Shared) *memory {
 	if !ok {
 		return nil
 	}
-	return &memory{s, m}
+	return &memory{Shared: s, Attached: m}
 }
 
 // lane is the part of the shared memory in which a communicator carries out its calls, one
@@ -62,33 +66,34 @@ func (l *lane) chunks(length int) []int {
 	return l.bounds
 }
 
-// firstFreeLane returns the first lane of the shared memory that this rank has not used.
-func (ep *endpoint) firstFreeLane() int64 {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	return int64(ep.usedLanes)
+// firstFreeLane returns the first lane that this rank has not used; 0 without shared memory.
+func (m *memory) firstFreeLane() int64 {
+	if m == nil {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(m.usedLanes)
 }
 
-// assignLane returns lane i for c; nil if there is no such lane, or if not all ranks of c
-// share the memory.
-func (c *Comm) assignLane(i int) *lane {
-	if c.shared == nil || c.size == 1 || i >= shm.Lanes {
+// assignLane returns lane i for a communicator of the given ranks of the transport. It is nil if
+// there is no shared memory or no such lane, if not all ranks share the memory, or for one rank.
+func (m *memory) assignLane(i int, ranks []int) *lane {
+	if m == nil || len(ranks) == 1 || i >= shm.Lanes {
 		return nil
 	}
-	l := &lane{shared: c.shared, lock: new(ticketLock)}
-	var locals []int
-	for rank := range c.size {
-		local := slices.Index(c.shared.Ranks, c.transportRank(rank))
-		if local < 0 {
+	locals := make([]int, len(ranks))
+	for rank, at := range ranks {
+		locals[rank] = slices.Index(m.Ranks, at)
+		if locals[rank] < 0 {
 			return nil
 		}
-		l.ranks, locals = append(l.ranks, c.transportRank(rank)), append(locals, local)
 	}
-	l.Lane = c.shared.Segment.Lane(i, locals)
+	l := &lane{Lane: m.Segment.Lane(i, locals), shared: m, ranks: ranks, lock: new(ticketLock)}
 	l.Watch = l.recordWait
-	c.mu.Lock()
-	c.usedLanes = i + 1
-	c.mu.Unlock()
+	m.mu.Lock()
+	m.usedLanes = i + 1
+	m.mu.Unlock()
 	return l
 }
 

@@ -16,9 +16,9 @@ import (
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	c = c.orInvalid()
 	table := make([]int64, columns*c.size)
-	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.firstFreeLane()})
+	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.shared.firstFreeLane()})
 	var id uint64
-	p := c.withAlgorithm(Auto).planFor(vector{kind: transport.KindSplit, root: noRoot})
+	p := newPlan(c.withAlgorithm(Auto), vector{kind: transport.KindSplit, root: noRoot})
 	p.body = func(o *operation) error {
 		id = childID(o.env.Comm, o.env.Seq, color)
 		return allGatherInPlace(o, table, offsets(equalCounts(o.size, columns)))
@@ -29,7 +29,14 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	if color < 0 {
 		return nil, nil
 	}
-	return c.child(id, table, color), nil
+	ranks, lane := membersOf(table, color)
+	for i, rank := range ranks {
+		ranks[i] = c.transportRank(rank)
+	}
+	d := c.derive(id, c.seq, ranks)
+	d.algorithm = c.algorithm
+	d.initTopology(lane)
+	return d, nil
 }
 
 // Dup returns a communicator of the same ranks with its own sequence of calls.
@@ -39,11 +46,10 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, 
 // first lane that is free at the rank. The highest of these lanes is free at all ranks.
 const columns = 3
 
-// child returns the communicator of the ranks with a color in the table.
-func (c *Comm) child(id uint64, table []int64, color int) *Comm {
-	var ranks []int
-	lane := 0
-	for rank := range c.size {
+// membersOf returns the ranks with a color in the table, in the order of the new communicator, and
+// the first lane that is free at all of them.
+func membersOf(table []int64, color int) (ranks []int, lane int) {
+	for rank := range len(table) / columns {
 		if table[columns*rank] == int64(color) {
 			ranks = append(ranks, rank)
 			lane = max(lane, int(table[columns*rank+2]))
@@ -52,13 +58,15 @@ func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	slices.SortStableFunc(ranks, func(a, b int) int {
 		return cmp.Compare(table[columns*a+1], table[columns*b+1])
 	})
-	d := &Comm{endpoint: c.endpoint, seq: c.sequence(id, c.seq), id: id, rank: slices.Index(ranks, c.rank),
-		size: len(ranks), algorithm: c.algorithm}
-	for _, rank := range ranks {
-		d.ranks = append(d.ranks, c.transportRank(rank))
-	}
-	d.initTopology(lane)
-	return d
+	return ranks, lane
+}
+
+// derive returns a communicator of some ranks of the transport, with default options and without
+// communication: each of these ranks makes it on its own. Its calls are refused after Close of
+// parent, which may be nil.
+func (c *Comm) derive(id uint64, parent *sequence, ranks []int) *Comm {
+	return &Comm{endpoint: c.endpoint, group: newGroup(ranks, c.self), callOptions: callOptions{segment: c.opts.Segment},
+		seq: c.sequence(id, parent), id: id}
 }
 
 // childID derives the ID of a new communicator from values that all its members know: the

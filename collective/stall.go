@@ -60,24 +60,24 @@ func (s Stall) String() string {
 
 // report reports the stall s of o to OnStall. It is silent if the same culprits were
 // reported recently for another call: usually several calls wait for the same rank.
-func (ep *endpoint) report(o *operation, s Stall, now time.Duration) {
+func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	o.watch.reported = s.Since
-	if ep.opts.OnStall == nil {
+	if w.opts.OnStall == nil {
 		return
 	}
 	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
-	s.Culprits, s.Phase = ep.culprits(o, now)
-	same := ep.lastReport.by != o && slices.Equal(ep.lastReport.culprits, s.Culprits)
-	if same && now-ep.lastReport.at < max(stall.After, s.Since/4) {
+	s.Culprits, s.Phase = w.culprits(o, now)
+	same := w.lastReport.by != o && slices.Equal(w.lastReport.culprits, s.Culprits)
+	if same && now-w.lastReport.at < max(stall.After, s.Since/4) {
 		return
 	}
-	ep.lastReport = reportKey{o, s.Culprits, now}
-	ep.opts.OnStall(s)
+	w.lastReport = reportKey{o, s.Culprits, now}
+	w.opts.OnStall(s)
 }
 
 // culprits returns the ranks that hold up o, and their Phase.
-func (ep *endpoint) culprits(o *operation, now time.Duration) ([]int, string) {
-	ranks, why := ep.chase.Blame(o.blockingWait(), now)
+func (w *watchdog) culprits(o *operation, now time.Duration) ([]int, string) {
+	ranks, why := w.chase.Blame(o.blockingWait(), now)
 	return ranks, phaseOf(why)
 }
 

@@ -22,47 +22,30 @@ const (
 	headColor               // the leaders of all sites
 )
 
-// setLeaders records the host of each rank, by the leader of the host: leaders[r] is the first
-// rank that shares memory with rank r of the transport, or r itself if r shares none. leaders
-// is the same at all ranks.
-func (ep *endpoint) setLeaders(leaders []int) {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	ep.leaders = leaders
+// topology knows the hosts and the sites of the ranks. Ranks are ranks of the transport. Calibrate
+// sets the leaders before any other call, so the topology needs no lock.
+type topology struct {
+	leaders []int // first rank of the host of each rank, the same at all ranks; nil before Calibrate
+	sites   []int // see Options.Sites
 }
 
-// initTopology initialises the topology of a new communicator: a lane if all its ranks share
-// memory, otherwise a level for its hosts and sites, with a lane for the ranks of this
-// host.
-func (c *Comm) initTopology(lane int) {
-	c.lane = c.assignLane(lane)
-	if c.lane != nil || c.leaders == nil {
-		return
-	}
-	hosts := groupBy(c.transportRanks(), func(at int) int { return c.leaders[at] })
-	if len(hosts) == c.size { // one rank per host
-		c.level = c.bySite()
-		return
-	}
-	c.level = c.newLevel(hosts, localColor, leaderColor)
-	c.level.local.lane = c.level.local.assignLane(lane)
-	if c.level.leaders != nil {
-		c.level.leaders.level = c.level.leaders.bySite()
-	}
+// byHost groups ranks by host: the ranks of a host share memory.
+func (t *topology) byHost(ranks []int) [][]int {
+	return groupBy(ranks, func(at int) int { return t.leaders[at] })
 }
 
-// bySite returns the level that groups the ranks of c by site. It is nil if sites bring no
-// gain: they are not known, there is only one, or each has one rank. A host whose ranks are
-// in two sites belongs to the site of its first rank.
-func (c *Comm) bySite() *level {
-	if c.opts.Sites == nil {
+// bySite groups ranks by site. It returns nil if sites bring no gain: they are not known, there is
+// only one, or each has one rank. A host whose ranks are in two sites belongs to the site of its
+// first rank.
+func (t *topology) bySite(ranks []int) [][]int {
+	if t.sites == nil {
 		return nil
 	}
-	sites := groupBy(c.transportRanks(), func(at int) int { return c.opts.Sites[c.leaders[at]] })
-	if len(sites) == 1 || len(sites) == c.size {
+	sites := groupBy(ranks, func(at int) int { return t.sites[t.leaders[at]] })
+	if len(sites) == 1 || len(sites) == len(ranks) {
 		return nil
 	}
-	return c.newLevel(sites, siteColor, headColor)
+	return sites
 }
 
 // groupBy groups ranks by a key, with the groups in the order of their first ranks.
@@ -81,9 +64,33 @@ func groupBy(ranks []int, key func(rank int) int) [][]int {
 	return groups
 }
 
-// newLevel returns a level for groups of the ranks of c, given as ranks of the transport.
-// local and leader are the colors of its two communicators.
+// initTopology initialises the topology of a new communicator: a lane if all its ranks share
+// memory, otherwise a level for its hosts and sites, with a lane for the ranks of this
+// host.
+func (c *Comm) initTopology(lane int) {
+	ranks := c.transportRanks()
+	c.lane = c.shared.assignLane(lane, ranks)
+	if c.lane != nil || c.topology.leaders == nil {
+		return
+	}
+	hosts := c.topology.byHost(ranks)
+	if len(hosts) == c.size { // one rank per host
+		c.level = c.newLevel(c.topology.bySite(ranks), siteColor, headColor)
+		return
+	}
+	c.level = c.newLevel(hosts, localColor, leaderColor)
+	c.level.local.lane = c.shared.assignLane(lane, c.level.local.transportRanks())
+	if leaders := c.level.leaders; leaders != nil {
+		leaders.level = leaders.newLevel(c.topology.bySite(leaders.transportRanks()), siteColor, headColor)
+	}
+}
+
+// newLevel returns a level for groups of the ranks of c, given as ranks of the transport; nil for
+// no groups. local and leader are the colors of its two communicators.
 func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
+	if groups == nil {
+		return nil
+	}
 	l := &level{groups: len(groups), lock: new(ticketLock)}
 	first := make([]int, 0, len(groups))
 	for _, g := range groups {
@@ -91,38 +98,13 @@ func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
 		if !slices.Contains(g, c.self) {
 			continue
 		}
-		l.local = c.subgroupComm(g, local)
+		l.local = c.derive(childID(c.id, uint32(g[0]), local), nil, g)
 		for _, at := range g {
 			l.localRanks = append(l.localRanks, c.commRank(at))
 		}
 	}
 	if slices.Contains(first, c.self) {
-		l.leaders = c.subgroupComm(first, leader)
+		l.leaders = c.derive(childID(c.id, uint32(first[0]), leader), nil, first)
 	}
 	return l
-}
-
-// transportRanks returns the ranks of c as ranks of the transport.
-func (c *Comm) transportRanks() []int {
-	all := make([]int, c.size)
-	for rank := range all {
-		all[rank] = c.transportRank(rank)
-	}
-	return all
-}
-
-// commRank converts a rank of the transport to a rank of c. It is the inverse of transportRank, and
-// returns -1 if the rank is not in c.
-func (c *Comm) commRank(at int) int {
-	if c.ranks == nil {
-		return at
-	}
-	return slices.Index(c.ranks, at)
-}
-
-// subgroupComm returns a communicator of some ranks of the transport, without communication: each
-// of these ranks makes it on its own.
-func (c *Comm) subgroupComm(ranks []int, color int) *Comm {
-	id := childID(c.id, uint32(ranks[0]), color)
-	return &Comm{endpoint: c.endpoint, seq: c.sequence(id, nil), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}
 }

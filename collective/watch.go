@@ -2,7 +2,6 @@ package collective
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/elrun/elrun/collective/internal/stall"
@@ -55,101 +54,114 @@ type watchState struct {
 	reported        time.Duration // how long the call had been held up at the last report
 }
 
-// watch handles signals and checks the calls in progress until Close. The one goroutine that
-// runs it owns the watchStates and the chase.
-func (ep *endpoint) watch() {
+// watchdog watches the calls of an endpoint. The one goroutine that runs it owns its fields and the
+// watchStates of the calls.
+type watchdog struct {
+	*endpoint
+	chase      stall.Chase // finds the ranks that hold up a call
+	lastReport reportKey
+}
+
+// newWatchdog returns the watchdog of an endpoint. Its run ends with Close.
+func newWatchdog(ep *endpoint) *watchdog {
+	return &watchdog{endpoint: ep, chase: stall.Chase{Self: ep.self, Ranks: ep.ranks,
+		Send: func(to int, s *stall.Signal) { ep.t.Signal(to, s.Append(nil)) }}}
+}
+
+// run handles signals and checks the calls in progress until Close.
+func (w *watchdog) run() {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
-	last := time.Since(ep.started)
+	last := time.Since(w.started)
 	for {
 		select {
-		case <-ep.stop:
+		case <-w.stop:
 			return
-		case s := <-ep.t.Signals():
-			ep.handleSignal(s)
+		case s := <-w.t.Signals():
+			w.handleSignal(s)
 		case <-ticker.C:
-			now := time.Since(ep.started)
+			now := time.Since(w.started)
 			if now-last > suspendedAfter {
-				ep.resetClocks(now)
+				w.resetClocks(now)
 			}
 			last = now
-			ep.checkAll()
+			w.checkAll()
 		}
 	}
 }
 
 // resetClocks restarts the clocks of all waits at now. It is called after this process did not run
 // for a while: if messages did not arrive meanwhile, the other ranks are not to blame.
-func (ep *endpoint) resetClocks(now time.Duration) {
-	for _, o := range ep.inProgress() {
+func (w *watchdog) resetClocks(now time.Duration) {
+	for _, o := range w.inProgress() {
 		o.lastMessage.Store(int64(now))
 	}
-	ep.chase.Reset()
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	ep.limit.ResetStep(now)
+	w.chase.Reset()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit.ResetStep(now)
 }
 
 // checkAll checks all calls in progress, and passes news to the ranks that have asked.
-func (ep *endpoint) checkAll() {
-	ep.updateLimit()
-	now := time.Since(ep.started)
+func (w *watchdog) checkAll() {
+	w.updateLimit()
+	now := time.Since(w.started)
 	waiting := false
-	ops := ep.updateWaits(now)
+	ops := w.updateWaits(now)
 	for _, o := range ops {
-		waiting = ep.check(o, now) || waiting
+		waiting = w.check(o, now) || waiting
 	}
 	if !waiting {
-		ep.chase.Reset() // the next chase finds other conditions
+		w.chase.Reset() // the next chase finds other conditions
 	}
-	ep.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return ep.position(ops, e, now) }, now)
+	w.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
 }
 
 // updateLimit updates the adaptive timeout: it records untracked calls since the last check, and the
 // current step of the program.
-func (ep *endpoint) updateLimit() {
+func (w *watchdog) updateLimit() {
 	step := int64(0)
-	if ep.opts.Step != nil {
-		step = ep.opts.Step()
+	if w.opts.Step != nil {
+		step = w.opts.Step()
 	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	now := time.Since(ep.started)
-	if ep.untrackedSeen {
-		ep.limit.RecordUntracked(now)
-		ep.untrackedSeen = ep.untracked != nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Since(w.started)
+	if w.untrackedSeen {
+		w.limit.RecordUntracked(now)
+		w.untrackedSeen = w.untracked != nil
 	}
-	ep.limit.Step(step, now)
+	w.limit.Step(step, now)
 }
 
 // check checks one call: if o has waited for long it asks, and reports. It returns whether any
 // rank needs the answers: this rank, or another rank that has asked.
-func (ep *endpoint) check(o *operation, now time.Duration) bool {
+func (w *watchdog) check(o *operation, now time.Duration) bool {
 	r := o.watch
 	quiet := now - r.wait.Since
-	ep.mu.Lock()
-	d := ep.limit.Judge(quiet, now)
-	ep.mu.Unlock()
-	hasUnasked := func() bool { return ep.chase.HasUnasked(&r.wait, now) }
+	w.mu.Lock()
+	d := w.limit.Judge(quiet, now)
+	w.mu.Unlock()
+	hasUnasked := func() bool { return w.chase.HasUnasked(&r.wait, now) }
 	if !d.Likely {
 		wanted := r.wait.Wanted(now)
 		if !wanted {
 			r.wait.Forget()
 			*r = watchState{wait: r.wait}
 		} else if hasUnasked() {
-			ep.chase.Ask(&r.wait, now)
+			w.chase.Ask(&r.wait, now)
 		}
 		return wanted
 	}
 	overdue := d.Overdue && d.Held >= 2*r.reported
 	switch {
-	case overdue && r.lastAsk > 0 && (ep.chase.Settled(o.blockingWait(), now) || now-r.lastAsk >= stall.SilentAfter):
-		ep.report(o, Stall{Since: d.Held, Quiet: quiet}, now)
+	case overdue && r.lastAsk > 0 && (w.chase.Settled(o.blockingWait(), now) || now-r.lastAsk >= stall.SilentAfter):
+		w.report(o, Stall{Since: d.Held, Quiet: quiet}, now)
 		r.askInterval = min(2*r.askInterval, maxAskInterval)
 		r.lastAsk = 0
 	case overdue && r.lastAsk == 0, now-r.wait.Asked() >= r.askInterval, hasUnasked():
 		r.askInterval = max(r.askInterval, stall.AskAfter)
-		ep.chase.Ask(&r.wait, now)
+		w.chase.Ask(&r.wait, now)
 		if overdue && r.lastAsk == 0 {
 			r.lastAsk = now
 		}
@@ -159,21 +171,15 @@ func (ep *endpoint) check(o *operation, now time.Duration) bool {
 
 // inProgress returns the calls in progress, the oldest first. It tracks the untracked call if
 // there is one.
-func (ep *endpoint) inProgress() []*operation {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	ep.promote()
-	ops := make([]*operation, 0, len(ep.calls))
-	for o := range ep.calls {
-		ops = append(ops, o)
-	}
-	slices.SortFunc(ops, func(a, b *operation) int { return int(a.begin - b.begin) })
-	return ops
+func (w *watchdog) inProgress() callList {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all()
 }
 
 // updateWaits is inProgress, with the watchStates of the calls brought up to date.
-func (ep *endpoint) updateWaits(now time.Duration) []*operation {
-	ops := ep.inProgress()
+func (w *watchdog) updateWaits(now time.Duration) callList {
+	ops := w.inProgress()
 	for _, o := range ops {
 		if o.watch == nil {
 			o.watch = new(watchState)
@@ -185,7 +191,7 @@ func (ep *endpoint) updateWaits(now time.Duration) []*operation {
 			x.For = [2]int{o.peer, -1}
 		}
 	}
-	if oldest := ep.oldestBlocker(ops, now); oldest != nil {
+	if oldest := ops.oldestBlocker(now); oldest != nil {
 		for _, o := range ops {
 			if o != oldest {
 				o.watch.wait.Oldest = &oldest.watch.wait
@@ -193,19 +199,6 @@ func (ep *endpoint) updateWaits(now time.Duration) []*operation {
 		}
 	}
 	return ops
-}
-
-// oldestBlocker returns the oldest call that holds up this rank, nil for none. A Send or Recv in
-// the background does not count: its program does not wait for it, so it may stay open for
-// ever, such as a receive for a message that may never come.
-func (ep *endpoint) oldestBlocker(ops []*operation, now time.Duration) *operation {
-	i := slices.IndexFunc(ops, func(o *operation) bool {
-		return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking) && o.watch.wait.Waits()
-	})
-	if i < 0 {
-		return nil
-	}
-	return ops[i]
 }
 
 // blockingWait returns the wait that holds up o: its own wait, or the wait of the oldest call of
@@ -218,67 +211,50 @@ func (o *operation) blockingWait() *stall.Wait {
 	return x
 }
 
-// signal sends a signal of the chase.
-func (ep *endpoint) signal(to int, s *stall.Signal) { ep.t.Signal(to, s.Append(nil)) }
-
-// hasBackgroundPoint reports whether a Send or Recv with peer is in progress in the background.
-func hasBackgroundPoint(ops []*operation, peer int) bool {
-	return slices.ContainsFunc(ops, func(o *operation) bool { return o.peer == peer && !o.blocking })
-}
-
 // handleSignal handles a signal of another rank. Signals are advisory, so undecodable ones are
 // dropped.
-func (ep *endpoint) handleSignal(s transport.Signal) {
-	m, err := stall.Decode(s.Data, ep.ranks)
+func (w *watchdog) handleSignal(s transport.Signal) {
+	m, err := stall.Decode(s.Data, w.ranks)
 	if err != nil {
 		return
 	}
-	now := time.Since(ep.started)
-	ops := ep.updateWaits(now)
+	now := time.Since(w.started)
+	ops := w.updateWaits(now)
 	if m.Kind == stall.Ask {
-		ep.handleAsk(s.From, ops, &m, now)
+		w.handleAsk(s.From, ops, &m, now)
 		return
 	}
-	ep.handleTell(s.From, ops, &m, now)
+	w.handleTell(s.From, ops, &m, now)
 }
 
 // handleTell records an answer, revokes if the call can never be served, and passes the news on.
-func (ep *endpoint) handleTell(from int, ops []*operation, m *stall.Signal, now time.Duration) {
-	o := find(ops, m.Envelope)
+func (w *watchdog) handleTell(from int, ops callList, m *stall.Signal, now time.Duration) {
+	o := ops.find(m.Envelope)
 	if o == nil || o.peer >= 0 && o.peer != from {
-		ep.chase.RecordTell(from, m, nil, now)
+		w.chase.RecordTell(from, m, nil, now)
 		return
 	}
-	ep.chase.RecordTell(from, m, &o.watch.wait, now)
+	w.chase.RecordTell(from, m, &o.watch.wait, now)
 	if m.At > 0 {
-		ep.revokeIfHopeless(o, from, m, now)
+		w.revokeIfHopeless(o, from, m, now)
 	}
-	ep.chase.SendNews(&o.watch.wait, func(e transport.Envelope) stall.Position { return ep.position(ops, e, now) }, now)
+	w.chase.SendNews(&o.watch.wait, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
 }
 
 // revokeIfHopeless revokes if rank from can never serve o: it has closed the communicator, or it is
 // in a blocking call that waits for this rank.
-func (ep *endpoint) revokeIfHopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
-	rival := o.peer >= 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !ep.hasBegun(m.Rival)
+func (w *watchdog) revokeIfHopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
+	rival := o.peer >= 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !w.hasBegun(m.Rival)
 	if !rival && m.State != stall.Closed {
 		return
 	}
 	o.watch.hopelessAnswers++
 	switch {
 	case m.State == stall.Closed && o.watch.hopelessAnswers >= closedAnswers:
-		ep.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, which rank %d waits in", o.env.Call, ep.self)})
+		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, which rank %d waits in", o.env.Call, w.self)})
 	case rival && o.watch.hopelessAnswers >= rivalAnswers:
-		ep.revoke(&MismatchError{RankA: ep.self, A: o.env.Call, RankB: from, B: m.Rival.Call, Detail: "each waits for the other"})
+		w.revoke(&MismatchError{RankA: w.self, A: o.env.Call, RankB: from, B: m.Rival.Call, Detail: "each waits for the other"})
 	}
-}
-
-// find returns the call at the place of e, nil for none.
-func find(ops []*operation, e transport.Envelope) *operation {
-	i := slices.IndexFunc(ops, func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
-	if i < 0 {
-		return nil
-	}
-	return ops[i]
 }
 
 // queued returns the queued call at the place of e.
@@ -293,56 +269,42 @@ func (ep *endpoint) queued(e transport.Envelope) (c transport.Call, ok bool) {
 
 // handleAsk answers an ask of rank from with the place of this rank. It revokes if the two
 // ranks are in different calls at one place.
-func (ep *endpoint) handleAsk(from int, ops []*operation, m *stall.Signal, now time.Duration) {
-	mine, here := ep.queued(m.Envelope)
-	if o := find(ops, m.Envelope); o != nil {
+func (w *watchdog) handleAsk(from int, ops callList, m *stall.Signal, now time.Duration) {
+	mine, here := w.queued(m.Envelope)
+	if o := ops.find(m.Envelope); o != nil {
 		mine, here = o.env.Call, true
 	}
 	if here && m.Seq&pointBit == 0 && mine != m.Call { // for a Send or Recv Seq is a tag, not a place
-		ep.revoke(&MismatchError{RankA: ep.self, A: mine, RankB: from, B: m.Call})
+		w.revoke(&MismatchError{RankA: w.self, A: mine, RankB: from, B: m.Call})
 		return
 	}
-	p := ep.position(ops, m.Envelope, now)
-	if m.Seq&pointBit != 0 && !hasBackgroundPoint(ops, from) {
-		p.Rival = ep.blockingCall(ops, m.Comm, now)
+	p := w.position(ops, m.Envelope, now)
+	if m.Seq&pointBit != 0 && !ops.hasBackgroundPoint(from) {
+		p.Rival = ops.blockingCall(m.Comm, now)
 	}
-	ep.chase.Answer(from, m, p, now)
+	w.chase.Answer(from, m, p, now)
 }
 
 // position returns the position of this rank in relation to the call of e.
-func (ep *endpoint) position(ops []*operation, e transport.Envelope, now time.Duration) stall.Position {
-	o := find(ops, e)
-	_, queued := ep.queued(e)
+func (w *watchdog) position(ops callList, e transport.Envelope, now time.Duration) stall.Position {
+	o := ops.find(e)
+	_, queued := w.queued(e)
 	point := e.Seq&pointBit != 0
-	p := stall.Position{State: stall.NotYet, Busy: slices.ContainsFunc(ops, func(o *operation) bool {
-		return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
-	})}
+	p := stall.Position{State: stall.NotYet, Busy: ops.isBusy(now)}
 	switch {
-	case o == nil && !queued && ep.closedBefore(e):
+	case o == nil && !queued && w.closedBefore(e):
 		return stall.Position{State: stall.Closed}
 	case !point && (o != nil || queued):
 		p.State = stall.Present
-	case !point && ep.hasBegun(e):
+	case !point && w.hasBegun(e):
 		return stall.Position{State: stall.Past}
 	}
 	if p.State == stall.Present && o != nil && o.watch.wait.Waits() {
 		p.Wait = &o.watch.wait
-	} else if blocker := ep.oldestBlocker(ops, now); blocker != nil {
+	} else if blocker := ops.oldestBlocker(now); blocker != nil {
 		p.Wait = &blocker.watch.wait
 	}
 	return p
-}
-
-// blockingCall returns the blocking collective call of a communicator in which this rank has
-// waited for stall.AskAfter; the zero Envelope for none.
-func (ep *endpoint) blockingCall(ops []*operation, comm uint64, now time.Duration) transport.Envelope {
-	i := slices.IndexFunc(ops, func(o *operation) bool {
-		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
-	})
-	if i < 0 {
-		return transport.Envelope{}
-	}
-	return ops[i].env
 }
 
 // hasBegun reports whether this rank has begun the collective call of e. If the call is not

@@ -8,28 +8,28 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// waitingEndpoint returns an endpoint of one rank with one call that has been waiting for a minute.
-func waitingEndpoint(told func(Stall)) (*endpoint, *operation) {
-	ep := &endpoint{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{})}
+// waitingRank returns the watchdog of one rank with one call that has been waiting for a minute.
+func waitingRank(told func(Stall)) (*watchdog, *operation) {
+	ep := &endpoint{ranks: 1, tracker: tracker{started: time.Now().Add(-time.Minute), calls: make(map[*operation]struct{})}}
 	ep.opts.OnStall = told
-	o := &operation{Comm: &Comm{endpoint: ep, size: 1}, peer: -1}
+	o := &operation{Comm: &Comm{endpoint: ep, group: group{size: 1}}, peer: -1}
 	ep.calls[o] = struct{}{}
-	return ep, o
+	return newWatchdog(ep), o
 }
 
 // A process that was stopped does not blame other ranks for the lost time.
 func TestResetClocks(t *testing.T) {
 	told := 0
-	ep, o := waitingEndpoint(func(Stall) { told++ })
-	ep.resetClocks(time.Since(ep.started))
-	ep.checkAll()
-	ep.checkAll()
+	w, o := waitingRank(func(Stall) { told++ })
+	w.resetClocks(time.Since(w.started))
+	w.checkAll()
+	w.checkAll()
 	if told > 0 {
 		t.Errorf("blamed %d times", told)
 	}
 	o.lastMessage.Store(0) // without the excuse
-	ep.checkAll()
-	if ep.checkAll(); told != 1 {
+	w.checkAll()
+	if w.checkAll(); told != 1 {
 		t.Errorf("a wait of a minute was reported %d times", told)
 	}
 }
@@ -42,11 +42,11 @@ func TestUpdateWaits(t *testing.T) {
 		waiting, sending int32
 		want             [2]int
 	}{{-1, 0, 0, [2]int{-1, -1}}, {-1, 3, 0, [2]int{2, -1}}, {-1, 0, 3, [2]int{-1, 2}}, {-1, 1, 2, [2]int{0, 1}}, {4, 5, 0, [2]int{4, -1}}} {
-		ep, o := waitingEndpoint(nil)
+		w, o := waitingRank(nil)
 		o.peer = test.peer
 		o.recvFrom.Store(test.waiting)
 		o.sendTo.Store(test.sending)
-		if ep.updateWaits(time.Minute); o.watch.wait.For != test.want {
+		if w.updateWaits(time.Minute); o.watch.wait.For != test.want {
 			t.Errorf("%+v: %v", test, o.watch.wait.For)
 		}
 	}
@@ -57,25 +57,25 @@ func TestUpdateWaits(t *testing.T) {
 func TestPosition(t *testing.T) {
 	asked := transport.Envelope{Seq: 7}
 	for name, test := range map[string]struct {
-		change func(ep *endpoint, o *operation)
+		change func(w *watchdog, o *operation)
 		want   stall.State
 		busy   bool
 		waits  bool
 	}{
-		"in no call":                 {func(ep *endpoint, o *operation) { delete(ep.calls, o) }, stall.NotYet, false, false},
-		"in another call":            {func(_ *endpoint, o *operation) { o.recvFrom.Store(1) }, stall.NotYet, true, true},
-		"computing in another":       {func(*endpoint, *operation) {}, stall.NotYet, true, false},
-		"in that call":               {func(_ *endpoint, o *operation) { o.env.Seq = 7; o.recvFrom.Store(1) }, stall.Present, true, true},
-		"a receive that stays open":  {func(_ *endpoint, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
-		"in a receive":               {func(_ *endpoint, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
-		"past it":                    {func(ep *endpoint, _ *operation) { ep.sequences[0].lastSeq = 8 }, stall.Past, false, false},
-		"the communicator is closed": {func(ep *endpoint, _ *operation) { ep.sequences[0].closed = true }, stall.Closed, false, false},
+		"in no call":                 {func(w *watchdog, o *operation) { delete(w.calls, o) }, stall.NotYet, false, false},
+		"in another call":            {func(_ *watchdog, o *operation) { o.recvFrom.Store(1) }, stall.NotYet, true, true},
+		"computing in another":       {func(*watchdog, *operation) {}, stall.NotYet, true, false},
+		"in that call":               {func(_ *watchdog, o *operation) { o.env.Seq = 7; o.recvFrom.Store(1) }, stall.Present, true, true},
+		"a receive that stays open":  {func(_ *watchdog, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
+		"in a receive":               {func(_ *watchdog, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
+		"past it":                    {func(w *watchdog, _ *operation) { w.sequences[0].lastSeq = 8 }, stall.Past, false, false},
+		"the communicator is closed": {func(w *watchdog, _ *operation) { w.sequences[0].closed = true }, stall.Closed, false, false},
 	} {
-		ep, o := waitingEndpoint(nil)
-		ep.sequences = make(map[uint64]*sequence)
-		ep.sequence(0, nil)
-		test.change(ep, o)
-		p := ep.position(ep.updateWaits(time.Minute), asked, time.Minute)
+		w, o := waitingRank(nil)
+		w.sequences = make(map[uint64]*sequence)
+		w.sequence(0, nil)
+		test.change(w, o)
+		p := w.position(w.updateWaits(time.Minute), asked, time.Minute)
 		if p.State != test.want || p.Busy != test.busy || (p.Wait != nil) != test.waits {
 			t.Errorf("%s: %+v", name, p)
 		}

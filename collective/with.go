@@ -27,6 +27,15 @@ type CallOptions struct {
 	Order []int
 }
 
+// callOptions are the CallOptions in effect, with defaults filled in.
+type callOptions struct {
+	algorithm Algorithm
+	purpose   string
+	priority  int32
+	segment   int       // maximum size of a message, in bytes
+	order     ringOrder // the order in which ring algorithms visit the ranks
+}
+
 // With returns the same communicator with other options. Calls on the result and on c share
 // one sequence; c does not change. With allocates, so programs that make many calls keep
 // the result. Communicators made from the result by Split and Dup inherit its Algorithm and
@@ -43,7 +52,7 @@ func (c *Comm) With(o CallOptions) *Comm {
 		d.priority = o.Priority
 	}
 	if o.Interruptible {
-		d.segment = d.shortSegment()
+		d.segment = shortSegment(d.opts.Segment, d.opts.Cost.Beta)
 	}
 	if o.Order != nil {
 		d.order = newRingOrder(o.Order, d.size)
@@ -58,6 +67,23 @@ func (c *Comm) withAlgorithm(a Algorithm) *Comm {
 	return &d
 }
 
+// within returns the options for calls of a part of the group whole, whose algorithm is chosen anew.
+// The ranks of the part keep their relative order in the ring.
+func (o *callOptions) within(whole, part *group) callOptions {
+	d := callOptions{purpose: o.purpose, priority: o.priority, segment: o.segment}
+	if o.order.ranks == nil {
+		return d
+	}
+	var order []int
+	for _, rank := range o.order.ranks {
+		if i := part.commRank(whole.transportRank(rank)); i >= 0 {
+			order = append(order, i)
+		}
+	}
+	d.order = newRingOrder(order, part.size)
+	return d
+}
+
 // segmentTime is the target duration of a message of an interruptible call, in seconds.
 // minSegment is the lower bound of the length of such a message, in bytes.
 const (
@@ -65,20 +91,11 @@ const (
 	minSegment  = 16 << 10
 )
 
-// shortSegment returns the size of a segment, in bytes, that takes about segmentTime. It is a
-// multiple of 8.
-func (c *Comm) shortSegment() int {
-	segment := c.opts.Segment
-	for segment >= 2*minSegment && float64(segment)*c.opts.Cost.Beta > segmentTime {
+// shortSegment returns the size of a segment, in bytes, that takes about segmentTime at beta seconds
+// per byte, and at most segment. It is a multiple of 8.
+func shortSegment(segment int, beta float64) int {
+	for segment >= 2*minSegment && float64(segment)*beta > segmentTime {
 		segment = segment / 16 * 8
 	}
 	return segment
-}
-
-// segmentBytes returns the maximum size of a message in bytes: the segment of the calls.
-func (c *Comm) segmentBytes() int {
-	if c.segment > 0 {
-		return c.segment
-	}
-	return c.opts.Segment
 }

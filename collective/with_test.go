@@ -8,7 +8,7 @@ import (
 // Zero options leave a communicator unchanged, earlier options stay when more are added,
 // and the communicator on which With is called never changes.
 func TestWith(t *testing.T) {
-	base := Comm{endpoint: &endpoint{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, size: 3}
+	base := Comm{endpoint: &endpoint{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, group: group{size: 3}}
 	steps := []CallOptions{
 		{Algorithm: Ring}, {For: "x"}, {Priority: -2}, {Interruptible: true}, {Order: []int{0, 2, 1}}, {},
 	}
@@ -29,5 +29,18 @@ func TestWith(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(10, func() { c = base.With(CallOptions{Algorithm: Tree, For: "y", Priority: 1, Interruptible: true}) }); n > 1 {
 		t.Errorf("%v allocations, want one for the communicator", n)
+	}
+}
+
+// A part of a group keeps the options of the whole, and the order of its ranks in the ring.
+func TestOptionsWithin(t *testing.T) {
+	whole, part := newGroup([]int{4, 5, 6, 7}, 4), newGroup([]int{4, 6, 7}, 4)
+	o := callOptions{algorithm: TwoLevel, purpose: "x", priority: 3, segment: 800, order: newRingOrder([]int{0, 3, 1, 2}, 4)}
+	got := o.within(&whole, &part)
+	if got.algorithm != Auto || got.purpose != "x" || got.priority != 3 || got.segment != 800 || !slices.Equal(got.order.ranks, []int{0, 2, 1}) {
+		t.Errorf("got %+v", got)
+	}
+	if o.order = (ringOrder{}); o.within(&whole, &part).order.ranks != nil {
+		t.Error("an order of the part without one of the whole")
 	}
 }

@@ -1,0 +1,63 @@
+package collective
+
+import (
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/collective/internal/stall"
+	"github.com/elrun/elrun/collective/transport"
+)
+
+// callList is the calls in progress at one moment, the oldest first. Its methods answer which of
+// them holds up this rank; the watch alone uses them.
+type callList []*operation
+
+// find returns the call at the place of e, nil for none.
+func (ops callList) find(e transport.Envelope) *operation {
+	return ops.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
+}
+
+// isBusy reports whether a call in progress has held up this rank for stall.AskAfter, whether it
+// waits for another rank or computes.
+func (ops callList) isBusy(now time.Duration) bool {
+	return ops.first(func(o *operation) bool { return o.blocksProgram(now) }) != nil
+}
+
+// oldestBlocker returns the oldest call that holds up this rank and waits for another one, nil for
+// none.
+func (ops callList) oldestBlocker(now time.Duration) *operation {
+	return ops.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
+}
+
+// blocksProgram reports whether a call holds up its program since stall.AskAfter. A Send or Recv in
+// the background does not: the program does not wait for it, so it may stay open for ever, such as
+// a receive for a message that may never come.
+func (o *operation) blocksProgram(now time.Duration) bool {
+	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
+}
+
+// hasBackgroundPoint reports whether a Send or Recv with peer is in progress in the background.
+func (ops callList) hasBackgroundPoint(peer int) bool {
+	return ops.first(func(o *operation) bool { return o.peer == peer && !o.blocking }) != nil
+}
+
+// blockingCall returns the blocking collective call of a communicator in which this rank has
+// waited for stall.AskAfter; the zero Envelope for none.
+func (ops callList) blockingCall(comm uint64, now time.Duration) transport.Envelope {
+	o := ops.first(func(o *operation) bool {
+		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
+	})
+	if o == nil {
+		return transport.Envelope{}
+	}
+	return o.env
+}
+
+// first returns the oldest call for which is returns true, nil for none.
+func (ops callList) first(is func(*operation) bool) *operation {
+	i := slices.IndexFunc(ops, is)
+	if i < 0 {
+		return nil
+	}
+	return ops[i]
+}
