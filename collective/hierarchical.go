@@ -260,7 +260,7 @@ func (l *hierarchical[T]) readExported(in []byte, ref shm.Ref) error {
 	lane := l.level.local.lane
 	arena, ok := lane.ArenaBytes(0, ref, len(in))
 	if !ok {
-		return fmt.Errorf("rank %d of the transport lends %d bytes at %#x, where it has none", lane.ranks[0], len(in), uint64(ref))
+		return fmt.Errorf("rank %d of the transport exports %d bytes at %#x, outside its arena", lane.ranks[0], len(in), uint64(ref))
 	}
 	head, tail := ref.PageEdges(len(in))
 	copy(in[head:len(in)-tail], arena[head:])

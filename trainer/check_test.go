@@ -192,7 +192,7 @@ func TestWrappersLoseNothing(t *testing.T) {
 				cfg.Exact = exactly
 				a := newArena(2, cfg)
 				models := a.broadly(t, 1000, 0)
-				a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{broad: x.trained.(*broad)} })
+				a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{broad: x.trained.(*broad)} })
 				a.wraps = wraps
 				a.play(t)
 				sums = append(sums, a.check(t, "wrapped"))

@@ -75,13 +75,13 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 	}
 }
 
-// verdictPatience bounds the wait until the other members have the verdict.
-const verdictPatience = 2 * time.Second
+// decisionPatience bounds the wait until the other members have the decision.
+const decisionPatience = 2 * time.Second
 
-// awaitOthers waits until all members have the verdict. If a member were put out before it has the
-// verdict, it would not know why, and would join again under another ID.
+// awaitOthers waits until all members have the decision. If a member were put out before it has the
+// decision, it would not know why, and would join again under another ID.
 func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
-	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
+	ctx, cancel := context.WithTimeout(ctx, decisionPatience)
 	defer cancel()
 	// An error only means that some member did not wait.
 	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
@@ -102,7 +102,7 @@ func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, st
 	return audit.Claims{}, -1, 0
 }
 
-// execute carries out the verdict about a step. Without a majority it only logs the accused and
+// execute carries out the decision about a step. Without a majority it only logs the accused and
 // the auditor.
 func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
 	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong

@@ -27,25 +27,25 @@ func ModelOf(m Accumulator) Model {
 	}}
 }
 
-// Housed is a reducer with gradients and without other state. Tests outside this package use it with several ranks.
-type Housed struct {
+// SharingReducer is a reducer with gradients and without other state. Tests outside this package use it with several ranks.
+type SharingReducer struct {
 	reducer reducer
 	sums    *floatAccumulator
 }
 
-// NewHoused returns a Housed with gradients of n elements.
-func NewHoused(n int) *Housed {
-	h := new(Housed)
+// NewSharingReducer returns a SharingReducer with gradients of n elements.
+func NewSharingReducer(n int) *SharingReducer {
+	h := new(SharingReducer)
 	h.sums, _ = newFloatAccumulator(newLayout([]Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}, n))
 	h.reducer.sums = h.sums
 	return h
 }
 
-// House prepares the reducer for a session, as a run does.
-func (h *Housed) House(c *collective.Comm) { h.reducer.migrate(c) }
+// Migrate prepares the reducer for a session, as a run does.
+func (h *SharingReducer) Migrate(c *collective.Comm) { h.reducer.migrate(c) }
 
 // Vectors returns the gradients of this rank, and the vector that receives the sums.
-func (h *Housed) Vectors() (own, staging []float32) {
+func (h *SharingReducer) Vectors() (own, staging []float32) {
 	return h.sums.own.flat, h.sums.bufs.staging.flat
 }
 
@@ -75,7 +75,7 @@ func SharedVectors(c *collective.Comm, mode string) (int, error) {
 func SeedAudits(c *Config, seed uint64) { c.auditSeed = seed }
 
 // Leave frees all shared memory.
-func (h *Housed) Leave() error { return h.reducer.leave() }
+func (h *SharingReducer) Leave() error { return h.reducer.leave() }
 
 // ReduceInOrder reduces gradients of one-element parameters in exact mode. The gradients become complete in the given order, and
 // each call ends before the next begins. The peak of parameter i is i+1, and is known only when its gradient is complete.

@@ -22,8 +22,8 @@ func TestSharedBuffersAfterFailure(t *testing.T) {
 	}
 	began, ended := make(chan struct{}), make(chan struct{})
 	errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
-		h := trainer.NewHoused(10_000)
-		h.House(c)
+		h := trainer.NewSharingReducer(10_000)
+		h.Migrate(c)
 		src, dst := h.Vectors()
 		if !collective.IsShared(c, src) || !collective.IsShared(c, dst) {
 			return errors.New("gradients are not in shared memory")
@@ -60,10 +60,10 @@ func TestSharedBuffersAfterFailure(t *testing.T) {
 }
 
 // movesAgain checks that the vector for the sums moves, and the gradients of the rank do not.
-func movesAgain(c *collective.Comm, h *trainer.Housed) error {
+func movesAgain(c *collective.Comm, h *trainer.SharingReducer) error {
 	src, dst := h.Vectors()
 	src[7], dst[7] = 4, 3
-	h.House(c)
+	h.Migrate(c)
 	own, staging := h.Vectors()
 	if &own[0] != &src[0] || !collective.IsShared(c, own) || own[7] != 4 {
 		return fmt.Errorf("own gradients have moved: %t; are shared: %t; have %v, want 4", &own[0] != &src[0], collective.IsShared(c, own), own[7])

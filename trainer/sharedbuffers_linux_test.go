@@ -20,43 +20,43 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// lodging is a network whose members are on one host and share memory. The memory of a member lasts as long as its process. If
-// brief is set, it is replaced in each session instead, as if the process returned under another identity. Sessions must end
-// without a revocation, because a revocation does not interrupt a wait in shared memory, which polls in real time.
-type lodging struct {
+// sharingNetwork is a network whose members are on one host and share memory. The memory of a member lasts as long as its process.
+// If the field replaced is set, each session gets new memory instead, as if the process returned under another identity. Sessions
+// must end without a revocation, because a revocation does not interrupt a wait in shared memory, which polls in real time.
+type sharingNetwork struct {
 	*mem.Network
-	brief bool       // each session replaces the memory
-	since uint64     // first epoch with shared memory
-	full  elastic.ID // member whose memory is too small
+	replaced bool       // each session replaces the memory
+	since    uint64     // first epoch with shared memory
+	full     elastic.ID // member whose memory is too small
 
-	mu     sync.Mutex
-	arenas map[elastic.ID][]*shm.Arena // by member, the newest last
-	houses map[uint64]*house           // by epoch
+	mu       sync.Mutex
+	arenas   map[elastic.ID][]*shm.Arena // by member, the newest last
+	sessions map[uint64]*sessionMemory   // by epoch
 }
 
-// house is the shared memory of one session.
-type house struct {
+// sessionMemory is the shared memory of one session.
+type sessionMemory struct {
 	memory []byte
 	arenas []*shm.Arena
 	bytes  [][]byte
 }
 
-func (l *lodging) Endpoint(self elastic.Member) elastic.Endpoint {
+func (l *sharingNetwork) Endpoint(self elastic.Member) elastic.Endpoint {
 	ep := l.Network.Endpoint(self)
-	ep.Network = lodger{ep.Network, l}
+	ep.Network = memberNetwork{ep.Network, l}
 	return ep
 }
 
-// of returns the house of a view. The first call builds it.
-func (l *lodging) of(v elastic.View) (*house, error) {
+// of returns the shared memory of a view. The first call makes it.
+func (l *sharingNetwork) of(v elastic.View) (*sessionMemory, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.houses[v.Epoch]; h != nil {
+	if h := l.sessions[v.Epoch]; h != nil {
 		return h, nil
 	}
-	h := &house{memory: shm.Ordinary(shm.Size(len(v.Members)))}
+	h := &sessionMemory{memory: shm.Ordinary(shm.Size(len(v.Members)))}
 	for _, m := range v.Members {
-		if len(l.arenas[m.ID]) == 0 || l.brief {
+		if len(l.arenas[m.ID]) == 0 || l.replaced {
 			a, err := l.build(m.ID)
 			if err != nil {
 				return nil, err
@@ -66,33 +66,33 @@ func (l *lodging) of(v elastic.View) (*house, error) {
 		a := l.arenas[m.ID][len(l.arenas[m.ID])-1]
 		h.arenas, h.bytes = append(h.arenas, a), append(h.bytes, a.Bytes())
 	}
-	l.houses[v.Epoch] = h
+	l.sessions[v.Epoch] = h
 	return h, nil
 }
 
 // build makes the arena of a member. The arena of the member that the field full names has room for one vector only.
-func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
+func (l *sharingNetwork) build(id elastic.ID) (*shm.Arena, error) {
 	if id == l.full {
-		return shm.NewArena(2 * 4 * tenantSize)
+		return shm.NewArena(2 * 4 * memoryModelSize)
 	}
 	return shm.NewArena(1 << 24)
 }
 
 // now returns the newest arena of a member, and the earlier ones.
-func (l *lodging) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
+func (l *sharingNetwork) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.arenas[id]
 	return all[len(all)-1], all[:len(all)-1]
 }
 
-// lodger is the network of one member.
-type lodger struct {
+// memberNetwork is the network of one member.
+type memberNetwork struct {
 	elastic.Network
-	network *lodging
+	network *sharingNetwork
 }
 
-func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+func (c memberNetwork) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := c.Network.Connect(ctx, v, self)
 	if err != nil || v.Epoch < c.network.since {
 		return t, err
@@ -110,23 +110,23 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transpor
 	for rank := range v.Members {
 		s.Ranks = append(s.Ranks, rank)
 	}
-	return flat{t, s}, nil
+	return memoryTransport{t, s}, nil
 }
 
-// flat is a transport that offers shared memory.
-type flat struct {
+// memoryTransport is a transport that offers shared memory.
+type memoryTransport struct {
 	transport.Transport
 	shared *transport.Shared
 }
 
-func (f flat) Shared() *transport.Shared { return f.shared }
+func (f memoryTransport) Shared() *transport.Shared { return f.shared }
 
-func (f flat) Revoke(cause error) {
+func (f memoryTransport) Revoke(cause error) {
 	f.Transport.Revoke(cause)
 	f.shared.Memory.Revoke()
 }
 
-func (f flat) Close() error {
+func (f memoryTransport) Close() error {
 	f.shared.Memory.Revoke()
 	return f.Transport.Close()
 }
@@ -142,20 +142,20 @@ func pages(t *testing.T, a *shm.Arena) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks
 }
 
-// tenant is a model that checks in which memory its gradients are.
-type tenant struct {
+// memoryModel is a model that checks in which memory its gradients are.
+type memoryModel struct {
 	*slope
-	home            func() *shm.Arena
+	arena           func() *shm.Arena
 	inside, outside int // numbers of microbatches with gradients inside and outside the arena
 	broken          error
 }
 
-// tenantSize is the number of elements of the tenant's parameters. A vector of this size is too large to travel inline with a
+// memoryModelSize is the number of elements of a memoryModel's parameters. A vector of this size is too large to travel inline with a
 // message.
-const tenantSize = 3 + 5000 + 1 + 6
+const memoryModelSize = 3 + 5000 + 1 + 6
 
-func newTenant(home func() *shm.Arena) *tenant {
-	m := &tenant{slope: new(slope), home: home}
+func newMemoryModel(arena func() *shm.Arena) *memoryModel {
+	m := &memoryModel{slope: new(slope), arena: arena}
 	m.scale = 1
 	for i, n := range []int{3, 5000, 1, 6} {
 		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
@@ -163,15 +163,15 @@ func newTenant(home func() *shm.Arena) *tenant {
 	return m
 }
 
-func (m *tenant) Model() trainer.Model { return trainer.ModelOf(m) }
+func (m *memoryModel) Model() trainer.Model { return trainer.ModelOf(m) }
 
-func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+func (m *memoryModel) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	if m.broken != nil {
 		return 0, m.broken
 	}
 	in := 0
 	for _, g := range grad {
-		if m.home != nil && m.home().Ref(kernel.Bytes(g)) != 0 {
+		if m.arena != nil && m.arena().Ref(kernel.Bytes(g)) != 0 {
 			in++
 		}
 	}
@@ -186,8 +186,8 @@ func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return m.slope.Accumulate(grad, samples, done)
 }
 
-// housed returns a job of three tenants. The last one leaves, so there are at least two sessions.
-func housed(mode string) trainer.Config {
+// sharingJob returns a job of three memoryModels. The last one leaves, so there are at least two sessions.
+func sharingJob(mode string) trainer.Config {
 	cfg := churning(40, mode == "exact")
 	cfg.BucketBytes = 1 << 10
 	if mode == "int8" {
@@ -226,15 +226,15 @@ func (l *log) reduced() bool {
 // The operands of reductions are in the shared memory of the session and in no other, and keep their contents when they move. All
 // shared memory is freed at the end. In exact mode shared memory does not change the weights.
 func TestSharedBuffers(t *testing.T) {
-	weights := unhoused(t)
+	weights := weightsUnshared(t)
 	for mode, grads := range map[string]bool{"plain": true, "exact": false, "int8": false} {
-		for _, brief := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/brief=%t", mode, brief), func(t *testing.T) {
-				l := newLodging(t, brief)
-				a := newArena(3, housed(mode))
+		for _, replaced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/replaced=%t", mode, replaced), func(t *testing.T) {
+				l := newSharingNetwork(t, replaced)
+				a := newArena(3, sharingJob(mode))
 				a.network = l
 				a.adjust = func(x *actor) {
-					x.trained = newTenant(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
+					x.trained = newMemoryModel(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
 					a.leaveAt(x, 5)
 					x.cfg.OnStep = watching(t, l, x, mode != "int8")
 				}
@@ -242,11 +242,11 @@ func TestSharedBuffers(t *testing.T) {
 				if sha := a.check(t, mode); mode == "exact" && sha != weights {
 					t.Errorf("weights %s, without shared memory %s", sha, weights)
 				}
-				if len(l.houses) < 2 {
-					t.Errorf("%d sessions, want two or more", len(l.houses))
+				if len(l.sessions) < 2 {
+					t.Errorf("%d sessions, want two or more", len(l.sessions))
 				}
 				for _, x := range a.actors {
-					if m := x.trained.(*tenant); (m.outside == 0) != grads || (m.inside == 0) == grads {
+					if m := x.trained.(*memoryModel); (m.outside == 0) != grads || (m.inside == 0) == grads {
 						t.Errorf("%s: gradients of %d microbatches in shared memory, of %d elsewhere", x.self.ID, m.inside, m.outside)
 					}
 				}
@@ -255,9 +255,9 @@ func TestSharedBuffers(t *testing.T) {
 	}
 }
 
-// newLodging returns a network. At the end of the test it checks that all its memory is free.
-func newLodging(t *testing.T, brief bool) *lodging {
-	l := &lodging{Network: mem.NewNetwork(), brief: brief, arenas: make(map[elastic.ID][]*shm.Arena), houses: make(map[uint64]*house)}
+// newSharingNetwork returns a network. At the end of the test it checks that all its memory is free.
+func newSharingNetwork(t *testing.T, replaced bool) *sharingNetwork {
+	l := &sharingNetwork{Network: mem.NewNetwork(), replaced: replaced, arenas: make(map[elastic.ID][]*shm.Arena), sessions: make(map[uint64]*sessionMemory)}
 	t.Cleanup(func() {
 		for id, all := range l.arenas {
 			for _, a := range all {
@@ -274,7 +274,7 @@ func newLodging(t *testing.T, brief bool) *lodging {
 }
 
 // watching returns a function that checks the memory of a member after each step.
-func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepReport) {
+func watching(t *testing.T, l *sharingNetwork, x *actor, used bool) func(trainer.StepReport) {
 	return func(r trainer.StepReport) {
 		x.steps = append(x.steps, r)
 		newest, older := l.now(x.self.ID)
@@ -289,11 +289,11 @@ func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepRe
 	}
 }
 
-// unhoused returns the weights of the job in exact mode, without shared memory.
-func unhoused(t *testing.T) (sha string) {
+// weightsUnshared returns the weights of the job in exact mode, without shared memory.
+func weightsUnshared(t *testing.T) (sha string) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(1, housed("exact"))
-		a.adjust = func(x *actor) { x.trained = newTenant(nil) }
+		a := newArena(1, sharingJob("exact"))
+		a.adjust = func(x *actor) { x.trained = newMemoryModel(nil) }
 		a.play(t)
 		sha = a.check(t, "alone")
 	})
@@ -303,13 +303,13 @@ func unhoused(t *testing.T) (sha string) {
 // A session without shared memory ends when a member fails. The next session has shared memory, and the microbatches that the
 // others have computed move into it. No microbatch is computed again.
 func TestSharedBuffersOfAnOpenStep(t *testing.T) {
-	weights := unhoused(t)
-	l := newLodging(t, false)
+	weights := weightsUnshared(t)
+	l := newSharingNetwork(t, false)
 	l.since = 2
-	a := newArena(3, housed("exact"))
+	a := newArena(3, sharingJob("exact"))
 	a.network = l
 	a.adjust = func(x *actor) {
-		m := newTenant(nil)
+		m := newMemoryModel(nil)
 		x.trained = m
 		x.cfg.OnBegin = func(step int64) {
 			if step == 5 && x.self.Index == 2 {
@@ -322,20 +322,20 @@ func TestSharedBuffersOfAnOpenStep(t *testing.T) {
 	if sha := a.check(t, "a member fails"); sha != weights {
 		t.Errorf("weights %s, want %s", sha, weights)
 	}
-	if len(l.houses) == 0 {
+	if len(l.sessions) == 0 {
 		t.Error("no session had memory")
 	}
 }
 
 // A member whose shared memory is full logs that once, and computes in private memory.
 func TestSharedBuffersWithoutRoom(t *testing.T) {
-	l := newLodging(t, false)
+	l := newSharingNetwork(t, false)
 	l.full = "peer-of-rank-1"
-	a := newArena(3, housed("plain"))
+	a := newArena(3, sharingJob("plain"))
 	a.network = l
 	var lines []string
 	a.adjust = func(x *actor) {
-		x.trained = newTenant(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
+		x.trained = newMemoryModel(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
 		a.leaveAt(x, 5)
 		if x.self.ID == l.full {
 			x.cfg.Log = func(line string) { lines = append(lines, line) }
@@ -344,8 +344,8 @@ func TestSharedBuffersWithoutRoom(t *testing.T) {
 	}
 	a.play(t)
 	a.check(t, "no room")
-	if m := a.actors[1].trained.(*tenant); m.inside != 0 || a.actors[0].trained.(*tenant).outside != 0 {
-		t.Errorf("%d microbatches where there is no room, %d elsewhere where there is", m.inside, a.actors[0].trained.(*tenant).outside)
+	if m := a.actors[1].trained.(*memoryModel); m.inside != 0 || a.actors[0].trained.(*memoryModel).outside != 0 {
+		t.Errorf("%d microbatches where there is no room, %d elsewhere where there is", m.inside, a.actors[0].trained.(*memoryModel).outside)
 	}
 	if told := strings.Count(strings.Join(lines, "\n"), "gradients stay where they are"); told != 1 {
 		t.Errorf("logged %d times: %q", told, lines)

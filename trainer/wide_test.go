@@ -58,7 +58,7 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 			switch m := x.trained.(type) {
 			case *broad:
 				models = append(models, m)
-			case abreast:
+			case perMicrobatch:
 				models = append(models, m.broad)
 			case undivided:
 				models = append(models, m.broad)
@@ -68,8 +68,8 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	}
 }
 
-// abreast is a broad model that computes the microbatches of a call separately.
-type abreast struct {
+// perMicrobatch is a broad model that computes the microbatches of a call separately.
+type perMicrobatch struct {
 	*broad
 	wrong mistake
 }
@@ -80,13 +80,13 @@ type mistake struct {
 	ends  func(b *trainer.Batch) // the last action of the model in a call
 }
 
-func (m abreast) Model() trainer.Model {
+func (m perMicrobatch) Model() trainer.Model {
 	model := m.broad.Model()
 	model.Grouped, model.Gradient = true, m.gradient
 	return model
 }
 
-func (m abreast) gradient(b *trainer.Batch) (float64, error) {
+func (m perMicrobatch) gradient(b *trainer.Batch) (float64, error) {
 	if len(b.Groups()) == 1 {
 		return m.broad.gradient(b)
 	}
@@ -116,7 +116,7 @@ func (m abreast) gradient(b *trainer.Batch) (float64, error) {
 }
 
 // add adds the gradient of parameter i for a batch, in two pieces.
-func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
+func (m perMicrobatch) add(g *trainer.Batch, i int, grad []float32) {
 	for _, s := range g.Samples() {
 		for j := range grad {
 			grad[j] += element(s, i, j)
@@ -146,7 +146,7 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(2, cfg)
 			models := a.broadly(t, c.most, c.room)
-			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{broad: x.trained.(*broad)} })
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{broad: x.trained.(*broad)} })
 			a.play(t)
 			if sha := a.check(t, name); sha != want {
 				t.Errorf("%s: weights %s, want %s", name, sha, want)
@@ -172,7 +172,7 @@ func TestWrongMicrobatchesTogether(t *testing.T) {
 			cfg.Exact = true
 			a := newArena(2, cfg)
 			models := a.broadly(t, 1000, 0)
-			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), wrong} })
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{x.trained.(*broad), wrong} })
 			a.play(t)
 			models()
 			for _, x := range a.actors {
@@ -264,7 +264,7 @@ func killBroad(t *testing.T, exactly bool) {
 		s.adjust = wrapped(s.adjust, func(x *actor) {
 			m := x.trained.(*broad)
 			m.pace = 15 * time.Millisecond
-			x.trained = abreast{broad: m}
+			x.trained = perMicrobatch{broad: m}
 		})
 		s.play(t)
 		if sha := s.check(t, about); sha != want {

@@ -35,7 +35,7 @@
 // sums: the weights are the same as without it. An audit under way is dropped when the members
 // change.
 //
-// # The verdict
+// # The decision
 //
 // Judge takes the fingerprint on which a majority agrees: more than half of the ranks that can
 // recompute the share. It names three kinds of members: the accused, if it published a different

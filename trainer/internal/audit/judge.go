@@ -22,7 +22,7 @@ type Verdict struct {
 }
 
 // Judge decides by the votes of all ranks. It is a pure function, so all ranks come to the same
-// verdict.
+// decision.
 func Judge(c Claims, votes []Vote) Verdict {
 	var told, computed []Print
 	for _, v := range votes {

@@ -60,11 +60,11 @@ func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
 		_, want := exact.Views(sizes)
 		loss, err := n.Model().Accumulate(want, samples, nil)
 		if err != nil || loss != losses[k] {
-			t.Errorf("loss of microbatch %d of %v: %v abreast, %v alone, error %v", k, micros, losses[k], loss, err)
+			t.Errorf("loss of microbatch %d of %v: %v together, %v alone, error %v", k, micros, losses[k], loss, err)
 		}
 		for i := range want {
 			if !slices.Equal(got[k][i], want[i]) || left[k][i] != 0 {
-				t.Errorf("gradient of %s of microbatch %d of %v: %v abreast, %v alone", n.Params()[i].Name, k, micros, got[k][i], want[i])
+				t.Errorf("gradient of %s of microbatch %d of %v: %v together, %v alone", n.Params()[i].Name, k, micros, got[k][i], want[i])
 			}
 		}
 	}
