@@ -81,10 +81,7 @@ elastic/silence.go heard
 elastic/views.go doubt
 internal/shm/segment.go Refs
 trainer/balance.go early
-trainer/check_test.go abreast
 trainer/exact/scale.go room
-trainer/nn/abreast_test.go abreast
 trainer/nn/wide_test.go wide
-trainer/sharedbuffers_linux_test.go brief house
-trainer/wide_test.go abreast room wide
+trainer/wide_test.go room wide
 `
