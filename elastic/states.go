@@ -61,8 +61,8 @@ func Binary(step *int64, values ...BinaryValue) State {
 // committed steps. Package encoding/gob encodes the variables. The code that commits a step
 // increments *step. Load replaces the variables: slices get other memory. All fields must be
 // exported, because gob omits other fields without an error. Maps are refused because their order
-// is random; interfaces, functions and channels because they cannot be copied. For a field that is
-// refused Group.Steps returns an error with its name.
+// is random; interfaces, functions and channels because they cannot be copied. For a refused field,
+// Group.Steps returns an error that names the field.
 func Gob(step *int64, values ...any) State {
 	s := &variables{step: step, kind: "gob"}
 	for i, v := range values {

@@ -86,8 +86,9 @@ func (t *Turn) Fail(err error) {
 }
 
 // Busy reports that this peer does something long, for example an evaluation, until done is called.
-// The reason is shown if other members wait for long, and this peer is not asked to make way,
-// however long it takes. Without Busy the body may take up to five minutes.
+// what is shown to the other members if they wait for long. However long the work takes, this peer
+// is not asked to make way. Without Busy, it may be asked to if the body takes more than five
+// minutes.
 func (t *Turn) Busy(what string) (done func()) {
 	t.loop.group.current().report.busy(what)
 	return func() {

@@ -133,13 +133,14 @@ func bans() []ban {
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},
 		{
-			// This lets a whole group run in a test in virtual time.
+			// Because elastic does not import net, a whole group can run in a test in virtual time.
 			Packages: []string{"elastic"},
 			Imports:  []string{"net/..."},
 			Instead:  "reach the network through elastic.Network",
 		},
 		{
-			// A program that only wants the collectives must not carry the trainer.
+			// Because launch does not import trainer, a program that uses only the collectives does
+			// not contain the trainer.
 			Packages: []string{"launch/..."},
 			Imports:  []string{Module + "/trainer/..."},
 			Instead:  "launch starts any program; let the program bring launch and trainer together",

@@ -172,7 +172,8 @@ func (c *gcp) poll(ctx context.Context) (string, error) {
 }
 
 // azure asks Azure for scheduled events of type Preempt, which come at least 30 seconds ahead. The
-// machines of a scale set also see each other's events, so the name decides.
+// machines of a scale set see each other's events as well, so only an event that names this machine
+// counts.
 type azure struct {
 	*metadata
 	name string // name of this machine; "" until it is known

@@ -70,8 +70,8 @@ func (g groups) dirOf(b []byte) string {
 }
 
 // room returns how many bytes a group may still take, by its own limit and the limits of the groups
-// above it. In a container the path can be a path of the system outside; then the mount point is
-// the group.
+// above it. In a container /proc/self/cgroup may give a path that exists only on the host; then the
+// mount point stands for the group.
 func (g groups) room(dir string) int {
 	if dir == "" {
 		return math.MaxInt

@@ -16,7 +16,7 @@ const (
 // curve is a value in a phase, plotted over the number of members.
 type curve struct{ phase, value, name string }
 
-// panel is a plot with two logarithmic axes, on which powers of ten have equal lengths.
+// panel is a plot with two logarithmic axes, each of which begins and ends at a power of ten.
 type panel struct {
 	title  string
 	curves []curve

@@ -85,8 +85,8 @@ func newLedger(t *testing.T, journals []*journal) *ledger {
 	return l
 }
 
-// whole reports whether the journals must have all parts of a step. They may lack parts if a member's elrun was killed with
-// SIGKILL and the step comes after the end of its journal.
+// whole reports whether the journals must have all microbatches of a step. Some may be missing if the elrun process of a member
+// was killed with SIGKILL and the step comes after the last one in its journal.
 func (l *ledger) whole(step int64) bool {
 	for epoch := range l.epochs[step] {
 		for _, of := range l.torn {

@@ -46,8 +46,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// If an elrun was killed with SIGKILL, parts of its peers may be missing after the end of its journal. Parts of other peers may
-// not.
+// If an elrun process was killed with SIGKILL, microbatches of a step may be missing if the step comes after the last one in its
+// journal and one of its peers was a member. Otherwise none may be missing.
 func TestLedgerTorn(t *testing.T) {
 	step := func(peer string, n int64, epoch uint64, first, end int) event.Event {
 		return event.Event{Peer: peer, Step: n, Epoch: epoch, Body: event.Step{Digest: fmt.Sprint(n), Microbatches: [][2]int{{first, end}}}}

@@ -15,9 +15,9 @@
 //
 // # Streams of a pair
 //
-// Each pair of ranks has two streams. The higher rank binds the streams to the view by a hello, which the
-// lower rank answers; it opens them first where there are none. Both must agree on job, epoch, lineage and
-// rank.
+// Each pair of ranks has two streams. If the pair has no streams yet, the higher rank opens them. It then
+// binds them to the view by a hello, which the lower rank answers. Both must agree on job, epoch, lineage
+// and rank.
 //
 //   - The data stream carries messages, signals, probes and bye. A signal must not overtake
 //     an earlier message, and bye says that all messages came before it: so they share

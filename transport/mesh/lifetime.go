@@ -70,7 +70,7 @@ const (
 )
 
 // retry calls f until it succeeds, the peer refuses for good or is gone, the lifetime is over, or
-// ctx ends. The first call may fail as the peer has not been told of this end yet: then it ends the
+// ctx ends. The first call may fail because the peer was not told of this peer yet: then it ends the
 // stream, and accepts a later one.
 func (l *lifetime) retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// After end nothing begins, waits end with ErrClosed, and only the first call of end is the first.
+// After end no goroutine begins, and pauses end with ErrClosed. Only the first call of end returns true.
 func TestLifetimeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLifetime()

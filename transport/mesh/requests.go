@@ -55,8 +55,9 @@ func (r *requests) serve(answer answerer) {
 	r.answer = answer
 }
 
-// enter admits one more request of a peer, which the caller ends by leave, and returns the function that
-// answers it. It returns nil if there are too many requests for queueTime, or the mesh closes.
+// enter admits one more request of a peer, and returns the function that answers it. After the answer the
+// caller calls leave. If there are too many requests for queueTime, or the mesh closes, enter returns nil and
+// leave must not be called.
 func (r *requests) enter(from elastic.ID) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
@@ -91,7 +92,7 @@ func (r *requests) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
 	return r.answer, nil
 }
 
-// leave undoes enter.
+// leave ends a request that enter has admitted.
 func (r *requests) leave(from elastic.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -252,7 +252,7 @@ const (
 )
 
 // retry calls f until it succeeds, f's error is final, the peer is gone, the host closes, or ctx
-// ends. The first call may fail as this host has not been introduced to the peer yet: then the peer
+// ends. The first call may fail because this host was not introduced to the peer yet: then the peer
 // closes the connection, and accepts a later one.
 func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
 	pause := firstPause

@@ -123,9 +123,9 @@ func (h *Host) Open(addrs []string) error {
 
 // Introduce implements elastic.Network. It admits the given members and records their addresses, in
 // addition to those that are known. It has no effect for peers that Forget has banned. A peer that
-// was not introduced is refused right after the security handshake, or, if the host has an
-// admission policy, unless it proves a right to join. A member that connects before it was
-// introduced here retries.
+// was not introduced is refused right after the security handshake. If the host has an admission
+// policy, such a peer may first prove a right to join, and is refused only if it does not. A member
+// that connects before it was introduced here retries.
 func (h *Host) Introduce(members []elastic.Member) error {
 	for _, m := range members {
 		if m.ID == h.id {
@@ -230,8 +230,8 @@ func (h *Host) connected(_ network.Network, c network.Conn) {
 	h.admission.onConnected(c)
 }
 
-// disconnected is called at the end of each connection, as connected. Another connection with the
-// peer may go on.
+// disconnected is called by libp2p at the end of each connection, as connected is at the beginning.
+// Another connection with the peer may still exist.
 func (h *Host) disconnected(_ network.Network, c network.Conn) {
 	h.punch.onDisconnected(c)
 	h.relays.replaceLost(c.RemotePeer())

@@ -46,8 +46,8 @@ func libp2pConns(hs []*Host) (n int) {
 	return n
 }
 
-// Hosts with a common key enter views, send data and control messages and make requests without one
-// libp2p connection. Hosts without one use libp2p for all of that.
+// Hosts with a common key enter views, send data and control messages and make requests without any
+// libp2p connection. Hosts without a common key use libp2p for all of that.
 func TestLocal(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts string

@@ -13,8 +13,8 @@ import (
 
 // A router may forward ports of its own to a host behind it, if the host asks by NAT-PMP (RFC 6886)
 // or UPnP IGD. Others then connect to the router's address as if the host were there. Each IPv4
-// port at which this host listens on the network is mapped. The gateway renews the mappings;
-// portMap keeps them, and members are told of changes.
+// port at which this host listens on the network is mapped. portMap makes its gateway renew the
+// mappings, records them, and announces changes to the members.
 
 var (
 	// errNoGateway means that the search has found no router.
@@ -55,8 +55,8 @@ type innerPort struct {
 	port     uint16
 }
 
-// portMap keeps the router's mappings. All methods are safe for concurrent use; run runs once at a
-// time.
+// portMap records the mappings that the router has granted. All methods are safe for concurrent
+// use, except that only one call of run may be in progress at a time.
 //
 //	search      gatewayTime     no router: again after 2, 4, 8 ... s, at most gatewayAgain
 //	found       mappedEvery     each round asks for all ports at which the host listens then

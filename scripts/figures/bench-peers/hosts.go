@@ -120,7 +120,8 @@ type hostsRun struct {
 	log    io.Writer
 }
 
-// carryOut measures the parts in only, or all parts if it is empty. It records the reason if a part could not be measured.
+// carryOut measures the parts that the argument only names, or all parts if that list is empty. If a part cannot be measured, it
+// records the reason.
 func (h hostsRun) carryOut(ctx context.Context, only []string) error {
 	for _, part := range []struct {
 		name    string
