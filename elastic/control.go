@@ -103,7 +103,7 @@ func decodeHeartbeat(b []byte) (heartbeat, error) {
 		b = b[copy(t.First[:], b):]
 	}
 	if len(b) > maxBusy {
-		return heartbeat{}, fmt.Errorf("heartbeat of a member that is busy with %d bytes: %w", len(b), errControl)
+		return heartbeat{}, fmt.Errorf("heartbeat with a reason of %d bytes, want at most %d: %w", len(b), maxBusy, errControl)
 	}
 	t.Busy = string(b)
 	return t, nil

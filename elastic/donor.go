@@ -86,7 +86,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 // whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
-		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})
+		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members report"})
 	}
 	for _, odd := range snap.Odd {
 		if !slices.Contains(snap.Forged, odd) {

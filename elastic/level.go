@@ -65,7 +65,7 @@ func copies(all []account) ([]copying, error) {
 	high := int64(-1)
 	for rank, a := range all {
 		if a.holds != all[0].holds {
-			return nil, fmt.Errorf("rank 0 and rank %d: one has registered a state and the other has not", rank)
+			return nil, fmt.Errorf("rank 0 and rank %d: one has registered a state and the other has not: call Hold at all peers, or at none", rank)
 		}
 		if a.step > high {
 			high, ahead = a.step, nil
@@ -332,7 +332,7 @@ func recvBlob(ctx context.Context, s *Session, from int) ([]byte, error) {
 		return nil, err
 	}
 	if n[0] < 0 {
-		return nil, abort(s, fmt.Errorf("%s sends %d bytes of state", s.View.Members[from].ID.Short(), n[0]))
+		return nil, abort(s, fmt.Errorf("%s announces a state of %d bytes, want 0 or more", s.View.Members[from].ID.Short(), n[0]))
 	}
 	var b []byte
 	for left := n[0]; left > 0; left = n[0] - int64(len(b)) {

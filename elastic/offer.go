@@ -93,7 +93,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	case !begun:
 		return reply{Wait: "has not begun"}
 	case (held != nil) != o.State:
-		return reply{Refused: "either the job or the peer has registered a state, and the other has not"}
+		return reply{Refused: "either the job or the peer has registered a state, and the other has not: run the same program at all peers"}
 	}
 	why := differ(settings, o.Settings)
 	if why == "" && until != 0 && o.Until != 0 {

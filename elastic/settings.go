@@ -151,7 +151,7 @@ const maxSettings = 1 << 20
 func (g *Group) compareSettings(ctx context.Context, s *Session) error {
 	mine, err := json.Marshal(g.settings)
 	if err == nil && len(mine) > maxSettings {
-		err = fmt.Errorf("%d bytes, at most %d", len(mine), maxSettings)
+		err = fmt.Errorf("they have %d bytes, want at most %d", len(mine), maxSettings)
 	}
 	if err != nil {
 		return abort(s, fmt.Errorf("tell the settings: %w", err))
@@ -186,7 +186,7 @@ func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error)
 	// All ranks see the same lengths, so all come to the same decision.
 	most := slices.Max(lengths)
 	if slices.Min(lengths) < 0 || most > maxSettings {
-		return nil, abort(s, fmt.Errorf("a member tells %d bytes of settings, at most %d are allowed", most, maxSettings))
+		return nil, abort(s, fmt.Errorf("members announce settings of %d to %d bytes, want 0 to %d", slices.Min(lengths), most, maxSettings))
 	}
 	padded, gathered := make([]byte, most), make([]byte, most*int64(n))
 	copy(padded, mine)

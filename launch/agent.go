@@ -157,7 +157,7 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	case a.scaling <- struct{}{}:
 		defer func() { <-a.scaling }()
 	case <-ctx.Done():
-		return "", errors.New("elrun is busy with another such request")
+		return "", errors.New("the elrun that started these peers still handles an earlier request for another number of peers: try again later")
 	}
 	a.mu.Lock()
 	a.seq++
@@ -181,13 +181,13 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 		case <-a.launcherGone.Done():
 			return "", errNoLauncher
 		case <-ctx.Done():
-			return "", errors.New("elrun does not answer")
+			return "", errors.New("the elrun that started these peers does not answer: look at elrun status before you try again")
 		}
 	}
 }
 
 // errNoLauncher reports that no launcher is left to start or stop peers.
-var errNoLauncher = errors.New("the elrun that started these peers has ended; it takes one to start others (elrun join)")
+var errNoLauncher = errors.New("the elrun that started these peers has ended, and only that one can change their number: start others by elrun join")
 
 // watchDead calls f for every certain death, past deaths first.
 func (a *agent) watchDead(f func(elastic.ID)) {

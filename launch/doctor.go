@@ -80,7 +80,7 @@ func tryControl(ctx context.Context) (running []string, err error) {
 	}
 	names, err := listControls()
 	if err == nil && !slices.Contains(names, at) {
-		err = errors.New("a socket that was opened is not in the system's list")
+		err = errors.New("the control socket that was just opened is not found in the folders of control sockets; these folders must be private to the user")
 	}
 	if err == nil {
 		_, err = ask(ctx, at, request{Request: "status"})

@@ -15,7 +15,7 @@ import (
 )
 
 // errNoMember reports that this peer is not a member yet and so cannot act for the job.
-var errNoMember = errors.New("this peer is no member yet")
+var errNoMember = errors.New("this peer has not joined the job yet: try again later")
 
 // issue makes a ticket. A ticket for other hosts opens the job first. A ticket for this host alone
 // is made once and then reused.

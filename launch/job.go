@@ -300,7 +300,7 @@ func chooseLauncher(s Status, want int) (int, error) {
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) == 0:
-		return 0, errors.New("its peers have not joined yet")
+		return 0, errors.New("its peers have not joined yet: try again later")
 	}
 	return 0, fmt.Errorf("several elruns have peers here: choose one by --elrun with its process ID (%v)", all)
 }

@@ -180,10 +180,10 @@ func (m message) check() error {
 		}
 	}
 	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize {
-		return fmt.Errorf("launch: decode message: the pass has %d bytes, want %d", len(m.Start.Pass), passSize)
+		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
 	}
 	if m.Pass != nil && len(m.Pass.Signature) != passSize {
-		return fmt.Errorf("launch: decode message: the pass has %d bytes, want %d", len(m.Pass.Signature), passSize)
+		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Pass.Signature), passSize)
 	}
 	if m.Known != nil && len(m.Known.Tickets) > maxTickets {
 		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), maxTickets)

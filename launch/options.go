@@ -166,13 +166,13 @@ func (o *Options) check() error {
 	case (o.Peers < 1 && len(o.Hosts) == 0) || o.Peers < 0 || o.Peers > maxPeers:
 		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)
 	case len(o.Hosts) == 0 && (o.Copy || o.Detach || o.Dir != "" || o.SSH != "" || o.Srun):
-		return errors.New("options for hosts, and no host: name hosts, or leave them out")
+		return errors.New("there is no list of hosts, but an option that needs one (copy, detach, dir, ssh or srun): name hosts, or leave that option out")
 	case len(o.Hosts) > 0 && o.Join:
-		return errors.New("peers on other hosts cannot join a job: start them there with its ticket")
+		return errors.New("a list of hosts does not go with joining a job: start the peers on each of those hosts, with the ticket of the job")
 	case o.MinPeers < 0 || o.MinPeers > maxMembers:
-		return fmt.Errorf("at least %d peers, want 1 to %d", o.MinPeers, maxMembers)
+		return fmt.Errorf("minimum of %d peers, want 1 to %d", o.MinPeers, maxMembers)
 	case o.Restart < 0:
-		return fmt.Errorf("%d restarts, want none or more", o.Restart)
+		return fmt.Errorf("limit of %d restarts, want 0 or more", o.Restart)
 	case o.StateRate < 0:
 		return fmt.Errorf("state rate of %d bytes a second, want more than 0", o.StateRate)
 	case o.ConnectTimeout < 0:

@@ -273,7 +273,7 @@ func (c Checkpoint) check() error {
 	case c.EverySteps < 0 || c.Every < 0 || c.Keep < 0:
 		return fmt.Errorf("trainer: Checkpoint has EverySteps %d, Every %v and Keep %d, want none below 0", c.EverySteps, c.Every, c.Keep)
 	case c.Dir == "" && (c.EverySteps > 0 || c.Every > 0):
-		return fmt.Errorf("trainer: Checkpoint says how often and no Dir")
+		return fmt.Errorf("trainer: Checkpoint says how often to write, but not where: set Dir, or leave Every and EverySteps at 0")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (o outcome) meanLoss() float64 { return o.Loss.float() / float64(o.Samples)
 // check returns an error if o cannot be an outcome of the plan.
 func (o outcome) check(p plan) error {
 	if o.Step < 0 || o.Step > maxStep || o.Attempt < 0 || o.Peers < 0 || o.Samples < 0 {
-		return fmt.Errorf("step %d, attempt %d, %d peers, %d samples", o.Step, o.Attempt, o.Peers, o.Samples)
+		return fmt.Errorf("its outcome is out of range: step %d, attempt %d, %d peers, %d samples", o.Step, o.Attempt, o.Peers, o.Samples)
 	}
 	if o.Step == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (o outcome) check(p plan) error {
 		next := 0
 		for _, r := range s.Microbatches {
 			if r[0] < next || r[1] <= r[0] || r[1] > step.microbatches {
-				return fmt.Errorf("step %d: %s contributed the microbatches %v of %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
+				return fmt.Errorf("step %d: %s contributed the microbatches %v, want ascending ranges up to %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
 			}
 			next = r[1]
 		}

@@ -412,7 +412,7 @@ func TestBadConfigurations(t *testing.T) {
 		"Optimizer and Schedule":      func(c *trainer.Config) { c.Optimizer = nil },
 		"Clip is NaN":                 func(c *trainer.Config) { c.Clip = math.NaN() },
 		"EverySteps -1":               func(c *trainer.Config) { c.Checkpoint.EverySteps = -1 },
-		"how often and no Dir":        func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
+		"write, but not where":        func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
 		"microbatches in a step":      func(c *trainer.Config) { c.Exact, c.Samples, c.GlobalBatch, c.Microbatch = true, 1<<17, 1<<17, 1 },
 		"BucketBytes is -1":           func(c *trainer.Config) { c.BucketBytes = -1 },
 		"momentum 2 is not in [0, 1)": func(c *trainer.Config) { c.Optimizer = optim.SGD{Momentum: 2} },

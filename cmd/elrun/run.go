@@ -85,7 +85,7 @@ type runCommand struct {
 // Validate implements kong's validation: its errors are usage errors.
 func (c *runCommand) Validate() error {
 	if c.Discover != "" && (c.Hosts != nil || c.Hostfile != nil) {
-		return errors.New("--discover and -H or --hostfile: find the hosts in one way")
+		return errors.New("--discover does not go with -H or --hostfile: find the hosts in one way")
 	}
 	return cmp.Or(c.jobFlags.Validate(), c.discoverFlags.Validate())
 }

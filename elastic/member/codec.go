@@ -128,7 +128,7 @@ func Decode(b []byte) (Message, error) {
 	version, kind := d.byte(), Kind(d.byte())
 	parts, known := layout(kind)
 	if d.err == nil && (version != codecVersion || !known) {
-		d.fail(fmt.Errorf("version %d, %v: %w", version, kind, ErrFormat))
+		d.fail(fmt.Errorf("version %d, message %v, want version %d and a known message: %w", version, kind, codecVersion, ErrFormat))
 	}
 	m := Message{Kind: kind, Epoch: d.uint(), View: d.hash()}
 	d.parts(&m, parts)

@@ -44,7 +44,7 @@ func (d *decoder) byte() byte {
 func (d *decoder) bool() bool {
 	b := d.byte()
 	if b > 1 {
-		d.fail(fmt.Errorf("%d for yes or no: %w", b, ErrFormat))
+		d.fail(fmt.Errorf("byte %d in place of a boolean, want 0 or 1: %w", b, ErrFormat))
 	}
 	return b == 1
 }

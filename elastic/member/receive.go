@@ -210,7 +210,7 @@ func (m *Machine) adopt(msg Message) {
 		m.gossip.show()
 	case in:
 		m.history, m.view = h, v
-		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was in and is out by %v", v)})
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was a member, and is none in %v", v)})
 	default:
 		return
 	}

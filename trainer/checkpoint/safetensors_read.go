@@ -91,7 +91,7 @@ func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	}
 	length := binary.LittleEndian.Uint64(prefix)
 	if length > maxTensorHeader || length > uint64(size-8) {
-		return nil, fmt.Errorf("%w: %d bytes with a header of %d", ErrDamaged, size, length)
+		return nil, fmt.Errorf("%w: a file of %d bytes with a header of %d, at most %d are allowed", ErrDamaged, size, length, maxTensorHeader)
 	}
 	header := make([]byte, length)
 	if _, err := r.ReadAt(header, 8); err != nil {

@@ -183,17 +183,17 @@ func (c TopK) check(counts, positions []byte, n int) error {
 	for r, count := range counts {
 		size, kept := min(run, n-r*run), int(count)
 		if kept > len(positions) {
-			return fmt.Errorf("%s: run %d of %d has %d elements, %d are left", c.Name(), r, len(counts), kept, len(positions))
+			return fmt.Errorf("%s: malformed code: the count of run %d of %d is %d, but only %d positions are left", c.Name(), r, len(counts), kept, len(positions))
 		}
 		for _, at := range positions[:kept] {
 			if int(at) >= size {
-				return fmt.Errorf("%s: run %d of %d has the element %d of %d", c.Name(), r, len(counts), at, size)
+				return fmt.Errorf("%s: malformed code: run %d of %d has position %d, but only %d elements", c.Name(), r, len(counts), at, size)
 			}
 		}
 		positions = positions[kept:]
 	}
 	if len(positions) > 0 {
-		return fmt.Errorf("%s: %d elements belong to no run", c.Name(), len(positions))
+		return fmt.Errorf("%s: malformed code: %d more positions than its counts say", c.Name(), len(positions))
 	}
 	return nil
 }

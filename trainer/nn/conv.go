@@ -35,7 +35,7 @@ type conv struct {
 func Conv(filters, kernel int) Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		if filters < 1 || kernel < 1 || kernel > b.in.H || kernel > b.in.W {
-			return nil, Shape{}, fmt.Errorf("nn: %s: %d filters of %d x %d on %v", b.name, filters, kernel, kernel, b.in)
+			return nil, Shape{}, fmt.Errorf("nn: %s: %d filters of %d x %d on inputs of %v, want at least one filter, of 1 x 1 up to the size of the inputs", b.name, filters, kernel, kernel, b.in)
 		}
 		patch := b.in.C * kernel * kernel
 		l := &conv{gemmer: b.gemmer, in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
@@ -224,7 +224,7 @@ func Pool() Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		out := Shape{b.in.C, b.in.H / 2, b.in.W / 2}
 		if out.Size() == 0 {
-			return nil, Shape{}, fmt.Errorf("nn: %s: nothing left of %v", b.name, b.in)
+			return nil, Shape{}, fmt.Errorf("nn: %s: nothing left of inputs of %v, want at least 2 rows and 2 columns", b.name, b.in)
 		}
 		return &pool{in: b.in, out: out}, out, nil
 	}}

@@ -52,7 +52,7 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 	b.classes = b.classes[:0]
 	for k, i := range samples {
 		if i < 0 || i >= d.Len() {
-			return fmt.Errorf("nn: sample %d of %d asked for", i, d.Len())
+			return fmt.Errorf("nn: sample %d was asked for, but the data have %d samples, numbered from 0", i, d.Len())
 		}
 		class := d.Sample(b.inputs[k*size:(k+1)*size], i)
 		if class < 0 || class >= classes {

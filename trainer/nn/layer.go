@@ -83,7 +83,7 @@ type dense struct {
 func Dense(outputs int) Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		if outputs < 1 {
-			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs", b.name, outputs)
+			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs, want at least 1", b.name, outputs)
 		}
 		in := b.in.Size()
 		l := &dense{gemmer: b.gemmer, in: in, out: outputs,

@@ -39,7 +39,7 @@ type workspace struct {
 // names begin with the index of their layer, from 0.
 func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	if len(layers) == 0 || in.C < 1 || in.H < 1 || in.W < 1 {
-		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
+		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v, want at least one layer, and C, H and W of at least 1", len(layers), in)
 	}
 	n := &Network{data: data, in: in, first: []int{0}, gemmer: new(gemmer)}
 	shape, own := in, &workspace{}

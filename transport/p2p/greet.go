@@ -105,7 +105,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	g.ID, g.Handshake = elastic.ID(secured.RemotePeer().String()), time.Since(begun)
 	// The multiplexer is agreed on within the TLS handshake (ALPN).
 	if secured.ConnState().StreamMultiplexer != yamux.ID {
-		return errors.New("it has no streams of yamux: is it an elrun of another version?")
+		return errors.New("it does not accept yamux, over which elrun opens streams: is it an elrun of another version?")
 	}
 	streams, err := muxer().NewConn(secured, false, nil)
 	if err != nil {

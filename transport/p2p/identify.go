@@ -40,7 +40,7 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 	}
 	// A link-local address may be of any link, so it is tried on each of this host's. Without one the
 	// loop does not run, and this error stays.
-	err = errors.New("no interface has such addresses")
+	err = errors.New("the address is link-local, and no interface of this host that is up has a link-local address")
 	for _, place := range onLinks(a, ownZones) {
 		if id, err = identifyAt(ctx, own, place); err == nil {
 			m.ID = elastic.ID(id.String())

@@ -59,14 +59,14 @@ func (c choice) append(b []byte) []byte {
 // decodeChoice decodes the payload of a Choice frame.
 func decodeChoice(b []byte) (choice, error) {
 	if len(b) == 0 || b[0] > askDial {
-		return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
+		return choice{}, fmt.Errorf("read choice: %d bytes that do not begin with a known code: %w", len(b), wire.ErrFormat)
 	}
 	c, rest := choice{code: b[0]}, b[1:]
 	if c.code == askDial { // the ticket is between the code and the reason
 		n := copy(c.ticket.Number[:], rest)
 		rest = rest[n:]
 		if n = copy(c.ticket.Key[:], rest); n < len(c.ticket.Key) {
-			return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
+			return choice{}, fmt.Errorf("read choice: %d bytes, too few for a ticket: %w", len(b), wire.ErrFormat)
 		}
 		rest = rest[n:]
 	}
@@ -196,7 +196,7 @@ func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *d
 	case err != nil:
 		return nil, "", err
 	case answer.code == askDial:
-		return nil, "", fmt.Errorf("read choice: its turn is answered by another: %w", wire.ErrFormat)
+		return nil, "", fmt.Errorf("read choice: the other side was asked to dial, and asks this side to dial instead: %w", wire.ErrFormat)
 	case answer.code == dialled:
 		c, err = w.Wait(ctx)
 	}
@@ -246,7 +246,7 @@ func (p *paths) followed(ctx context.Context, s *stream, w *direct.Wait, last ch
 		}
 		return p.conclude(s, c, last.why), nil
 	}
-	return nil, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
+	return nil, fmt.Errorf("read choice: the other side chose code %d, which was not offered: %w", last.code, wire.ErrFormat)
 }
 
 // maxWhy is the longest reason that is sent, in bytes. It is text for users and for the path event.

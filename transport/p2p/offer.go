@@ -40,7 +40,7 @@ func readOffer(r io.Reader) (offer, error) {
 // decodeOffer decodes the payload of an Offer frame.
 func decodeOffer(b []byte) (offer, error) {
 	if len(b) < 2 || int(b[0]) >= len(mesh.Paths()) || int(b[1]) >= len(encryptNames()) {
-		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
+		return offer{}, fmt.Errorf("read offer: %d bytes that do not begin with a known path and encryption: %w", len(b), wire.ErrFormat)
 	}
 	o, err := direct.DecodeOffer(b[2:])
 	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err

@@ -82,7 +82,7 @@ const (
 )
 
 // errSilent means that the target did not answer in the last silentTime.
-var errSilent = errors.New("no answer a moment ago")
+var errSilent = errors.New("not dialled, because it did not answer a moment ago")
 
 // conclude ends the upgrade of a data stream. With a connection it closes s, begins to watch c, and
 // returns the stream over c. Without one it returns s as the fallback, and has the watch retry

@@ -119,7 +119,7 @@ func (p *puncher) tryPunch(id peer.ID) {
 }
 
 // errNotLed means that the initiator has sent no message.
-var errNotLed = errors.New("the other side has not looked for a way through the routers")
+var errNotLed = errors.New("the other side, which begins the search for a way through the routers, has sent no request")
 
 // beginAttempt marks an attempt as in progress and returns the function that marks its end with the
 // result. If asked is false it returns nil if an attempt is in progress or has failed in the last

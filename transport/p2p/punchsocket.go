@@ -33,7 +33,7 @@ const (
 
 // errNoIPv4 means that this host has no IPv4 address to punch from. Only IPv4 routers translate
 // addresses.
-var errNoIPv4 = errors.New("this host does not listen over IPv4 on a network")
+var errNoIPv4 = errors.New("this host listens at no IPv4 address of a network, as a way through routers needs: add one to --listen")
 
 // punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads. Checks and QUIC must
 // share a socket: a router maps the pair of address and port, so an address that was found by
@@ -64,9 +64,9 @@ type seen struct {
 func (s seen) explain(err error) error {
 	switch {
 	case s.varies:
-		return fmt.Errorf("%w (the router of this host takes another port for each destination)", err)
+		return fmt.Errorf("%w (the router of this host uses another external port for each destination: set it to keep one)", err)
 	case s.nobody:
-		return fmt.Errorf("%w (no member tells by UDP where this host is seen)", err)
+		return fmt.Errorf("%w (no member answers by UDP, so this host does not know its external address: let firewalls pass UDP)", err)
 	}
 	return err
 }

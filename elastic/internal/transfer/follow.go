@@ -22,7 +22,7 @@ type NeverLevelError struct {
 
 // Error returns the rates and the distance.
 func (e *NeverLevelError) Error() string {
-	why := "the distance grows"
+	why := "training goes on faster than this peer applies the updates"
 	if e.Gone {
 		why = "no donor has the updates that are needed"
 	}

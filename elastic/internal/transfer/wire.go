@@ -215,7 +215,7 @@ func (s sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]),
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *sum) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(s)) {
-		return fmt.Errorf("%w: a hash of %d characters", errWire, len(text))
+		return fmt.Errorf("%w: a hash of %d characters, want %d", errWire, len(text), hex.EncodedLen(len(s)))
 	}
 	_, err := hex.Decode(s[:], text)
 	return err

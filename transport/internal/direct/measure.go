@@ -152,7 +152,8 @@ func serveMeasurement(sock net.Conn, t *Ticket) error {
 		}
 		n := int(binary.LittleEndian.Uint32(head[:]))
 		if left -= n; n > lastRound || left < 0 {
-			return fmt.Errorf("measured by %d bytes more than %d: %w", -left, maxMeasured, ErrFormat)
+			return fmt.Errorf("the dialler announced a round of %d bytes, %d in all, want at most %d a round and %d in all: %w",
+				n, maxMeasured-left, lastRound, maxMeasured, ErrFormat)
 		}
 		if _, err := io.CopyN(io.Discard, sock, int64(n)); err != nil {
 			return err

@@ -168,7 +168,7 @@ func (s *Socket) Observe(ctx context.Context, c Credential, server netip.AddrPor
 	r, end := s.begin(newCheck(c, initiator, false, []netip.AddrPort{server}), nil)
 	defer end()
 	if _, err := s.search(ctx, r); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("ask %v by UDP for the own address: %w", server, err)
+		return netip.AddrPort{}, fmt.Errorf("ask %v by UDP for the external address of this socket: %w", server, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
