@@ -24,8 +24,8 @@ func alone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// A member dies before each of its messages in turn. Survivors compute nothing twice, except the first step in exact mode, if the
-// first scale does not fit.
+// A member dies before every tenth of its messages in turn, before every third in the long form. Survivors compute nothing twice,
+// except the first step in exact mode, if the first scale does not fit.
 func TestKillAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {

@@ -122,7 +122,7 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// A peer dies before one of its messages, and another peer joins. The test tries each peer and each message. In exact mode the
+// A peer dies before one of its messages, and another peer joins. The test tries each peer and many messages. In exact mode the
 // job still ends with the weights of a single process, although the gradients depend on the parameters.
 func TestKillWithDelay(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
 // Package trainer trains a model on all peers of a group at once (synchronous data parallelism).
 // Each peer computes its share of every batch, and after every step all peers have bit-identical
-// parameters. Peers may come, leave and die at any time. The survivors compute the microbatches
-// that a dead peer had not finished; nothing else is computed twice.
+// parameters. Peers may come, leave and die at any time. The survivors compute all microbatches of a
+// dead peer's share of the open step, and keep the microbatches that they have computed.
 //
 //	package main
 //
@@ -78,9 +78,10 @@
 //
 // A microbatch is in a contribution as a whole or not at all. The end of a session is noticed
 // between two calls of the model, and the contribution is carried into the next session. A
-// contribution is dropped in four cases: its step is committed; the state is replaced; the peer
-// has a new identity (then others have computed its part); all ranks have to compute the step
-// again.
+// contribution is dropped in six cases: its step is committed; the state is replaced; the peer has
+// a new identity (then others have computed its part); all ranks have to compute the step again;
+// it overlaps with the contribution of another rank; the model has run out of memory, perhaps in
+// the middle of a microbatch.
 //
 // If any rank has seen a complete commit record, the contributions of all ranks are in the sums.
 // So the last committed steps of two members differ by at most one. A member that is behind

@@ -235,7 +235,8 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
-	// A sanity check of the ledger: every sample has been contributed exactly once.
+	// A sanity check of the ledger. It compares totals: it does not find a sample that is missing
+	// beside one that counts twice.
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// checkLedger accepts a log only if each sample counts exactly once in each pass, whatever peers join and leave.
+// Each sample counts exactly once in each pass, whatever peers join, leave and die.
 func TestLedger(t *testing.T) {
 	const peers, passes = 4, 3
 	rounds, length := pick(4, 50), pick(600, 3000)

@@ -78,8 +78,8 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	return t, nil
 }
 
-// candidates returns the algorithms that can do the call, the same at all ranks. An algorithm that
-// cannot do a call falls back to another, so it is a candidate only if the choice keeps its name.
+// candidates returns the algorithms that can do the call, the same at all ranks. For an algorithm that
+// cannot do it Comm.Choice returns ErrArgument.
 func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
