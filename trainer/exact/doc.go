@@ -25,22 +25,25 @@
 // # Scales
 //
 // Every parameter has an exponent of its own, because the gradients of weights and biases differ
-// by orders of magnitude. A value g becomes round(g * 2^exponent). A step of K microbatches has
-// 31 - log2(K) bits for each value (the room), so no sum of K values can overflow.
+// by orders of magnitude. A value g becomes round(g * 2^exponent). In a step of K microbatches the
+// magnitude of each value has 30 - floor(log2(K)) bits (the room), so no sum of K values can
+// overflow.
 //
 // A peak is the binary exponent of the largest magnitude in a microbatch's gradient of a
 // parameter, in one byte. Peaks are properties of single microbatches and are combined with Max.
 // So the peaks of a step do not depend on the assignment of microbatches, and neither do the two
 // decisions made from them: whether the step fits, and the next scale.
 //
-// The next scale puts the peak of the last step 6 bits below the room. A step has to be computed
-// again if some gradient grew by more than a factor of 64 within one step; then the scale made
-// from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by
-// half of the way per step (hysteresis), so that oscillating gradients do not overflow again and
-// again.
+// The next scale puts the peak of the last step below the room by the headroom: 6 bits, or a third
+// of the room if that is less, as from 8192 microbatches on. A step has to be computed again if
+// some gradient grew by more than a factor of 2^headroom (64) within one step; then the scale made
+// from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by half
+// of the way per step (hysteresis), so that oscillating gradients do not overflow again and again.
 //
-// The first step has no history. Its scale suits gradients between 1/64 and 256; the step is
-// computed again, at most once, if that was wrong in either direction.
+// A parameter has no history in the first step, and as long as all its gradients are zero. Its
+// scale then suits a largest gradient between 1/128 and 256, or a narrower range from 512
+// microbatches on. The step is computed again, at most once, if a gradient is outside on either
+// side.
 //
 // A scale is part of the state of a job: it travels with snapshots and checkpoints.
 //

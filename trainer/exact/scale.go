@@ -138,9 +138,10 @@ func (s Scale) exponent(i int) int {
 // alone, so it holds for a step exactly if it holds for one of the step's microbatches.
 func (s Scale) over(i int, p Peak) bool { return p != 0 && int(p)-126+s.exponent(i) > s.room }
 
-// blurred reports whether the guess for a parameter without history loses more than 8 bits
-// against the ideal exponent. In later steps, gradients that shrink suddenly lose bits for a step
-// or two, which is not worth another attempt.
+// blurred reports whether the guess for a parameter without history loses more than 8 bits against
+// the ideal exponent, or more than half of the bits below the headroom if that is less. In later
+// steps, gradients that shrink suddenly lose bits for a step or two, which is not worth another
+// attempt.
 func (s Scale) blurred(i int, p Peak) bool {
 	lost := s.ideal(p) - s.guess()
 	return s.exponents[i] == unset && p != 0 && lost > min(8, (s.room-s.headroom())/2)
