@@ -12,8 +12,9 @@ type Algorithm = transport.Algorithm
 
 // The algorithms. The comments of the calls state their costs.
 const (
-	// Auto chooses by size, number of ranks and Options.Cost; the choice is the same at
-	// every rank.
+	// Auto takes SharedMemory if all ranks share memory, TwoLevel where that describes when,
+	// and otherwise the algorithm that Options.Cost predicts to be the fastest for the size
+	// and the number of ranks. The choice is the same at every rank.
 	Auto = transport.Auto
 	// Ring sends to the right neighbour and receives from the left one, pipelined by
 	// segments (Patarasuk, Yuan 2009).
@@ -32,8 +33,8 @@ const (
 	SharedMemory = transport.SharedMemory
 	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one
 	// rank of each host. If Options.Sites are known, the latter step is again split, into
-	// one within each site and one between sites. Auto chooses it if hosts or sites have
-	// several ranks.
+	// one within each site and one between sites. Auto chooses it for a commutative
+	// AllReduce if hosts or sites have several ranks.
 	TwoLevel = transport.TwoLevel
 )
 

@@ -62,7 +62,7 @@ func (Step) Name() string { return "step" }
 // Shares reports how many microbatches each rank computes in the step of the header and after it.
 // One member of each launcher emits it.
 type Shares struct {
-	Old    []int  `json:"old"` // shares in the session before, by its ranks; empty at the start
+	Old    []int  `json:"old"` // shares last reported, by the ranks of that session; empty at the start
 	New    []int  `json:"new"` // present shares, by rank
 	Reason string `json:"reason"`
 }

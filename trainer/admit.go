@@ -81,7 +81,8 @@ func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 }
 
 // settledShares returns the shares to which a policy converges if the costs stay constant: the
-// optimum for all policies but "equal".
+// optimum for all policies but "equal". A new policy that converges to other shares needs a case
+// here, or admission predicts the step with a newcomer from wrong shares.
 func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int {
 	if policy != "equal" {
 		return loadbal.Optimum(costs, microbatches)

@@ -224,9 +224,9 @@ func TestBadCalls(t *testing.T) {
 		}
 	}
 	_, err := m.Model().Accumulate(grad, []int{0, 2}, nil)
-	check(err, "sample 2 of 2")
+	check(err, "sample 2 was asked for, but the data have 2 samples")
 	_, err = m.Model().Accumulate(grad, []int{-1}, nil)
-	check(err, "sample -1 of 2")
+	check(err, "sample -1 was asked for, but the data have 2 samples")
 	_, err = m.Model().Accumulate(grad[:1], []int{0}, nil)
 	check(err, "1 gradients for 2 parameters")
 	_, err = m.Model().Accumulate(grad, nil, nil)
