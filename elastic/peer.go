@@ -10,15 +10,15 @@ import (
 // peer is a driver's knowledge about another member.
 type peer struct {
 	detector
-	helped    map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
-	askers    []ID          // members that asked for an indirect probe, to be told of the member's next message
-	suspected string        // cause of the suspicion, as in the log; empty if the member is trusted
-	exceeded  time.Duration // limit of silence at the suspicion; 0 if the cause is another
-	near      bool          // it is on this host
-	down      bool          // its connection has ended and no other was made
-	doubt     uint64        // epoch of a session that broke because of it; 0 once it has been heard since
-	heartbeat heartbeat     // its last heartbeat
-	blamed    time.Time     // when this member last named it as the only culprit of a stall
+	helped     map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
+	askers     []ID          // members that asked for an indirect probe, to be told of the member's next message
+	suspected  string        // cause of the suspicion, as in the log; empty if the member is trusted
+	exceeded   time.Duration // limit of silence at the suspicion; 0 if the cause is another
+	near       bool          // it is on this host
+	down       bool          // its connection has ended and no other was made
+	brokeEpoch uint64        // epoch of a session that broke because of it; 0 once it has been heard since
+	heartbeat  heartbeat     // its last heartbeat
+	blamed     time.Time     // when this member last named it as the only culprit of a stall
 }
 
 // leaves returns the reason, for the log, why the member left at its own request. A member that
@@ -33,7 +33,7 @@ func (p *peer) leaves(now time.Time) string {
 // unremarkable reports whether the record of the member can be dropped: it holds nothing that could
 // not be learned anew.
 func (p *peer) unremarkable() bool {
-	return p.suspected == "" && !p.down && p.doubt == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
+	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }
 
 // Until the first view is agreed, the lower rank of a pair waits for firstTicks ticks before it
@@ -105,9 +105,9 @@ func (d *driver) heard(id ID, p *peer) {
 		d.sendHeartbeat(id, false) // it must learn that it is heard again before it gets the machine's messages
 		d.trust(id)
 	}
-	if p.doubt != 0 {
-		epoch := p.doubt
-		p.doubt = 0
+	if p.brokeEpoch != 0 {
+		epoch := p.brokeEpoch
+		p.brokeEpoch = 0
 		d.step(member.Renew{Epoch: epoch})
 	}
 }

@@ -154,7 +154,7 @@ func (d *driver) broken(v View, blamed int) {
 		if blamed >= 0 && blamed < len(v.Members) && v.Members[blamed].ID != d.ep.Self.ID {
 			id := v.Members[blamed].ID
 			if p := d.peerOf(id); p != nil {
-				p.doubt = v.Epoch
+				p.brokeEpoch = v.Epoch
 				d.sendHeartbeat(id, true)
 				return
 			}

@@ -68,7 +68,7 @@ func (g *graphRun) leaveOut() {
 	for i, n := range g.plan.nodes {
 		g.plan.nodes[i].due = time.Time{}
 		g.locations = append(g.locations, serviceEntry{Name: n.info.Name,
-			Ended: "it belongs to the elrun that began the job, of which these peers are not"})
+			Ended: "it belongs to the elrun that began the job; these peers were started by another one"})
 	}
 }
 

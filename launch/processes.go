@@ -33,7 +33,8 @@ type processes struct {
 	logged    map[int]bool // logs that have been opened, by index of the process
 }
 
-// newProcesses returns processes of which none runs. path is the path of the program.
+// newProcesses returns the processes of this elrun before the first is started. path is the path of
+// the program.
 func newProcesses(o *Options, path string, c *console) *processes {
 	return &processes{o: o, path: path, console: c, peers: make(map[int]*child), nodes: make(map[int]*child),
 		notices: make(chan notice), logged: make(map[int]bool)}

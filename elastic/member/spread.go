@@ -11,7 +11,7 @@ import "slices"
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
 // A tree needs no assumption that single messages do not need. Messages that are lost with a relay
-// are requested again along another tree, and members in doubt get their messages directly. A relay
+// are requested again along another tree, and unreliable members get their messages directly. A relay
 // is a member of the present view, and so believed.
 type Spread struct {
 	Author ID     // sends the message, and receives the answers
@@ -60,7 +60,7 @@ const maxGatherings = 64
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
 // than Config.Direct.
 func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
-	direct := func(rank uint32) bool { return r.inDoubt(v.Members[rank].ID) }
+	direct := func(rank uint32) bool { return r.unreliable(v.Members[rank].ID) }
 	if len(ranks) <= r.cfg.Direct {
 		direct = func(uint32) bool { return true }
 	}
@@ -81,8 +81,8 @@ func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
 	r.branch(v, Spread{Author: r.cfg.Self.ID, Seq: r.seq, In: v.hash, Inner: &msg}, rest)
 }
 
-// inDoubt reports whether a member must not be a relay: it may be gone, or be about to go.
-func (r *relay) inDoubt(id ID) bool {
+// unreliable reports whether a member must not be a relay: it may be gone, or be about to go.
+func (r *relay) unreliable(id ID) bool {
 	return !r.local.reachable(id) || r.view.Rank(id) < 0 || r.reports.unreachable(id)
 }
 

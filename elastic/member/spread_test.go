@@ -99,7 +99,7 @@ func TestDoubtfulIsNoRelay(t *testing.T) {
 		if msg.Kind == Branch && msg.From == "0000" {
 			relays++
 			if msg.To == "0002" && len(msg.Spread.Ranks) > 0 {
-				t.Error("a member in doubt is a relay")
+				t.Error("an unreliable member is a relay")
 			}
 		}
 	}

@@ -152,7 +152,7 @@ func (g fileGraph) worst(order []int) string {
 
 // order returns the files from the top down, so that few references run back up. It is the heuristic of Eades, Lin and Smyth (A
 // fast and effective heuristic for the feedback arc set problem, 1993), which finds an order without any if there is one, and
-// then moves single files as long as that helps.
+// then moves single files while a move lowers the number of references that run back up.
 func (g fileGraph) order() []int {
 	var left []int
 	for i := range g.names {

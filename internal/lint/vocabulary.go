@@ -75,10 +75,8 @@ elastic/member/proposer.go yield
 elastic/member/quorum.go beyond
 elastic/member/sender_test.go standing
 elastic/member/simcheck_test.go own
-elastic/member/spread.go doubt
-elastic/peer.go doubt heard trust
+elastic/peer.go heard trust
 elastic/silence.go heard
-elastic/views.go doubt
 internal/shm/segment.go Refs
 trainer/balance.go early
 trainer/exact/scale.go room

@@ -57,7 +57,7 @@
 //
 //   - lifetime counts the goroutines and ends them;
 //   - controlPlane has the control streams, and eventQueue what came over them;
-//   - requests has the requests with long answers, of which congestionWindow bounds the bytes under way;
+//   - requests has the requests with long answers; congestionWindow bounds their bytes in flight;
 //   - viewTable has the views by hash, also those that are over;
 //   - binder and lanes make, bind and keep the streams of views;
 //   - hostMemory has what the processes of a host share.

@@ -203,8 +203,8 @@ func (p *pair) failure() error {
 	}
 }
 
-// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. A frame of which only a
-// part was written makes the stream useless for other messages, so one call cannot end alone.
+// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. After a
+// part of a frame the stream cannot carry another frame, so a call cannot end without the view.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)
