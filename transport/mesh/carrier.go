@@ -35,7 +35,8 @@ type Carrier interface {
 	// Data that have a connection of their own may stay. When HangUp returns, nothing uses the
 	// closed connections any more.
 	HangUp(peer elastic.ID)
-	// Close ends all streams and waits until every call of take (see Handle) has returned.
+	// Close ends all streams and waits until every call of take (see Handle) has returned. Only the
+	// mesh calls it, after it has told its views to end: otherwise take may wait for a view for ever.
 	Close() error
 }
 
