@@ -81,15 +81,14 @@ type Donor struct {
 	logging atomic.Bool
 
 	mu        sync.Mutex
-	leases    map[string]*lease   // by name of the newcomer
-	snapshots map[int64]*snapshot // by step
-	log       updateLog           // updates of recent steps
-	resting   bool                // set by Rest
+	changes   cond // of all below
+	leases    leases
+	snapshots snapshots
+	log       updateLog // updates of recent steps
+	resting   bool      // set by Rest
 	closed    bool
-	stateSize int64         // bytes of the newest snapshot, or a guess
-	logSize   int           // bytes of the newest update
-	changed   chan struct{} // closed at the next change; nil if no goroutine waits
-	expiry    *time.Timer   // calls expire when the first lease may have ended
+	stateSize int64 // bytes of the newest snapshot, or a guess
+	logSize   int   // bytes of the newest update
 }
 
 // NewDonor returns a donor whose state is the state after step, 0 at the start of a job. The caller
@@ -98,9 +97,10 @@ func NewDonor(step int64, cfg Config) *Donor {
 	cfg = cfg.withDefaults()
 	d := &Donor{
 		cfg: cfg, bucket: &bucket{rate: cfg.Rate}, asked: make(chan struct{}, 1),
-		leases: map[string]*lease{}, snapshots: map[int64]*snapshot{},
-		log: newUpdateLog(cfg.logBytes(cfg.StateBytes)), stateSize: cfg.StateBytes,
+		snapshots: newSnapshots(cfg.Snapshots, cfg.Chunk), log: newUpdateLog(cfg.logBytes(cfg.StateBytes)), stateSize: cfg.StateBytes,
 	}
+	d.leases = newLeases(cfg.Lease, d.expire)
+	d.changes.mu = &d.mu
 	d.at.Store(step)
 	d.next.Store(never)
 	return d
@@ -117,16 +117,15 @@ func (d *Donor) Wanted(step int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refreshLocked() // drops requests whose step has passed
-	s := d.snapshots[step]
-	return s != nil && s.phase == wanted
+	return d.snapshots.wanted(step) != nil
 }
 
 // Snapshot calls save, which writes the state after a step, if a snapshot of that step is still
 // wanted. The bytes are copied; requests hash them later. It returns the error of save.
 func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.mu.Lock()
-	s := d.snapshots[step]
-	if s == nil || s.phase != wanted {
+	s := d.snapshots.wanted(step)
+	if s == nil {
 		d.mu.Unlock()
 		return nil
 	}
@@ -140,14 +139,14 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	s.data.fit()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.phase = ready; err != nil || d.snapshots[step] != s {
+	if s.phase = ready; err != nil || d.snapshots.by[step] != s {
 		s.phase = void
 	}
 	if s.phase == ready {
 		d.stateSize = s.data.bytes
 	}
 	d.refreshLocked()
-	d.wakeLocked()
+	d.changes.wakeLocked()
 	if err != nil {
 		return fmt.Errorf("transfer: snapshot of step %d: %w", step, err)
 	}
@@ -181,7 +180,7 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // before the first snapshot stateSize may be too small a guess
 	d.log.append(step, u)
 	d.refreshLocked()
-	d.wakeLocked()
+	d.changes.wakeLocked()
 	return nil
 }
 
@@ -203,7 +202,7 @@ func (d *Donor) Asked() <-chan struct{} { return d.asked }
 
 // signalLocked sends to the channel of Asked if a snapshot is wanted now.
 func (d *Donor) signalLocked() {
-	if s := d.snapshots[d.at.Load()]; d.resting && s != nil && s.phase == wanted {
+	if d.resting && d.snapshots.wanted(d.at.Load()) != nil {
 		select {
 		case d.asked <- struct{}{}:
 		default: // a value is waiting already
@@ -227,45 +226,109 @@ func (d *Donor) Close() {
 	defer d.mu.Unlock()
 	d.closed = true
 	d.clearLocked()
-	if d.expiry != nil {
-		d.expiry.Stop()
-	}
+	d.leases.stop()
 }
 
 // clearLocked ends all leases and drops their data.
 func (d *Donor) clearLocked() {
-	clear(d.leases)
-	d.snapshots = map[int64]*snapshot{} // Snapshot drops a snapshot that it does not find here any more
+	clear(d.leases.by)
+	clear(d.snapshots.by) // Snapshot drops a snapshot that it does not find here any more
 	d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
 	d.refreshLocked()
-	d.wakeLocked()
+	d.changes.wakeLocked()
 }
 
 // Memory returns the number of bytes that are kept for newcomers.
 func (d *Donor) Memory() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	total := d.log.bytes
-	for _, s := range d.snapshots {
-		if s.phase == ready { // until then the data belongs to the owner's goroutine
-			total += s.data.memory()
+	return d.log.bytes + d.snapshots.memory()
+}
+
+// expire ends the leases whose time is over. It runs in the timer's goroutine and does not block.
+func (d *Donor) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leases.end(time.Now())
+	d.refreshLocked()
+	d.changes.wakeLocked()
+}
+
+// Release drops the data for a newcomer that needs nothing more: it was admitted, or is known to be
+// dead.
+func (d *Donor) Release(who string) { d.end(who) }
+
+// wantLocked returns the snapshot of a step for a newcomer, and orders it if it does not exist yet.
+// Without a snapshot the code is the reason.
+func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
+	d.refreshLocked()
+	if d.snapshots.by[step] == nil {
+		at := d.at.Load()
+		// The state has passed the step, or may leave it at any moment.
+		if step < at || step == at && !d.resting {
+			return nil, codePast
+		}
+		if d.snapshots.full() {
+			return nil, codeFull
 		}
 	}
-	return total
+	l := d.leases.renew(who)
+	if l == nil {
+		return nil, codeFull
+	}
+	l.snapshot, l.after = step, step
+	d.snapshots.order(step)
+	// The state may have moved on meanwhile. Either the owner has seen the order in time, or this
+	// refresh finds the step passed. If the state is exactly at the step both are possible; the
+	// next step decides.
+	d.refreshLocked()
+	s := d.snapshots.by[step]
+	if s == nil {
+		return nil, codePast
+	}
+	d.signalLocked()
+	return s, codeOK
 }
 
-// wakeLocked wakes the requests that wait for a change.
-func (d *Donor) wakeLocked() {
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
+// refreshLocked derives all other fields from the leases and the committed step. It is called after
+// each change of one of them.
+func (d *Donor) refreshLocked() {
+	d.next.Store(d.snapshots.trim(d.leases.needed()))
+	// The committed step is read after next was stored: see Donor.
+	if d.snapshots.miss(d.at.Load()) {
+		d.changes.wakeLocked()
 	}
+	floor := d.floorLocked()
+	on := d.cfg.Replays && !d.closed && floor < never
+	if on {
+		d.log.trim(floor)
+	} else {
+		d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
+	}
+	d.logging.Store(on)
 }
 
-// changesLocked returns a channel that is closed at the next change.
-func (d *Donor) changesLocked() <-chan struct{} {
-	if d.changed == nil {
-		d.changed = make(chan struct{})
+// floorLocked returns the step up to which no updates are needed. It is the constant never if there
+// are no leases, and none (-1) while the state rests, as a newcomer may still come.
+func (d *Donor) floorLocked() int64 {
+	if d.resting {
+		return none
 	}
-	return d.changed
+	return d.leases.floor(d.snapshots.begun)
+}
+
+// Kept returns copies of the updates of all steps after the given one, up to the committed step;
+// nil if one of them is not kept.
+func (d *Donor) Kept(after int64) [][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.copies(after, d.at.Load())
+}
+
+// KeptAfter returns the lowest step after which all updates are kept; the committed step if none
+// are.
+func (d *Donor) KeptAfter() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.lowest(d.at.Load())
 }

@@ -364,14 +364,14 @@ func TestMemoryIsReady(t *testing.T) {
 	defer d.Close()
 	ask(t, d, request{Do: opTake, Step: 4})
 	d.mu.Lock()
-	spare := d.snapshots[4].data.spare
+	spare := d.snapshots.by[4].data.spare
 	d.mu.Unlock()
 	if len(spare) != 5 {
 		t.Fatalf("%d chunks are ready, not 5", len(spare))
 	}
 	first := &spare[4][:1][0]
 	d.Wanted(4)
-	if err := d.Snapshot(4, write(5000)); err != nil || &d.snapshots[4].data.pieces[0][0] != first {
+	if err := d.Snapshot(4, write(5000)); err != nil || &d.snapshots.by[4].data.pieces[0][0] != first {
 		t.Errorf("the memory was not used: %v", err)
 	}
 }

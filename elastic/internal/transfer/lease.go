@@ -15,167 +15,84 @@ type lease struct {
 	until    time.Time // end, unless renewed
 }
 
-// phase is the stage of a snapshot.
-type phase uint8
-
-const (
-	wanted  phase = iota // its step has not come yet
-	writing              // the owner writes the state into it
-	ready                // complete
-	void                 // saving failed, or it was dropped meanwhile
-)
-
-// snapshot is the state after one step. From the phase ready on data is immutable.
-type snapshot struct {
-	step     int64
-	phase    phase
-	data     slabs
-	manifest func() *manifest // hashes data once, in the goroutine of a request
+// leases holds the leases of a donor, and the timer that ends them. It is not safe for concurrent
+// use; the timer calls a function in a goroutine of its own.
+type leases struct {
+	term   time.Duration     // a lease without a request expires after it
+	by     map[string]*lease // by name of the newcomer; nil after stop
+	expire func()            // called when the first lease may have ended; it calls end
+	timer  *time.Timer       // nil before the first lease
 }
 
-// leaseLocked makes or renews the lease of a newcomer. It returns nil if there are too many.
-func (d *Donor) leaseLocked(who string) *lease {
-	l := d.leases[who]
-	if l == nil {
-		if d.closed || len(d.leases) >= maxLeases {
+// newLeases returns leases without any lease.
+func newLeases(term time.Duration, expire func()) leases {
+	return leases{term: term, by: make(map[string]*lease), expire: expire}
+}
+
+// renew makes or renews the lease of a newcomer. It returns nil if there are too many, or after
+// stop.
+func (l *leases) renew(who string) *lease {
+	if l.by[who] == nil {
+		if l.by == nil || len(l.by) >= maxLeases {
 			return nil
 		}
-		l = &lease{snapshot: none, after: never}
-		d.leases[who] = l
+		l.by[who] = &lease{snapshot: none, after: never}
 	}
-	l.until = time.Now().Add(d.cfg.Lease)
-	if d.expiry == nil {
-		d.expiry = time.AfterFunc(d.cfg.Lease, d.expire)
-	} else if len(d.leases) == 1 {
-		d.expiry.Reset(d.cfg.Lease)
+	l.touch(who)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(l.term, l.expire)
+	} else if len(l.by) == 1 {
+		l.timer.Reset(l.term)
 	}
-	return l
+	return l.by[who]
 }
 
 // touch renews a lease, if it still exists.
-func (d *Donor) touch(who string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if l := d.leases[who]; l != nil {
-		l.until = time.Now().Add(d.cfg.Lease)
+func (l *leases) touch(who string) {
+	if held := l.by[who]; held != nil {
+		held.until = time.Now().Add(l.term)
 	}
 }
 
-// expire ends the leases whose time is over. It runs in the timer's goroutine and does not block.
-func (d *Donor) expire() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
-	now := time.Now()
+// end ends the leases whose time is over at now, and sets the timer to the next end.
+func (l *leases) end(now time.Time) {
 	var first time.Time
-	for who, l := range d.leases {
-		if !l.until.After(now) {
-			delete(d.leases, who)
-		} else if first.IsZero() || l.until.Before(first) {
-			first = l.until
+	for who, held := range l.by {
+		if !held.until.After(now) {
+			delete(l.by, who)
+		} else if first.IsZero() || held.until.Before(first) {
+			first = held.until
 		}
 	}
 	if !first.IsZero() {
-		d.expiry.Reset(first.Sub(now))
+		l.timer.Reset(first.Sub(now))
 	}
-	d.refreshLocked()
-	d.wakeLocked()
 }
 
-// Release drops the data for a newcomer that needs nothing more: it was admitted, or is known to be
-// dead.
-func (d *Donor) Release(who string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.leases, who)
-	d.refreshLocked()
+// stop ends all leases for good.
+func (l *leases) stop() {
+	l.by = nil
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 }
 
-// wantLocked returns the snapshot of a step for a newcomer, and orders it if it does not exist yet.
-// Without a snapshot the code is the reason.
-func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
-	d.refreshLocked()
-	s := d.snapshots[step]
-	if s == nil {
-		at := d.at.Load()
-		// The state has passed the step, or may leave it at any moment.
-		if step < at || step == at && !d.resting {
-			return nil, codePast
-		}
-		if len(d.snapshots) >= d.cfg.Snapshots {
-			return nil, codeFull
-		}
+// needed returns the steps of the needed snapshots.
+func (l *leases) needed() map[int64]bool {
+	steps := make(map[int64]bool)
+	for _, held := range l.by {
+		steps[held.snapshot] = true
 	}
-	l := d.leaseLocked(who)
-	if l == nil {
-		return nil, codeFull
-	}
-	l.snapshot, l.after = step, step
-	if s == nil {
-		s = &snapshot{step: step, data: slabs{size: d.cfg.Chunk}}
-		d.snapshots[step] = s
-	}
-	// The state may have moved on meanwhile. Either the owner has seen the order in time, or this
-	// refresh finds the step passed. If the state is exactly at the step both are possible; the
-	// next step decides.
-	d.refreshLocked()
-	if d.snapshots[step] == nil {
-		return nil, codePast
-	}
-	d.signalLocked()
-	return s, codeOK
+	return steps
 }
 
-// refreshLocked derives all other fields from the leases and the committed step. It is called after
-// each change of one of them.
-func (d *Donor) refreshLocked() {
-	needed := map[int64]bool{}
-	for _, l := range d.leases {
-		needed[l.snapshot] = true
-	}
-	next := int64(never)
-	for step, s := range d.snapshots {
-		if !needed[step] && s.phase != writing || s.phase == void {
-			delete(d.snapshots, step)
-		} else if s.phase == wanted {
-			next = min(next, step)
-		}
-	}
-	d.next.Store(next)
-	at := d.at.Load() // after next was stored: see Donor
-	for step, s := range d.snapshots {
-		if s.phase == wanted && step < at {
-			delete(d.snapshots, step)
-			d.wakeLocked()
-		}
-	}
-	d.refreshLogLocked()
-}
-
-// refreshLogLocked switches the log on or off, and drops updates that no newcomer needs.
-func (d *Donor) refreshLogLocked() {
-	on := d.cfg.Replays && !d.closed && (d.resting || d.floorLocked() < never)
-	if !on {
-		d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
-	} else if floor := d.floorLocked(); floor < never {
-		d.log.trim(floor)
-	}
-	d.logging.Store(on)
-}
-
-// floorLocked returns the step up to which no updates are needed. It is the constant never if there
-// are no leases, and none (-1) while the state rests, as a newcomer may still come.
-func (d *Donor) floorLocked() int64 {
-	if d.resting {
-		return none
-	}
+// floor returns the step up to which no updates are needed, or never. A newcomer needs no updates
+// before its snapshot, which the function begun reports.
+func (l *leases) floor(begun func(step int64) bool) int64 {
 	floor := int64(never)
-	for _, l := range d.leases {
-		s := d.snapshots[l.snapshot]
-		if l.snapshot == none || s != nil && s.phase != wanted {
-			floor = min(floor, l.after)
+	for _, held := range l.by {
+		if held.snapshot == none || begun(held.snapshot) {
+			floor = min(floor, held.after)
 		}
 	}
 	return floor

@@ -1,6 +1,9 @@
 package transfer
 
-import "sort"
+import (
+	"bytes"
+	"sort"
+)
 
 // updateLog holds the updates of successive steps, bounded in bytes. It is not safe for concurrent
 // use. The returned updates are immutable.
@@ -78,4 +81,27 @@ func (l *updateLog) since(step int64) int64 {
 		sum += u.bytes
 	}
 	return sum
+}
+
+// copies returns copies of the updates of all steps after the step after, up to the step at; nil if
+// one of them is missing.
+func (l *updateLog) copies(after, at int64) [][]byte {
+	n := at - after
+	if n < 1 || after < l.base || l.last() < at {
+		return nil
+	}
+	out := make([][]byte, 0, n)
+	for _, u := range l.entries[after-l.base:][:n] {
+		out = append(out, bytes.Join(u.pieces, nil))
+	}
+	return out
+}
+
+// lowest returns the lowest step from which the log brings a peer to the step at, which is at
+// itself if there is no other.
+func (l *updateLog) lowest(at int64) int64 {
+	if l.base < 0 || l.last() < at {
+		return at
+	}
+	return min(l.base, at)
 }

@@ -40,7 +40,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 				}
 			}
 			d.mu.Lock()
-			leases := len(d.leases)
+			leases := len(d.leases.by)
 			d.mu.Unlock()
 			if leases < 100 {
 				t.Errorf("%d leases are left: the test shows nothing", leases)

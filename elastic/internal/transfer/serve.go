@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-	"time"
 )
 
 // batchBytes bounds the updates in one answer, approximately, in bytes.
@@ -29,7 +27,11 @@ func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	if closed {
 		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, errClosed)
 	}
-	p := &pacedWriter{ctx: ctx, w: w, bucket: d.bucket, sent: func() { d.touch(r.Who) }}
+	p := &pacedWriter{ctx: ctx, w: w, bucket: d.bucket, sent: func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.leases.touch(r.Who)
+	}}
 	if err := d.answer(ctx, r, p); err != nil {
 		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, err)
 	}
@@ -52,17 +54,9 @@ func (d *Donor) answer(ctx context.Context, r request, w io.Writer) error {
 	case opUpdates:
 		return d.serveUpdates(ctx, r, w)
 	case opEnd:
-		d.Release(r.Who)
-		return writeLine(w, d.headerOf(codeOK))
+		return writeLine(w, d.end(r.Who))
 	}
 	return fmt.Errorf("%w: no such request", errWire)
-}
-
-// headerOf returns the header of an answer.
-func (d *Donor) headerOf(c code) header {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.headerLocked(c)
 }
 
 // headerLocked returns the header of an answer, with the present step of the donor.
@@ -77,7 +71,7 @@ func (d *Donor) where() header {
 	defer d.mu.Unlock()
 	d.refreshLocked()
 	h := d.headerLocked(codeOK)
-	for step, s := range d.snapshots {
+	for step, s := range d.snapshots.by {
 		if s.phase != void && (!d.cfg.Replays || d.log.covers(step, max(step, h.At))) {
 			h.Held = append(h.Held, held{Step: step, Behind: d.log.since(step)})
 		}
@@ -122,21 +116,25 @@ func (d *Donor) prepare(s *snapshot, bytes int64) {
 // serveManifest waits for the snapshot and sends its hashes.
 func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error {
 	var s *snapshot
-	c := codePending
-	err := d.await(ctx, r.WaitMS, func() bool {
+	var h header
+	err := d.changes.await(ctx, r.wait(), func() (bool, error) {
+		if d.closed {
+			return false, errClosed
+		}
+		var c code
 		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.phase != ready {
 			c = codePending
 		}
-		return c != codePending
+		h = d.headerLocked(c)
+		return c != codePending, nil
 	})
 	if err != nil {
 		return err
 	}
-	h := d.headerOf(c)
-	if c != codeOK {
+	if h.Code != codeOK {
 		return writeLine(w, h)
 	}
-	m := d.manifest(s)
+	m := s.manifest()
 	h.Bytes, h.Chunk, h.Count, h.Sum = m.bytes, m.chunk, len(m.hashes), m.sum
 	if err := writeLine(w, h); err != nil {
 		return err
@@ -145,35 +143,22 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 	return err
 }
 
-// manifest hashes a complete snapshot, once.
-func (d *Donor) manifest(s *snapshot) *manifest {
-	d.mu.Lock()
-	if s.manifest == nil {
-		s.manifest = sync.OnceValue(func() *manifest {
-			return newManifest(s.step, s.data.bytes, s.data.size, s.data.hashes())
-		})
-	}
-	d.mu.Unlock()
-	return s.manifest()
-}
-
 // serveChunks sends chunks of a complete snapshot.
 func (d *Donor) serveChunks(r request, w io.Writer) error {
 	d.mu.Lock()
-	s := d.snapshots[r.Step]
-	if s != nil && (s.phase != ready || d.leaseLocked(r.Who) == nil) {
-		s = nil
+	s, h := d.snapshots.by[r.Step], d.headerLocked(codeOK)
+	if s == nil || s.phase != ready || d.leases.renew(r.Who) == nil {
+		h.Code = codePast
 	}
 	d.mu.Unlock()
-	if s == nil {
-		return writeLine(w, d.headerOf(codePast))
+	if h.Code != codeOK {
+		return writeLine(w, h)
 	}
 	// A ready snapshot is immutable, so it is read without the lock.
 	pieces := s.data.pieces
 	if r.First+r.Count > len(pieces) {
 		return fmt.Errorf("%w: chunks %d+%d of %d", errWire, r.First, r.Count, len(pieces))
 	}
-	h := d.headerOf(codeOK)
 	h.Count = r.Count
 	if err := writeLine(w, h); err != nil {
 		return err
@@ -191,7 +176,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 func (d *Donor) keep(r request) header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l := d.leases[r.Who]; l != nil && l.snapshot == none {
+	if l := d.leases.by[r.Who]; l != nil && l.snapshot == none {
 		r.Step = max(r.Step, l.after)
 	}
 	return d.headerLocked(d.keepLocked(r))
@@ -203,7 +188,7 @@ func (d *Donor) keepLocked(r request) code {
 	if !d.cfg.Replays {
 		return codeGone
 	}
-	l := d.leaseLocked(r.Who)
+	l := d.leases.renew(r.Who)
 	if l == nil {
 		return codeFull
 	}
@@ -214,26 +199,38 @@ func (d *Donor) keepLocked(r request) code {
 	if d.log.covers(r.Step, d.at.Load()) {
 		return codeOK
 	}
-	delete(d.leases, r.Who) // later updates cannot help it
+	delete(d.leases.by, r.Who) // later updates cannot help it
 	d.refreshLocked()
 	return codeGone
 }
 
+// end ends the lease of a newcomer.
+func (d *Donor) end(who string) header {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.leases.by, who)
+	d.refreshLocked()
+	return d.headerLocked(codeOK)
+}
+
 // serveUpdates sends the updates after a step. It waits up to r.WaitMS for the first.
 func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error {
-	var c code
+	var h header
 	var list []*slabs
-	err := d.await(ctx, r.WaitMS, func() bool {
-		c, list = d.keepLocked(r), nil
+	err := d.changes.await(ctx, r.wait(), func() (bool, error) {
+		if d.closed {
+			return false, errClosed
+		}
+		c := d.keepLocked(r)
+		h, list = d.headerLocked(c), nil
 		if c == codeOK {
 			list = d.log.after(r.Step, maxBatch, batchBytes)
 		}
-		return c != codeOK || len(list) > 0
+		return c != codeOK || len(list) > 0, nil
 	})
 	if err != nil {
 		return err
 	}
-	h := d.headerOf(c)
 	h.Count = len(list)
 	if err := writeLine(w, h); err != nil {
 		return err
@@ -257,31 +254,4 @@ func sendUpdate(w io.Writer, step int64, u *slabs) error {
 		}
 	}
 	return nil
-}
-
-// await waits until done returns true, for at most ms milliseconds. done is called with the donor
-// locked. It returns an error only if ctx ends or the donor is closed.
-func (d *Donor) await(ctx context.Context, ms int, done func() bool) error {
-	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
-	defer timer.Stop()
-	for late := false; ; {
-		d.mu.Lock()
-		if d.closed {
-			d.mu.Unlock()
-			return errClosed
-		}
-		finished := done() || late
-		changes := d.changesLocked()
-		d.mu.Unlock()
-		if finished {
-			return nil
-		}
-		select {
-		case <-changes:
-		case <-timer.C:
-			late = true
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"lukechampine.com/blake3"
+	"time"
 )
 
 // The limits that a decoder enforces. Memory for more than a line is allocated as the bytes arrive,
@@ -108,6 +109,9 @@ func decodeRequest(line []byte) (request, error) {
 	}
 	return r, nil
 }
+
+// wait returns how long the answer may wait for data.
+func (r request) wait() time.Duration { return time.Duration(r.WaitMS) * time.Millisecond }
 
 // check returns an error for a header beyond the limits.
 func (h header) check(maxBytes int64) error {

@@ -1,0 +1,53 @@
+package transfer
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// cond is a condition variable, as sync.Cond is, whose waits have a time limit and a context.
+type cond struct {
+	mu      *sync.Mutex   // guards what the waits are for, and changed
+	changed chan struct{} // closed at the next change; nil if no goroutine waits
+}
+
+// wakeLocked lets all waiting goroutines look again.
+func (c *cond) wakeLocked() {
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// changesLocked returns a channel that is closed at the next change.
+func (c *cond) changesLocked() <-chan struct{} {
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
+}
+
+// await waits until done returns true or an error, for at most limit. It calls done with the mutex
+// locked, at least once, and once more at the limit. It returns an error only from done, or if ctx
+// ends.
+func (c *cond) await(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for late := false; ; {
+		c.mu.Lock()
+		finished, err := done()
+		changes := c.changesLocked()
+		c.mu.Unlock()
+		if finished || late || err != nil {
+			return err
+		}
+		select {
+		case <-changes:
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

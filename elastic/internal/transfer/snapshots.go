@@ -1,0 +1,97 @@
+package transfer
+
+import "sync"
+
+// phase is the stage of a snapshot.
+type phase uint8
+
+const (
+	wanted  phase = iota // its step has not come yet
+	writing              // the owner writes the state into it
+	ready                // complete
+	void                 // saving failed, or it was dropped meanwhile
+)
+
+// snapshot is the state after one step. From the phase ready on data is immutable.
+type snapshot struct {
+	step     int64
+	phase    phase
+	data     slabs
+	manifest func() *manifest // hashes data once, in the goroutine of a request
+}
+
+// snapshots holds the snapshots that newcomers have ordered. It is not safe for concurrent use.
+type snapshots struct {
+	most  int                 // bounds their number
+	chunk int                 // size of the pieces of their data, in bytes
+	by    map[int64]*snapshot // by step
+}
+
+// newSnapshots returns snapshots without any snapshot.
+func newSnapshots(most, chunk int) snapshots {
+	return snapshots{most: most, chunk: chunk, by: make(map[int64]*snapshot)}
+}
+
+// full reports whether no other snapshot can be ordered.
+func (l *snapshots) full() bool { return len(l.by) >= l.most }
+
+// order makes the snapshot of a step, unless there is one.
+func (l *snapshots) order(step int64) {
+	if l.by[step] != nil {
+		return
+	}
+	s := &snapshot{step: step, data: slabs{size: l.chunk}}
+	s.manifest = sync.OnceValue(func() *manifest {
+		return newManifest(step, s.data.bytes, s.data.size, s.data.hashes())
+	})
+	l.by[step] = s
+}
+
+// wanted returns the snapshot of a step if the owner has to write it, or nil.
+func (l *snapshots) wanted(step int64) *snapshot {
+	if s := l.by[step]; s != nil && s.phase == wanted {
+		return s
+	}
+	return nil
+}
+
+// begun reports whether the snapshot of a step is written, or was.
+func (l *snapshots) begun(step int64) bool {
+	s := l.by[step]
+	return s != nil && s.phase != wanted
+}
+
+// trim drops the snapshots whose steps are not needed. It returns the lowest step at which a
+// snapshot is wanted, or never.
+func (l *snapshots) trim(needed map[int64]bool) int64 {
+	next := int64(never)
+	for step, s := range l.by {
+		if !needed[step] && s.phase != writing || s.phase == void {
+			delete(l.by, step)
+		} else if s.phase == wanted {
+			next = min(next, step)
+		}
+	}
+	return next
+}
+
+// miss drops the wanted snapshots of steps before at, and reports whether there were any.
+func (l *snapshots) miss(at int64) (missed bool) {
+	for step := range l.by {
+		if step < at && l.wanted(step) != nil {
+			delete(l.by, step)
+			missed = true
+		}
+	}
+	return missed
+}
+
+// memory returns the bytes of the complete snapshots. The data of the others belongs to the owner.
+func (l *snapshots) memory() (bytes int64) {
+	for _, s := range l.by {
+		if s.phase == ready {
+			bytes += s.data.memory()
+		}
+	}
+	return bytes
+}
