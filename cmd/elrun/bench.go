@@ -65,6 +65,8 @@ func (f *benchFlags) config() (bench.Config, error) {
 
 // args returns the flags as the arguments of a bench-peer.
 func (f *benchFlags) args() []string {
+	// Every flag is passed, also one that has its default value, so that bench alone decides
+	// about defaults.
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
 		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),
@@ -101,7 +103,8 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
 		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
-	// There are peers elsewhere, so local is not enough, and links matter.
+	// Peers of other launchers join: they could not connect to a peer that listens on this host
+	// only, and their links may be slow.
 	case c.Ticket != "" || c.Group > 0: // peers of other launchers
 		o.Listen, c.Links = "auto", true
 	}
@@ -168,6 +171,8 @@ func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (
 
 // measure measures all sizes. Rank 0 prints a result for each.
 func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
+	// All ranks measure the links, because this takes collective calls. Only rank 0 gets the
+	// result.
 	link, err := c.slowest(ctx, t, s)
 	if err != nil {
 		return err
@@ -219,6 +224,8 @@ func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Ses
 			if err != nil {
 				return err
 			}
+			// elastic has measured these costs when the session began, so that printing them
+			// takes no call.
 			cost := s.Comm.Cost()
 			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us and %.3f ns a byte; each concurrent message of another rank adds %.1f us and %.3f ns a byte; reducing takes %.3f ns a byte\n",
 				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.Beta*1e9, cost.OtherAlpha*1e6, cost.OtherBeta*1e9, cost.Gamma*1e9)
@@ -232,6 +239,7 @@ func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Ses
 // reporter prints the header of the table for n peers, and returns the function that prints a
 // result.
 func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) error, error) {
+	// Package bench does not know how the data travels, so the result gets the value of the flag.
 	transport := c.Transport
 	if c.JSON {
 		e := json.NewEncoder(t.stdout)

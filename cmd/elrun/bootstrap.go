@@ -13,13 +13,15 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// dhtFlags configure the distributed hash table (DHT) in which a job is announced and found.
+// dhtFlags configure the distributed hash table (DHT) in which a job announces its members and
+// newcomers look them up.
 type dhtFlags struct {
 	DHT       bool     `name:"dht" help:"Announce the job, once it has a ticket, in the table (DHT) that the nodes of --bootstrap keep, and find its members there by the ticket."`
 	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"A node of your own for --dht, as elrun bootstrap prints it: /ip4/ADDRESS/tcp/PORT/p2p/ID; can be repeated. There are no public ones."`
 }
 
-// check returns an error for flags that contradict each other or are invalid.
+// check returns an error for flags that contradict each other or are invalid. It parses the
+// addresses before any peer starts, so that a mistake in them is a usage error.
 func (f *dhtFlags) check() error {
 	switch {
 	case f.DHT && len(f.Bootstrap) == 0:
@@ -33,7 +35,8 @@ func (f *dhtFlags) check() error {
 	return usage("--bootstrap", err)
 }
 
-// usage returns the error of a flag with the flag's name.
+// usage returns the error of a flag with the flag's name in place of the package's name, which
+// means nothing to users.
 func usage(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +61,8 @@ type bootstrapCommand struct {
 	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this one shares what it knows; can be repeated."`
 }
 
-// bootstrapPort is the default TCP port of bootstrap nodes.
+// bootstrapPort is the default TCP port of bootstrap nodes. It is fixed, because other hosts have
+// the address in their command lines.
 const bootstrapPort = 7474
 
 // Validate implements kong's validation: its errors are usage errors.
@@ -72,13 +76,16 @@ func (c *bootstrapCommand) Validate() error {
 	return err
 }
 
-// parseListen parses the flag --listen; empty stands for all interfaces.
+// parseListen parses the flag --listen; empty stands for all interfaces, of IPv4 and of IPv6. It
+// refuses addresses with a zone: the zone has a meaning on this host only, and the node gives its
+// address to others.
 func parseListen(list string) ([]netip.AddrPort, error) {
 	if list == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), bootstrapPort), netip.AddrPortFrom(netip.IPv6Unspecified(), bootstrapPort)}, nil
 	}
 	var out []netip.AddrPort
 	for text := range strings.SplitSeq(list, ",") {
+		// An address without a port is no error: it gets the default port.
 		at, err := netip.ParseAddrPort(text)
 		if addr, plain := netip.ParseAddr(text); plain == nil {
 			at, err = netip.AddrPortFrom(addr, bootstrapPort), nil
@@ -91,7 +98,8 @@ func parseListen(list string) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// Run serves until a signal ends it. It prints the node's addresses.
+// Run serves until a signal ends it. It prints the node's addresses on standard output, one per
+// line, for the --bootstrap flags of others.
 func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -100,6 +108,8 @@ func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
 		if err != nil {
 			return fmt.Errorf("%w: name a file by --identity", err)
 		}
+		// The key is kept, because the ID in the node's address comes from it: a new key would
+		// invalidate the address after each restart.
 		c.Identity = filepath.Join(dir, "elrun", "bootstrap.key")
 	}
 	listen, err := parseListen(c.Listen)

@@ -24,11 +24,11 @@ type discoverFlags struct {
 }
 
 const (
-	// discoverPatience is how long launchers wait for the number of launchers in --start-with.
-	// DNS servers may cache an answer for half of that.
+	// discoverPatience is how long launchers wait for the number of launchers in --start-with. It
+	// leaves time for answers from DNS caches: servers may cache an answer for half of it.
 	discoverPatience = time.Minute
-	// discoverGrace is the time that peers get to leave. It is shorter than the engine's grace
-	// period.
+	// discoverGrace is the time that peers get to leave after a signal. It is shorter than the 60
+	// s after which Kubernetes kills the pods of elrun k8s.
 	discoverGrace = 50 * time.Second
 	// cachedTicketValid is the validity of a ticket that a launcher gives to others. The launcher
 	// gives the same ticket again until ticketReuse has passed, because the number of a job's
@@ -40,7 +40,7 @@ const (
 	finishPeriod = 30 * time.Second
 )
 
-// errDiscover is the error when the job was not found within --discover-timeout.
+// errDiscover is the error of a launcher that did not find the job within --discover-timeout.
 var errDiscover = errors.New("the job was not found in time")
 
 // Validate implements kong's validation: its errors are usage errors.
@@ -80,11 +80,14 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	}
 	defer p.Close()
 	found, err := c.findJob(ctx, t, p)
+	// A launcher that comes after the end has nothing to do, and that is no failure.
 	if err != nil || found.Finished {
 		return err
 	}
 	pass := &ticketCache{job: c.Name}
 	p.Serve(pass.ticket)
+	// hide ends the readiness as soon as the peers have ended, before finishRendezvous waits for
+	// others: a pod without members must not count as ready.
 	showing, hide := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { c.showReady(showing, t, cfg.Addr, pass) })
@@ -114,6 +117,7 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 	if c.Name == "" {
 		return rendezvous.Config{}, errors.New("--discover: it needs --name, the same for all")
 	}
+	// The key is in a file, because other users of the host can see the command line.
 	key, err := readFile(c.KeyFile)
 	if err != nil {
 		return rendezvous.Config{}, fmt.Errorf("--key-file: %w", err)
@@ -121,6 +125,7 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 	addr, _ := netip.ParseAddr(c.Listen) // other forms of --listen do not name one address
 	return rendezvous.Config{Name: name, Key: string(key), Addr: addr, Need: c.StartWith, Patience: discoverPatience,
 		Say: func(text string) {
+			// Texts may have names from other hosts, so control characters are replaced.
 			fmt.Fprintf(t.stderr, "elrun: looking for job %s: %s\n", c.Name, printable.Line(text))
 		}}, nil
 }
@@ -133,7 +138,7 @@ func (c *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Poi
 	defer cancel()
 	found, err := p.Seek(seeking)
 	switch {
-	case err != nil:
+	case err != nil: // the caller prints it
 	case found.Finished:
 		fmt.Fprintf(t.stderr, "elrun: job %s has finished already\n", c.Name)
 	case found.Ticket != "":
@@ -144,7 +149,9 @@ func (c *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Poi
 	return found, err
 }
 
-// ticketCache caches the ticket that this launcher gives to others. It is safe for concurrent use.
+// ticketCache caches the ticket that this launcher gives to other launchers. Many of them ask at
+// the same time when a large job starts, and a job has a limited number of tickets. It is safe
+// for concurrent use.
 type ticketCache struct {
 	job string // name of the job
 
@@ -164,6 +171,7 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", errors.New("its peers are starting")
 	}
+	// The time before the request: the age of a ticket must not be underestimated.
 	made := time.Now()
 	ticket, err := job.Ticket(ctx, cachedTicketValid)
 	if err == nil {
@@ -175,6 +183,8 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 // finishRendezvous informs other launchers of the job's end. If err says that this launcher could
 // not join any more, it asks them whether the job has finished; if it has, that is no failure.
 func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
+	// After a signal or a wrong flag the others need no answer: the outcome is the same, whether
+	// the job has finished or not.
 	if err != nil && isPermanent(err) {
 		return err
 	}

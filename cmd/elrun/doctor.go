@@ -8,7 +8,9 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// doctorCommand is the command elrun doctor.
+// doctorCommand is the command elrun doctor. It has three forms: without arguments it checks this
+// host, with -H or --hostfile other hosts and the connections between them, and with a member or
+// a ticket the path to a job.
 type doctorCommand struct {
 	Member string `arg:"" optional:"" placeholder:"HOST:PORT|TICKET" help:"Try out the way from here to a peer of a running job, or to all that a ticket names, in place of this host. - reads the ticket from standard input and @FILE from a file."`
 	sshFlags
@@ -40,6 +42,7 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	default:
 		checks = launch.Doctor(ctx)
 	}
+	// After a signal the checks that were cut short would be reported as failures.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -48,6 +51,7 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	failed := false
 	for _, check := range checks {
+		// Warnings do not fail the command: jobs run with them, if more slowly.
 		failed = failed || check.Level == launch.Fail
 		if _, err := fmt.Fprintln(t.stdout, printable.Line(check.String())); err != nil {
 			return err

@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// groupFlags configure how the group of a job goes on after losses, and how it takes in others.
+// groupFlags configure when the group of a job goes on after losses, and how it admits newcomers.
+// All launchers of a job should pass the same --quorum.
 type groupFlags struct {
 	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`

@@ -11,7 +11,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// sshFlags name the hosts of a job and the way to reach them.
+// sshFlags name the hosts of a job and the command to reach them. Hosts and Hostfile are pointers
+// to tell an empty value, which is a mistake, from a missing flag.
 type sshFlags struct {
 	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
 	Hostfile       *string       `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it, and site=NAME if need be."`
@@ -54,6 +55,7 @@ func (f *sshFlags) hosts() ([]launch.Host, error) {
 func (f *hostFlags) exported() ([]string, error) {
 	var out []string
 	for _, v := range f.Export {
+		// NAME=VALUE sets the value on the hosts whether or not the variable is set here.
 		name, _, given := strings.Cut(v, "=")
 		value, set := os.LookupEnv(name)
 		switch {
@@ -70,7 +72,8 @@ func (f *hostFlags) exported() ([]string, error) {
 }
 
 // add sets the flags in the options of a job. peers is the number of peers over all hosts, 0 if
-// not given.
+// not given. Without hosts it leaves Options.Peers alone, which then counts the peers on this
+// host.
 func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
 	o.ConnectTimeout = f.ConnectTimeout
 	o.Copy, o.SSH, o.Dir, o.Detach, o.Hosts, o.Forward = f.Copy, f.SSH, f.Dir, f.Detach, hosts, env
@@ -86,7 +89,8 @@ func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, pe
 // agentCommand is the hidden command elrun agent, which a launcher starts on another host.
 type agentCommand struct{}
 
-// Run serves the launcher, which speaks on standard input and output.
+// Run serves the launcher, which sends its requests on standard input and reads the answers from
+// standard output, as ssh connects them.
 func (c *agentCommand) Run(ctx context.Context, t *terminal) error {
 	return launch.ServeHost(ctx, t.stdin, t.stdout, t.signals)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// joinCommand is the command elrun join.
+// joinCommand is the command elrun join. Ticket is a flag, because kong treats all words after
+// the first argument as words of the program; nameTicket lets users write it as an argument.
 type joinCommand struct {
 	Ticket      string        `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
 	Forever     bool          `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
@@ -44,6 +45,8 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	// In a task of a Slurm step the peers of each task join on their own; without -n each task
+	// has one peer, as srun starts a task for each.
 	task, err := c.task()
 	if err != nil {
 		return err
@@ -57,8 +60,8 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 }
 
 // joinForever joins again whenever the job ends or cannot be found. A ticket in a file is read
-// before each attempt, and a bad one may be replaced later. A ticket on standard input is read
-// once.
+// before each attempt, because elrun ticket --follow replaces it; so a bad ticket there is no
+// reason to give up. A ticket on standard input is read once.
 func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	if c.Ticket == fromInput {
 		reading, release := t.interruptible(ctx)
@@ -71,6 +74,7 @@ func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	}
 	return retryJoin(ctx, t, func(ctx context.Context) error {
 		err := c.join(ctx, t)
+		// retryJoin would end on a bad ticket. A failed status in its place makes it try again.
 		if strings.HasPrefix(c.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
 			report(t.stderr, err)
 			return exitStatus(statusFailed)
@@ -88,11 +92,13 @@ func nameTicket(args []string) []string {
 	if len(args) < 2 || args[0] != "join" {
 		return args
 	}
+	// With "--" after it any word is a ticket. Without "--" only a word in the form of a ticket
+	// is: a program may have any other name.
 	first, dashes := args[1], len(args) > 2 && args[2] == "--"
 	form, _, dotted := strings.Cut(first, ".")
 	switch {
-	case first == fromInput, strings.HasPrefix(first, fromFile):
-	case strings.HasPrefix(first, "-"):
+	case first == fromInput, strings.HasPrefix(first, fromFile): // a ticket elsewhere, see readTicket
+	case strings.HasPrefix(first, "-"): // a flag
 		return args
 	case !dashes && !(dotted && isTicketForm(form)):
 		return args

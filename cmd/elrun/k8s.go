@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// k8sCommand is the command elrun k8s.
+// k8sCommand is the command elrun k8s. It needs no cluster: it only prints a manifest, for
+// kubectl apply -f -.
 type k8sCommand struct {
 	Name      string    `required:"" placeholder:"JOB" help:"Name of the job and of its objects."`
 	Image     string    `required:"" placeholder:"IMAGE" help:"Image with elrun and PROGRAM in its PATH."`
@@ -22,10 +23,12 @@ type k8sCommand struct {
 	Program   []string  `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
 }
 
-// Run prints the Kubernetes manifest of a job, with a new random key.
+// Run prints the Kubernetes manifest of a job, with a new random key. So two manifests of the
+// same flags differ in the Secret: apply one of them only.
 func (c *k8sCommand) Run(t *terminal) error {
 	spec := k8s.Spec{Name: c.Name, Namespace: c.Namespace, Image: c.Image, Peers: int(c.Peers), MinPeers: c.MinPeers, MaxPeers: c.Max,
 		CPU: c.CPU, Memory: c.Memory, Queue: c.Queue, Program: c.Program}
+	// kong leaves the "--" before the program in a passthrough argument.
 	if len(spec.Program) > 0 && spec.Program[0] == "--" {
 		spec.Program = slices.Clone(spec.Program[1:])
 	}

@@ -14,8 +14,9 @@ type kickCommand struct {
 	Peer string `arg:"" optional:"" help:"The peer: its ID, as elrun status shows it, or its index if no other peer has it."`
 }
 
-// Run evicts a peer from a job and prints the outcome.
+// Run evicts a peer from a job, revokes the tickets that go with it, and prints the outcome.
 func (c *kickCommand) Run(ctx context.Context, t *terminal) error {
+	// A single argument is the peer: the job is then the only one on this host.
 	name, peer := c.Job, c.Peer
 	if peer == "" {
 		name, peer = "", c.Job

@@ -26,11 +26,12 @@ import (
 
 // Exit statuses of elrun itself; the other ones come from launch.Result.
 const (
-	statusFailed = 1
-	statusUsage  = 2
+	statusFailed = 1 // the command or the job failed
+	statusUsage  = 2 // wrong command line; nothing was started
 )
 
-// commands declares the subcommands and their flags for kong.
+// commands declares the subcommands and their flags for kong. Hidden ones are for elrun itself:
+// it starts them on other hosts (agent) or as the program of a job (bench-peer).
 type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
@@ -57,7 +58,7 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // terminal has the output files of a command, its input and its signals. It is an argument of
-// commands, so that tests can run them in one process.
+// commands instead of global state, so that tests run several commands in one process.
 type terminal struct {
 	stdout, stderr *os.File
 	stdin          *os.File // read only if an argument asks for it
@@ -84,16 +85,18 @@ func (t *terminal) interruptible(ctx context.Context) (_ context.Context, releas
 	}
 }
 
-// signalled cancels a command, or stops this process for SIGTSTP (Ctrl-Z).
+// signalled cancels a command, or stops this process for SIGTSTP (Ctrl-Z), which Notify has kept
+// from doing so by itself.
 func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
 	sig, ok := s.(syscall.Signal)
 	switch {
 	case !ok:
 		cancel(exitStatus(statusFailed))
-	case sig == syscall.SIGCONT:
+	case sig == syscall.SIGCONT: // the process goes on already
 	case sig == syscall.SIGTSTP:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	default:
+		// The status is the one that a shell reports for a process that the signal has killed.
 		cancel(exitStatus(128 + int(sig)))
 	}
 }

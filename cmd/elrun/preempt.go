@@ -14,10 +14,12 @@ import (
 )
 
 // preemptGrace is the time that peers get to leave after a notice of preemption. Clouds take a
-// machine away 30 s after the notice or later.
+// machine away 30 s after the notice or later, and elrun needs some seconds to end after its
+// peers.
 const preemptGrace = 25 * time.Second
 
-// preemption is the cause of a context that a notice of preemption has cancelled.
+// preemption is the cause of a context that a notice of preemption has cancelled. launch prints
+// its text as the reason for the end of the job.
 type preemption struct{ text string }
 
 // Error names the source of the notice.
@@ -43,13 +45,16 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 			cancel(preemption{text})
 		}
 	})
+	// The deferred calls run in reverse order: first the watch is cancelled, then its goroutine
+	// is waited for.
 	defer work.Wait()
 	defer cancel(nil)
 	return preempted(ctx, t, job(ctx))
 }
 
-// preempted returns err. But if the notice has kept the job from starting, it returns the exit
-// status of a job that SIGTERM has ended.
+// preempted returns the outcome of a job whose machine may have been taken away. If the notice
+// came before the job had started, err is only a consequence: it is printed, and the status is
+// the one of a job that SIGTERM has ended.
 func preempted(ctx context.Context, t *terminal, err error) error {
 	var p preemption
 	var s exitStatus

@@ -28,6 +28,7 @@ func parseRate(s string) (int, error) {
 	if !ok || !plain || err != nil {
 		return 0, fmt.Errorf("rate %q: want bytes a second, as in 10MB/s, 500kB/s or 1GiB/s", s)
 	}
+	// The upper bound keeps the conversion to int from overflowing.
 	v = math.Round(v * unit)
 	// The lower bound catches slips: nobody could join at such a rate.
 	if v < minRate || v > math.MaxInt/2 {
@@ -36,10 +37,12 @@ func parseRate(s string) (int, error) {
 	return int(v), nil
 }
 
-// minRate is the lowest rate, in bytes per second.
+// minRate is the lowest rate, in bytes per second. A smaller number is a slip, such as a missing
+// unit.
 const minRate = 1000
 
-// rateUnit returns the number of bytes in a unit, with or without its B.
+// rateUnit returns the number of bytes in a unit, with or without its B. Units without an i are
+// powers of 1000, as usual for rates; ok is false for an unknown unit.
 func rateUnit(s string) (float64, bool) {
 	switch strings.TrimSuffix(s, "B") {
 	case "":

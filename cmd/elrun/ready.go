@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// readyPeriod is the period at which a launcher checks whether its peers are members.
+// readyPeriod is the period at which a launcher checks whether its peers are members, and the
+// pause after a failed accept.
 const readyPeriod = 500 * time.Millisecond
 
 // showReady accepts connections at --ready-port, as a readiness probe, until ctx ends. It begins
-// when a peer of this launcher is a member.
+// when a peer of this launcher is a member. An open port is the whole protocol: Kubernetes only
+// connects. A port that cannot be opened is reported and is no reason to end the job.
 func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *ticketCache) {
 	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
@@ -28,6 +30,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 		fmt.Fprintf(t.stderr, "elrun: --ready-port: %v\n", err)
 		return
 	}
+	// Accept takes no context: closing the listener ends it.
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	tick := time.NewTicker(readyPeriod)
@@ -46,7 +49,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 }
 
 // waitMember waits until a peer of this launcher is a member; false if ctx ends first. Only
-// members can make tickets, so a ticket is the proof.
+// members can issue tickets, so a ticket proves the membership.
 func waitMember(ctx context.Context, pass *ticketCache) bool {
 	tick := time.NewTicker(readyPeriod)
 	defer tick.Stop()

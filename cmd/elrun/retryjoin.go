@@ -17,9 +17,9 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// retryJoin repeats attempts to join a job. It returns on a signal, on a notice of preemption, and
-// on an error that further attempts cannot cure. An attempt that succeeds or lasts longer than
-// longestPause resets the pause.
+// retryJoin repeats attempts to join a job. It returns on a signal, on a notice of preemption,
+// and after an error that further attempts cannot cure. An attempt that succeeds or lasts longer
+// than longestPause resets the pause.
 func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
 	pause := firstPause
 	for {
@@ -32,6 +32,8 @@ func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) e
 		if err == nil || time.Since(begun) > longestPause {
 			pause = firstPause
 		}
+		// A job that has finished is no reason to end: the machine is offered for the next job of
+		// this ticket file, too.
 		report(t.stderr, err)
 		fmt.Fprintf(t.stderr, "elrun: join --forever tries again in %v\n", pause)
 		if err := t.wait(ctx, pause); err != nil {
@@ -46,6 +48,8 @@ func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) e
 func isPermanent(err error) bool {
 	var s exitStatus
 	if errors.As(err, &s) {
+		// Statuses above 128 stand for signals. Other statuses are failures of the program or of
+		// the job.
 		return s == statusUsage || s > 128
 	}
 	return errors.Is(err, launch.ErrOptions) || isBadTicket(err)

@@ -17,8 +17,9 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// jobFlags configure the peers that elrun run and elrun join start. All words from the first one
-// that is no flag belong to the program, its flags included.
+// jobFlags configure the peers that elrun run and elrun join start. The first word that is no
+// flag is the program. All words after it are the program's arguments, even if they look like
+// flags of elrun.
 type jobFlags struct {
 	Peers peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
 	Name  string    `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
@@ -52,6 +53,8 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		fmt.Fprintln(t.stderr, "elrun: no program given\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]")
 		return exitStatus(statusUsage)
 	}
+	// A log that cannot be opened ends the command before a peer starts, or the events of the
+	// start would be lost.
 	events, closeEvents, err := openEvents(f.Events, t.stderr)
 	if err != nil {
 		return err
@@ -67,6 +70,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	f.groupFlags.add(&o)
 	f.networkFlags.add(&o)
 	f.dhtFlags.add(&o)
+	// After the flags, so that the way to run (task, discovery, join) can override them.
 	change(&o)
 	if f.Audit > 0 {
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", f.Audit))
@@ -99,6 +103,8 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	var hosts []launch.Host
 	var srun bool
+	// A task of a Slurm step runs its own peers only, and with --discover each host has its own
+	// launcher: both choose no hosts.
 	if err == nil && task == nil && c.Discover == "" {
 		hosts, srun, err = c.chooseHosts(t, &c.sshFlags, &c.Peers)
 	}
@@ -148,7 +154,8 @@ func (n peerCount) orCores() int {
 	return int(n)
 }
 
-// finish returns the error of a command for the end of its job.
+// finish returns the error of a command for the end of its job. launch has printed why the job
+// failed, so an exit status without a text is enough.
 func finish(r launch.Result, err error) error {
 	if err == nil && r.Status != 0 {
 		return exitStatus(r.Status)
@@ -165,6 +172,8 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	case "-":
 		return stderr, func() {}, nil
 	}
+	// Each write appends, so that launchers that share the file do not overwrite each other's
+	// lines.
 	f, err := private.Append(name)
 	if err == nil {
 		err = beginLog(f)
@@ -192,7 +201,8 @@ func beginLog(f *os.File) error {
 	return err
 }
 
-// isTerminal reports whether f is a terminal: only terminals have a window size.
+// isTerminal reports whether f is a terminal: only terminals have a window size. On a terminal
+// elrun overwrites its line of progress; elsewhere it prints whole lines.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	return err == nil

@@ -41,13 +41,14 @@ func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 }
 
 // parse interprets the arguments "[JOB] N" or "[JOB] HOST:N"; a single argument is the last one.
-// A host without a name stands for all hosts.
+// h.Name is empty without a host; h.Slots is then the number of peers of the whole elrun.
 func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 	job, last := c.Job, c.N
 	if last == "" {
 		job, last = "", c.Job
 	}
 	number, onHost := last, false
+	// The last colon, because an IPv6 address has colons, too.
 	if i := strings.LastIndexByte(last, ':'); i >= 0 {
 		h.Name, number, onHost = last[:i], last[i+1:], true
 	}
@@ -58,6 +59,7 @@ func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 	case onHost && h.Name == "":
 		return "", h, fmt.Errorf("%q: want a host before the colon", last)
 	case h.Slots < 1 && !onHost:
+		// A host may have no peers, but an elrun without peers has ended.
 		return "", h, fmt.Errorf("%d peers: want at least 1, or end the job by elrun stop", h.Slots)
 	case h.Slots < 0:
 		return "", h, fmt.Errorf("%d peers on host %s: want 0 or more", h.Slots, h.Name)

@@ -9,12 +9,14 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// schedulerFlags configure the use of a batch system in whose job elrun runs.
+// schedulerFlags configure whether elrun takes its hosts from the batch job (Slurm, PBS, LSF) in
+// which it runs.
 type schedulerFlags struct {
 	Scheduler string `enum:"auto,none" default:"auto" help:"Take hosts and places from the batch system (Slurm, PBS, LSF) in whose job this elrun runs: auto, or none."`
 }
 
-// schedulerEnv returns the environment of this process, for package scheduler.
+// schedulerEnv gives package scheduler the environment variables and files of this process. Its
+// tests pass a made-up environment instead.
 func schedulerEnv() scheduler.Environment {
 	return scheduler.Environment{Get: os.Getenv, Read: func(path string) (string, error) {
 		b, err := os.ReadFile(path)
@@ -43,7 +45,8 @@ func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	return a, schedulerError(err)
 }
 
-// schedulerError adds advice to an error in the data of a batch system.
+// schedulerError adds advice to an error in the data of a batch system: such data comes from the
+// site's configuration, which users cannot change.
 func schedulerError(err error) error {
 	if err == nil {
 		return nil
@@ -79,12 +82,12 @@ func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCo
 }
 
 // inTask runs the part of the job that belongs to one task of a Slurm step. Task 0 starts the
-// job, and the other tasks join it by its ticket file.
+// job. The other tasks join it with the ticket that task 0 writes to a file.
 func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Task, change func(*launch.Options)) error {
 	run := func(also func(*launch.Options)) error {
 		return c.run(ctx, t, func(o *launch.Options) {
 			change(o)
-			o.Peers, o.Label, o.Shared = max(1, int(c.Peers)), task.Label(), true
+			o.Peers, o.Label, o.Shared = max(1, int(c.Peers)), task.Label(), true // without -n one peer for each task
 			also(o)
 		})
 	}

@@ -17,6 +17,8 @@ import (
 // An ignored SIGINT needs a handler that drops it. elrun forwards SIGINT to its peers, and
 // children inherit ignored signals but not handled ones.
 func watchSignals() <-chan os.Signal {
+	// Buffered: signal.Notify drops a signal whose channel is full, and a second Ctrl-C has a
+	// meaning of its own.
 	taken := make(chan os.Signal, 8)
 	dropped := make(chan os.Signal, 1)     // never read
 	toDrop := []os.Signal{syscall.SIGPIPE} // writes to a closed pipe must fail with an error
@@ -52,6 +54,7 @@ func canBeContinued() bool {
 func ignores(status []byte, sig syscall.Signal) bool {
 	_, rest, found := bytes.Cut(status, []byte("\nSigIgn:\t"))
 	mask, _, _ := bytes.Cut(rest, []byte("\n"))
+	// Bit n-1 of the mask stands for signal n (proc(5)).
 	bits, err := strconv.ParseUint(string(mask), 16, 64)
 	return found && err == nil && bits>>(int(sig)-1)&1 == 1
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// psCommand is the command elrun ps.
+// psCommand is the command elrun ps. It lists running jobs only; elrun status JOB also knows jobs
+// that have ended.
 type psCommand struct {
 	Job  string `arg:"" optional:"" help:"Name of a job, or its beginning; default: all of them."`
 	JSON bool   `name:"json" help:"One JSON array."`
@@ -94,6 +95,7 @@ func statusOf(ctx context.Context, name string, paths bool) (launch.Status, erro
 // lastStatusOf is statusOf, but if the named job has ended it returns the job's last status.
 func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
 	s, err := statusOf(ctx, name, paths)
+	// Only a name can stand for an ended job: without one the user means a job that runs.
 	if name == "" || !errors.Is(err, launch.ErrNoJob) {
 		return s, err
 	}
@@ -105,8 +107,8 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 
 // writeStatus writes the status of a running job: a line about the job, lines about the time of
 // the last step and about the shares if they are known, and the table of members, which the
-// function write writes. A dash stands for an unknown value; for example a program with its own
-// training loop reports no steps. Lines are truncated for reading; --json has everything.
+// function write writes. A dash stands for an unknown value: a program over sessions of its own,
+// for example, reports no steps. Long lines are cut for reading; --json has everything.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &lineTruncator{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))
@@ -122,7 +124,7 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 	return write(to, s.Members)
 }
 
-// writePeers writes a table with a row for each member.
+// writePeers writes a table with a row for each member (--peers).
 func writePeers(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tPRED MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, m := range members {
@@ -181,6 +183,7 @@ func formatStepTime(measured, predicted float64) string {
 	if predicted <= 0 {
 		return fmt.Sprintf("%.1f ms, not predicted", measured)
 	}
+	// The sign tells the direction: a positive percentage means slower than predicted.
 	return fmt.Sprintf("%.1f ms, predicted %.1f ms (%+.0f %%)", measured, predicted, 100*(measured/predicted-1))
 }
 
@@ -193,8 +196,8 @@ func formatBalanced(b launch.Balanced) string {
 	return fmt.Sprintf("%s since step %d: %s", change, b.Step, printable.Line(b.Reason))
 }
 
-// maxShares is the number of ranks up to which each share is listed; for more ranks the table has
-// them.
+// maxShares is the largest number of ranks for which the line lists each share. The table of
+// members has the shares of larger groups.
 const maxShares = 16
 
 // formatShares lists the shares of the ranks, or their range if there are more than maxShares.
@@ -232,7 +235,7 @@ func indexText(n int) string {
 	return fmt.Sprint(n)
 }
 
-// measureText returns a measurement as text; 0 means that there is none.
+// measureText returns a measurement as text; 0 or less means that there is none.
 func measureText(v float64, decimals int) string {
 	if v <= 0 {
 		return unknown

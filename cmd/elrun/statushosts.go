@@ -10,10 +10,11 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// hostStatus is the members on one host.
+// hostStatus is the members on one host, in rank order. Host names are not unique; the machine ID
+// is.
 type hostStatus struct {
-	name, site string
-	machine    string
+	name, site string // as the first member reports them
+	machine    string // machine ID; "" if the members report none
 	members    []launch.MemberStatus
 }
 
@@ -22,6 +23,7 @@ type hostStatus struct {
 func byHost(members []launch.MemberStatus) []hostStatus {
 	var hosts []hostStatus
 	for _, m := range members {
+		// Members without a machine ID are grouped by the name of their host, as the next best.
 		i := slices.IndexFunc(hosts, func(h hostStatus) bool { return h.machine == m.Machine && (m.Machine != "" || h.name == m.Host) })
 		if i < 0 {
 			i = len(hosts)
@@ -58,6 +60,7 @@ func writeHost(w io.Writer, h hostStatus) {
 	var states, paths []string
 	for _, m := range h.members {
 		share += m.Share
+		// A member that has a step time has a known share, even if the share is 0.
 		if m.StepMS > 0 {
 			steps++
 		}
@@ -69,6 +72,7 @@ func writeHost(w io.Writer, h hostStatus) {
 				paths = append(paths, kind)
 			}
 		}
+		// Unknown of one member makes the host's value unknown; otherwise the oldest counts.
 		if seen < 0 || m.SeenMS < 0 {
 			seen = -1
 		} else {
@@ -104,16 +108,18 @@ func formatStates(states []string) string {
 	return strings.Join(words, ", ")
 }
 
-// maxLine is the maximum length of a line for people, in bytes.
+// maxLine is the maximum length of a line for people, in bytes. Names and reasons from other
+// hosts may have any length.
 const maxLine = 200
 
 // lineTruncator is a writer that truncates lines longer than maxLine.
 type lineTruncator struct {
 	to   io.Writer
-	line []byte
+	line []byte // the incomplete last line
 }
 
-// Write implements io.Writer. It buffers an incomplete line until its end is written.
+// Write implements io.Writer. It buffers an incomplete line until its end is written, because a
+// table comes in several writes.
 func (n *lineTruncator) Write(b []byte) (int, error) {
 	for _, c := range b {
 		if n.line = append(n.line, c); c != '\n' {
@@ -141,6 +147,7 @@ const shownPeers = 3
 
 // shortList returns a list of peers as text, shortened to shownPeers.
 func shortList(ids []string) string {
+	// One more is named too: "and 1 more" would be no shorter.
 	if more := len(ids) - shownPeers; more > 1 {
 		return fmt.Sprintf("%s and %d more", list(ids[:shownPeers]), more)
 	}

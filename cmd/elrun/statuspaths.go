@@ -11,12 +11,12 @@ import (
 // pathGroup identifies the pairs of members on two hosts that use the same path for the same
 // reason.
 type pathGroup struct {
-	a, b, kind, why string
+	a, b, kind, why string // names of both hosts, kind of path, and why no better one is used
 	encrypted       bool
 }
 
 // groupPaths counts the pairs of members by group, and returns the groups in the order of first
-// occurrence. If both members of a pair report their path, the first report counts.
+// occurrence. Both members of a pair may report their path; the first report counts.
 func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pathGroup]int) {
 	host := make(map[string]string) // host name by peer ID
 	for _, h := range byHost(members) {
@@ -25,7 +25,7 @@ func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pa
 		}
 	}
 	pairs = make(map[pathGroup]int)
-	told := make(map[[2]string]bool)
+	told := make(map[[2]string]bool) // pairs of peer IDs that are counted, the lesser ID first
 	for _, m := range members {
 		for _, p := range m.Paths {
 			if pair := [2]string{min(m.ID, p.ID), max(m.ID, p.ID)}; told[pair] {

@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// stopCommand is the command elrun stop.
+// stopCommand is the command elrun stop. A signal ends the wait, and leaves the job to end by
+// itself.
 type stopCommand struct {
 	Job string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 }

@@ -26,13 +26,14 @@ type ticketCommand struct {
 	Follow string        `placeholder:"FILE" help:"Keep a ticket in FILE that names live members, with a new one before it expires, until the job ends."`
 }
 
-// revokeWord in place of a job's name revokes a ticket.
+// revokeWord in place of a job's name makes the command revoke a ticket.
 const revokeWord = "revoke"
 
 // Run prints a ticket, keeps one in a file, or revokes one.
 func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case c.Job == revokeWord:
+		// A job of this very name can be named by the beginning of its name instead.
 		return c.revoke(ctx, t)
 	case c.First != "":
 		fmt.Fprintf(t.stderr, "elrun: unexpected argument %s\nusage: elrun ticket [JOB] [flags], or elrun ticket revoke [JOB] [TICKET]\n", printable.Line(c.First))
@@ -57,7 +58,8 @@ func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// issue gets a new ticket from the job, and prints the note that comes with it.
+// issue gets a new ticket from the job. It prints the note that comes with the ticket on standard
+// error, so that standard output has the ticket only.
 func (c *ticketCommand) issue(ctx context.Context, t *terminal, job *launch.Job) (launch.Ticket, error) {
 	k, err := job.Invite(ctx, launch.Invitation{Valid: c.Valid, Uses: c.Uses})
 	if err == nil && k.Note != "" {
@@ -70,6 +72,7 @@ func (c *ticketCommand) issue(ctx context.Context, t *terminal, job *launch.Job)
 func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
 	name, which := c.First, c.Second
 	if which == "" {
+		// A whole ticket has the job's name, so the job need not be named beside it.
 		if k, err := ticket.Parse(name); err == nil {
 			name, which = k.Job, name
 		}
@@ -91,9 +94,11 @@ func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
 }
 
 const (
-	// followPeriod is the period at which follow updates the members in the ticket.
+	// followPeriod is the period at which follow asks for the current members and updates the
+	// ticket.
 	followPeriod = 2 * time.Second
-	// renewPart: a ticket is replaced when 1/renewPart of its validity is left.
+	// renewPart is the part of the validity that is left when follow gets a new ticket:
+	// 1/renewPart.
 	renewPart = 4
 )
 
@@ -138,10 +143,12 @@ func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job,
 		if err == nil {
 			return now, nil
 		}
+		// The job has ended, which is the normal end of this command.
 		if errors.Is(err, launch.ErrNoJob) {
 			return k, err
 		}
 	}
+	// A ticket that cannot be refreshed may have been revoked or used up: a new one replaces it.
 	now, err := c.issue(ctx, t, job)
 	if err != nil {
 		return k, err

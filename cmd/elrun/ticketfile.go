@@ -29,20 +29,22 @@ import (
 //
 // The file stays after the end, without secrets, and a later job in the folder deletes it.
 type ticketFile struct {
-	path string
-	task *scheduler.Task
+	path string // the same path at all tasks of the step
+	task *scheduler.Task // the task of this launcher
 }
 
 const (
-	ticketFilePrefix = ".elrun-"
-	taskEnded        = "ended "
-	// ticketFilePeriod is the period of polling the file or the job.
+	ticketFilePrefix = ".elrun-" // the rest of the name identifies the step
+	taskEnded        = "ended " // before the exit status of task 0's launcher
+	// ticketFilePeriod is the period at which tasks poll the file, or task 0 polls its job for a
+	// ticket. Network file systems send no notice of changes on other hosts.
 	ticketFilePeriod = 100 * time.Millisecond
 	// ticketFileNotice is the time after which a waiting task prints a message.
 	ticketFileNotice = 10 * time.Second
 	// taskTicket is the validity of the ticket; tasks use it as soon as they read it.
 	taskTicket = time.Hour
-	// ticketFileLife is the least time that the file stays after the end.
+	// ticketFileLife is the time that the file stays after the end at least, for tasks that start
+	// late.
 	ticketFileLife = 24 * time.Hour
 )
 
@@ -56,6 +58,7 @@ func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
 func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run func(job string) error) error {
 	job := f.Name
 	if job == "" {
+		// Names of jobs have no dots and underscores, unlike the IDs of steps.
 		job = "slurm-" + strings.Map(func(c rune) rune {
 			if c == '.' || c == '_' {
 				return '-'
@@ -135,6 +138,7 @@ func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.
 		case err != nil:
 			return "", err
 		case ended:
+			// The job has ended before this task began to wait.
 			return "", r.lateOutcome(t, status)
 		case isTicket(text):
 			return text, nil
@@ -152,7 +156,8 @@ func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.
 // errShared is advice for a missing ticket file: it may be on another host.
 var errShared = errors.New("if the hosts do not share this folder, name one by --rendezvous DIR")
 
-// lateOutcome returns the outcome of a task that starts after the end of the job.
+// lateOutcome returns the outcome of a task that starts after the end of the job: success if task
+// 0 had success, or else its status.
 func (r *ticketFile) lateOutcome(t *terminal, status string) error {
 	fmt.Fprintf(t.stderr, "elrun: task %d: the job had ended before these peers were started (task 0: status %s)\n", r.task.Rank, printable.Line(status))
 	if n, err := strconv.Atoi(status); err != nil || n != 0 {
@@ -168,6 +173,7 @@ func (r *ticketFile) ended() (status int, ok bool) {
 		return 0, false
 	}
 	word, ok := strings.CutPrefix(text, taskEnded)
+	// Anything but a number is no end: the file may have another writer's text.
 	status, err = strconv.Atoi(word)
 	return status, ok && err == nil
 }
@@ -203,6 +209,8 @@ func (r *ticketFile) read() (string, error) {
 	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
 		_ = dir.Close()
 	}
+	// O_NOFOLLOW refuses a symbolic link, which another user could have put there to make this
+	// task read another file.
 	f, err := os.OpenFile(r.path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -222,7 +230,7 @@ func (r *ticketFile) read() (string, error) {
 }
 
 // checkPrivate returns an error unless f is a regular file of this user, without access for
-// others.
+// others. A file that others can write could lead the peers into another user's job.
 func checkPrivate(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -245,7 +253,7 @@ func (r *ticketFile) removeOldFiles(now time.Time) {
 	}
 }
 
-// endStatus returns the exit status for the outcome of a job.
+// endStatus returns the exit status for the outcome of a job, which late tasks then share.
 func endStatus(err error) int {
 	var s exitStatus
 	switch {

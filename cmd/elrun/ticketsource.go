@@ -17,7 +17,7 @@ const (
 	// fromFile is the prefix of an argument that names a file with a ticket.
 	fromFile = "@"
 	// maxTicket is the maximum length of a ticket, in bytes. elrun's own tickets have about a
-	// thousand.
+	// hundred. The limit keeps a wrong file from being read into memory.
 	maxTicket = 64 << 10
 	// pollPeriod is the period, in milliseconds, at which a wait for input checks for
 	// interruption.
@@ -54,7 +54,7 @@ func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error)
 	return text, nil
 }
 
-// readFile reads a file with a ticket.
+// readFile reads a file with a ticket or a key, up to maxTicket bytes.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -83,6 +83,7 @@ type interruptibleReader struct {
 // Read implements io.Reader. It waits for input, its end, or the end of ctx.
 func (p *interruptibleReader) Read(b []byte) (int, error) {
 	for p.ctx.Err() == nil {
+		// Poll with a time limit: a read of a terminal has no deadline.
 		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)
 		switch {

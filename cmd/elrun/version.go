@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// release is the version of elrun. CHANGELOG.md and Containerfile name it too, which a test compares,
-// and scripts/deb/build.sh reads it here.
+// release is the version of elrun. CHANGELOG.md and Containerfile have the same number, which a
+// test checks, and scripts/deb/build.sh reads it here.
 const release = "0.2.0"
 
 // versionCommand is the command elrun version.
@@ -40,7 +40,7 @@ func buildSource(info *debug.BuildInfo) string {
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
+			revision = s.Value[:min(12, len(s.Value))] // 12 digits identify a commit
 		case s.Key == "vcs.modified" && s.Value == "true":
 			changed = " with changes"
 		}
@@ -48,6 +48,7 @@ func buildSource(info *debug.BuildInfo) string {
 	if revision != "" {
 		return "revision " + revision + changed
 	}
+	// A build in a working copy has the version "(devel)", which says nothing about its source.
 	if version := info.Main.Version; version != "(devel)" && version != "v"+release {
 		return version
 	}

@@ -54,7 +54,8 @@ type Result struct {
 	RSSAnon int64 `json:"rss_anon"` // in bytes; 0 if the system does not report it
 }
 
-// warmup is the number of iterations before the timed ones.
+// warmup is the number of iterations before the timed ones. They open connections, fill caches,
+// and touch the pages of the buffers. Their results are checked, too.
 const warmup = 3
 
 // Run measures the sizes one after the other and passes each result to report, at every rank. An
@@ -107,11 +108,14 @@ func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Conf
 func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
 	// The exchange of figures has its own choice of algorithm, on the same communicator.
 	timed := c.With(collective.CallOptions{Algorithm: cfg.Algorithm})
+	// Each size has buffers of its own. A large size leaves garbage that would count as memory of
+	// the next one.
 	for i, bytes := range cfg.Bytes {
 		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
 			releaseMemory()
 		}
 		if cfg.Collective == "barrier" {
+			// A barrier carries no data, whatever sizes are asked for.
 			bytes = 0
 		}
 		k, err := newCase(cfg, timed, bytes, op)
@@ -151,6 +155,8 @@ func releaseMemory() {
 // chosen returns the name of the algorithm for calls of a size.
 func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
 	kind := transport.KindPoint // sendrecv
+	// The kinds of calls from KindAllReduce up to KindPoint are consecutive, and their texts are
+	// the names in Collectives.
 	for k := transport.KindAllReduce; k < transport.KindPoint; k++ {
 		if k.String() == cfg.Collective {
 			kind = k
@@ -247,6 +253,7 @@ func (r *Result) summarise(times []float64, factor float64) {
 	r.Mean = sum / float64(len(times))
 	r.Min, r.P50, r.P99 = times[0], quantile(times, 0.5), quantile(times, 0.99)
 	if r.Mean > 0 {
+		// Bytes per microsecond are 1e6 bytes/s, and AlgBW has the unit 1e9 bytes/s.
 		r.AlgBW = float64(r.Bytes) / r.Mean / 1000
 	}
 	r.BusBW = r.AlgBW * factor
@@ -255,6 +262,8 @@ func (r *Result) summarise(times []float64, factor float64) {
 // quantile returns the q-quantile of sorted times: the smallest time such that at least the
 // fraction q of all times is not above it.
 func quantile(times []float64, q float64) float64 {
+	// Adding almost 1 rounds up, but not a whole number that a rounding error has made slightly
+	// larger.
 	i := int(q*float64(len(times))+0.999999) - 1
 	return times[min(max(i, 0), len(times)-1)]
 }

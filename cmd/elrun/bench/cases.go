@@ -17,16 +17,16 @@ func Collectives() []string {
 		"alltoall", "scan", "exscan", "barrier", "sendrecv"}
 }
 
-// root is the root of rooted calls.
+// root is the rank that is the root of rooted calls (broadcast, reduce, gather, scatter).
 const root = 0
 
 // benchCase is a call with its buffers at this rank and its expected result.
 type benchCase[T dtype.Number] struct {
 	dst, src []T // may overlap if in place
-	spans    []span
+	spans    []span // parts of dst that are checked after the call; nil if this rank gets no result
 	whole    int     // elements of the vector that Result.Bytes counts
 	factor   float64 // bus bandwidth / algorithm bandwidth, as in nccl-tests
-	do       func(ctx context.Context, dst, src []T) error
+	do       func(ctx context.Context, dst, src []T) error // makes the call; nil if it cannot work in place
 	shared   [][]T // allocated by collective.Alloc; freed by free
 }
 
@@ -70,6 +70,7 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 	default:
 		k = b.others(cfg.Collective)
 	}
+	// The vectors that were allocated before the failure must not stay in the shared memory.
 	if k.shared = b.shared; b.err != nil {
 		return k, errors.Join(b.err, k.free(c))
 	}
@@ -132,11 +133,15 @@ func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 		k.spans[0].ranks = b.rank + 1
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scan(ctx, b.c, dst, src, b.op) }
 	case "exscan":
+		// Rank 0 has no ranks before it: the call leaves its dst unchanged, so nothing is
+		// checked.
 		if k.spans[0].ranks = b.rank; b.rank == 0 {
 			k.spans = nil
 		}
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, b.c, dst, src, b.op) }
 	case "reducescatter":
+		// The part of each rank is the one that the call itself computes, so that src may be any
+		// length.
 		first, end := collective.Chunk(b.count, b.n, b.rank)
 		k.factor = b.share()
 		if k.dst = k.dst[:end-first]; b.inPlace {
@@ -166,10 +171,12 @@ func (b *caseBuilder[T]) parts(name string) benchCase[T] {
 			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, from: r})
 		}
 		if name == "allgather" {
+			// Every rank gets the whole vector, so all spans are checked at each.
 			k.do = func(ctx context.Context, dst, src []T) error { return collective.AllGather(ctx, b.c, dst, src) }
 			return k
 		}
 		if b.rank != root {
+			// Only root receives. At other ranks dst is unused, and has nothing to check.
 			k.spans = nil
 		}
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.Gather(ctx, b.c, dst, src, root) }

@@ -9,8 +9,8 @@
 //
 // # Inputs
 //
-// Element i of rank r in iteration t is the small integer (7r + 3i + 5t) mod P; for products, it
-// is 1 plus that mod 2. P is a prime so small that sums over 16 ranks are exact in the element
-// type. A result then depends only on 3i + 5t mod P. So each element of each iteration is checked
-// against a table of P entries, computed in 64-bit integers.
+// Element i of rank r in iteration t is the small integer x = (7r + 3i + 5t) mod P; for products,
+// it is 1 + x mod 2, so that results stay small. P is a prime so small that sums over 16 ranks
+// are exact in the element type. A result then depends only on 3i + 5t mod P. So each element of
+// each iteration is checked against a table of P entries, computed in 64-bit integers.
 package bench

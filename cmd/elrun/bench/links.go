@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	minLinkBytes = 256 << 10              // bytes of the first transfer
+	minLinkBytes = 256 << 10              // bytes of the first transfer; the length doubles from there
 	maxLinkBytes = 64 << 20               // bytes of the longest transfer
-	linkTime     = 200 * time.Millisecond // least duration of a transfer that counts, unless it is the longest
+	linkTime     = 200 * time.Millisecond // shortest duration of a transfer that counts, unless it has the maximum length
 	linkRounds   = 3                      // transfers of the final length; the fastest counts
 )
 
@@ -24,6 +24,8 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 	}
 	speeds := make([]float64, n)
 	l := linkTest{comm: c, values: newValues[int32]("sum", n), data: make([]int32, maxLinkBytes/4)}
+	// One link after the other: links that share a network card or a switch would slow each other
+	// down. The barrier keeps the ranks without a part in it idle.
 	for from := range n {
 		var err error
 		switch to := (from + 1) % n; c.Rank() {
@@ -39,18 +41,19 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 			return nil, fmt.Errorf("bench: link from rank %d to the next: %w", from, err)
 		}
 	}
+	// Only the receiver of a link knows its speed; the entries of all other ranks are 0.
 	if err := collective.AllReduce(ctx, c, speeds, speeds, collective.Max[float64]); err != nil {
 		return nil, fmt.Errorf("bench: exchange the speeds of links: %w", err)
 	}
 	return speeds, nil
 }
 
-// linkTest is one rank's part of the measurement. The receiver requests each transfer, so it
-// knows the start time.
+// linkTest is one rank's part of the measurement. The receiver requests each transfer and
+// measures from the request to the last byte, so that no clocks of two hosts are compared.
 type linkTest struct {
 	comm   *collective.Comm
 	values values[int32]
-	data   []int32
+	data   []int32 // buffer of both roles, maxLinkBytes long
 }
 
 // send answers the receiver's requests, each a number of elements, until the request is 0.
@@ -75,6 +78,8 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 func (l *linkTest) receive(ctx context.Context, from int) (best float64, err error) {
 	for length, rounds := minLinkBytes/4, 0; rounds < linkRounds; {
 		got := l.data[:length]
+		// Poison it: data that does not arrive must not look like the data of the transfer
+		// before.
 		l.values.poison(got)
 		begin := time.Now()
 		if err := collective.Send(ctx, l.comm, from, 0, []int64{int64(length)}); err != nil {
@@ -95,5 +100,6 @@ func (l *linkTest) receive(ctx context.Context, from int) (best float64, err err
 		rounds++
 		best = max(best, float64(4*length)/max(took.Seconds(), 1e-9)/1e9)
 	}
+	// A request of 0 elements ends the sender's loop.
 	return best, collective.Send(ctx, l.comm, from, 0, []int64{0})
 }

@@ -21,6 +21,7 @@ func parseAnonymous(status string) int64 {
 	_, rest, _ := strings.Cut(status, "\nRssAnon:")
 	line, _, _ := strings.Cut(rest, "\n")
 	digits, ok := strings.CutSuffix(strings.TrimSpace(line), " kB")
+	// 50 bits, so that the shift from KiB to bytes cannot overflow.
 	n, err := strconv.ParseInt(digits, 10, 50)
 	if !ok || err != nil {
 		return 0

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// maxBytes is the largest size: 16 GiB.
+// maxBytes is the largest size: 16 GiB. It catches slips of the unit; each rank has at least one
+// vector of this size.
 const maxBytes = 16 << 30
 
 // ParseSizes parses a list of sizes in bytes, such as "4,1K,64M"; K, M and G are powers of 1024.
@@ -27,10 +28,13 @@ func ParseSizes(list string) ([]int, error) {
 func parseSize(s string) (int, error) {
 	digits, shift := s, 0
 	if s != "" {
+		// Clearing bit 0x20 turns an ASCII letter into its capital, so k, m and g are units, too.
 		if i := strings.IndexByte("KMG", s[len(s)-1]&^0x20); i >= 0 {
 			digits, shift = s[:len(s)-1], 10*(i+1)
 		}
 	}
+	// The comparison is with the limit in the unit given, so that the shift below cannot
+	// overflow.
 	n, err := strconv.ParseUint(digits, 10, 40)
 	if err != nil || n == 0 || n > maxBytes>>shift {
 		return 0, fmt.Errorf("bench: size %q: want a number of bytes from 1 to 16G, as in 64K", s)
@@ -38,7 +42,8 @@ func parseSize(s string) (int, error) {
 	return int(n) << shift, nil
 }
 
-// WriteHeader writes the column names of WriteRow.
+// WriteHeader writes the column names of Result.WriteRow. Both formats have the same column
+// widths.
 func WriteHeader(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%12s %9s %6s %10s %10s %10s %10s %9s %9s %8s %6s %19s\n",
 		"bytes", "dtype", "iters", "us_min", "us_p50", "us_mean", "us_p99", "algbw", "busbw", "of bound", "wrong", "algorithm")
@@ -47,6 +52,7 @@ func WriteHeader(w io.Writer) error {
 
 // WriteRow writes r as a line of a table. Times are in microseconds, bandwidths in 1e9 bytes/s.
 func (r Result) WriteRow(w io.Writer) error {
+	// Without a measurement of links there is no bound to compare with.
 	ofBound := "-"
 	if r.OfBound > 0 {
 		ofBound = fmt.Sprintf("%.2f", r.OfBound)

@@ -28,8 +28,8 @@ type AlgorithmTime struct {
 	P50       float64 `json:"us_p50"` // median of the medians of the rounds, in microseconds
 }
 
-// tuneRounds is the number of rounds. All algorithms take turns in each round. So a
-// disturbance of the machine does not affect only one of them.
+// tuneRounds is the number of rounds. All algorithms take turns in each round, so that a
+// disturbance of the machine affects all of them alike.
 const tuneRounds = 5
 
 // Tune measures every algorithm that can do the call, in turns and several rounds. It passes the
@@ -56,6 +56,8 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	t := Tuned{Collective: cfg.Collective, N: c.Size(), Bytes: bytes, Auto: auto}
 	candidates := candidates(c, cfg, bytes)
 	rounds := make([][]float64, len(candidates))
+	// All rounds together make as many iterations as a measurement without --tune; a median needs
+	// at least three in each.
 	cfg.Bytes, cfg.Iters = []int{bytes}, max(3, Iterations(cfg.Iters, bytes)/tuneRounds)
 	for range tuneRounds {
 		for i, a := range candidates {
@@ -124,8 +126,9 @@ func (t Tuned) WriteRow(w io.Writer) error {
 	return err
 }
 
-// Crossovers describes Auto's choices by size, up to 1 GiB, for people. It tries powers of two, so
-// the true crossover lies between the size that is named and half of it. It makes no call.
+// Crossovers describes for people which algorithm Auto chooses from which size on, up to 1 GiB.
+// It tries powers of two, so the exact crossover lies between the size in the text and half of
+// it. It makes no call.
 func Crossovers(c *collective.Comm, name string) (string, error) {
 	var out []string
 	last := ""
@@ -134,6 +137,7 @@ func Crossovers(c *collective.Comm, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// Only changes are listed: most sizes have the choice of the size before.
 		if choice != last {
 			out = append(out, fmt.Sprintf("%s from %d bytes", choice, bytes))
 			last = choice

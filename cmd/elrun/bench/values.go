@@ -7,9 +7,9 @@ import (
 
 // values computes inputs and expected results; see the package comment.
 type values[T dtype.Number] struct {
-	op     string
+	op     string // the operation, as in Config.Op
 	n      int // ranks
-	period int
+	period int // the prime P of the package comment
 	input  []T         // indexed by (7r + 3i + 5t) mod period
 	tables map[int][]T // cache of the results of reduced, by number of ranks
 }
@@ -33,7 +33,9 @@ func newValues[T dtype.Number](op string, n int) values[T] {
 	return v
 }
 
-// period returns the prime P for a type: a sum of 16 smaller numbers is exact, or wraps around.
+// period returns the prime P for a type: in floating-point types a sum of 16 smaller numbers is
+// exact, in integer types it may wrap around, as the expected sum does. bfloat16 has 8
+// significant bits and float16 has 11.
 func period(t dtype.Type) int {
 	switch t {
 	case dtype.BF16:
@@ -62,14 +64,16 @@ func (v *values[T]) start(r, i, t int) int {
 func (v *values[T]) fill(dst []T, x int) {
 	for i := range dst {
 		dst[i] = v.input[x]
+		// Successive elements differ by 3 in x. One subtraction replaces the division of a
+		// modulo, which would dominate the check of large vectors.
 		if x += 3; x >= v.period {
 			x -= v.period
 		}
 	}
 }
 
-// poison sets dst to a value that is no result, as far as T allows, so that elements that are not
-// written are detected.
+// poison sets dst to a value that is rarely a result, so that check counts elements that the call
+// did not write.
 func (v *values[T]) poison(dst []T) {
 	bad := fromInt[T](113)
 	for i := range dst {
@@ -108,9 +112,11 @@ func (v *values[T]) reduced(ranks int) []T {
 	for x := range table {
 		acc := v.integer(x)
 		for r := 1; r < ranks; r++ {
+			// Rank r has the input of rank 0 at x + 7r, see start.
 			acc = reduceInt(v.op, acc, v.integer(x+7*r))
 		}
 		table[x] = fromInt[T](acc)
+		// An average divides once, at the end, as the engine does.
 		if v.op == "average" {
 			table[x] = divide(table[x], ranks)
 		}

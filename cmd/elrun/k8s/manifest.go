@@ -16,25 +16,27 @@ const (
 	// ReadyPort is the port of the readiness probe: a pod accepts connections while its peer is a
 	// member. Only ready pods count for the disruption budget.
 	ReadyPort = 7474
-	// user is the user ID and group ID of the pods. Images have no user name for this number.
+	// user is the user ID and group ID of the pods. It is not root, as the standard "restricted"
+	// requires; the image needs no user of this number.
 	user = 65532
-	// grace is the time that a pod gets to terminate, in seconds. It is longer than elrun's own
-	// grace period.
+	// grace is the time that a pod gets to terminate, in seconds. It is longer than the grace
+	// period of elrun with --discover (50 s), so that elrun ends the peers before Kubernetes
+	// kills the pod.
 	grace = 60
 	// retries is the number of replacements of each pod after failures or deletions. Evictions do
 	// not count.
 	retries = 10
 
 	peerName   = "peer" // name of the container and of the port
-	keyFolder  = "/etc/elrun"
-	keyName    = "key"
-	scratch    = "/tmp"
+	keyFolder  = "/etc/elrun" // mount point of the Secret
+	keyName    = "key" // name of the file in keyFolder
+	scratch    = "/tmp" // mount point of the only writable volume
 	jobLabel   = "batch.kubernetes.io/job-name" // label that Kubernetes gives to each pod of a Job
-	addressEnv = "POD_IP"
+	addressEnv = "POD_IP" // environment variable with the pod's address, for --listen
 )
 
 // Manifest returns the manifest as YAML. The key admits pods to the job; it is only in the
-// Secret. An error names the field of the spec that is invalid.
+// Secret. For an invalid spec the error names the field.
 func (s *Spec) Manifest(key string) ([]byte, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -88,8 +90,9 @@ func (s *Spec) labels() labels {
 // pods returns the labels that select the job's pods.
 func (s *Spec) pods() labels { return labels{jobLabel: s.Name} }
 
-// addQueue assigns the Job to a queue of Kueue. The Job may then change its size while it runs,
-// or else start with fewer pods than requested.
+// addQueue assigns the Job to a queue of Kueue. Kueue allows one of two forms of elasticity: a
+// Job that may grow (MaxPeers) changes its size while it runs; another one (MinPeers) may start
+// with fewer pods than requested.
 func (s *Spec) addQueue(m *metadata) {
 	if s.Queue == "" {
 		return
@@ -108,6 +111,9 @@ func (s *Spec) addQueue(m *metadata) {
 // job returns the Job. A pod that ends with status 0 has seen the end of the training, which
 // completes the Job. Status 2 is a wrong command line, which a new pod would not cure.
 func (s *Spec) job() jobSpec {
+	// An eviction (DisruptionTarget) is no failure of the program and does not count as a retry.
+	// A pod is replaced only after its end, so that two pods of one index never run at the same
+	// time.
 	return jobSpec{CompletionMode: "Indexed", Completions: s.Peers, Parallelism: s.Peers,
 		BackoffLimitPerIndex: retries, PodReplacementPolicy: "Failed",
 		SuccessPolicy: successPolicy{[]successRule{{SucceededCount: 1}}},
@@ -118,7 +124,9 @@ func (s *Spec) job() jobSpec {
 		Template: podTemplate{Metadata: metadata{Labels: s.labels()}, Spec: s.pod()}}
 }
 
-// pod returns the template of the pods.
+// pod returns the template of the pods. The pods are spread over the nodes as far as possible, so
+// that the loss of a node costs few peers. The container's user reads the key by its group
+// (FSGroup, mode 0440).
 func (s *Spec) pod() podSpec {
 	return podSpec{Subdomain: s.Name, RestartPolicy: "Never", TerminationGracePeriodSeconds: grace,
 		SecurityContext: podSecurity{RunAsNonRoot: true, RunAsUser: user, RunAsGroup: user, FSGroup: user,
@@ -132,8 +140,9 @@ func (s *Spec) pod() podSpec {
 		}}
 }
 
-// container returns the container, which runs elrun with one peer. Sockets and temporary files
-// are in the scratch folder.
+// container returns the container, which runs elrun with one peer. Its root file system is
+// read-only: sockets and temporary files are in the scratch folder. There is no limit of CPU
+// time, which would throttle the pod in the middle of a step and hold up all other peers.
 func (s *Spec) container() container {
 	return container{Name: peerName, Image: s.Image, Command: s.command(),
 		Env: []variable{
@@ -152,7 +161,9 @@ func (s *Spec) container() container {
 		}}
 }
 
-// command returns the command of the container, the same for all pods.
+// command returns the command of the container, the same for all pods: which of them starts the
+// job is decided at run time. More than half of the pods must be there to start it, so that two
+// halves cannot start a job each.
 func (s *Spec) command() []string {
 	command := []string{"elrun", "run", "--name", s.Name, "-n", "1",
 		"--discover", fmt.Sprintf("dns:%s:%d", s.Name, Port), "--key-file", keyFolder + "/" + keyName, "--start-with", strconv.Itoa(s.Peers/2 + 1),

@@ -1,9 +1,12 @@
 package k8s
 
 // Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest
-// uses.
+// uses. The API's own Go packages would add large dependencies for these few fields. A field
+// without omitempty is written with its zero value too, because the API's default differs from
+// it.
 
-// labels are labels, or other maps of the API from strings to strings.
+// labels is any of the API's maps from strings to strings: labels, annotations, quantities of
+// resources, data of a Secret.
 type labels map[string]string
 
 // metadata is an ObjectMeta.
@@ -14,7 +17,8 @@ type metadata struct {
 	Annotations labels `yaml:"annotations,omitempty"`
 }
 
-// object is any top-level object of the manifest; only a Secret has Type and StringData.
+// object is any top-level object of the manifest. Only a Secret has Type and StringData; all
+// others have a Spec.
 type object struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`

@@ -16,7 +16,7 @@ type Spec struct {
 	Name      string // name of the job and of all objects
 	Namespace string // "" for kubectl's current namespace
 	Image     string // image with elrun and the program in its PATH
-	Peers     int
+	Peers     int // pods at the start, one peer in each; the program needs no other number
 	MinPeers  int // fewest peers to train with; 0 means 1
 	MaxPeers  int // most peers that the Job is patched to; 0 means Peers
 
@@ -26,20 +26,23 @@ type Spec struct {
 	Program []string // the program and its arguments
 }
 
-// mostPeers is the maximum number of pods of a job.
+// mostPeers is the maximum number of pods of a job. It catches slips before a cluster tries to
+// start that many.
 const mostPeers = 4096
 
-// Limits of names, in bytes. The host name of a pod is the Job's name, a dash and an index; and
-// elrun limits job names more than Kubernetes does.
+// Limits of names, in bytes. The host name of a pod is the Job's name, a dash and an index, and
+// is a DNS label of at most 63 bytes. elrun itself limits job names to 40 bytes.
 const (
 	longestName  = 40
 	longestLabel = 63
 )
 
-// NewKey returns a random key for Manifest, as text with at least 128 random bits.
+// NewKey returns a random key for Manifest: two texts of at least 128 random bits each, because
+// --key-file wants 32 characters or more and one text has 26.
 func NewKey() string { return rand.Text() + rand.Text() }
 
-// Check returns an error of one line for the first field that is invalid.
+// Check returns an error of one line for the first field that is invalid. It checks names as
+// Kubernetes does, so that the mistake is found before kubectl apply.
 func (s *Spec) Check() error {
 	least, most := cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
 	switch {
@@ -94,6 +97,8 @@ func checkOptional(what, name string) error {
 // checkQuantity returns an error for a resource quantity that Kubernetes would refuse, or that is
 // 0.
 func checkQuantity(what, text string) error {
+	// This is a part of Kubernetes' syntax: no exponents, and none of the units that are too
+	// small or too large for a pod.
 	m := regexp.MustCompile(`^([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|[kMGTP]|[KMGTP]i)?$`).FindStringSubmatch(text)
 	if m == nil {
 		return fmt.Errorf("%s %.60q: want a quantity as in 500m, 2 or 1.5Gi", what, text)
