@@ -62,8 +62,9 @@ type membershipLog struct {
 
 // reason says why a member is gone, or why it came.
 type reason struct {
-	end      string // how its process ended
-	cause    string // highest-ranking cause of its lost events
+	end      string   // how its process ended
+	cause    string   // highest-ranking cause of its lost events
+	by       []string // short IDs of the members of this launcher that could not reach it
 	detectMS float64
 	limitMS  float64
 	left     bool
@@ -73,9 +74,12 @@ type reason struct {
 	ms       float64
 }
 
-// lost adds one member's report of a loss. The highest-ranking cause wins: a member that only saw
-// a connection break knows less than a member whose wait timed out.
-func (r *reason) lost(l event.Lost) {
+// lost adds the report of a loss by the member with short ID by. The highest-ranking cause wins: a
+// member that only saw a connection break knows less than a member whose wait timed out.
+func (r *reason) lost(by string, l event.Lost) {
+	if l.Cause == "unreachable" && !slices.Contains(r.by, by) {
+		r.by = append(r.by, by)
+	}
 	if r.detectMS == 0 || l.DetectMS < r.detectMS {
 		r.detectMS = l.DetectMS
 	}
@@ -147,7 +151,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 	case event.Step:
 		l.step(e, b, now)
 	case event.Lost:
-		if l.reason(b.Who).lost(b); l.reason(b.Who).maybeOverload() && l.isLocal(b.Who) {
+		if l.reason(b.Who).lost(e.Peer, b); l.reason(b.Who).maybeOverload() && l.isLocal(b.Who) {
 			l.checkLoad()
 		}
 	case event.Leave:
@@ -406,9 +410,9 @@ func (l *membershipLog) formatGone(id string, r *reason) string {
 	case r.out:
 		return l.describe(id) + " was put out while it still runs" + inBrackets(cmp.Or(l.overloaded, r.why)) + ", and joins again under a new ID"
 	case r.maybeOverload() && l.overloaded != "":
-		return l.describe(id) + " was put out: " + l.overloaded + ", " + formatCause(r.cause) + formatLimit(r.limitMS)
+		return l.describe(id) + " was put out: " + l.overloaded + ", " + l.formatCause(r)
 	}
-	return l.describe(id) + " is lost: " + formatCause(r.cause) + formatLimit(r.limitMS)
+	return l.describe(id) + " is lost: " + l.formatCause(r)
 }
 
 // formatCame describes a new member.
@@ -420,21 +424,27 @@ func (l *membershipLog) formatCame(id string, r *reason) string {
 	return s
 }
 
-// formatCause explains the cause of a lost event to people.
-func formatCause(cause string) string {
-	switch cause {
+// formatCause explains the cause of a loss to people. It names one of the members that could not
+// reach the lost one, because the fault may be on either side.
+func (l *membershipLog) formatCause(r *reason) string {
+	switch limit := formatLimit(r.limitMS); r.cause {
 	case "exit":
-		return "its process has ended"
+		return "its process has ended" + limit
 	case "reset":
-		return "its connections broke"
+		return "its connections broke" + limit
 	case "silent":
-		return "nothing was heard of it"
+		return "nothing was heard of it" + limit
 	case "unreachable":
-		return "some of the others could not reach it"
+		by := l.describe(r.by[0])
+		if more := len(r.by) - 1; more > 0 {
+			by += fmt.Sprintf(" and %d more", more)
+		}
+		return by + " could not reach it" + limit
 	case "":
-		return "no reason was told"
+		return "no reason was told" + limit
+	default:
+		return r.cause + limit
 	}
-	return cause
 }
 
 // formatLimit describes a timeout of ms milliseconds, "" for 0 (unknown).

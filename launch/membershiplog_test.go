@@ -255,6 +255,27 @@ func TestCausesAreRanked(t *testing.T) {
 	}
 }
 
+// The line about a member that others could not reach names one of them, whatever they reported first.
+func TestUnreachableNamesTheOthers(t *testing.T) {
+	for _, test := range []struct {
+		reporters int
+		want      string
+	}{
+		{1, "<0> could not reach it for 1.3 s"},
+		{3, "<0> and 2 more could not reach it for 1.3 s"},
+	} {
+		s := newScript()
+		s.view(1, "start", "abc")
+		s.tell(3, 2, 0, event.Lost{Who: "c"})
+		for range 2 { // the second report of a member does not count
+			s.tell(test.reporters, 2, 0, event.Lost{Who: "c", Cause: "unreachable", LimitMS: 1300})
+		}
+		s.view(2, "lost", "ab")
+		s.pass(time.Hour)
+		s.expect(t, "epoch 2: <c> is lost: "+test.want+"; 2 peers go on")
+	}
+}
+
 // A member that is asked to leave because it holds up the others is described as stalled, in the
 // reports of others and in its own.
 func TestMembershipLogStalled(t *testing.T) {

@@ -29,13 +29,13 @@ import (
 //
 // The file stays after the end, without secrets, and a later job in the folder deletes it.
 type ticketFile struct {
-	path string // the same path at all tasks of the step
+	path string          // the same path at all tasks of the step
 	task *scheduler.Task // the task of this launcher
 }
 
 const (
 	ticketFilePrefix = ".elrun-" // the rest of the name identifies the step
-	taskEnded        = "ended " // before the exit status of task 0's launcher
+	taskEnded        = "ended "  // before the exit status of task 0's launcher
 	// ticketFilePeriod is the period at which tasks poll the file, or task 0 polls its job for a
 	// ticket. Network file systems send no notice of changes on other hosts.
 	ticketFilePeriod = 100 * time.Millisecond

@@ -125,7 +125,7 @@ func TestLimitsInDocs(t *testing.T) {
 		}
 	}
 	for dir, files := range map[string][]string{
-		"transport/p2p":  {"halfopen.go", "throttle.go", "strangers.go"},
+		"transport/p2p":  {"halfopen.go", "throttle.go", "strangers.go", "admission.go"},
 		"transport/mesh": {"requests.go"},
 	} {
 		for _, file := range files {

@@ -22,12 +22,12 @@ const root = 0
 
 // benchCase is a call with its buffers at this rank and its expected result.
 type benchCase[T dtype.Number] struct {
-	dst, src []T // may overlap if in place
-	spans    []span // parts of dst that are checked after the call; nil if this rank gets no result
-	whole    int     // elements of the vector that Result.Bytes counts
-	factor   float64 // bus bandwidth / algorithm bandwidth, as in nccl-tests
+	dst, src []T                                           // may overlap if in place
+	spans    []span                                        // parts of dst that are checked after the call; nil if this rank gets no result
+	whole    int                                           // elements of the vector that Result.Bytes counts
+	factor   float64                                       // bus bandwidth / algorithm bandwidth, as in nccl-tests
 	do       func(ctx context.Context, dst, src []T) error // makes the call; nil if it cannot work in place
-	shared   [][]T // allocated by collective.Alloc; freed by free
+	shared   [][]T                                         // allocated by collective.Alloc; freed by free
 }
 
 // free frees the shared vectors. No rank may be in a call with them.

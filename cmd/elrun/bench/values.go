@@ -7,9 +7,9 @@ import (
 
 // values computes inputs and expected results; see the package comment.
 type values[T dtype.Number] struct {
-	op     string // the operation, as in Config.Op
-	n      int // ranks
-	period int // the prime P of the package comment
+	op     string      // the operation, as in Config.Op
+	n      int         // ranks
+	period int         // the prime P of the package comment
 	input  []T         // indexed by (7r + 3i + 5t) mod period
 	tables map[int][]T // cache of the results of reduced, by number of ranks
 }

@@ -27,12 +27,12 @@ const (
 	// not count.
 	retries = 10
 
-	peerName   = "peer" // name of the container and of the port
-	keyFolder  = "/etc/elrun" // mount point of the Secret
-	keyName    = "key" // name of the file in keyFolder
-	scratch    = "/tmp" // mount point of the only writable volume
+	peerName   = "peer"                         // name of the container and of the port
+	keyFolder  = "/etc/elrun"                   // mount point of the Secret
+	keyName    = "key"                          // name of the file in keyFolder
+	scratch    = "/tmp"                         // mount point of the only writable volume
 	jobLabel   = "batch.kubernetes.io/job-name" // label that Kubernetes gives to each pod of a Job
-	addressEnv = "POD_IP" // environment variable with the pod's address, for --listen
+	addressEnv = "POD_IP"                       // environment variable with the pod's address, for --listen
 )
 
 // Manifest returns the manifest as YAML. The key admits pods to the job; it is only in the

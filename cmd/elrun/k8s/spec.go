@@ -16,9 +16,9 @@ type Spec struct {
 	Name      string // name of the job and of all objects
 	Namespace string // "" for kubectl's current namespace
 	Image     string // image with elrun and the program in its PATH
-	Peers     int // pods at the start, one peer in each; the program needs no other number
-	MinPeers  int // fewest peers to train with; 0 means 1
-	MaxPeers  int // most peers that the Job is patched to; 0 means Peers
+	Peers     int    // pods at the start, one peer in each; the program needs no other number
+	MinPeers  int    // fewest peers to train with; 0 means 1
+	MaxPeers  int    // most peers that the Job is patched to; 0 means Peers
 
 	CPU, Memory string // resources of one pod, as Kubernetes quantities
 	Queue       string // Kueue's LocalQueue; "" without Kueue
