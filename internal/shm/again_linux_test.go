@@ -49,13 +49,14 @@ func TestMachine(t *testing.T) {
 	if real.processors != cores.Count() || real.cacheBytes != largestCache() {
 		t.Errorf("read %+v", real)
 	}
-	for _, m := range []Machine{{processors: 2, cacheBytes: 1 << 30}, {processors: 3}} {
+	for _, m := range []Machine{{processors: 1}, {processors: 2, cacheBytes: 1 << 30}, {processors: 3}} {
 		s, err := m.Attach(Ordinary(Size(3)), nil, 3, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.processors != m.processors || s.oversubscribed != (m.processors < 3) || s.cacheLimit != nonTemporalFrom(m.cacheBytes) {
-			t.Errorf("%+v: %d processors, oversubscribed %v, results of %d bytes", m, s.processors, s.oversubscribed, s.cacheLimit)
+		s.UseEvents(new(Event), nil)
+		if p := s.policies(3); p.busyPoll != (m.processors >= 3) || p.stealing != (m.processors < 2) || s.cacheLimit != nonTemporalFrom(m.cacheBytes) {
+			t.Errorf("%+v: busy-poll %v, stealing %v, results of %d bytes", m, p.busyPoll, p.stealing, s.cacheLimit)
 		}
 	}
 }

@@ -124,10 +124,10 @@ func reduceChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Reducer[T]
 	switch {
 	case l.exceedsCache(bytes):
 		reduceRange(l, first, end, fold, l.size)
-	case bytes < l.segment.chooseFrom || first == end:
+	case !l.policies.storeModes || bytes < l.policies.chooseFrom || first == end:
 		reduceRange(l, first, end, fold, 0)
 	default:
-		p := &l.choosers[bits.Len(uint(bytes))]
+		p := &l.policies.choosers[bits.Len(uint(bytes))]
 		w, begun := p.choose(), time.Now()
 		reduceRange(l, first, end, fold, w.nonTemporalCount(l.size))
 		p.record(w, (end-first)*kernel.Size[T](), time.Since(begun))

@@ -90,7 +90,7 @@ func TestDirect(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "measure") {
 			for _, l := range g.lanes {
-				l.segment.chooseFrom = 0
+				l.policies.chooseFrom = 0
 			}
 		}
 		if rapid.Bool().Draw(t, "crowded") {

@@ -2,9 +2,7 @@ package shm
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/elrun/elrun/dtype"
@@ -16,18 +14,16 @@ import (
 type Lane struct {
 	segment     *Segment
 	size        int
-	rank        int  // in the lane
-	sharedCores bool // each core has at least two ranks
+	rank        int // in the lane
+	policies    policies
 	areas       []*rankArea
 	blocks      [][]byte
 	arenas      [][]byte
 	views       views
-	choosers    [bits.UintSize + 1]storeChooser // of direct calls, by the bit length of their size in bytes
-	ranks       []int                           // of the lane, as ranks of the segment
-	rebalanced  time.Time                       // time of the last rebalanceCPU
-	calls       uint32                          // number of calls posted
-	directCalls uint32                          // number of calls by the direct engine
-	doneBlocks  uint32                          // number of blocks of all earlier calls together
+	ranks       []int  // of the lane, as ranks of the segment
+	calls       uint32 // number of calls posted
+	directCalls uint32 // number of calls by the direct engine
+	doneBlocks  uint32 // number of blocks of all earlier calls together
 	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep,
 	// and with -1 from time to time while the call makes progress.
 	Watch func(rank int)
@@ -37,7 +33,7 @@ type Lane struct {
 // Lanes. All of them must take the lane with the same ranks, each once.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
-		sharedCores: len(ranks) >= 2*s.processors}
+		policies: s.policies(len(ranks))}
 	if l.rank < 0 || i < 0 || i >= Lanes {
 		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
 	}

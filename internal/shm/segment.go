@@ -64,6 +64,17 @@ type rankArea struct {
 	slots  [2]slot
 }
 
+// chunk assigns a rank's chunk of a direct call to the rank that reduces it: the chunk's own rank,
+// or another rank that steals it. If each rank has a core of its own, no other rank reads the first
+// cache line of this struct.
+type chunk struct {
+	claimed atomic.Uint64 // upper half: the last direct call in which it was claimed; lower half: the rank that claimed it
+	_       [cacheLine - 8]byte
+	folded  counter       // the last direct call in which it was reduced
+	failed  atomic.Uint32 // not 0 once a call of its rank has failed
+	_       [cacheLine - unsafe.Sizeof(counter{}) - 4]byte
+}
+
 // slot holds a rank's description of one call. A rank has two slots and uses them in turn: it
 // may post its next call while others still read the present one. Two are enough, because the call
 // after the next waits for all ranks. A short vector lies in the cache line of the counter that the
@@ -138,20 +149,18 @@ func rankAreaSize(n int) int { return int(unsafe.Sizeof(rankArea{})) + rankBlock
 
 // Segment is one rank's view of the memory.
 type Segment struct {
-	memory         []byte
-	arenas         [][]byte // by rank; nil where there is none
-	rank           int
-	size           int         // ranks
-	blockBytes     int         // bytes that a rank has for blocks
-	cacheLimit     int         // bytes; see nonTemporalFrom
-	chooseFrom     int         // bytes; it is a field so that tests can lower it
-	oversubscribed bool        // more ranks than processors
-	processors     int         // that the ranks share
-	event          *Event      // wakes this rank; nil where ranks poll
-	wakers         []*Waker    // wake the other ranks, by rank
-	deathWatch     *DeathWatch // nil if WatchDeaths was not called
-	revoked        atomic.Bool
-	gone           []atomic.Bool // by rank
+	memory     []byte
+	arenas     [][]byte // by rank; nil where there is none
+	rank       int
+	size       int         // ranks
+	blockBytes int         // bytes that a rank has for blocks
+	cacheLimit int         // bytes; see nonTemporalFrom
+	processors int         // that the ranks share
+	event      *Event      // wakes this rank; nil where ranks poll
+	wakers     []*Waker    // wake the other ranks, by rank
+	deathWatch *DeathWatch // nil if WatchDeaths was not called
+	revoked    atomic.Bool
+	gone       []atomic.Bool // by rank
 }
 
 // Attached is a rank's segment and the arena in which it allocates vectors that all ranks of the
@@ -205,8 +214,8 @@ func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, 
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
 	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, blockBytes: rankBlocksSize(n),
-		cacheLimit: nonTemporalFrom(m.cacheBytes), chooseFrom: chooseFrom, oversubscribed: n > m.processors,
-		processors: m.processors, gone: make([]atomic.Bool, n)}, nil
+		cacheLimit: nonTemporalFrom(m.cacheBytes), processors: m.processors,
+		gone: make([]atomic.Bool, n)}, nil
 }
 
 // UseEvents lets a rank that waits for long sleep until another rank wakes it: this rank by its

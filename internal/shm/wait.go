@@ -56,7 +56,7 @@ func (l *Lane) await(c *counter, target uint32, rank int) error {
 }
 
 func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
-	if !l.segment.oversubscribed {
+	if l.policies.busyPoll {
 		for range spinPolls {
 			if c.reached(target) {
 				return nil
@@ -65,11 +65,7 @@ func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
 		}
 	}
 	begun := time.Now()
-	// Ranks that are goroutines of one process have no events: Go's scheduler places them.
-	if l.segment.event != nil && begun.Sub(l.rebalanced) >= rebalanceEvery {
-		l.rebalanced = begun
-		l.rebalanceCPU()
-	}
+	l.updateCPU(begun)
 	for turn := begun; turn.Sub(begun) < yieldFor; turn = time.Now() {
 		for i := 0; i < yieldRounds && (i == 0 || time.Since(turn) < yieldLimit); i++ {
 			if c.reached(target) {
@@ -85,35 +81,6 @@ func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
 	l.watch(rank)
 	defer l.watch(-1)
 	return l.sleep(c, target, rank)
-}
-
-// rebalanceEvery is the least time between two calls of rebalanceCPU by a rank. A migration takes
-// some tens of microseconds.
-const rebalanceEvery = 500 * time.Microsecond
-
-// rebalanceCPU moves this rank to another core that has at least two ranks fewer than its own. The
-// kernel's load balancing would do so some milliseconds later, as polling ranks look busy to it.
-// Only the highest rank of a core moves, because otherwise several ranks might move to the same
-// core.
-func (l *Lane) rebalanceCPU() {
-	core, ok := currentCPU()
-	if !ok {
-		return
-	}
-	l.own().cpu.Store(core + 1)
-	var on cpuLoad
-	for r, p := range l.areas {
-		c := p.cpu.Load() - 1
-		if c == core && r > l.rank {
-			return
-		}
-		on.add(c)
-	}
-	if on.migrate(core) {
-		if core, ok = currentCPU(); ok {
-			l.own().cpu.Store(core + 1)
-		}
-	}
 }
 
 // waitError returns an error if the counter will never reach target: the segment is revoked, or

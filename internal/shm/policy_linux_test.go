@@ -13,7 +13,7 @@ import (
 // crowd makes the ranks act as if they shared the given number of cores.
 func (g *tenancy) crowd(cores int) {
 	for r, l := range g.lanes {
-		l.sharedCores = true
+		l.policies.stealing = true
 		l.own().cpu.Store(uint32(r%cores) + 1)
 	}
 }
@@ -85,7 +85,7 @@ func TestCanSteal(t *testing.T) {
 		{"long", true, 2, 2, stealBelow, false},
 	} {
 		l := g.lanes[1]
-		l.sharedCores = c.crowded
+		l.policies.stealing = c.crowded
 		l.own().cpu.Store(c.mine)
 		l.areas[3].cpu.Store(c.that)
 		if got := l.canSteal(3, c.bytes); got != c.want {
