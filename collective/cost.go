@@ -36,17 +36,7 @@ func (c Cost) seconds(l workload, ranks int) float64 {
 	messages := l.steps*c.Alpha + (l.messages-l.steps)*c.OtherAlpha
 	bytes := l.path*c.Beta + (l.bytes-l.path)*c.OtherBeta
 	shared := c.Beta + float64(ranks-1)*c.OtherBeta
-	return messages + bytes + l.reduced*c.Gamma + l.overlapped*max(c.overlapPenalty()*c.Gamma, c.Gamma-shared)
-}
-
-// overlapPenalty returns the fraction of an overlapped reduction that still adds to the time of the
-// call, as measured on two cores: half if the cores themselves must move all bytes, nothing if each
-// rank has its own core.
-func (c Cost) overlapPenalty() float64 {
-	if c.OtherBeta == 0 {
-		return 0
-	}
-	return min(0.5, c.OtherBeta/c.Beta)
+	return messages + bytes + l.reduced*c.Gamma + l.overlapped*max(0, c.Gamma-shared)
 }
 
 // workloadOf returns the workload of a call for an algorithm (Thakur, Rabenseifner, Gropp 2005,
@@ -71,7 +61,7 @@ func workloadOf(a Algorithm, r request) workload {
 	case transport.KindBroadcast:
 		if a == Ring { // pipelined: the last rank's wait, and the vector once
 			ranks := float64(r.ranks)
-			return workload{steps: 2 * ranks, messages: 2 * ranks, path: 1.2 * r.bytes, bytes: max(1.2, ranks-1) * r.bytes}
+			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: (ranks - 1) * r.bytes}
 		}
 		return treeWorkload(r.ranks, r.bytes)
 	case transport.KindAllGather:
@@ -121,23 +111,18 @@ func workloadOfAllGather(a Algorithm, r request) workload {
 	case a == RecursiveDoubling && isPowerOfTwo(r.ranks):
 		l.steps = ceilLog(r.ranks)
 		l.messages = float64(r.ranks) * l.steps
-	default: // pipelined
+	case r.bytes/float64(r.ranks) > r.segment: // pipelined: 0.91 to 1 times recursive doubling's time, with 4 and 8 ranks
 		l.path *= 0.9
 		l.bytes *= 0.9
 	}
 	return l
 }
 
-// ringStepFactor is the time of a message in a ring, relative to a message of other algorithms: a
-// ring passes its messages to a second goroutine, which sends them. Measurements with two and three
-// ranks of a host gave 1.4 to 1.7.
-const ringStepFactor = 1.5
-
 // ringWorkload returns the workload of a number of rounds around a ring. The first round reduces.
 func ringWorkload(r request, rounds float64) workload {
 	ranks, part := float64(r.ranks), sentFraction(r.ranks)*r.bytes
 	steps := rounds * (ranks - 1)
-	l := workload{steps: ringStepFactor * steps, messages: ringStepFactor*steps + (ranks-1)*steps, path: rounds * part, bytes: ranks * rounds * part}
+	l := workload{steps: steps, messages: ranks * steps, path: rounds * part, bytes: ranks * rounds * part}
 	return l.addOverlapped(r.bytes/ranks, r.segment, ranks-1)
 }
 

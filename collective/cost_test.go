@@ -14,28 +14,23 @@ import (
 // reduces.
 type step struct{ messages, bytes, folded float64 }
 
-// stepsOf simulates an allreduce of a power of two of ranks. shown is the fraction of an
-// overlapped reduction that takes time; all segments except the last are overlapped.
-func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
+// stepsOf simulates an allreduce of a power of two of ranks whose links are slower than a
+// reduction: the reductions of all segments except the last are overlapped and take no time.
+func stepsOf(a Algorithm, ranks, bytes, piece float64) []step {
 	var all []step
-	folds := func(bytes float64) float64 {
-		last := min(bytes, piece)
-		return last + shown*(bytes-last)
-	}
 	switch a {
 	case RecursiveDoubling:
 		for d := 1.0; d < ranks; d *= 2 {
-			all = append(all, step{ranks, bytes, folds(bytes)})
+			all = append(all, step{ranks, bytes, min(bytes, piece)})
 		}
 	case Rabenseifner:
 		for d := 1.0; d < ranks; d *= 2 {
 			part := bytes / (2 * d)
 			all = append(all, step{ranks, part, part}, step{ranks, part, 0})
 		}
-	case Ring: // each message is handed to another goroutine before it goes
-		handed := step{ringStepFactor - 1, 0, 0}
+	case Ring:
 		for range int(ranks - 1) {
-			all = append(all, step{ranks, bytes / ranks, folds(bytes / ranks)}, handed, step{ranks, bytes / ranks, 0}, handed)
+			all = append(all, step{ranks, bytes / ranks, min(bytes/ranks, piece)}, step{ranks, bytes / ranks, 0})
 		}
 	case Tree:
 		for d := 1.0; d < ranks; d *= 2 {
@@ -53,7 +48,7 @@ func TestCostBySimulation(t *testing.T) {
 		r := request{kind: transport.KindAllReduce, ranks: ranks, bytes: 1 << 20, segment: 100e3, commutative: true}
 		for _, a := range supported(transport.KindAllReduce) {
 			want := 0.0
-			for _, s := range stepsOf(a, float64(ranks), r.bytes, r.segment, 0.1) {
+			for _, s := range stepsOf(a, float64(ranks), r.bytes, r.segment) {
 				want += min(s.messages, 1)*cost.Alpha + max(0, s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+max(0, s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma
 			}
 			if got := cost.seconds(workloadOf(a, r), ranks); math.Abs(got-want) > 1e-9*want {

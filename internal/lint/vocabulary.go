@@ -36,7 +36,7 @@ func vocabulary() (all []word) {
 		{names, "", "trust=unsuspect will=robustList meeting=rendezvous verdict=decision strike=unregister brief=summary patient=timeout " +
 			"apart=separate said=reported beyond=outside handBack=acknowledge"},
 		{names, "collective", "longest=decayingMax decayed=value pace=idleTime excused=waitingElsewhere notice=promote keep=track " +
-			"turns=ticketLock draw=ticket like=withOptionsOf world=endpoint need=request hop=ringStepFactor shown=overlapPenalty " +
+			"turns=ticketLock draw=ticket like=withOptionsOf world=endpoint need=request " +
 			"hidden=overlapped divide=setLeaders settle=initTopology"},
 		{names, "internal", "past=nonTemporal Past=NonTemporal way=storeMode claiming=cached passing=nonTemporal heard=count"},
 		{names, "internal/shm", "KeepVigil=DeathWatch cell=robustWord Claim=Prefetchw take=claim helps=canSteal holder=claimedBy " +
