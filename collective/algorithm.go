@@ -12,9 +12,9 @@ type Algorithm = transport.Algorithm
 
 // The algorithms. The comments of the calls state their costs.
 const (
-	// Auto takes SharedMemory if all ranks share memory, TwoLevel where that describes when,
-	// and otherwise the algorithm that Options.Cost predicts to be the fastest for the size
-	// and the number of ranks. The choice is the same at every rank.
+	// Auto takes SharedMemory if all ranks share memory, TwoLevel under the conditions given there,
+	// and otherwise the algorithm that Options.Cost predicts to be the fastest for the size and the
+	// number of ranks. The choice is the same at every rank.
 	Auto = transport.Auto
 	// Ring sends to the right neighbour and receives from the left one, pipelined by
 	// segments (Patarasuk, Yuan 2009).
@@ -54,7 +54,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return Auto, fmt.Errorf("collective: unknown algorithm %q (one of %v)", name, algorithms())
 }
 
-// supported lists the algorithms of a kind of call that work by messages, the one for small
+// supported lists the algorithms of a kind of call that work by messages, the algorithm for small
 // vectors first.
 func supported(k transport.Kind) []Algorithm {
 	switch k {
@@ -104,14 +104,14 @@ type request struct {
 	hierarchical bool // the ranks are on several hosts or sites
 }
 
-// lowMemoryFrom is the length in bytes from which Auto takes a ring for every AllReduce that a
-// ring can do. The other algorithms need up to a second vector of memory, and for long
-// vectors they save a few messages at most.
+// lowMemoryFrom is the length in bytes from which Auto takes a ring for every commutative
+// AllReduce. The other algorithms need up to a second vector of memory, and for long vectors they
+// save a few messages at most.
 const lowMemoryFrom = 32 << 20
 
-// choose returns the cheapest algorithm that can carry out the call. Unless the user has
-// chosen, it is a pure function of request and cost. A user's choice that does not fit the
-// call is an error, for example a ring for a reduction that does not commute.
+// choose returns the cheapest algorithm that can carry out the call. It is a pure function of its
+// arguments, so all ranks choose the same algorithm. If want is not Auto and does not fit the call,
+// for example a ring for a reduction that does not commute, it returns an error.
 func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
 	if r.shared && usesMemory(r.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil

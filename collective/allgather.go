@@ -62,8 +62,8 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	return p
 }
 
-// allGatherInPlace completes v at all ranks. At first each rank has only its own part, from
-// b[rank] to b[rank+1].
+// allGatherInPlace completes v at all ranks. Initially each rank has only its own part, from
+// b[rank] to b[rank+1]. b has the bounds of all parts.
 func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 	if o.size == 1 {
 		return nil
@@ -85,6 +85,8 @@ func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 func allGatherDoubling[T Number](o *operation, v []T, b []int) error {
 	for d := 1; d < o.size; d *= 2 {
 		partner := o.rank ^ d
+		// Blocks are aligned to their length d, so the block of a rank begins at its rank with the
+		// low bits cleared.
 		mine, theirs := o.rank&^(d-1), partner&^(d-1)
 		out, in := v[b[mine]:b[mine+d]], v[b[theirs]:b[theirs+d]]
 		if err := o.exchange(partner, kernel.Bytes(out), partner, kernel.Bytes(in)); err != nil {

@@ -13,10 +13,10 @@ import (
 // other calls the result is an ordinary slice. Without shared memory Alloc returns a slice
 // of the Go heap.
 //
-// The slice outlives the communicator and stays allocated until Free, as the garbage
-// collector does not manage it. An AllReduce that fails takes its dst out of the shared
-// memory, as other ranks may still write there. From then on dst is an ordinary slice,
-// which later calls copy (see IsShared).
+// The slice outlives the communicator and stays allocated until Free, as the garbage collector does
+// not manage it. An AllReduce that fails removes its dst from the shared memory, because other
+// ranks may still write there. From then on dst is an ordinary slice, which later calls copy (see
+// IsShared).
 func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	if !c.isValid() {
 		return nil, fmt.Errorf("collective: alloc: %w", errNil)

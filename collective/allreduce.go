@@ -13,10 +13,9 @@ import (
 // rank. The result has the same bits at all ranks. dst and src have the same length, at all
 // ranks; dst may be src.
 //
-// Costs for n ranks and S bytes: ring, 2(n-1) steps and 2(n-1)/n S bytes sent; recursive
-// doubling, lg n steps and S lg n bytes; Rabenseifner, 2 lg n steps and 2(n-1)/n S bytes;
-// tree, 2 lg n steps. If n is no power of two, recursive doubling and Rabenseifner send S
-// bytes twice more.
+// Costs for n ranks and S bytes: ring, 2(n-1) steps and 2(n-1)/n S bytes sent; recursive doubling,
+// lg n steps and S lg n bytes; Rabenseifner, 2 lg n steps and 2(n-1)/n S bytes; tree, 2 lg n steps.
+// If n is not a power of two, recursive doubling and Rabenseifner send S bytes two more times.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	red := orEmptyOp(op)()
 	var p plan
@@ -61,9 +60,9 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	return nil
 }
 
-// allReducePaired reduces vectors over all ranks by the algorithms other than the ring.
-// Every reduction step takes the vector of the lower ranks as its first operand, at both
-// partners. So reductions that do not commute are correct, and all ranks get the same bits.
+// allReducePaired reduces vectors over all ranks by the algorithms other than the ring. In every
+// reduction step both partners take the vector of the lower ranks as the first operand. So
+// reductions that do not commute are correct, and all ranks get the same bits.
 func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	a := o.env.Call.Algorithm
 	if a == RecursiveDoubling && o.size > 1 && isPowerOfTwo(o.size) {
@@ -84,10 +83,10 @@ func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	return broadcastTree(o, kernel.Bytes(dst), 0)
 }
 
-// subgroup is the largest power of two of ranks. Each member represents itself, and the
-// first members also represent their left neighbours.
+// subgroup is a set of ranks whose number is the largest power of two up to the number of ranks.
+// Each member represents itself, and the first members also represent their left neighbours.
 type subgroup struct {
-	rank, size int // of this member; members
+	rank, size int // rank of this member in the subgroup; number of members
 	paired     int // the ranks below paired form pairs; the odd rank of each pair is the member
 }
 
@@ -99,9 +98,10 @@ func (g subgroup) commRank(i int) int {
 	return i + g.paired/2
 }
 
-// withPowerOfTwo reduces the ranks to a power of two, as recursive algorithms need it: the
-// first ranks send their vectors to their right neighbours, which keeps the order of ranks.
-// It calls reduce at the members, and sends the results back.
+// withPowerOfTwo lets a recursive algorithm run on a subgroup, because it needs a power of two of
+// ranks. First, ranks that are not members send their vectors to their right neighbours, which
+// keeps the order of ranks. Then it calls reduce at the members, and at last the members send the
+// results back.
 func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
 	g := subgroup{size: 1}
 	for 2*g.size <= o.size {
@@ -131,9 +131,9 @@ func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func
 }
 
 // recursiveDoubling is recursive doubling: members exchange whole vectors at distance 1, 2, 4, ...
-// After each step a block of twice as many members has the same result. The reduction of a
-// piece overlaps with the transfer of the next one. The vector of this member is src, which
-// may be dst.
+// After each step a block of twice as many members has the same result. The vector is exchanged in
+// pieces, so that the reduction of a piece overlaps with the transfer of the next one. The vector
+// of this member is src, which may be dst.
 func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
 	size := kernel.Size[T]()
 	other := scratch[T](o, min(max(1, o.segment/size), len(src)))
@@ -156,6 +156,7 @@ func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Red
 // on the way back. Distances double, rather than halve, so that blocks of members stay
 // contiguous.
 func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
+	// The first exchange brings half of the vector; the later ones bring less.
 	other := scratch[T](o, (len(v)+1)/2)
 	var windows [][]T
 	w := v

@@ -22,8 +22,8 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 	return c.start(ctx, planAllToAll(c, dst, src))
 }
 
-// planAllToAll returns the plan of AllToAll. In step d each rank sends to the rank d above
-// and receives from the rank d below, so no rank gets two messages in a step.
+// planAllToAll returns the plan of AllToAll. In step d each rank sends to rank+d and receives from
+// rank-d, modulo n. So no rank receives two messages in a step.
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orInvalid()
 	p := newPlan(c, vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: noRoot})

@@ -6,8 +6,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Barrier returns when all ranks have called it. It takes ceil(lg n) steps of empty
-// messages.
+// Barrier returns when all ranks have called it. It takes ceil(lg n) steps of empty messages
+// (dissemination barrier: Hensgen, Finkel and Manber 1988), or none if all ranks share memory.
 func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
 
 // IBarrier starts Barrier.

@@ -11,9 +11,10 @@ import (
 
 // Broadcast copies buf of root into buf of every rank; all have the same length.
 //
-// Costs for n ranks and S bytes: with a tree, lg n steps of S bytes each; with a ring,
-// which is a pipeline of segments, n-2 steps of one segment each, plus the S bytes that a
-// rank sends. Both need a round of empty messages in addition.
+// Costs for n ranks and S bytes: with a tree, lg n steps of S bytes each; with a ring, which is a
+// pipeline of segments, n-2 steps of one segment each, plus the S bytes that a rank sends. Both end
+// with a barrier, so that a rank that returns without an error knows that all ranks take part in
+// the call.
 func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
 	return c.run(ctx, planBroadcast(c, buf, root))
 }
@@ -43,10 +44,12 @@ func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 	return p
 }
 
-// broadcastTree sends buf down a binomial tree, to the farthest ranks first.
+// broadcastTree sends buf down a binomial tree, to the farthest ranks first, because their subtrees
+// are the deepest. Ranks are counted from root.
 func broadcastTree(o *operation, buf []byte, root int) error {
 	relative := (o.rank - root + o.size) % o.size
 	d := 1
+	// The lowest bit set in relative is the distance to the parent; root has none.
 	for ; d < o.size; d *= 2 {
 		if relative&d == 0 {
 			continue

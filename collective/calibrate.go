@@ -12,13 +12,13 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Calibrate measures the inputs of Auto: which ranks share memory, and the costs of
-// messages between the others. All ranks call it before any other call of the communicator,
-// which must be made by New. If all ranks have the same Options.Cost other than the
-// default, for example the Cost of an earlier session, they keep it. Otherwise Calibrate
-// measures for a few milliseconds: reductions of 8 bytes and of 64 KiB, by recursive
-// doubling and by a tree. If a message takes more than a few milliseconds, it makes only
-// five calls, by recursive doubling. All ranks get the costs of the slowest rank.
+// Calibrate measures the inputs of Auto: which ranks share memory, and the costs of messages
+// between the others. All ranks call it before any other call of the communicator, which must be
+// made by New. If all ranks have the same Options.Cost, and it is not the default, they keep it:
+// for example the Cost of an earlier session. Otherwise Calibrate measures for a few milliseconds:
+// reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a message takes more
+// than a few milliseconds, it makes only five calls, by recursive doubling. All ranks get the costs
+// of the slowest rank.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -55,6 +55,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	}
 	c.topology.leaders = leaders
 	c.initTopology(0)
+	// With a lane Auto never sends messages, so their costs are not needed.
 	if c.lane != nil || same && c.opts.Cost != DefaultCost() {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (m *measurement) cost(ctx context.Context) (Cost, error) {
 		return Cost{}, err
 	}
 	if short[0] > farAway {
-		// The first long call lets TCP open its congestion window.
+		// The first long call lets TCP increase its congestion window.
 		long, _, err := m.times(ctx, series{RecursiveDoubling, longProbe, 3})
 		if err != nil {
 			return Cost{}, err
@@ -133,7 +134,7 @@ func (m *measurement) cost(ctx context.Context) (Cost, error) {
 
 // times measures all series and returns values that all ranks share. took has, for each series, the
 // seconds of its fastest call at the slowest rank; gamma is the largest reduce. The calls of the
-// series are interleaved, so that other work at the start affects all of them alike.
+// series are interleaved, so that a disturbance affects all series equally.
 func (m *measurement) times(ctx context.Context, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
@@ -175,15 +176,15 @@ func fastest(times []float64, series int) []float64 {
 	return took
 }
 
-// reduceTime returns the seconds per byte of a sum whose vectors come from beyond the nearest
-// caches, as long vectors do.
+// reduceTime returns the seconds per byte of a sum of vectors that do not fit the first-level
+// cache, as in a long call.
 func reduceTime() float64 {
 	const bytes = 1 << 20
 	v, w := make([]float32, bytes/4), make([]float32, bytes/4)
 	add := ring.Sum[float32]()
 	add.Fold(v, v, w) // first touch allocates the pages
 	took := math.Inf(1)
-	for range 3 { // the fastest counts: a busy core takes several times as long
+	for range 3 { // take the fastest: on a busy core a sum takes several times as long
 		begun := time.Now()
 		add.Fold(v, v, w)
 		took = min(took, time.Since(begun).Seconds())
@@ -191,10 +192,10 @@ func reduceTime() float64 {
 	return took / bytes
 }
 
-// fit returns the costs that explain measured times of reductions among n ranks: took has
-// the times of a short vector by recursive doubling and by a tree, then the times of a long
-// one. A tree sends fewer messages in total, but more in sequence, so the two separate a
-// message's own cost from the cost of concurrent ones.
+// fit returns the costs that explain measured times of reductions among n ranks: took has the times
+// of a short vector by recursive doubling and by a tree, then the times of a long one. A tree sends
+// fewer messages in total, but more in sequence. So the two equations separate the cost of a
+// message from the cost of concurrent messages.
 func fit(n int, took [4]float64, gamma float64) Cost {
 	doubling, tree := longWorkload(RecursiveDoubling, n), longWorkload(Tree, n)
 	cost := Cost{Gamma: gamma}
@@ -206,7 +207,7 @@ func fit(n int, took [4]float64, gamma float64) Cost {
 	return cost
 }
 
-// fitFar is fit for hosts so far apart that only latency counts for short messages.
+// fitFar is fit for hosts so far apart that latency alone determines the time of short messages.
 func fitFar(n int, short, long, gamma float64) Cost {
 	l := longWorkload(RecursiveDoubling, n)
 	return Cost{Alpha: short / l.steps, Beta: max(minCost, (long-short-l.reduced*gamma)/l.path), Gamma: gamma}
@@ -221,9 +222,9 @@ func longWorkload(a Algorithm, n int) workload {
 // minCost is the lower bound of every cost, in seconds.
 const minCost = 1e-15
 
-// solve computes the cost of a unit, and the cost that a concurrent unit adds, from two
-// calls. a and b are the units of each call, in sequence and in total; tookA and tookB are
-// the times. The added cost is clipped to [0, part*unit]. If noise would make it negative,
+// solve computes the cost of a unit, and the cost that a concurrent unit adds, from two calls. a
+// and b are the units of each call, in sequence and in total; tookA and tookB are the times. The
+// added cost is clipped to [0, part*unit]. If noise would make the added cost negative, it is 0 and
 // the second call is ignored.
 func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
 	concurrentA, concurrentB := a[1]-a[0], b[1]-b[0]

@@ -8,30 +8,31 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// callList is the calls in progress at one moment, the oldest first. Its methods answer which of
-// them holds up this rank; the watch alone uses them.
+// callList is the calls in progress at one moment, the oldest first. Its methods find the call that
+// holds up this rank. Only the watch for stalls uses them.
 type callList []*operation
 
-// find returns the call at the place of e, nil for none.
+// find returns the call with the communicator and sequence number of e, or nil if it is not in
+// progress.
 func (ops callList) find(e transport.Envelope) *operation {
 	return ops.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
 }
 
-// isBusy reports whether a call in progress has held up this rank for stall.AskAfter, whether it
-// waits for another rank or computes.
+// isBusy reports whether a call in progress has held up this rank for stall.AskAfter. The call may
+// wait for another rank, or compute.
 func (ops callList) isBusy(now time.Duration) bool {
 	return ops.first(func(o *operation) bool { return o.blocksProgram(now) }) != nil
 }
 
-// oldestBlocker returns the oldest call that holds up this rank and waits for another one, nil for
-// none.
+// oldestBlocker returns the oldest call that holds up this rank and waits for another rank, or nil
+// if there is none.
 func (ops callList) oldestBlocker(now time.Duration) *operation {
 	return ops.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
 }
 
 // blocksProgram reports whether a call holds up its program since stall.AskAfter. A Send or Recv in
-// the background does not: the program does not wait for it, so it may stay open for ever, such as
-// a receive for a message that may never come.
+// the background (ISend, IRecv) does not: the program does not wait for it, so it may stay in
+// progress for ever, such as a receive for a message that never comes.
 func (o *operation) blocksProgram(now time.Duration) bool {
 	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
 }
@@ -41,8 +42,8 @@ func (ops callList) hasBackgroundPoint(peer int) bool {
 	return ops.first(func(o *operation) bool { return o.peer == peer && !o.blocking }) != nil
 }
 
-// blockingCall returns the blocking collective call of a communicator in which this rank has
-// waited for stall.AskAfter; the zero Envelope for none.
+// blockingCall returns the blocking collective call of a communicator in which this rank has waited
+// for stall.AskAfter; the zero Envelope if there is none.
 func (ops callList) blockingCall(comm uint64, now time.Duration) transport.Envelope {
 	o := ops.first(func(o *operation) bool {
 		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
@@ -53,7 +54,7 @@ func (ops callList) blockingCall(comm uint64, now time.Duration) transport.Envel
 	return o.env
 }
 
-// first returns the oldest call for which is returns true, nil for none.
+// first returns the oldest call for which is returns true, or nil if there is none.
 func (ops callList) first(is func(*operation) bool) *operation {
 	i := slices.IndexFunc(ops, is)
 	if i < 0 {

@@ -26,23 +26,23 @@ type Coding interface {
 	// Encode writes the code of v to code, which has Size(len(v)) bytes, and replaces v by
 	// the error of the code: v minus the vector that Add adds.
 	Encode(code []byte, v []float32)
-	// Add decodes code, which has Size(len(dst)) bytes, and adds the vector to dst. It
-	// returns an error for bytes that are no code.
+	// Add decodes code, which has Size(len(dst)) bytes, and adds the vector to dst. It returns an
+	// error for bytes that are not a valid code.
 	Add(dst []float32, code []byte) error
 }
 
-// AllReduceCoded sums the vectors v of all ranks in compressed form into dst at every rank.
-// The sum has the same bits at all ranks. dst and v have the same length, at all ranks, and
-// do not overlap. On return v has the compression error of this rank: except for the
-// rounding of float32, dst plus the v of all ranks is the sum of the original vectors. A
-// caller that adds v to its next vector loses nothing permanently (error feedback: Seide
-// and others 2014, Karimireddy and others 2019). After an error dst and v are undefined.
+// AllReduceCoded sums the vectors v of all ranks in compressed form into dst at every rank. The sum
+// has the same bits at all ranks. dst and v have the same length, at all ranks, and do not overlap.
+// On return v has the compression error of this rank: except for the rounding of float32, dst plus
+// the v of all ranks is the sum of the original vectors. If the caller adds v to its next vector,
+// the error is sent later and not lost (error feedback: Seide and others 2014, Karimireddy and
+// others 2019). After an error dst and v are undefined.
 //
-// Each chunk of the vector has one rank as its owner. The owner adds the codes of all other
-// ranks to its own part in float32, and sends the code of the sum to all. So values are
-// encoded only twice, however many ranks there are. The error of the second code stays at
-// the owner. With a sparse coding each rank sends the code of its whole vector to all, and
-// every rank adds the codes in the order of ranks. A single rank needs no code.
+// Each chunk of the vector has one rank as its owner. The owner adds the codes of all other ranks
+// to its own part in float32, and sends the code of the sum to all. So values are encoded only
+// twice, whatever the number of ranks. The error of the second code stays at the owner. With a
+// sparse coding each rank sends the code of its whole vector to all, and every rank adds the codes
+// in the order of ranks. A single rank needs no code.
 //
 // Costs for n ranks and a code of C bytes: 2(n-1) steps and 2(n-1)/n C bytes sent by a
 // rank; with a sparse coding n-1 steps and (n-1) C bytes. The codes of chunks go directly

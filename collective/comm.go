@@ -22,9 +22,9 @@ type Options struct {
 	// OnStall, if set, is called with each report of a call that waits unusually long, by a
 	// goroutine of the communicator. It must not call the communicator and should be quick.
 	OnStall func(Stall)
-	// Step, if set, returns the current step of the program, 0 for none yet. Then a step
-	// that spends unusually much time in all its calls together is reported as well, not
-	// only a single long call. Step is called like OnStall.
+	// Step, if set, returns the current step of the program, or 0 before the first. Then not only a
+	// single long call is reported, but also a step that spends unusually much time in all its
+	// calls together. Step is called like OnStall.
 	Step func() int64
 	// OnBegin, if set, is called when a call begins at this rank, by the goroutine that
 	// makes the call.
@@ -34,10 +34,9 @@ type Options struct {
 	// Calls on communicators from Split and Dup, which other goroutines may use, are not
 	// reported.
 	OnError func(error)
-	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster
-	// network than ranks of two sites. It is nil if the sites are not known. If it is set,
-	// AllReduce is hierarchical: only one rank of each site sends the site's sum to the
-	// other sites.
+	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster network
+	// than ranks of two sites. It is nil if the sites are not known. If it is set, AllReduce is
+	// hierarchical: only one rank of each site exchanges sums with the other sites.
 	Sites []int
 }
 
@@ -163,8 +162,8 @@ func (ep *endpoint) sequence(id uint64, parent *sequence) *sequence {
 // isValid reports whether c was made by New, Split or Dup.
 func (c *Comm) isValid() bool { return c != nil && c.endpoint != nil && !c.invalid }
 
-// orInvalid returns c, or for a nil or zero Comm a communicator of one rank without a
-// transport. With it a call can be described; begin then refuses the call.
+// orInvalid returns c, or for a nil or zero Comm a communicator of one rank without a transport. So
+// the plan of a call needs no special case; begin then refuses the call with errNil.
 func (c *Comm) orInvalid() *Comm {
 	if c.isValid() {
 		return c
@@ -192,8 +191,8 @@ func (c *Comm) Size() int {
 }
 
 // Revoke makes every pending and later call fail at every rank that can be reached, on this
-// communicator and all others over the same transport. Only the first cause counts. Revoke
-// does not wait.
+// communicator and all others over the same transport. The first cause at a rank is kept; later
+// ones are ignored. Revoke does not wait.
 func (c *Comm) Revoke(cause error) {
 	if c.isValid() {
 		c.revoke(cause)
@@ -211,14 +210,13 @@ func (c *Comm) Err() error {
 	return c.cause
 }
 
-// Close ends the communicator and all communicators made from it. Later calls fail with
-// ErrClosed at this rank. Another rank that waits for this one in such a call revokes.
+// Close ends the communicator and all communicators made from it. Later calls fail with ErrClosed
+// at this rank. Another rank that waits for this rank in such a call gets an error and revokes.
 //
-// For a communicator from Split or Dup that is all: Close does not wait, calls in progress
-// run to their end, and the other communicators over the same transport are not affected.
-// Close of the communicator from New also ends the transport: the transport hands over the
-// messages that were sent, pending calls fail with ErrClosed, and all goroutines have ended
-// when Close returns.
+// For a communicator from Split or Dup that is all: Close does not wait, calls in progress run to
+// their end, and the other communicators over the same transport are not affected. Close of the
+// communicator from New also ends the transport: the transport delivers the messages that were
+// sent, pending calls fail with ErrClosed, and all goroutines have ended when Close returns.
 //
 // A second Close does nothing. Close of a nil Comm does nothing either: Split returns nil
 // to a rank with a negative color.
@@ -264,9 +262,8 @@ func (ep *endpoint) close() error {
 	return nil
 }
 
-// revoke revokes the transport because of err. The cause is err itself if it names ranks in
-// a form that other ranks can decode, and otherwise an *AbortError of this rank with the
-// text of err.
+// revoke revokes the transport because of err. The cause is err itself if other ranks can decode it
+// (*PeerError, *MismatchError), and otherwise an *AbortError of this rank with the text of err.
 func (ep *endpoint) revoke(err error) {
 	cause := causeOf(ep.self, err)
 	ep.mu.Lock()

@@ -25,10 +25,10 @@ func DefaultCost() Cost { return Cost{Alpha: 40e-6, Beta: 1.5e-9, Gamma: 0.25e-9
 // workload is the work of a call, in the units of Cost. Values "in sequence" lie on the
 // critical path; the totals include all ranks.
 type workload struct {
-	steps, messages float64 // messages in sequence; all messages
+	steps, messages float64 // number of messages in sequence; number of all messages
 	path, bytes     float64 // bytes sent in sequence; all bytes
 	reduced         float64 // bytes reduced in sequence
-	overlapped      float64 // bytes reduced while the same number is received (overlapped)
+	overlapped      float64 // bytes reduced while as many bytes are received
 }
 
 // seconds returns the seconds that a call with a workload takes among a number of ranks.
@@ -54,12 +54,12 @@ func workloadOf(a Algorithm, r request) workload {
 		if a == Ring {
 			return ringWorkload(r, 1)
 		}
-		// The result goes down the tree in parts. A round of empty messages follows, as in
-		// every call with a root.
+		// The result goes down the tree in parts. A barrier of empty messages follows, as in every
+		// call with a root.
 		down := blockWorkload(r.ranks, r.bytes).then(workload{steps: ceilLog(r.ranks), messages: float64(r.ranks) * ceilLog(r.ranks)})
 		return treeWorkload(r.ranks, r.bytes).addReduction().then(down)
 	case transport.KindBroadcast:
-		if a == Ring { // pipelined: the last rank's wait, and the vector once
+		if a == Ring { // a pipeline: the time to the last rank, and the vector once
 			ranks := float64(r.ranks)
 			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: (ranks - 1) * r.bytes}
 		}
@@ -149,7 +149,8 @@ func directWorkload(n int, bytes float64) workload {
 }
 
 // blockWorkload returns the workload of a binomial tree in which a message has the parts of all
-// ranks below its sender or receiver. The ranks on the way copy the parts.
+// ranks below its sender or receiver. The ranks between copy the parts, which counts as a reduction
+// of the same bytes.
 func blockWorkload(n int, bytes float64) workload {
 	l, part := treeWorkload(n, 0), sentFraction(n)*bytes
 	l.path, l.bytes, l.reduced = part, max(part, bytes/2*ceilLog(n)), part
@@ -173,4 +174,5 @@ func sentFraction(n int) float64 { return float64(n-1) / float64(n) }
 // ceilLog returns the binary logarithm of n, rounded up.
 func ceilLog(n int) float64 { return float64(bits.Len(uint(n - 1))) }
 
+// isPowerOfTwo reports whether n, at least 1, is a power of two.
 func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }

@@ -9,32 +9,32 @@
 //
 // # Order
 //
-// All ranks of a communicator make the same calls in the same order, from one goroutine at
-// a time. A function whose name begins with I starts a call: it gives the call its place in
-// that order, and returns a Handle. Several calls may be in progress, and blocking calls
-// may follow. Dup gives an independent order to a second goroutine.
+// All ranks of a communicator make the same calls in the same order, from one goroutine at a time.
+// A function whose name begins with I starts a call: it fixes the place of the call in that order,
+// and returns a Handle. Several calls may be in progress, and blocking calls may follow. Dup
+// returns a communicator with an independent order, for a second goroutine.
 //
-// If a collective call begins while its communicator is in a blocking one, it comes from a
-// second goroutine. The ranks might execute the two in different orders and combine vectors
-// that do not belong together. Therefore the second call is refused with ErrConcurrent and
-// revokes; at every rank the error names the rank and both calls. Two goroutines whose
-// calls never coincide at any rank cannot be distinguished from one goroutine.
+// If a collective call begins while its communicator is in a blocking one, it comes from a second
+// goroutine. The ranks might execute the two in different orders and combine vectors that do not
+// belong together. Therefore the second call is refused with ErrConcurrent and revokes; at every
+// rank the error names the rank and both calls. If the calls of two goroutines never coincide at
+// any rank, the mistake is not detected.
 //
-// Send and Recv match by (pair, tag). They have no place in the order: several goroutines
-// may make them, and beside any other call. Calls of one pair, tag and direction are
-// executed one after the other, in the order in which they began.
+// Send and Recv match by (pair, tag). They have no place in the order: several goroutines may make
+// them, also during any other call. Calls of one pair, tag and direction are executed one after the
+// other, in the order in which they began.
 //
-// A collective call returns nil only after every rank of the communicator has entered it
-// with the same arguments. MPI promises less: there the root of a broadcast may run ahead.
-// The guarantee costs calls with a root lg n empty messages, and it makes the following
+// A collective call returns nil only after every rank of the communicator has entered it with the
+// same arguments. MPI promises less: the root of a broadcast may return before other ranks have
+// entered it. The guarantee costs calls with a root lg n empty messages, and it makes the following
 // rules for errors possible.
 //
 // # Errors
 //
-// If ranks make different calls, all of them get a *MismatchError that names two of the
-// ranks. It comes at once if the calls exchange messages, otherwise after a query of a
-// quarter of a second; the result is never a hang and never wrong numbers. The loss of a
-// peer is a *PeerError at every rank.
+// If ranks make different calls, all of them get a *MismatchError that names two of the ranks. The
+// error comes at once if the calls exchange messages, and otherwise after a query that takes a
+// quarter of a second. The result is never a hang and never wrong numbers. The loss of a peer is a
+// *PeerError at every rank.
 //
 // Any error of a call revokes the communicator and all others over the same transport; a
 // cancelled context and a bad argument are such errors, too. Every pending and later call

@@ -33,13 +33,14 @@ var (
 // The errors that name ranks, for errors.As. Ranks in them are ranks of the transport, also
 // for communicators made by Split.
 type (
-	// MismatchError says that two ranks made different calls at the same place in the
-	// sequence: RankA made A, RankB made B.
+	// MismatchError reports that two ranks made different calls at the same place in the sequence:
+	// RankA made A, RankB made B.
 	MismatchError = transport.MismatchError
-	// PeerError says which rank was lost and how the loss was detected.
+	// PeerError reports the loss of a rank, with its number and the way in which the loss was
+	// detected.
 	PeerError = transport.PeerError
-	// AbortError says that a rank revoked for a reason of its own: a cancelled context, a
-	// bad argument, or a Revoke by the user.
+	// AbortError reports that a rank revoked for a local reason: a cancelled context, a bad
+	// argument, or a Revoke by the user.
 	AbortError = transport.AbortError
 )
 
@@ -47,13 +48,17 @@ type (
 // cause, and ErrMistake if the cause is a bug of the program.
 type callError struct{ error }
 
+// Unwrap returns the cause.
 func (e *callError) Unwrap() error { return e.error }
 
+// Is implements the interface of errors.Is for the two sentinels that depend on the cause or on
+// none.
 func (e *callError) Is(target error) bool {
 	return target == ErrRevoked || target == ErrMistake && isMistake(e.error)
 }
 
-// isMistake reports whether an error is a bug in the program of a rank.
+// isMistake reports whether an error is a bug in the program of a rank. Such an error would come
+// again with other members, so package elastic does not retry.
 func isMistake(err error) bool {
 	for _, kind := range []error{ErrMistake, ErrArgument, ErrConcurrent, errPanicked} {
 		if errors.Is(err, kind) {

@@ -59,8 +59,8 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 	return p
 }
 
-// planParts describes a gather, scatter or allgather with one part per rank. The counts are
-// compared between ranks if they are varied.
+// planParts describes a gather, scatter or allgather with one part per rank. If varied is true, the
+// call carries a hash of the counts, so that ranks with different counts find a mismatch.
 func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool, root int) plan {
 	sum, err := c.total(counts)
 	v := vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
@@ -110,14 +110,14 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
 		return o.send((o.rank-t.parent+o.size)%o.size, kernel.Bytes(buf))
 	}
-	n := copy(dst[b[root]:], buf) // ranks from root up, then from 0
+	n := copy(dst[b[root]:], buf) // buf has the ranks from root up, then from 0
 	copy(dst, buf[n:])
 	return nil
 }
 
-// blockTree is the position of a rank in a binomial tree in which each rank stands for a
-// block of ranks: itself first, then the following ones in order from root, modulo the
-// number of ranks.
+// blockTree is the position of a rank in a binomial tree in which each rank handles the parts of a
+// block of ranks: itself and the following ranks, modulo the number of ranks. Ranks are counted
+// from root.
 type blockTree struct {
 	o        *operation
 	b        []int // bounds of the parts, by rank

@@ -40,7 +40,7 @@ func (h *Handle) background(ctx context.Context, p *plan) error {
 		return err
 	}
 	argErr, body := p.err, p.body
-	c.working.Add(1) // the place of the operation in working ends before the handle has ended
+	c.working.Add(1) // Close waits for this goroutine also after the operation itself has ended
 	go func() {
 		defer c.working.Done()
 		h.execute(o, ctx, argErr, body)
@@ -88,14 +88,15 @@ func (h *Handle) Done() <-chan struct{} {
 	return h.done
 }
 
-// Wait waits for the end of the call and returns its error. If ctx ends first, Wait returns
-// the error of ctx, and the call continues and still uses its slices. Wait may be called
-// again, from several goroutines, or never: an error of the call revokes in any case.
+// Wait waits for the end of the call and returns its error. If ctx ends first, Wait returns the
+// error of ctx, and the call continues and still uses its slices. Wait may be called several times,
+// from several goroutines, or not at all: an error of the call revokes in any case.
 func (h *Handle) Wait(ctx context.Context) error {
 	if !h.isValid() {
 		return fmt.Errorf("collective: wait: %w: the handle is nil, or of no call", ErrArgument)
 	}
 	if h.over.Load() {
+		// The usual case for a call that has overlapped with computation: no channel is allocated.
 		return h.ended()
 	}
 	if ctx == nil {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// levelSegments is the number of segments in a piece of the vector. A piece is the unit
-	// of the pipeline between levels: it crosses between groups while the ranks of each
-	// group reduce the next piece.
+	// levelSegments is the number of segments in a piece of the vector. A piece is the unit of the
+	// pipeline between levels: it is reduced between groups while the ranks of each group reduce
+	// the next piece.
 	levelSegments = 4
-	// levelWindow is the in-flight window: the number of pieces of a call that cross
-	// between groups at the same time. Over a long distance a single piece would leave most
-	// of the bandwidth-delay product unused.
+	// levelWindow is the in-flight window: the number of pieces of a call that are reduced between
+	// groups at the same time. Over a long distance a single piece would use only a small part of
+	// the bandwidth-delay product.
 	levelWindow = 16
-	// levelInline is the length in bytes up to which a piece is sent to the ranks of a host
-	// by messages, even if they could read it in shared memory. Reading needs messages as
-	// well, for the position and for the acknowledgement.
+	// levelInline is the length in bytes up to which a piece is sent to the ranks of a host by
+	// messages, even if they could read it in shared memory. Reading also needs messages: one with
+	// the position, and one for the acknowledgement.
 	levelInline = 8 << 10
 )
 
@@ -30,11 +30,11 @@ const (
 // at its leader; the leaders reduce these sums among each other; each leader distributes
 // the result in its group.
 //
-// A group is a host, which works in shared memory. The leaders of hosts, or the ranks of
-// hosts with one rank each, may form groups in turn, the sites, which work by messages. So
-// each byte crosses from one host to the next once, and from one site to the next once,
-// however many ranks there are. Only the reductions within a group take the lock: between
-// groups and during the distribution urgent calls overtake others.
+// A group is a host, which works in shared memory. The leaders of hosts, or the ranks of hosts with
+// one rank each, may in turn form groups, the sites, which work by messages. So each byte is sent
+// once between hosts and once between sites, whatever the number of ranks. Only the reductions
+// within a group take the lock. Between groups and during the distribution, urgent calls overtake
+// others.
 //
 // Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory:
 // within a site, twice 2 lg m steps and S lg m bytes sent by a leader; between sites, the
@@ -43,7 +43,7 @@ const (
 // S bytes over each link between sites. The pieces of a vector occupy all levels at the
 // same time, so a long vector takes as long as the slowest level.
 func allReduceHierarchical[T Number](o *operation, dst, src []T, red Reduction[T]) error {
-	whole := red // its final function applies to the result of all ranks
+	whole := red // with the final function, which applies to the result of all ranks
 	red.Finish = nil
 	l := hierarchical[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
 		pieceLength: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()), inFlight: make(chan *Handle, levelWindow)}
@@ -66,8 +66,8 @@ type hierarchical[T Number] struct {
 	exported    bool         // the other ranks of the host read from the leader's dst
 }
 
-// run reduces all pieces locally and distributes them after they have crossed. With several
-// pieces the two overlap.
+// run reduces all pieces locally, and distributes each piece after its reduction between groups.
+// With several pieces the two overlap.
 func (l *hierarchical[T]) run() (err error) {
 	if len(l.src) <= l.pieceLength {
 		if err := l.reduceLocal(); err != nil {
@@ -95,9 +95,9 @@ func (l *hierarchical[T]) forPieces(do func(first, end int) error) error {
 	return nil
 }
 
-// reduceLocal reduces the vectors of this group at its leader, which starts the reduction
-// between groups. The lock passes to the next call when all pieces have been started, so
-// that all leaders start them in the same order.
+// reduceLocal reduces the vectors of this group at its leader, which starts the reduction between
+// groups. The lock is released to the next call when all pieces have been started, so that all
+// leaders start them in the same order.
 func (l *hierarchical[T]) reduceLocal() (err error) {
 	err = errPanicked // the user's reduction may panic
 	defer func() {
@@ -128,8 +128,8 @@ func (l *hierarchical[T]) reducePiece(first, end int) error {
 	return nil
 }
 
-// distribute brings each piece to all ranks of the group after it has crossed. When it returns,
-// no call in progress uses dst.
+// distribute sends each piece to all ranks of the group after its reduction between groups. When it
+// returns, no call in progress uses dst.
 func (l *hierarchical[T]) distribute() error {
 	do := l.recvPiece
 	if l.level.leaders != nil {
@@ -151,7 +151,8 @@ func (l *hierarchical[T]) distribute() error {
 	return err
 }
 
-// sendPiece waits until a piece has crossed and sends it to the other ranks of the group.
+// sendPiece waits for the reduction of a piece between groups, and sends the result to the other
+// ranks of the group.
 func (l *hierarchical[T]) sendPiece(first, end int) error {
 	h, more := <-l.inFlight
 	if !more {
@@ -165,9 +166,8 @@ func (l *hierarchical[T]) sendPiece(first, end int) error {
 	return l.forward(out, l.export(out))
 }
 
-// forward sends a piece to the ranks that get it from this rank. If ref is not 0 the ranks
-// read the whole pages of the piece in shared memory, and forward sends only the position and
-// the rest.
+// forward sends a piece to the children of this rank. If ref is not 0 the ranks read the whole
+// pages of the piece in shared memory, and forward sends only the position and the rest.
 func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
 	for _, to := range l.children() {
 		if l.exportable(out) {
@@ -183,8 +183,8 @@ func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
 	return nil
 }
 
-// exportable reports whether a piece may be read in the memory of the leader, so that a
-// message with its position is due.
+// exportable reports whether a piece may be read in the memory of the leader. Both sides then
+// exchange a message with the position, which is 0 if the leader does not export the piece.
 func (l *hierarchical[T]) exportable(v []byte) bool {
 	return l.level.local.lane != nil && len(v) > levelInline
 }
@@ -253,8 +253,8 @@ func (l *hierarchical[T]) export(v []byte) shm.Ref {
 	return ref
 }
 
-// readExported copies the whole pages of a piece from the leader's memory. The leader takes exactly
-// these pages out of the shared memory if the call fails, so no later content is ever read
+// readExported copies the whole pages of a piece from the leader's memory. If the call fails, the
+// leader removes exactly these pages from the shared memory, so a rank never reads later content
 // there.
 func (l *hierarchical[T]) readExported(in []byte, ref shm.Ref) error {
 	lane := l.level.local.lane

@@ -12,7 +12,8 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// errPanicked is the cause of a revocation because the goroutine of a call panics or exits.
+// errPanicked is the cause of a revocation if the goroutine of a call panics or exits. The panic
+// itself goes on to the caller.
 var errPanicked = errors.New("panic in a call")
 
 // errNoContext is the error of calls with a nil context.
@@ -24,7 +25,7 @@ type plan struct {
 	tag  uint32                 // of a Send or Recv
 	peer int                    // other rank of a Send or Recv, as a rank of the communicator; else -1
 	send bool                   // the call is a Send
-	err  error                  // the first argument that does not fit; it fails the call and revokes
+	err  error                  // error of the first bad argument; it fails the call and revokes
 	body func(*operation) error // sends, receives and reduces
 	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
 	// They end with a round of empty messages through all ranks (see disseminate).
@@ -48,7 +49,7 @@ type operation struct {
 	tracked      atomic.Bool        // tracked: only then are the times kept
 	ctx          context.Context    // of the caller; nil before perform
 	unwatch      func() bool        // stops watching the end of ctx, nil if it is not watched
-	guard        *guard             // watches the end of ctx instead, nil for none
+	guard        *guard             // watches the end of ctx for a queued call; nil for other calls
 	lock         *ticketLock        // ticket lock that it takes, nil for none
 	ticket       uint32             // of the lock
 	scratch      []*[]uint64        // pooled memory, returned at the end
@@ -60,8 +61,8 @@ func (c *Comm) run(ctx context.Context, p plan) error {
 	return c.execute(ctx, &p, p.body)
 }
 
-// execute is run with the body as a parameter. A body in the plan would be allocated, and
-// its garbage costs more time than a short call.
+// execute is run with the body as a parameter. A body in the plan would be allocated on the heap,
+// which costs more time than a short call.
 func (c *Comm) execute(ctx context.Context, p *plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
 	if err == nil {
@@ -110,8 +111,8 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 
 // enter reports a call to Options.OnBegin and locks endpoint.mu, under which the caller gives the
 // call its place in the sequence. If the call cannot begin, enter returns the error and does not
-// lock. For ErrConcurrent it revokes, as another rank may have begun the two concurrent calls in
-// the opposite order.
+// lock. For ErrConcurrent it revokes, because another rank may have begun the two concurrent calls
+// in the opposite order, and would combine wrong vectors.
 func (c *Comm) enter(p *plan) error {
 	if !c.isValid() {
 		return fmt.Errorf("%v: %w", p.call, errNil)
@@ -151,9 +152,8 @@ func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
 
-// execute runs the call to its end. Every error revokes, and so does a panic of a user's
-// reduction: the other ranks wait for this rank, and must not wait in vain. argErr is
-// plan.err.
+// execute runs the call to its end. Every error revokes, and so does a panic of a user's reduction:
+// otherwise the other ranks would wait for this rank for ever. argErr is plan.err.
 func (o *operation) execute(ctx context.Context, argErr error, body func(*operation) error) error {
 	panicked := true
 	var err error
@@ -203,15 +203,15 @@ func (o *operation) runBody(ctx context.Context, body func(*operation) error) er
 	if err := body(o); err != nil {
 		return err
 	}
-	if o.size == 1 || !o.needsBarrier || o.lock != nil { // with the lock all ranks meet in the body
+	if o.size == 1 || !o.needsBarrier || o.lock != nil { // with a lock, the body itself waits for all ranks
 		return nil
 	}
 	return o.disseminate()
 }
 
 // watchContext begins to watch the call's context. When the context ends, the communicator is
-// revoked. An untracked call is watched only when it is about to sleep, as beginning the watch
-// costs as much time as the call.
+// revoked. For an untracked call the watch begins only when the call is about to sleep, because it
+// costs as much time as a short call.
 func (o *operation) watchContext() {
 	if o.unwatch == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
 		ep, ctx := o.endpoint, o.ctx
@@ -225,8 +225,8 @@ func (o *operation) releaseLock(well bool) {
 	o.lock = nil
 }
 
-// end gives back everything that the call holds: its lock, its pooled memory, its place in
-// the sequence, and the watch of its context. Afterwards o may be reused.
+// end releases everything that the call holds: its lock, its pooled memory, its place in the
+// sequence, and the watch of its context. Afterwards o may be reused.
 func (o *operation) end(well bool) {
 	if o.lock != nil {
 		o.lock.release(well)
@@ -253,8 +253,8 @@ func (o *operation) end(well bool) {
 	}
 }
 
-// send sends buf to a rank of the communicator, in segments; an empty buf is one message.
-// The receiver asks for the same segments.
+// send sends buf to a rank of the communicator, in segments; an empty buf is one message. The
+// receiver receives the same segments.
 func (o *operation) send(to int, buf []byte) error {
 	return o.forSegments(buf, func(segment []byte) error { return o.sendSegment(to, segment) })
 }
@@ -317,10 +317,9 @@ func (o *operation) recordProgress() {
 	o.limit.RecordWait(wait, now)
 }
 
-// exchange sends out and receives in at the same time. A transport may block a Send until
-// the receiver asks for the message, so two ranks that both send first would deadlock.
-// Several segments are sent by a second goroutine; for a single short message its start
-// would take longer than the message.
+// exchange sends out and receives in at the same time. A transport may block a Send until the
+// receiver calls Recv, so two ranks that both send first would deadlock. Several segments are sent
+// by a second goroutine; for a single short message its start would take longer than the message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	if max(len(out), len(in)) <= o.segment {
 		return o.exchangeSegment(to, out, from, in)
@@ -329,7 +328,7 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	go func() { sent <- o.send(to, out) }()
 	err := o.recv(from, in)
 	if err != nil {
-		o.revoke(err) // otherwise the send might wait for a rank that has given up
+		o.revoke(err) // otherwise the send might wait for a rank whose call has failed
 	}
 	if serr := <-sent; err == nil {
 		err = serr
@@ -337,9 +336,9 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	return err
 }
 
-// swap exchanges v with a vector of equal length at partner, segment by segment. room
-// receives one segment. done is called with the range of bytes of v that were sent and
-// whose counterparts are in room; it may change these bytes of v.
+// swap exchanges v with a vector of equal length at partner, segment by segment. room receives one
+// segment. done is called with each range of bytes of v that was sent, when the same range of the
+// partner's vector is in room; it may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
 	if len(v) <= o.segment {
 		if err := o.exchangeSegment(partner, v, partner, room); err != nil {

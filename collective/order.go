@@ -10,11 +10,12 @@ import (
 type ringOrder struct {
 	ranks []int  // begins with rank 0; nil for the order of ranks
 	hash  uint32 // hash of ranks
-	err   error  // the user's order is no permutation of the ranks
+	err   error  // the user's order is not a permutation of the ranks
 }
 
-// newRingOrder returns the ring order for an order of n ranks. For an invalid order it sets
-// err in the result: the next call with that order fails and revokes.
+// newRingOrder returns the ring order for an order of n ranks. For an invalid order it sets err in
+// the result, because CallOptions are set without an error: the next call with that order fails and
+// revokes.
 func newRingOrder(order []int, n int) ringOrder {
 	own := make([]int, n)
 	for i := range own {
@@ -23,7 +24,7 @@ func newRingOrder(order []int, n int) ringOrder {
 	if !slices.Equal(slices.Sorted(slices.Values(order)), own) {
 		return ringOrder{err: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
 	}
-	// Rotations of an order are one ring and need one hash, so the order is rotated to
+	// Rotations of an order are the same ring and need the same hash, so the order is rotated to
 	// begin with rank 0.
 	at := slices.Index(order, 0)
 	turned := slices.Concat(order[at:], order[:at])

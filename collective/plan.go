@@ -36,13 +36,13 @@ func newPlan(c *Comm, v vector) plan {
 	return p
 }
 
-// describe fills in an empty plan: it describes the call and chooses its algorithm. An
-// argument that does not fit becomes the error of the plan and no early return: the call
-// must revoke, as the other ranks wait for it.
+// describe fills in an empty plan: it describes the call and chooses its algorithm. A bad argument
+// becomes the error of the plan, without an early return: the call must begin and revoke, because
+// the other ranks wait for it.
 //
-// It sets the fields one by one, as does all code that passes on a Call. If a struct were
-// copied right after its small fields were written, store-to-load forwarding would fail,
-// and this stall would cost a short call more time than everything else here.
+// It sets the fields one by one, like all code that passes on a Call. If a struct were copied right
+// after its small fields were written, store-to-load forwarding would fail, and the stall would
+// take longer than the rest of this function.
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
@@ -63,7 +63,7 @@ func rooted(k transport.Kind) bool {
 	return k == transport.KindBroadcast || k == transport.KindReduce || k == transport.KindGather || k == transport.KindScatter
 }
 
-// fail records that the arguments do not fit; the first reason stays.
+// fail records a bad argument. It keeps the first reason.
 func (p *plan) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("%w: %s", ErrArgument, fmt.Sprintf(format, args...))
@@ -78,8 +78,8 @@ func (p *plan) check(name string, got, want int) {
 }
 
 // orEmptyOp returns op. For a nil op it returns an Op whose Reduction has no Fold, which
-// checkReduction rejects. It returns the function and not the Reduction, which would be one
-// more copy of a struct; see describe.
+// checkReduction rejects. It returns the function and not the Reduction, because a copy of the
+// struct would be slow; see describe.
 func orEmptyOp[T Number](op Op[T]) Op[T] {
 	if op == nil {
 		return func() Reduction[T] { return Reduction[T]{} }
@@ -193,10 +193,9 @@ type ringLink struct {
 	watched     bool // the context of the ring is watched; only Send uses it
 }
 
-// Send sends to the right neighbour. Package ring ends its context with a cause when the
-// receiving side fails or panics. That must revoke, or a Send without a receiver would wait
-// for ever. The first Send watches the context for the whole call, which spares later
-// messages the cost.
+// Send sends to the right neighbour. Package ring ends its context with a cause when the receiving
+// side fails or panics. The end must revoke, or a Send without a receiver would wait for ever. The
+// first Send watches the context for the whole call, so that later messages need no watch.
 func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 	if !l.watched {
 		l.watched = true

@@ -35,7 +35,8 @@ func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Hand
 	return c.start(ctx, planRecv(c, from, tag, dst))
 }
 
-// planSend returns the plan of Send. Sends of one peer and tag take turns.
+// planSend returns the plan of Send. Sends with the same peer and tag run one after the other, by a
+// ticket lock, so that their segments do not mix.
 func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	p := planPoint[T](c, to, tag, len(src))
 	checkFreed(&p, c, src)
@@ -49,7 +50,8 @@ func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	return p
 }
 
-// planRecv returns the plan of Recv. Recvs of one peer and tag take turns.
+// planRecv returns the plan of Recv. Recvs with the same peer and tag run one after the other, like
+// Sends.
 func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	p := planPoint[T](c, from, tag, len(dst))
 	checkFreed(&p, c, dst)

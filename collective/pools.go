@@ -19,7 +19,7 @@ func (p *pools) get(n int) *[]uint64 {
 	return &words
 }
 
-// put takes back a result of get, which nobody may use any more.
+// put returns a result of get to the pool. The caller must not use it any more.
 func (p *pools) put(words *[]uint64) { p[sizeClass(len(*words))].Put(words) }
 
 // sizeClass returns the exponent of the smallest power of two that is at least n.

@@ -6,12 +6,12 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// queue holds the non-blocking calls of a communicator in shared memory. They are executed
-// one after the other in any case, so a single goroutine executes all of them; it lives
-// while the queue has calls. Only the first call is in progress, so the watch tracks only
-// that call: all others wait for it. The queue is guarded by endpoint.mu.
+// queue holds the non-blocking calls of a communicator in shared memory. They are executed one
+// after the other in any case, so a single goroutine executes all of them; it lives while the queue
+// has calls. Only the first call is in progress, and all others wait for it, so the watch tracks
+// only the first. The queue is guarded by endpoint.mu.
 type queue struct {
-	calls []queuedCall // a call allocates only its handle and its body, as this memory is reused
+	calls []queuedCall // this memory is reused, so a call allocates only its handle and its body
 	first int          // index of the first call that has not ended
 	begun bool         // the first call is in progress
 	// running is set while the goroutine lives.
@@ -63,8 +63,8 @@ func (q *queue) add(ctx context.Context, p *plan, h *Handle) (fresh *guard) {
 	return fresh
 }
 
-// push appends an empty call. It moves the calls to the front of the memory rather than
-// let it grow, if at least half is free.
+// push appends an empty call. If at least half of the memory is free, it moves the calls to the
+// front instead of allocating more.
 func (q *queue) push() *queuedCall {
 	if n := len(q.calls); n == cap(q.calls) && q.first > n/2 {
 		rest := copy(q.calls, q.calls[q.first:])
@@ -75,8 +75,8 @@ func (q *queue) push() *queuedCall {
 	return &q.calls[len(q.calls)-1]
 }
 
-// run executes the calls until the queue is empty. If a call ends the goroutine
-// (runtime.Goexit), another goroutine continues.
+// run executes the calls until the queue is empty. If a call ends the goroutine (runtime.Goexit in
+// the user's reduction), a new goroutine continues.
 func (q *queue) run(ep *endpoint) {
 	empty := false
 	defer func() {
@@ -118,7 +118,7 @@ func (q *queue) next(ep *endpoint) (e queuedCall, o *operation) {
 	return e, o
 }
 
-// find returns the call at a place in the sequence.
+// find returns the queued call with a sequence number, for stall reports of ranks that are ahead.
 func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 	for i := range q.calls[q.first:] {
 		if e := &q.calls[q.first+i]; e.seq == seq {

@@ -59,10 +59,9 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	return p
 }
 
-// reduceTree reduces v to root along a binomial tree of blocks of neighbouring ranks. It
-// destroys v at the other ranks. A tree with root as its top would rotate the order of
-// ranks. So a reduction that does not commute goes to rank 0 and takes one more step to
-// root.
+// reduceTree reduces v to root along a binomial tree of blocks of neighbouring ranks. It destroys v
+// at the other ranks. A tree with root at its top would rotate the order of ranks. So a reduction
+// that does not commute is reduced at rank 0, which then sends the result to root.
 func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error {
 	top := root
 	if !red.Commutative {
@@ -101,7 +100,7 @@ func (o *operation) transfer(from, to int, buf []byte) error {
 	return nil
 }
 
-// reduceRing is a reduce-scatter around a ring, whose chunks root then gathers.
+// reduceRing reduces by a reduce-scatter around a ring, after which root gathers the chunks.
 func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) error {
 	b := ring.Chunks(len(src), o.size)
 	mine := v[b[o.rank]:b[o.rank+1]]
@@ -136,8 +135,8 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	p.check("dst", len(dst), end-first)
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, src, dst, src[first:end])
-	// A ring sends nothing of an empty chunk, so such a call needs a closing round to
-	// connect its rank with the others.
+	// A ring sends no message for an empty chunk. Such a call ends with a barrier, so that no rank
+	// returns before all have begun the call.
 	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {
 		b := ring.Chunks(len(src), o.size)

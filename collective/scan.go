@@ -22,9 +22,8 @@ func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Hand
 	return c.start(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
 
-// ExScan is an exclusive prefix reduction: it reduces the vectors src of the ranks below
-// the caller into dst. dst may be src. At rank 0 dst does not change. The costs are those
-// of Scan.
+// ExScan is an exclusive prefix reduction: it reduces the vectors src of the ranks below the caller
+// into dst. dst may be src. At rank 0 dst does not change. It costs as much as Scan.
 func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	return c.run(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }

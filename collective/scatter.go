@@ -11,7 +11,7 @@ import (
 // other ranks src is not used and may be nil. At root dst may be the caller's own part of
 // src.
 //
-// The costs are those of Gather.
+// It costs as much as Gather.
 func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, planScatter(c, dst, src, nil, false, root))
 }
@@ -73,7 +73,8 @@ func scatterDirect[T Number](o *operation, dst, src []T, b []int, root int) erro
 	return nil
 }
 
-// scatterTree sends the parts of whole blocks of ranks down the tree of gatherTree.
+// scatterTree sends the parts down the tree of gatherTree: each message has the parts of a whole
+// block of ranks.
 func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	t := newBlockTree(o, b, root)
 	buf := scratch[T](o, t.width(t.extent))
@@ -84,6 +85,7 @@ func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error 
 		return err
 	}
 	d := 1
+	// The largest block goes first: its receiver sends to most others.
 	for 2*d < t.extent {
 		d *= 2
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// accumulator holds the gradient sums of a contribution and reduces them over all ranks. Each
-// mode of summation is an implementation: float32, float32 in a lossy coding, and integers in
-// exact mode.
+// accumulator holds the gradient sums of a contribution and reduces them over all ranks. There is
+// one implementation for each mode of summation: float32, float32 in a lossy coding, and integers
+// in exact mode.
 type accumulator interface {
 	// clear empties the contribution; scale is the scale of the gradients that are added next.
 	clear(scale exact.Scale)
@@ -23,14 +23,16 @@ type accumulator interface {
 	// ready(i, from) when the elements [from:] of parameter i are final. They are final only if no
 	// other call adds to the contribution.
 	collect(groups int, ready func(i, from int)) sink
-	// reduce starts the reduction of a bucket of the contribution, which it does not change.
+	// reduce starts the reduction of a bucket over all ranks. The contribution stays unchanged, so
+	// that the reduction can be repeated after a failure.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
-	// migrate moves the operands of reductions into shared memory; after an error nothing has
-	// moved.
+	// migrate moves the operands of reductions into shared memory, where the ranks of a host reduce
+	// them without a copy. After an error nothing has moved.
 	migrate(h *sharedBuffers) error
 	// fault returns the first parameter whose contribution is not finite.
 	fault() fault
-	// square returns the squared Euclidean norm of this peer's own sums.
+	// square returns the squared Euclidean norm of this peer's own sums, for the estimate of the
+	// gradient noise.
 	square() float64
 	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. In
 	// parameter i only the first left(i) elements are still sums; the others are means already.
@@ -59,7 +61,7 @@ type vector struct {
 	views [][]float32 // subslices of flat, by parameter
 }
 
-// swap makes the staged gradient the applied one.
+// swap makes the staged gradient the applied one. It only exchanges the buffers.
 func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
 
 // floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
@@ -97,7 +99,8 @@ func (p *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 }
 
 // scan checks a bucket for values that are not finite. It runs just before the reduction, so it
-// also brings the bucket into the cache.
+// also brings the bucket into the cache. A NaN or an infinity of one rank would reach the
+// parameters of all ranks.
 func (p *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		lo, hi := p.layout.part(b, i)
@@ -123,22 +126,25 @@ func (p *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scal
 
 // makeMean divides a sum by the number of samples.
 func makeMean(sum []float32, samples int64) {
+	// Every rank computes the same factor and the same products, so the means are equal bit for
+	// bit.
 	factor := float32(1 / float64(samples))
 	for i := range sum {
 		sum[i] *= factor
 	}
 }
 
-// exactAccumulator sums in integers (package exact). Each microbatch is computed alone in the
-// staging buffer, which is free until the mean is written to it. Both gradient buffers are
-// aligned to exact.Alignment, so that a microbatch has the same bits in either of them.
+// exactAccumulator sums in integers (package exact), so that the result does not depend on the
+// order of additions. Each microbatch is computed alone in the staging buffer, which is free until
+// the mean is written to it. Both gradient buffers are aligned to exact.Alignment, so that a
+// microbatch has the same bits in either of them.
 type exactAccumulator struct {
 	layout layout
 	bufs   *gradients
-	scale  exact.Scale  // of the attempt
+	scale  exact.Scale  // of the attempt; equal at all ranks
 	views  [][]int32    // own, by parameter
-	own    []int32      // this peer's sums, all parameters
-	all    []int32      // sums of all ranks
+	own    []int32      // this peer's sums, all parameters; operand of the reduction
+	all    []int32      // sums of all ranks; result of the reduction
 	parts  [][]int32    // views of all, by parameter
 	peaks  []exact.Peak // of this peer's microbatches, by parameter
 	left   [][]int      // [microbatch][parameter]: length of the prefix that is not in the sums yet
@@ -162,7 +168,8 @@ func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
 	return q, bufs
 }
 
-// clear zeroes sums and peaks.
+// clear zeroes sums and peaks. The scale holds for the whole attempt: integers with different
+// scales cannot be added.
 func (q *exactAccumulator) clear(scale exact.Scale) {
 	q.scale = scale
 	clear(q.own)
@@ -179,8 +186,8 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	last := groups - 1
 	q.begin(groups)
 	var early error
-	// taken adds a part of a gradient to the sums. The part is final when the last group has
-	// added it, so only the last group's calls reach ready.
+	// taken adds a part of a gradient to the sums. A part is final when the last group has added
+	// it, so only calls for the last group reach ready.
 	taken := func(k, i, from int) {
 		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // otherwise ready reports the model's mistake
 		if known {
@@ -284,8 +291,9 @@ func (q *exactAccumulator) square() float64 {
 	return total
 }
 
-// mean converts the integers to the mean gradient, unless the scale did not fit the peaks of all
-// ranks.
+// mean converts the integers to the mean gradient. If the peak of some rank exceeds the range of
+// the scale, integers may have overflowed. Then fits is false, and the step is computed again with
+// the scale next.
 func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {

@@ -13,7 +13,8 @@ import (
 
 // Values of Config.Admit, the policy of admission.
 const (
-	// AdmitIfItHelps parks a candidate that would not shorten steps.
+	// AdmitIfItHelps parks a candidate that would not shorten the steps, for example because it is
+	// slow or far away.
 	AdmitIfItHelps = "helps"
 	// AdmitAlways admits every candidate that may join.
 	AdmitAlways = "always"
@@ -29,7 +30,7 @@ const (
 // are scaled from the measured step in these proportions.
 type stepModel struct {
 	members      []elastic.ID   // by rank
-	policy       string         // of load balancing
+	policy       string         // of load balancing; Config.Balance
 	microbatches int            // of a full step
 	costs        []loadbal.Cost // by rank, in nanoseconds
 	bytes        int64          // of gradients per step
@@ -58,8 +59,8 @@ const latencyPasses = 4
 // overlap each other, and the commit record.
 const reductions = 2
 
-// predict predicts steps with additional members. near means that the network measurements of the
-// additional members do not count.
+// predict predicts the step time with additional members. If near is true, these are on hosts of
+// members, and their own network measurements are ignored.
 func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)
@@ -116,6 +117,8 @@ func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 		}
 		cost.Each = slices.Sorted(slices.Values(each))[len(each)/2]
 	}
+	// The bound keeps the sums of the forecast from overflowing, whatever speed the candidate
+	// claims.
 	cost.Each = min(cost.Each, int64(2*time.Hour)/int64(max(1, o.microbatches)))
 	return cost
 }
@@ -137,8 +140,8 @@ func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 		return nil
 	}
 	now := o.predict(a.Coming, a.Near)
-	// A disturbance raises the policy's costs above the measured ones. Then any candidate would
-	// seem to help.
+	// During a disturbance the costs of the policy are above the measured time. Without the
+	// correction every candidate would seem to shorten steps.
 	if m := o.timing.slowest; m > 0 && len(a.Coming) == 0 {
 		now.computing = min(now.computing, m)
 	}
@@ -198,6 +201,7 @@ func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 		}
 	}
 	before, after := len(o.costs), len(left.costs)
+	// It was measured with the members that are left out.
 	left.timing.slowest = 0
 	left.timing.latency = scale(o.timing.latency, after-1, before-1)
 	left.timing.flow = scale(o.timing.flow, (after-1)*before, (before-1)*after)

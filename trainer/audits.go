@@ -23,7 +23,7 @@ const keptSteps = 3
 // nothing. It is not safe for concurrent use.
 type audits struct {
 	rate   float64    // probability of an audit per step
-	dice   *rand.Rand // private to this peer: nobody can predict whom it audits
+	dice   *rand.Rand // private to this peer, so that no member can predict its audits
 	model  Model
 	params []Param
 	own    *exactAccumulator // contributions of the open step
@@ -36,10 +36,10 @@ type audits struct {
 	told     uint64     // encoded fingerprint of this peer's part of the last committed step
 	open     check      // audit of the open step
 	waiting  check      // audit of the committed step, whose fingerprints are not published yet
-	accusing accusation // to be published at the entry of the next session
+	accusing accusation // published at the entry of the next session
 }
 
-// record is what this peer keeps of a step in order to recompute a part of it.
+// record has the data of a step that this peer needs to recompute a part of the step.
 type record struct {
 	plan    stepPlan // of the step
 	epoch   uint64   // in which the step was computed
@@ -63,8 +63,8 @@ type check struct {
 	computed, sums audit.Print
 }
 
-// accusation states that a member has published a fingerprint that differs from the one that this
-// peer has computed.
+// accusation is the claim of this peer that a member has published a wrong fingerprint: this peer
+// has computed another fingerprint of the same contribution.
 type accusation struct {
 	step     int64  // 0 for none
 	accused  uint64 // nameOf the member
@@ -241,6 +241,7 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 	// fingerprint of the sums: some member's part of the sums is not the part whose fingerprint it
 	// published.
 	if audit.Sum(r.prints) != w.sums {
+		// No single member can be named.
 		return event.Audit{Who: []string{}, Reason: "the sums of the step are not those of what the members have contributed"}
 	}
 	return nil

@@ -11,24 +11,24 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// balance decides how many microbatches each rank of a session computes. Its inputs have been
-// gathered or reduced, so all ranks decide alike; the exceptions are the fields about this peer
-// itself, which travel in entries and reports.
+// balance decides how many microbatches each rank of a session computes. Its inputs are the same at
+// all ranks, because they were gathered or reduced before, so all ranks make the same decision.
+// Only the local fields differ between peers: each peer sends them to the others in its reports.
 type balance struct {
 	plan   plan
 	policy loadbal.Policy // decides; a new one for each session
 	target                // for the open step
 	shares []ledger.Set   // microbatches of each rank in the open step
-	// coming is the target of the step after the open one. It is used where a peer needs its
-	// share of that step before the open step is committed (Config.Delay); its inputs are then
-	// one step older.
+	// coming is the target of the step after the open one. With Config.Delay a peer needs its share
+	// of that step before the open step is committed, so coming is decided from measurements that
+	// are one step older.
 	coming target
 	early  bool // shares are decided one step early (Config.Delay)
 	emit   func(epoch uint64, step int64, body event.Body)
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
-	cause string // why there is a new session, in which the policy started afresh
+	cause string // reason for the new session, in which the policy started afresh
 	short bool   // a short step lies between the last logged step and the open one
 
 	// Local knowledge of this peer.
@@ -70,8 +70,8 @@ func (b *balance) speed() int64 {
 }
 
 // enter starts a session with the reports that all ranks gave at its entry. The policy starts
-// afresh, because the members may come from different sessions; what they learned there is in the
-// speeds.
+// afresh, because the members may come from different sessions. The speeds that they measured there
+// are in the reports.
 func (b *balance) enter(policy string, all []resumeReport, microbatches, self int) error {
 	var err error
 	if b.policy, err = loadbal.New(policy); err != nil {
@@ -117,9 +117,9 @@ func (b *balance) ahead() []int {
 // costs returns the costs of the ranks, in nanoseconds; nil if the policy does not know them.
 func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 
-// measured records how long a share took to compute. It ignores an empty share, and a share that
-// was not computed as a whole because a part of it was computed before, in a session that broke:
-// neither tells the peer's speed.
+// measured records how long a share took to compute. It ignores an empty share, and a share of
+// which a part was computed earlier, in a session that has broken: the time of such a share does
+// not give the peer's speed.
 func (b *balance) measured(share int, whole bool, took time.Duration) {
 	if b.micros = 0; whole && share > 0 {
 		b.note(share, took)
@@ -155,9 +155,9 @@ func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.logShares(s, step)
 }
 
-// logShares logs that the shares differ from the last logged ones, and the reason. The lowest
-// rank of each launcher logs, so that each log has one entry. The short step at the end of a pass
-// necessarily has other shares, and is skipped.
+// logShares logs that the shares differ from the last logged ones, and the reason. The lowest rank
+// of each launcher logs, so that each log has one entry. It skips the short step at the end of a
+// pass, which always has other shares.
 func (b *balance) logShares(s *elastic.Session, step int64) {
 	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
 		b.short = true
@@ -178,8 +178,9 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})
 }
 
-// reason returns why the shares of a full step differ from the logged ones. The policy's reason is
-// about the difference from the previous step, so it does not apply after a short step.
+// reason returns why the shares of a full step differ from the logged ones. The policy's reason
+// explains the difference from the previous step. After a short step the logged shares are older,
+// so reason names the rank with the largest change.
 func (b *balance) reason() string {
 	switch {
 	case b.cause != "":

@@ -2,10 +2,10 @@ package trainer
 
 import "slices"
 
-// Batch is the argument of Model.Gradient: the samples to compute, and the gate between model and
-// run. Parameters become readable through Wait, and gradients are passed on through Grad and
-// Done. A model needs Samples and Grad, or Samples and Add; the other methods make steps shorter.
-// All methods are called from the goroutine of Gradient, before Gradient returns.
+// Batch is the argument of Model.Gradient. It has the samples to compute, and connects the model
+// with the run. Parameters become readable through Wait, and gradients are passed on through Grad
+// and Done. A model needs Samples and Grad, or Samples and Add; the other methods make steps
+// shorter. All methods are called from the goroutine of Gradient, before Gradient returns.
 type Batch struct {
 	samples []int
 	groups  []*Batch // the result of Groups
@@ -13,10 +13,10 @@ type Batch struct {
 	gate    *Gate
 }
 
-// Gate implements the methods of a Batch. A wrapper that computes with a model in its own way
-// passes a Gate to NewBatch. A wrapper that only observes or delays calls changes a Gate by
-// Batch.Wrap. Nil functions do nothing, except that Grad is required. All functions are called
-// from the goroutine of Gradient.
+// Gate implements the methods of a Batch. Programs that call a model outside of a run pass a Gate
+// to NewBatch. A wrapper of a model that only observes or delays calls changes a Gate by
+// Batch.Wrap. Nil functions do nothing, except that Grad is required. All functions are called from
+// the goroutine of Gradient.
 type Gate struct {
 	// Step is the step of the run to which the samples belong, from 1; 0 outside of a run.
 	Step int64
@@ -29,7 +29,8 @@ type Gate struct {
 	Done func(group, param, from int)
 	// Loss adds to the loss of a group.
 	Loss func(group int, sum float64)
-	// Err returns why the result of the call is of no use; nil if it counts.
+	// Err returns the reason why the result of the call will be discarded, or nil if it will be
+	// used.
 	Err func() error
 	// Yield lets communication make progress.
 	Yield func()
@@ -83,9 +84,9 @@ func (b *Batch) Step() int64 { return b.gate.Step }
 // bit. In exact mode the groups are the microbatches, otherwise b is the only group. Only a Grouped
 // model gets several groups.
 //
-// Each group is a Batch. The groups share one gradient memory and take turns: at a parameter, or
-// at a piece of it, the first group adds its gradient and calls its Done, which leaves zeros
-// there; then the second group does the same, and so on. Each group reports its own Loss.
+// Each group is a Batch. The groups share one gradient memory, one after the other: for a
+// parameter, or a piece of it, the first group adds its gradient and calls its Done, which sets the
+// memory to zero. Then the second group does the same, and so on. Each group reports its own Loss.
 func (b *Batch) Groups() []*Batch { return b.groups }
 
 // Wait returns when the elements [from:] of the parameter may be read. It blocks only in a call
@@ -101,28 +102,29 @@ func (b *Batch) Wait(param, from int) {
 }
 
 // Grad returns the memory to which the gradient of a parameter is added; it has the parameter's
-// length. It holds other sums at first; only in a Batch of several groups it is zero. It is valid
-// until Gradient returns. In exact mode it begins at a multiple of exact.Alignment.
+// length. At first it may hold sums of other samples, so the model must add and not assign. In a
+// Batch of several groups it is zero. It is valid until Gradient returns. In exact mode it begins
+// at a multiple of exact.Alignment.
 //
-// The first call blocks until the previous step is finished, because gradients have no memory
-// before. So a model should first compute everything that needs no memory for gradients. After a
-// failure Grad returns memory that nobody reads.
+// The first call blocks until the previous step is finished, because that step uses the same memory
+// for its gradients. So a model should first compute everything that needs no memory for gradients.
+// After a failure Grad returns memory whose content is ignored.
 func (b *Batch) Grad(param int) []float32 { return b.gate.Grad(param) }
 
 // Done declares the elements [from:] of the gradient of a parameter complete, so that this part can
 // be sent while others are computed. If from is 0, the whole gradient is complete. Each call for a
-// parameter has a lower value of from than the previous call. Everything else becomes complete when
-// Gradient returns, except in a Batch of several groups: each group has to declare each parameter
-// complete.
+// parameter has a lower value of from than the previous call. Gradients without a Done become
+// complete when Gradient returns. In a Batch of several groups, however, each group must declare
+// each parameter complete.
 func (b *Batch) Done(param, from int) {
 	if b.gate.Done != nil {
 		b.gate.Done(b.group, param, from)
 	}
 }
 
-// Add adds values to the gradient of a parameter and declares the whole gradient complete. It
-// serves models whose backward pass is done by a library that returns gradients. It panics if
-// values has another length than the parameter.
+// Add adds values to the gradient of a parameter and declares the whole gradient complete. It is
+// for models whose backward pass is a library call that returns gradients. It panics if values has
+// another length than the parameter.
 func (b *Batch) Add(param int, values []float32) {
 	grad := b.Grad(param)
 	if len(values) != len(grad) {
@@ -143,10 +145,10 @@ func (b *Batch) Loss(sum float64) {
 	}
 }
 
-// Err returns nil as long as the result of the call counts. Otherwise it returns the reason: the
-// previous step has failed, or this peer's share has changed. Gradient may then return early,
-// with that error, or finish. The computed part of a step counts even if the members change
-// meanwhile.
+// Err returns nil as long as the result of the call will be used. Otherwise it returns the reason:
+// the previous step has failed, or this peer's share has changed. Gradient may then return early
+// with this error, or finish. A change of members alone is no such reason: the computed part of a
+// step stays valid.
 func (b *Batch) Err() error {
 	if b.gate.Err == nil {
 		return nil

@@ -106,10 +106,10 @@ func (l *layout) divide(limit, least int) {
 	}
 }
 
-// begin returns the start of a bucket that ends at hi and may begin at lo or later: preferably at
-// the start of a parameter, else at the start of a piece. In both cases the length of the bucket
-// must be at least some. So a wait for one parameter does not include the next one, and a bucket
-// does not wait for the rest of a piece.
+// begin returns the start of a bucket that ends at hi and may begin at lo or later. It prefers the
+// start of a parameter, then the start of a piece, if the bucket then has at least some elements.
+// So a wait for one parameter does not include the next one, and a bucket does not wait for the
+// rest of a piece.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
@@ -122,9 +122,9 @@ func (l *layout) begin(lo, hi, some int) int {
 	return lo
 }
 
-// before returns the lowest start of a bucket that ends at hi. From there to hi, pieces complete
-// one right after the other. Pieces out of order get buckets of their own, which then do not wait
-// for other pieces.
+// before returns the lowest start of a bucket that ends at hi: the pieces from there to hi become
+// complete in direct succession. Pieces out of this order get buckets of their own, so that no
+// bucket waits for a piece that comes much later.
 func (l *layout) before(hi int) int {
 	k := l.pieceAt(hi - 1)
 	for k > 0 && l.pieces[k-1].turn == l.pieces[k].turn+1 {
@@ -133,7 +133,7 @@ func (l *layout) before(hi int) int {
 	return l.pieces[k].lo
 }
 
-// completes returns the turn of the piece that completes the bucket.
+// completes returns the position, in the order of completion, of the last piece of a bucket.
 func (l *layout) completes(b bucket) int {
 	last := 0
 	for _, p := range l.pieces[l.pieceAt(b.lo) : l.pieceAt(b.hi-1)+1] {
@@ -145,10 +145,10 @@ func (l *layout) completes(b bucket) int {
 // paramAt returns the parameter that contains an element of the flat vector.
 func (l layout) paramAt(at int) int { return sort.SearchInts(l.offsets, at+1) - 1 }
 
-// priority returns the urgency of a bucket's sums. The next step reads the first parameters
-// first, so their buckets overtake others (priority scheduling, as in ByteScheduler: Peng et al.,
-// 2019). Each parameter is read from its end on, so its buckets run one after the other: buckets
-// that share the link would all complete at the end.
+// priority returns the urgency of a bucket's sums. The next step reads the first parameters first,
+// so their buckets overtake others (priority scheduling, as in ByteScheduler: Peng et al., 2019).
+// Each parameter is read from its end to its beginning. So its buckets have different priorities
+// and run one after the other: buckets that share the link would all complete late.
 func (l layout) priority(b bucket) int32 {
 	n := len(l.buckets)
 	return int32((len(l.params)-b.firstParam)*n - b.number)
@@ -204,12 +204,12 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 }
 
 // ready records that the elements [from:] of the gradient of parameter i are complete, and starts
-// every bucket whose turn has come. It is the model's callback.
+// every bucket whose turn has come. The model's Done ends here.
 //
-// A call that was just started has sent nothing yet. Where the model computes on the only
-// processor, the first send would wait until the scheduler preempts the model, 10 to 20 ms later.
-// So ready yields to the calls until they block on the network; messages that have arrived for
-// other calls are handled, too.
+// A call that was just started has sent nothing yet. If the model computes on the only processor,
+// the first send would wait until the scheduler preempts the model, 10 to 20 ms later. So ready
+// yields until the calls block on the network. This also handles messages that have arrived for
+// other calls.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
 		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order", i, from))

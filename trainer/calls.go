@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// callsOf divides the microbatches that a peer computes into the fewest calls of the model; most
-// bounds the microbatches of a call. The last call hides the most communication, so it is as long
-// as possible; so is the first call if there are others between them.
+// callsOf divides the microbatches of a peer into as few calls of the model as possible; most
+// bounds the microbatches of a call. Gradients can be sent only during the last call, when nothing
+// more is added to them, so the last call is as long as possible. So is the first call if there are
+// calls between them.
 func callsOf(micros []int, most int) (calls [][]int) {
 	for len(micros) > 0 {
 		n := min(most, len(micros))
@@ -20,21 +21,23 @@ func callsOf(micros []int, most int) (calls [][]int) {
 	return calls
 }
 
-// mostOf returns how many microbatches one call of the model may have, where samples is the number
+// mostOf returns the largest number of microbatches in one call of the model. samples is the number
 // of samples of a microbatch.
 func mostOf(m Model, samples int, exactly bool) int {
 	if m.Whole {
 		return math.MaxInt
 	}
+	// Exact mode needs the gradient of each microbatch by itself.
 	if exactly && !m.Grouped {
 		return 1
 	}
 	return max(1, m.MaxSamples/samples)
 }
 
-// call is one call of the model and the implementation of its Batch. Either it computes a part of
-// the open step, or it begins the step after the open one. In the second case coming and opening
-// are the two gates at which it waits.
+// call is one call of the model and the implementation of its Batch. It computes either a part of
+// the open step, or the beginning of the step after the open one. In the second case it waits at
+// two places for the open step: coming before it reads a parameter, and opening before it writes a
+// gradient.
 type call struct {
 	step    int64 // to which the samples belong
 	micros  []int
@@ -48,8 +51,8 @@ type call struct {
 
 	coming  func(i, from int) error // waits for parameter i; nil if all parameters may be read
 	opening func()                  // provides the sink, before the first gradient; nil once there is one
-	broken  func() error            // returns why there will be no sink, while there is none
-	useless error                   // why the result does not count
+	broken  func() error            // while there is no sink: returns the reason why there will be none
+	useless error                   // reason to discard the result; nil if there is none
 	begun   time.Time               // start of the time that counts as computing the open step
 }
 
@@ -99,7 +102,8 @@ func (l *call) wait(i, from int) {
 	}
 }
 
-// err implements Batch.Err. A result that does not count never counts again.
+// err implements Batch.Err. The reason stays once there is one: a discarded result is never used
+// later.
 func (l *call) err() error {
 	if l.useless == nil && l.opening != nil {
 		l.useless = l.broken()

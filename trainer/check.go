@@ -22,7 +22,8 @@ import (
 //   - Each group has the same bits as alone (Model.Grouped), and several microbatches in a call have
 //     the sum of their gradients (Model.MaxSamples).
 //   - Gradients are done in the order of Model.Order.
-//   - A call whose result does not count ends without harm.
+//
+// - A call whose result is discarded (Batch.Err) ends, and later calls are right.
 //
 // CheckModel does not verify that gradients are right: compare them with difference quotients. It
 // restores the parameters. It makes about ten calls of Gradient and takes memory for four
@@ -93,8 +94,8 @@ func (c *checker) restore() error {
 	return changed
 }
 
-// bits is the check that the same samples have the same result, wherever the gradients are and
-// whatever was computed before.
+// bits checks that the same samples give the same bits at other addresses and after other
+// computations. Elsewhere a recomputed step would change the result of the run.
 func (c *checker) bits() error {
 	var err error
 	if c.want, err = c.compute(c.first, 0); err != nil {
@@ -135,8 +136,8 @@ func (c *checker) equal(got, want computation, about string) error {
 	return nil
 }
 
-// adds is the check that the model adds its gradients to the memory, and does not change them once
-// they are done.
+// adds checks that the model adds its gradients to the memory, and does not change them after Done:
+// another goroutine may be sending them by then.
 func (c *checker) adds() error {
 	const begin = 1
 	_, grad := exact.Views(c.sizes)
@@ -173,7 +174,8 @@ func (c *checker) adds() error {
 	return nil
 }
 
-// waits is the check that the model reads parameters only after it has waited for them.
+// waits checks that the model reads parameters only after it has waited for them. A parameter that
+// is read too early is NaN here, and so the result is.
 func (c *checker) waits() error {
 	if !c.model.Waits {
 		return nil
@@ -210,7 +212,7 @@ func (c *checker) waits() error {
 	return nil
 }
 
-// groups is the check that each of two groups has the same bits as alone.
+// groups checks that each of two groups gets the same bits as in a call of its own.
 func (c *checker) groups() error {
 	if !c.model.Grouped {
 		return nil
@@ -277,7 +279,8 @@ func (c *checker) together() error {
 	return nil
 }
 
-// order is the check that gradients are done in the order of Model.Order.
+// order checks that gradients are done in the order of Model.Order. Buckets follow this order, so a
+// wrong order would delay the reductions.
 func (c *checker) order() error {
 	if c.model.Order == nil {
 		return nil
@@ -305,8 +308,7 @@ func (c *checker) order() error {
 	return nil
 }
 
-// leaves is the check that a call ends if its result does not count, and that the next call is
-// right.
+// leaves checks that a call returns if its result is discarded, and that the next call is right.
 func (c *checker) leaves() error {
 	useless := errors.New("of no use")
 	_, grad := exact.Views(c.sizes)
@@ -327,7 +329,8 @@ func (c *checker) leaves() error {
 // sameBits reports whether two vectors have the same bits.
 func sameBits(a, b []float32) bool { return slices.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// near reports whether two sums are equal up to rounding.
+// near reports whether two sums are equal up to rounding. The tolerance covers sums in another
+// order; a gradient that is not added, or added twice, differs by more.
 func near(a, b float32) bool {
 	return math.Abs(float64(a)-float64(b)) <= 1e-3*(1+math.Abs(float64(b)))
 }

@@ -28,6 +28,7 @@ const (
 )
 
 // maxHeader bounds the length of a header, in bytes. The header of a thousand members is shorter.
+// The input may come from another peer or a file, so its claims are bounded.
 const maxHeader = 16 << 20
 
 // header is the part of a state or an update before the vectors.
@@ -39,8 +40,8 @@ type header struct {
 	Slots     int    // optimizer vectors for each parameter
 }
 
-// fits checks that the vectors that h describes match the vectors of this job, which want
-// describes.
+// fits returns an error unless the vectors that h describes match the vectors of this job. want is
+// the header of this job.
 func (h header) fits(want header) error {
 	switch {
 	case !slices.Equal(h.Sizes, want.Sizes):
@@ -71,8 +72,8 @@ func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	return nil
 }
 
-// decodeHeader reads everything before the vectors. It allocates no more memory than bytes have
-// arrived, whatever length the input claims.
+// decodeHeader reads everything before the vectors. Whatever length the input claims, it allocates
+// memory only for bytes that have arrived.
 func decodeHeader(r io.Reader, magic string) (header, error) {
 	head := make([]byte, len(magic)+4)
 	if _, err := io.ReadFull(r, head); err != nil {

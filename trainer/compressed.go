@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// compressedAccumulator is a floatAccumulator whose sums travel in a lossy coding. The coding
+// compressedAccumulator is a floatAccumulator whose sums are sent in a lossy coding. The coding
 // error of this peer is added to its gradients of the next step (error feedback: Seide et al.,
 // 1-bit stochastic gradient descent, 2014).
 type compressedAccumulator struct {
@@ -21,7 +21,7 @@ type compressedAccumulator struct {
 	// step's sum. A reduction reads lacked and writes next, so that a failed step can be reduced
 	// again.
 	lacked, next vector
-	of           int64 // samples of the step to which the error in lacked belongs; 0 for no error
+	of           int64 // samples of the step of the error in lacked; 0 if there is no error
 	staged       bool  // next holds the coding error of the open step
 	sent, raw    int64 // bytes of the last try: as sent, and as a ring would send float32
 }
@@ -74,8 +74,9 @@ func (c *compressedAccumulator) factor() float32 {
 }
 
 // commit records that the open step is committed; it is called before the step is cleared. The
-// coding error is replaced only if this peer's contribution has counted. In that case its last
-// reduction was complete, because the commit record follows the reduction.
+// coding error is replaced only if this peer's contribution is in the committed sums; otherwise its
+// gradients were not applied. In that case its last reduction was complete, because the commit
+// record follows the reduction.
 func (c *compressedAccumulator) commit(counted bool) {
 	if c == nil || !counted || !c.staged {
 		return
@@ -109,12 +110,12 @@ func (c *compressedAccumulator) traffic() (sent, raw int64) {
 	return c.sent, c.raw
 }
 
-// sparse reports whether the coding sends only few elements of the gradients, so that the norm of
-// a sum says nothing about a single step.
+// sparse reports whether the coding sends only few elements of the gradients, so that the sum of a
+// step contains parts of earlier gradients, and its norm is no property of the step.
 func (c *compressedAccumulator) sparse() bool { return c != nil && c.coding.Sparse() }
 
-// bytes returns the encoded length of all gradients, apart from the first steps, whose coding
-// differs.
+// bytes returns the encoded length of all gradients, for forecasts of step times. It holds from the
+// step at which the final coding is in use.
 func (c *compressedAccumulator) bytes(l layout) int {
 	if c == nil {
 		return 4 * l.size()

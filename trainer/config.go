@@ -27,7 +27,7 @@ const (
 	DefaultKeep = 3
 )
 
-// Config says what to train and how. It must be equal at all peers, except for MaxShare, Admit
+// Config has the settings of a training. It must be equal at all peers, except for MaxShare, Admit
 // and the functions that only report.
 type Config struct {
 	// Samples is the size of the training set. The model gets the samples 0 to Samples-1, each
@@ -36,11 +36,11 @@ type Config struct {
 	// GlobalBatch is the number of samples per step, over all peers. The last step of a pass has
 	// the remaining samples.
 	GlobalBatch int
-	// Microbatch is the unit of assignment in samples, and the largest call of the model unless
-	// its MaxSamples is larger; 0 means 16. Shares of many small microbatches follow the peers'
-	// speeds closely. Gradients travel while the last call of the model runs. So if calls have
-	// one microbatch, and communication takes about as long as computing, few large microbatches
-	// make short steps.
+	// Microbatch is the unit of assignment in samples, and the largest call of the model unless its
+	// MaxSamples is larger; 0 means 16. Shares of many small microbatches follow the peers' speeds
+	// closely. Gradients are sent while the last call of the model runs. So if calls have one
+	// microbatch, and communication takes about as long as computing, few large microbatches make
+	// short steps.
 	Microbatch int
 	// Passes over the data, or else Steps, defines the end of the training.
 	Passes int
@@ -52,11 +52,11 @@ type Config struct {
 	Schedule  optim.Schedule
 	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
 	Clip float64
-	// Delay applies the mean gradient of a step at the commit of the next step, and the gradient
-	// of the last step at the end of the training (a staleness of one). So a peer computes its
-	// part of a step while the sums of the previous step are on their way, and between hosts a
-	// step takes about as long as the longer of the two, provided that the share is one call of
-	// the model (Model.MaxSamples).
+	// Delay applies the mean gradient of a step at the commit of the next step, and the gradient of
+	// the last step at the end of the training (a staleness of one). So a peer computes its part of
+	// a step while the sums of the previous step are being reduced. Between hosts a step then takes
+	// about as long as the longer of the two, provided that the share is one call of the model
+	// (Model.MaxSamples).
 	//
 	// The outstanding gradient is part of the state that joining peers and checkpoints get.
 	// Points (Training) see the parameters without it. If a step fails with its session, the
@@ -77,9 +77,9 @@ type Config struct {
 	// memory for three times the parameters and one gradient. The weights stay the same.
 	Audit     float64
 	auditSeed uint64 // for tests; 0 draws a random one
-	// Compression shortens gradients on their way, by a coding of package compress: "fp16",
-	// "bf16", "int8", "topk", "topk:F" or "topk:F:2bit". The coding error is sent later (error
-	// feedback), and all peers have the same bits. Empty or "none" sends float32.
+	// Compression sends gradients in a lossy coding of package compress: "fp16", "bf16", "int8",
+	// "topk", "topk:F" or "topk:F:2bit". The coding error is added to the gradients of the next
+	// step (error feedback). All peers still have the same bits. Empty or "none" sends float32.
 	Compression string
 	// Balance names the load balancing policy, by which shares follow the peers' speeds: one of
 	// package loadbal. Empty or "auto" means the default of that package, "equal" means equal
@@ -89,19 +89,20 @@ type Config struct {
 	// can take the rest; 0 means no bound. It may differ between peers. A model that runs out of
 	// memory lowers it.
 	MaxShare int
-	// Admit says which peers may join a running job: AdmitIfItHelps, the default, or AdmitAlways.
-	// A joining peer with AdmitAlways is admitted regardless of the members' setting. A peer that
-	// would not shorten steps is parked: it follows the job, and is admitted when it would
-	// shorten steps, or when too few others are left.
+	// Admit is the policy by which the members admit peers to a running job: AdmitIfItHelps, the
+	// default, or AdmitAlways. A joining peer with AdmitAlways is admitted regardless of the
+	// members' setting. A peer that would not shorten steps is parked: it follows the job, and is
+	// admitted when it would shorten steps, or when too few others are left.
 	Admit string
 	// DataHash, if set, identifies the training set: peers and checkpoints with another hash are
 	// refused.
 	DataHash string
-	// Settings are the program's own settings, under the names that its users know, such as
-	// flags. Peers compare them before the settings that follow from them, so that the error at a
-	// differing peer names the flag. Checkpoints do not contain them.
+	// Settings are the program's own settings, such as flags, under the names that its users know.
+	// A peer with another value is refused. Settings are compared before the fields of Config, so
+	// that the error names the flag and not a field that depends on it. Checkpoints do not contain
+	// them.
 	Settings []elastic.Setting
-	// Checkpoint says where and how often to save the state, and from where to resume.
+	// Checkpoint has the folder and the interval of checkpoints, and the folder to resume from.
 	Checkpoint Checkpoint
 
 	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
@@ -120,15 +121,15 @@ type Config struct {
 	OnStep func(StepReport)
 	// Done, if set, is called with the result when the job is finished at this peer.
 	Done func(Result)
-	// Log, if set, is called with one plain line for each fact that a person should know although
-	// the training goes on, such as a damaged checkpoint that was skipped. It may be called from
-	// several goroutines.
+	// Log, if set, is called with a line of text for each warning: a problem that does not end the
+	// training, such as a damaged checkpoint that was skipped. It may be called from several
+	// goroutines.
 	Log func(line string)
 }
 
-// Checkpoint says what is saved of a job. The zero value saves nothing. The peer of rank 0
-// writes, in the background. If the quorum is lost, each remaining peer writes, because the job
-// may end there. Only stable steps are saved, except after the loss of the quorum.
+// Checkpoint has the settings for saving the state of a job. The zero value saves nothing. The peer
+// of rank 0 writes, in the background. If the quorum is lost, each remaining peer writes, because
+// the job may end there. Only stable steps are saved, except after the loss of the quorum.
 type Checkpoint struct {
 	Dir        string        // target folder; empty saves nothing
 	EverySteps int64         // interval in steps; 0 for none
@@ -240,6 +241,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: Passes is %d and Steps %d, want one of them above 0 and the other 0", c.Passes, c.Steps)
 	case c.Optimizer == nil || c.Schedule == nil:
 		return c, fmt.Errorf("trainer: Optimizer and Schedule must be set")
+	// The negated comparison also refuses NaN.
 	case !(c.Clip >= 0):
 		return c, fmt.Errorf("trainer: Clip is %v, want 0 or more", c.Clip)
 	case c.MaxShare < 0:

@@ -20,7 +20,7 @@ type contribution struct {
 	step    int64       // number of the step
 	attempt int64       // at the step, from 0; exact mode only
 	scale   exact.Scale // of the attempt; exact mode only
-	owner   elastic.ID  // identity of this peer under which it was computed
+	owner   elastic.ID  // identity of this peer under which it was computed; with another identity, others have computed the same microbatches
 	sums    accumulator // the gradients
 
 	held       ledger.Set    // microbatches in sums
@@ -66,8 +66,8 @@ func (c *contribution) take(l *call, err error) error {
 		c.held.Add(k)
 		c.samples += len(l.samples[i])
 	}
-	// A loss that is not finite is a fault of the contribution; the commit record carries it to
-	// all ranks.
+	// A loss that is not finite is a fault of the contribution. The commit record reports it to all
+	// ranks, which then end the job together.
 	for _, loss := range l.losses {
 		if !finite(loss) {
 			c.lossFault = true
@@ -86,8 +86,8 @@ func (c *contribution) forget() { c.computed = nil }
 // them.
 func ignore(i, from int) {}
 
-// fault returns the first error in the contribution. It is complete once every bucket has been
-// passed to a reduction.
+// fault returns the first error in the contribution. All errors are known once every bucket has
+// been passed to a reduction, because a reduction checks its bucket first.
 func (c *contribution) fault() fault {
 	if c.lossFault {
 		return faultLoss

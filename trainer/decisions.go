@@ -14,14 +14,17 @@ import (
 // decisions are the points of a run, at which the programs of all peers decide together. A
 // decision is agreed on in the same way as a step:
 //
-//  1. All ranks gather what they have of the point after the committed step: its sums, and whether
-//     it is concluded. A rank adopts sums that it lacks: a sum that one rank has holds for all.
+// 1. All ranks gather their knowledge of the point after the committed step: its sums, and whether
+// it is concluded. A rank adopts the sums that it lacks, because a sum is the same at all ranks.
 //  2. Each program decides, unless it has already decided for that step.
-//  3. All ranks gather the decisions. The decision of the rank that has seen most points counts,
-//     because newcomers do not know the points before. A rank that has all decisions concludes the
-//     point.
 //
-// A session may end anywhere in between. A concluded point at one rank proves that all ranks had
+// 3. All ranks gather the decisions. The decision of the rank that has seen most points is carried
+// out, because a newcomer's program has not seen the earlier points. A rank that has all decisions
+// concludes the
+//
+//	point.
+//
+// A session may end between any two of these. If a point is concluded at one rank, all ranks have
 // decided.
 type decisions struct {
 	group  *elastic.Group
@@ -49,10 +52,10 @@ type point struct {
 	concluded bool    // all ranks have decided
 }
 
-// maxSums is the number of sums that a point may have.
+// maxSums is the largest number of sums of a point; it makes reports equally long.
 const maxSums = 4
 
-// pointReport is what a rank publishes about a point.
+// pointReport is the message of a rank about a point.
 type pointReport struct {
 	point
 	seen, kept int64
@@ -110,8 +113,8 @@ func (p point) merge(all []pointReport) point {
 	return p
 }
 
-// decision returns the decision that counts: the decision of the rank that has seen most points, or
-// of the lowest such rank if there are several.
+// decision returns the decision to carry out: the decision of the rank that has seen most points,
+// or of the lowest such rank if there are several.
 func decision(all []pointReport) pointReport {
 	return slices.MaxFunc(all, func(a, b pointReport) int { return int(a.seen - b.seen) }) // the first of equals
 }
@@ -181,7 +184,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 	return nil
 }
 
-// exchangePoints gathers what all ranks have of the point.
+// exchangePoints gathers the reports of all ranks about the point.
 func (d *decisions) exchangePoints(ctx context.Context, s *elastic.Session) ([]pointReport, error) {
 	mine := pointReport{d.point, d.seen, d.kept}.words()
 	words := make([]int64, len(s.View.Members)*pointReportWords)
@@ -249,8 +252,8 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// busy marks this peer as deciding, until idle is called, so that the others do not take it for
-// hung.
+// busy marks this peer as deciding until idle is called, so that the others do not suspect it of
+// being hung.
 func (d *decisions) busy(s *elastic.Session) (idle func()) {
 	const what = "deciding"
 	if s == nil {
@@ -283,7 +286,8 @@ func (d *decisions) decideAlone(ctx context.Context, committed int64) error {
 	return nil
 }
 
-// carryOut executes the decision of a concluded point.
+// carryOut executes the decision of a concluded point: it copies the model, or ends the job after
+// this step.
 func (d *decisions) carryOut() {
 	if d.point.keep {
 		d.copied, d.kept = nil, d.point.step
@@ -303,6 +307,8 @@ func (p *Point) sum(part Score) (total Score, err error) {
 	defer func() { p.idle = p.decisions.busy(p.session) }()
 	const words = 3
 	n := len(p.session.View.Members)
+	// Each rank adds its part in its own place, so the reduction is a gather. The parts are added
+	// afterwards in rank order, so that rounding is the same at all ranks.
 	all := make([]int64, n*words)
 	putScore(all[p.session.Rank*words:], part)
 	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/elrun/elrun/trainer/internal/audit"
 )
 
-// ErrAudit reports that most members have computed a result that differs from this peer's result,
-// for its own part of a step or for a part that it audited. The machine has bad memory, or the
-// program is a different one.
+// ErrAudit reports that this peer was put out of the group: most members have computed another
+// result than this peer, for its own part of a step or for a part that it audited. Its machine has
+// bad memory, or it runs another program.
 var ErrAudit = errors.New("put out by an audit")
 
-// errAccused ends a session in which a member accuses another. The next session finds out who is
-// wrong, because no call of a model is under way when it begins.
+// errAccused ends a session in which a member accuses another. The vote takes place at the entry of
+// the next session, because no call of a model is under way there.
 var errAccused = errors.New("a member accuses another in the audit of a step")
 
 // accused ends the session if a rank accuses another in a commit record.
@@ -41,7 +41,7 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeRepor
 	a.enter()
 	c, accused, step := claims(s.View, all)
 	if accused < 0 {
-		a.accusing = accusation{} // of a member that is gone
+		a.accusing = accusation{} // of a member that is gone; there is nobody to judge
 		return nil
 	}
 	idle := s.Busy("auditing")
@@ -52,6 +52,7 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeRepor
 	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "audit"}), words, send); err != nil {
 		return fmt.Errorf("audit of step %d: %w", step, err)
 	}
+	// The words come from other members and may have any value.
 	var votes []audit.Vote
 	for w := range slices.Chunk(words, 2) {
 		votes = append(votes, audit.Vote{Told: min(audit.Print(w[0]), audit.None), Computed: min(audit.Print(w[1]), audit.None)})
@@ -102,8 +103,8 @@ func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, st
 	return audit.Claims{}, -1, 0
 }
 
-// execute carries out the decision about a step. Without a majority it only logs the accused and
-// the auditor.
+// execute carries out the decision about a step. Without a majority nobody is put out, and it only
+// logs the accused and the auditor: one of the two is wrong.
 func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
 	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
 	if !told.Out {

@@ -1,7 +1,7 @@
 // Package trainer trains a model on all peers of a group at once (synchronous data parallelism).
 // Each peer computes its share of every batch, and after every step all peers have bit-identical
-// parameters. Peers may come, leave and die at any time. The survivors compute all microbatches of a
-// dead peer's share of the open step, and keep the microbatches that they have computed.
+// parameters. Peers may join, leave and die at any time. The survivors compute all microbatches of
+// a dead peer's share of the open step, and keep the microbatches that they have computed.
 //
 //	package main
 //
@@ -55,44 +55,47 @@
 //     were behind have been brought up to date by then, by the methods in state.go.
 //  2. resumereport.go: all ranks gather which microbatches each of them holds of the open step. The
 //     assignment is a pure function of these reports: held microbatches stay with their holder, and
-//     the others are assigned by speed (balance.go). Later steps of a session need no gather: nobody
-//     holds anything, and the previous commit record carries the speed of every rank. plan.go,
-//     sample.go: the samples of a microbatch follow from the seed and the number of the step.
-//  3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
-//     contribution. No reduction writes to a contribution. Between hosts, one call of the model
-//     computes several microbatches, if the model supports that (calls.go).
-//  4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
-//     reduced into a second buffer, in the order in which the model completes them.
-//  5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
-//     report per rank is reduced: the commit record. A complete commit record is the commit of the
-//     step. The mean gradient is the sum divided by the number of samples in the commit record.
-//     Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
-//     parameters are updated as their sums arrive, and the first call of the next step follows them
-//     up to its first gradient. At that point the open step is finished first.
-//  6. state.go: the mean gradient is applied. It is kept until the next commit, for members that
-//     missed this commit.
-//  7. report.go: in the next commit record all ranks declare the step committed, which makes the
-//     step stable. Only stable steps are reported and saved (saver.go).
+//
+// the others are assigned by speed (balance.go). Later steps of a session need no gather: no rank
+// holds a microbatch of the new step, and the previous commit record has the speed of every rank.
+// plan.go,
+//
+//	   sample.go: the samples of a microbatch follow from the seed and the number of the step.
+//	3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
+//	   contribution. No reduction writes to a contribution. Between hosts, one call of the model
+//	   computes several microbatches, if the model supports that (calls.go).
+//	4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
+//	   reduced into a second buffer, in the order in which the model completes them.
+//	5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
+//	   report per rank is reduced: the commit record. A complete commit record is the commit of the
+//	   step. The mean gradient is the sum divided by the number of samples in the commit record.
+//	   Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
+//	   parameters are updated as their sums arrive, and the first call of the next step follows them
+//	   up to its first gradient. At that point the open step is finished first.
+//	6. state.go: the mean gradient is applied. It is kept until the next commit, for members that
+//	   missed this commit.
+//	7. report.go: in the next commit record all ranks declare the step committed, which makes the
+//	   step stable. Only stable steps are reported and saved (saver.go).
 //
 // # Invariants
 //
-// A microbatch is in a contribution as a whole or not at all. The end of a session is noticed
-// between two calls of the model, and the contribution is carried into the next session. A
+// A microbatch is in a contribution as a whole or not at all. A run checks for the end of the
+// session between two calls of the model, and keeps the contribution for the next session. A
 // contribution is dropped in six cases: its step is committed; the state is replaced; the peer has
-// a new identity (then others have computed its part); all ranks have to compute the step again;
-// it overlaps with the contribution of another rank; the model has run out of memory, perhaps in
-// the middle of a microbatch.
+// a new identity (then others have computed its part); all ranks have to compute the step again; it
+// overlaps with the contribution of another rank; the model has run out of memory, perhaps in the
+// middle of a microbatch.
 //
-// If any rank has seen a complete commit record, the contributions of all ranks are in the sums.
-// So the last committed steps of two members differ by at most one. A member that is behind
-// commits the same step with the same bytes; its contribution has counted, and it reports that.
+// If any rank has seen a complete commit record, the contributions of all ranks are in the sums. So
+// the last committed steps of two members differ by at most one. A member that is behind commits
+// the same step with the same bytes. Its contribution is in that step, so it also reports it.
 //
 // Three decisions are read from the commit record, which is equal at every rank: whether to leave
 // a session for a later view, whether a step has to be computed again, and which ranks have to be
 // re-synced. No rank decides any of these from local knowledge.
 //
-// The outcome of each step lists the contribution of every rank. It travels with states and
-// updates, so that members can report the contribution of a dead peer (event.Step.OfLost).
+// The outcome of each step lists the contribution of every rank. States and updates contain it, so
+// that members can report the contribution of a dead peer (event.Step.OfLost).
 //
 // After the last step no peer leaves before a commit record has confirmed that all peers have
 // committed it. A failure of the group after that is no error: a peer without a further session
@@ -110,23 +113,23 @@
 //
 // # The ledger
 //
-// The event log accounts for every sample. Each microbatch of each stable step appears in the
-// entry of one (peer, step), written by that peer, or by others if the peer is gone. No later entry
-// of the log could add a part of the last step, so each part of it is also written by the peer of
-// the previous rank. Microbatches that a peer computed a second time are counted as recomputed.
+// The event log accounts for every sample. Each microbatch of each stable step appears in the entry
+// of one (peer, step), written by that peer, or by others if the peer is gone. If a peer dies after
+// the last step, no later step reports its part. So in the last step the peer of the previous rank
+// writes each part, too. Microbatches that a peer computed a second time are counted as recomputed.
 // That count is 0 through every death: only a peer that was put out or ran out of memory discards
 // computed microbatches.
 //
 // # Shares
 //
-// A policy of package loadbal decides how many microbatches each rank computes. All ranks run
-// equal policies: at the entry of a session the policy starts from the speeds that all ranks
-// reported, and after each commit it gets the times of all ranks from the commit record. The
-// global batch does not change and sums over samples need no weights, so the gradient equals the
-// gradient of equal shares. A time counts only if the whole share was computed in one go. If a
-// model runs out of memory (ErrOutOfMemory), its peer halves the number of microbatches per call.
-// If a call has only one microbatch, the peer bounds its share at half. Then the peer ends the
-// session for all; at the entry of the next session all ranks learn the bound.
+// A policy of package loadbal decides how many microbatches each rank computes. All ranks run equal
+// policies: at the entry of a session the policy starts from the speeds that all ranks reported,
+// and after each commit it gets the times of all ranks from the commit record. The global batch
+// does not change and sums over samples need no weights, so the gradient equals the gradient of
+// equal shares. A time is used only if the whole share was computed in one session. If a model runs
+// out of memory (ErrOutOfMemory), its peer halves the number of microbatches per call. If a call
+// has only one microbatch, the peer bounds its share at half. Then the peer ends the session for
+// all; at the entry of the next session all ranks learn the bound.
 //
 // Before a peer joins it computes a few microbatches as a trial, whose results are discarded
 // (trial.go). From its speed and the measured parts of a step, a member predicts the step time
@@ -140,15 +143,15 @@
 // # Data
 //
 // The model reads its samples itself. Shares and sample order are known when a step begins, so
-// Model.Prefetch is called with the samples of this step and the next (prefetch.go). It runs on a
-// goroutine of its own; no step waits for it.
+// Model.Prefetch is called with the samples of this step and of the next (prefetch.go). It runs in
+// its own goroutine, and no step waits for it.
 //
 // # Compression
 //
-// With Config.Compression, buckets travel in a lossy coding (package compress). Each peer keeps
+// With Config.Compression, buckets are sent in a lossy coding (package compress). Each peer keeps
 // the coding error for the next step: error feedback (compressed.go). All peers still have
-// bit-identical parameters. The kept error changes only with the commit of a step, and is lost
-// with its peer.
+// bit-identical parameters. The kept error changes only with the commit of a step, and is lost with
+// its peer.
 //
 // # Memory
 //
@@ -163,21 +166,22 @@
 //	Compression, each coding             24        28    32       0
 //	local steps, plain                   28        32    36      12
 //
-// The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of
-// the last step. Momentum adds one vector, Adam (and AdamW) two. Where the next step begins
-// early, the parameter and the optimizer state are kept twice. Exact mode has two integer sums
-// besides the mean gradients of two steps. Compression adds two vectors of coding errors. Local
-// steps (package trainer/local) add the start of a path, a gradient, the length of paths, and 4
-// bytes for each vector of the inner optimizer; the column is the optimizer of the outer step.
+// The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of the
+// last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Config.Delay the
+// next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
+// two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
+// errors. Local steps (package trainer/local) add the start of a path, a gradient, the length of
+// paths, and 4 bytes for each vector of the inner optimizer; the column is the optimizer of the
+// outer step.
 //
 // # Delay
 //
 // With Config.Delay the commit of a step applies the mean gradient of the previous step (a
-// staleness of one). All members keep this gradient anyway, for members that missed the previous
-// commit (state.go). So a step can be computed before the sums of the previous step have arrived
-// (forward.go). The state is the parameters and the outstanding gradient, which is applied at the
-// end of the job (job.go). A share is decided one step earlier than otherwise, from the commit
-// record before the last (balance.go).
+// staleness of one). All members keep this gradient in any case, for members that missed the
+// previous commit (state.go). So a step can be computed before the sums of the previous step have
+// arrived (forward.go). The state is the parameters and the outstanding gradient, which is applied
+// at the end of the job (job.go). A share is decided one step earlier than otherwise, from the
+// commit record before the last (balance.go).
 //
 // # Decisions
 //

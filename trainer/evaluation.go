@@ -36,9 +36,9 @@ func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, er
 // that all ranks get the same score. A failure at one rank is an error at all ranks.
 //
 // Success proves that all ranks have completed the last commit record, and so have reported their
-// parts of the last step. If a rank dies in that commit record, the others exchange another one
-// and report the dead rank's part. For that proof all ranks communicate even if there is nothing
-// to evaluate.
+// parts of the last step. For this proof all ranks communicate even if there is nothing to
+// evaluate. If a rank dies in that commit record, the others exchange another one and report the
+// dead rank's part.
 func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if e.part == nil {
 		if err := collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "end"})); err != nil {
@@ -61,6 +61,8 @@ func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, e
 	}
 	err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "score"}), words, words, collective.Sum[int64])
 	if failed != nil {
+		// This peer's own failure is the cause; the error of the reduction would only name the
+		// consequence.
 		return nil, fmt.Errorf("evaluate: %w", failed)
 	}
 	if err != nil {

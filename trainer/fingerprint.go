@@ -20,8 +20,8 @@ func (s fingerprint) String() string {
 	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
 }
 
-// differing returns the state that most ranks have, and the ranks with another state. Among equally
-// common states the state of the lowest rank is right.
+// differing returns the state that most ranks have, and the ranks with another state. Of equally
+// common states, the state of the lowest rank counts as right, so that all ranks agree.
 func differing(states []fingerprint) (wrong []int, right fingerprint) {
 	count := make(map[fingerprint]int)
 	for _, s := range states {

@@ -10,15 +10,16 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// Pipelining of steps: the next step begins while the sums of the open step are still on their
-// way. Parameters are updated as their sums arrive (pipeline). The first call of the next share
-// waits for each parameter (Batch.Wait) and so follows the updates. Its gradients have no memory
-// yet: when it asks for that (Batch.Grad), the open step is finished first.
+// Pipelining of steps: the next step begins while the sums of the open step are still being
+// reduced. Parameters are updated as their sums arrive (pipeline). The first call of the next share
+// waits for each parameter (Batch.Wait) and so follows the updates. The memory for its gradients is
+// still in use by the open step. So when it asks for this memory (Batch.Grad), the open step is
+// finished first.
 
 // overlaps reports whether a step may begin before the previous one is finished. Without a delay
 // this needs a model that waits for its parameters, and updates that depend on the sums of one
-// parameter only. Exact mode and clipping are excluded: in exact mode all peaks decide together
-// whether the step counts, and a clip limit depends on the norm of all sums.
+// parameter only. Exact mode and clipping are excluded: in exact mode the peaks of all parameters
+// decide whether the step is repeated, and a clip limit depends on the norm of all sums.
 func overlaps(m Model, cfg Config) bool { return cfg.Delay || m.Waits && !cfg.Exact && cfg.Clip == 0 }
 
 // forward is a forward pass under way, while sums of the previous step arrive.
@@ -62,7 +63,8 @@ func (f *forward) another() bool {
 	return false
 }
 
-// errAnother is the reason to drop a call that began before the share was known.
+// errAnother is the reason to drop a call that began before the share was decided, if the decided
+// share is another one.
 var errAnother = errors.New("the share of this peer has become another one")
 
 // lookAhead makes the first call of the step after t, if that may begin now. finish finishes step
@@ -103,7 +105,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 }
 
 // follow finishes the open step, begins the next one, and makes l, which has begun before, the
-// first call of that step. An error says why l does not count.
+// first call of that step. An error is the reason to discard the result of l.
 func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *call, finish func() error) error {
 	if err := finish(); err != nil {
 		return err

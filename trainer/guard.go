@@ -11,8 +11,9 @@ import (
 // errGone ends a session whose model or program has panicked or called runtime.Goexit.
 var errGone = errors.New("its program has left Run by a panic or runtime.Goexit")
 
-// guard stands between a run and its model. It revokes the session if the model never returns,
-// and tells the model when the run ends.
+// guard wraps the model of a run. It revokes the session if Gradient ends by a panic or
+// runtime.Goexit, so that the other peers do not wait for this one. And it reports the end of the
+// run to the model (Batch.Err).
 type guard struct {
 	revoke   func(error)     // revokes the session; nil before the first
 	ended    func() error    // returns why the run ends, or nil
@@ -37,8 +38,8 @@ func (g *guard) stop() { _ = g.progress.Close() } // it closes only a pipe that 
 // poll lets calls under way make progress.
 func (g *guard) poll() { g.progress.Poll() }
 
-// of returns a wrapper of the model that revokes the session if Gradient does not return, and
-// whose Batches know of the run.
+// of returns a wrapper of the model that revokes the session if Gradient does not return, and whose
+// Batches report the end of the run.
 func (g *guard) of(m Model) Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *Batch) (float64, error) {

@@ -115,9 +115,10 @@ func (j *job) replica() replica {
 	return replica{j.state, admitter{always, j.cfg.Microbatch, &j.timings.model}, trial{j.step, always}}
 }
 
-// superseded reports the last step before another member's copy moves this peer to a later step,
-// provided that this peer still has the identity under which it contributed. A copy of a whole
-// state also discards the error feedback of compression.
+// superseded reports this peer's part of its last step before a copy from another member moves this
+// peer to a later step. It does so only if this peer still has the identity under which it
+// contributed: otherwise others have computed and reported this part. A copy of a whole state also
+// discards the error feedback of compression.
 func (j *job) superseded(by int64, whole bool) {
 	last, owner := j.state.last, j.step.own.owner
 	if _, took := last.share(owner); took && !j.state.void && j.group.Self().ID == owner {

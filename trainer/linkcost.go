@@ -34,8 +34,9 @@ func (p linkCost) micros() int64 {
 // differs reports whether two costs differ by more than measurement noise.
 func (p linkCost) differs(q linkCost) bool { return p == 0 != (q == 0) || p > q+1 || q > p+1 }
 
-// linkUpdates are the measured links in a rank's report: up to maxLinkUpdates links to that rank.
-// Two entries share a word; an entry is the number of the sending rank plus 1, and the cost.
+// linkUpdates are the measured links in a rank's report: up to maxLinkUpdates links to that rank. A
+// word has two entries of 32 bits. An entry is the number of the sending rank plus 1, and the cost
+// in the low 8 bits; 0 is no entry.
 type linkUpdates [maxLinkUpdates / 2]int64
 
 // maxLinkUpdates is the number of links per report. A rank measures one or two links per step,

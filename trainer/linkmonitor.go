@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// minLinkBytes is the least size of the gradients, in bytes, for which links are measured.
-	// Steps of smaller models are dominated by message latency.
+	// minLinkBytes is the least size of the gradients, in bytes, for which links are measured. The
+	// steps of smaller models depend on the latency of messages, not on bandwidth.
 	minLinkBytes = 512 << 10
-	// probeBytes is the length of a probe, of which the transport measures three quarters.
+	// probeBytes is the usual length of a probe. The transport measures the time of three quarters
+	// of it.
 	probeBytes = 256 << 10
 	// firstProbe is the length of the first probe over a link, which might be slow.
 	firstProbe = 128 << 10
@@ -95,7 +96,7 @@ func (l *linkMonitor) enter(s *elastic.Session, rows [][]linkCost) {
 	if l.site != nil {
 		places = l.site // one rank of each site is in the ring
 	}
-	if l.bytes >= minLinkBytes && slices.Max(places) >= 2 { // with two places there is only one order
+	if l.bytes >= minLinkBytes && slices.Max(places) >= 2 { // two hosts or sites have only one order
 		l.meter = s.Comm.Meter()
 	}
 	l.hysteresis, l.sinceChange = minHysteresis, 0
@@ -126,9 +127,9 @@ func (l *linkMonitor) unknown() int {
 	return n
 }
 
-// costs returns the cost of every link, in microseconds per MiB. A link within a host costs next
-// to nothing. An unmeasured link is assumed to cost as little as the best link between the same
-// hosts.
+// costs returns the cost of every link, in microseconds per MiB. A link within a host costs next to
+// nothing. For an unmeasured link it is the cost of the best link between the same hosts, or 0 if
+// none is measured.
 func (l *linkMonitor) costs() [][]int64 {
 	best := make(map[[2]int]int64)
 	cost := make([][]int64, len(l.known))
@@ -156,8 +157,8 @@ func (l *linkMonitor) costs() [][]int64 {
 	return cost
 }
 
-// initOrder chooses the order of a new session. measured tells whether any link was measured in
-// an earlier session; otherwise the order of the ranks is not worth an entry in the log.
+// initOrder chooses the order of a new session. measured is true if a link was measured in an
+// earlier session. If not, the order is usually the order of the ranks, which is not logged.
 func (l *linkMonitor) initOrder(measured bool) {
 	cost := l.costs()
 	l.order = ring.Order(cost, l.host, l.site)
@@ -172,7 +173,8 @@ func (l *linkMonitor) initOrder(measured bool) {
 }
 
 // updateOrder changes the order within a session if another order is better by more than the
-// hysteresis. The lower bound is cheap and rules out most searches.
+// hysteresis. The lower bound for any order (ring.Bound) is cheap to compute, and saves the search
+// if even the best order could not be good enough.
 func (l *linkMonitor) updateOrder() {
 	cost := l.costs()
 	was, _ := ring.Bottleneck(cost, l.order)
@@ -181,7 +183,7 @@ func (l *linkMonitor) updateOrder() {
 		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
 			l.pendingOrder = &event.Order{Order: next, Before: megabytes(slowestOf(cost, l.order)), After: megabytes(slowestOf(cost, next)),
 				Reason: l.changeReason(cost, was)}
-			if l.measured(l.order) { // the order is left because of its cost
+			if l.measured(l.order) { // the order changes because of its cost, not because a link is unmeasured
 				l.hysteresis, l.sinceChange = min(2*l.hysteresis, maxHysteresis), 0
 			}
 			l.order = next
@@ -245,9 +247,9 @@ func megabytes(cost int64) float64 {
 	return float64(1<<20) / float64(cost)
 }
 
-// measure evaluates the transport's measurements since the last call, and returns those that the
-// other ranks do not know yet. The lower of two successive costs counts, so that one step with
-// other traffic does not make a link look slow.
+// measure evaluates the transport's measurements since the last call, and returns the costs that
+// the other ranks do not know yet. It uses the lower of two successive costs, so that a link does
+// not look slow after one step with other traffic.
 func (l *linkMonitor) measure() (n linkUpdates) {
 	if l.meter == nil {
 		return linkUpdates{}
@@ -334,8 +336,8 @@ func probeLength(p linkCost) int {
 	return int(min(max(probeTime<<20/p.micros(), minProbe), probeBytes))
 }
 
-// isReporter reports whether this peer logs common knowledge of all ranks: the lowest rank of
-// each launcher does.
+// isReporter reports whether this peer logs events that all ranks know. Only the lowest rank of
+// each launcher does, so that each log has one entry.
 func isReporter(s *elastic.Session) bool {
 	launcher := s.View.Members[s.Rank].Launcher
 	return slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) == s.Rank

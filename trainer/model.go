@@ -9,8 +9,8 @@ import (
 // ErrOutOfMemory is wrapped by the error of a Gradient that ran out of memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// Model is what a user trains: parameters, and a function that computes gradients. A wrapper
-// copies the struct and replaces a function; the other abilities of the model stay as they are.
+// Model is the model to train: parameters, and a function that computes gradients. A wrapper copies
+// the struct and replaces a function; the other fields stay as they are.
 //
 //	func logged(m trainer.Model) trainer.Model {
 //		gradient := m.Gradient
@@ -23,7 +23,7 @@ var ErrOutOfMemory = errors.New("out of memory")
 //	}
 //
 // Params and Gradient are required. The other fields make steps shorter; their zero values are
-// right for every model. All fields except Prefetch must be equal at all peers. CheckModel,
+// correct for every model. All fields except Prefetch must be equal at all peers. CheckModel,
 // called from a test, checks that a model keeps these rules.
 type Model struct {
 	// Params are the parameters in declaration order. They must be equal at all peers when a run
@@ -36,10 +36,9 @@ type Model struct {
 	Params []Param
 
 	// Gradient sums d loss / d parameter i over the samples of b, for each parameter i, and adds
-	// the sum to b.Grad(i). It returns the sum of the samples' losses. After its return nothing
-	// writes to the gradients any more: all goroutines that it started have ended. It should
-	// declare gradients complete early (b.Done), because their reduction then begins while the
-	// others are computed.
+	// the sum to b.Grad(i). It returns the sum of the samples' losses. When it returns, no
+	// goroutine that it started may still write to the gradients. It should declare gradients
+	// complete early (b.Done), because their reduction then begins while the others are computed.
 	//
 	// All calls are made from the goroutine of Run, one at a time. A panic or runtime.Goexit
 	// passes through Run; the other peers are notified.
@@ -55,9 +54,9 @@ type Model struct {
 	// parameters and of the optimizer state.
 	Waits bool
 	// MaxSamples is the number of samples up to which one call is as fast as one call per
-	// microbatch; 0 stands for one microbatch. Between hosts calls are that long, because only
-	// gradients of the last call of a step travel while it computes. In exact mode that requires
-	// Grouped. If a call runs out of memory all the same, later calls have half as many
+	// microbatch; 0 stands for one microbatch. Between hosts calls get that many samples: gradients
+	// are sent only during the last call of a step, so this call should be long. In exact mode that
+	// requires Grouped. If a call runs out of memory all the same, later calls have half as many
 	// microbatches.
 	MaxSamples int
 	// Grouped declares that Gradient computes each group of a Batch (b.Groups) as if it were

@@ -12,8 +12,8 @@ import "math"
 //	|G|^2   = (n |g|^2 - A) / (n-1)     squared norm of the true gradient
 //
 // are unbiased estimates, also for unequal shares. The noise scale is tr / |G|^2 (McCandlish and
-// others: An empirical model of large-batch training, 2018). The values of single steps scatter
-// widely and may be negative, so both are averaged (EWMA) before the division.
+// others: An empirical model of large-batch training, 2018). The values of single steps vary widely
+// and may be negative, so both are averaged (EWMA) before the division.
 type noise struct {
 	every         int64   // interval in steps between measurements; 0 for none
 	trace, signal float64 // averages of tr and |G|^2
@@ -43,6 +43,7 @@ func (e *noise) observe(reports []rankReport, mean float64) {
 
 // scale returns the noise scale in samples; 0 if it is not known.
 func (e *noise) scale() float64 {
+	// Estimates of few steps may be negative or zero; then nothing is known.
 	if e.trace <= 0 || e.signal <= 0 || math.IsInf(e.trace/e.signal, 0) {
 		return 0
 	}
@@ -54,7 +55,7 @@ const noiseElements = 1 << 16
 
 // newNoise returns the estimate for gradients of the given number of elements. Norms are due in
 // every step of a small model, otherwise in every n-th. All peers decide alike. With a sparse
-// coding there is no estimate: the sum of a step has as much of earlier gradients as of its own.
+// coding there is no estimate, because the sum of a step contains parts of earlier gradients.
 func newNoise(elements int, sparse bool) noise {
 	if sparse {
 		return noise{}

@@ -15,11 +15,11 @@ import (
 )
 
 // openStep is the step after the committed one from this peer's point of view: its contribution,
-// the shares of all ranks, and the reduction of the gradients. It outlives sessions and goes on
-// from step to step.
+// the shares of all ranks, and the reduction of the gradients. One openStep is used for the whole
+// run: it outlives sessions, and after a commit it becomes the next step.
 //
-// It is not safe for concurrent use. While forward passes of the next step run, the methods stay
-// on the goroutine of Run; only the exchange of reports runs elsewhere.
+// It is not safe for concurrent use. Its methods run in the goroutine of Run, also while the next
+// step begins; only the exchange of reports has its own goroutine.
 type openStep struct {
 	cfg     Config
 	plan    plan
@@ -31,7 +31,7 @@ type openStep struct {
 	noise   noise   // estimate of the noise scale
 	audits  *audits // of other members' contributions; nil without Config.Audit
 	ahead   *prefetcher
-	most    int  // microbatches per call of the model, at most
+	most    int  // microbatches per call of the model, at most; a lack of memory lowers it
 	next    *try // at this step, if its first call began in the previous step
 	work    work // of this peer in the last step that it contributed to
 }
@@ -153,8 +153,8 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 		t.computed = time.Now()
 		return t, nil
 	}
-	// The other ranks wait for this peer's buckets. The revocation passes the reason on to them,
-	// and this peer's own calls end before the buffers are released.
+	// The other ranks wait for this peer's buckets. The revocation ends their wait, with err as the
+	// reason. This peer's own calls must end before the buffers are reused.
 	s.Comm.Revoke(err)
 	_ = t.sums.wait(ctx) // only the error of the revocation
 	if errors.Is(err, ErrOutOfMemory) {
@@ -163,9 +163,8 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	return t, err
 }
 
-// together returns the number of microbatches per call of the model in this session. Within a
-// host there is little latency to hide, and microbatches that are computed one by one stay in the
-// cache.
+// together returns the number of microbatches per call of the model in this session. Within a host
+// there is little latency to hide, and a single microbatch fits the cache.
 func (o *openStep) together() int {
 	if o.reducer.between() || o.model.Whole {
 		return o.most
@@ -173,9 +172,9 @@ func (o *openStep) together() int {
 	return 1
 }
 
-// readAhead tells the prefetcher which samples this peer is about to compute: the missing part of
-// its share of this step, and the share that it will have in the next step if the shares stay as
-// they are. rank is this peer's rank.
+// readAhead passes the prefetcher the samples that this peer will compute: the missing part of its
+// share of this step, and its share of the next step if the shares do not change. rank is this
+// peer's rank.
 func (o *openStep) readAhead(p stepPlan, rank int) {
 	if o.ahead.box == nil {
 		return
@@ -195,11 +194,11 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 	o.ahead.want(needs)
 }
 
-// shrinkBatch handles a model that has run out of memory. It halves the microbatches per call,
-// or, at one microbatch per call, bounds this peer's share at half its present size. It returns
-// an error that makes all ranks leave the session, because the others learn the bound at the entry
-// of the next session. The computed microbatches are dropped with the failed call, which may have
-// added a part of its gradients to the sums. No reduction may be under way.
+// shrinkBatch handles a model that has run out of memory. It halves the microbatches per call, or,
+// at one microbatch per call, bounds this peer's share at half its present size. It returns an
+// error that makes all ranks leave the session, because the others learn the bound at the entry of
+// the next session. The failed call may have added a part of its gradients to the sums, so all
+// computed microbatches are dropped. No reduction may be under way.
 func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:
@@ -235,8 +234,8 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
-	// A sanity check of the ledger. It compares totals: it does not find a sample that is missing
-	// beside one that counts twice.
+	// A sanity check of the ledger. It compares totals only: it does not notice a missing sample if
+	// another one was added twice.
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// outcome is the common knowledge of all members about a committed step; it is part of the state.
-// It includes the contribution of every member, because a member may be gone before it has
-// reported its own part: then the others report it.
+// outcome describes a committed step, equally at all members; it is part of the state. It includes
+// the contribution of every member: if a member dies before it has reported its own part, the
+// others report it.
 type outcome struct {
 	Step    int64
 	Attempt int64   // from 0
@@ -38,7 +38,8 @@ func (o outcome) share(id elastic.ID) (share, bool) {
 // meanLoss returns the loss per sample.
 func (o outcome) meanLoss() float64 { return o.Loss.float() / float64(o.Samples) }
 
-// check returns an error if o cannot be an outcome of the plan.
+// check returns an error if o cannot be an outcome of the plan. An outcome comes from another
+// member or a checkpoint, and its step and ranges are used in computations.
 func (o outcome) check(p plan) error {
 	if o.Step < 0 || o.Step > maxStep || o.Attempt < 0 || o.Peers < 0 || o.Samples < 0 {
 		return fmt.Errorf("its outcome is out of range: step %d, attempt %d, %d peers, %d samples", o.Step, o.Attempt, o.Peers, o.Samples)

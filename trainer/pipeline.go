@@ -20,8 +20,8 @@ type pipeline struct {
 // updateBlock is the number of elements per update; a block stays in the cache.
 const updateBlock = 8 << 10
 
-// newPipeline returns a pipeline with fresh optimizer state. The vectors in params stay the
-// model's.
+// newPipeline returns a pipeline with fresh optimizer state. The vectors in params still belong to
+// the model; the pipeline writes to them.
 func newPipeline(params []Param, o optim.Optimizer) *pipeline {
 	p := &pipeline{}
 	for _, param := range params {
@@ -48,8 +48,8 @@ func (p *pipeline) reserve() {
 }
 
 // update turns the elements [from:] of the sum of parameter i into the mean over the samples, and
-// updates that part of the parameter exactly as commit would. It works in blocks, and returns
-// ErrNotFinite before a block whose sum is not finite.
+// updates that part of the parameter exactly as commit would. It works in blocks. If the sum of a
+// block is not finite, it returns ErrNotFinite and leaves the block unchanged.
 func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule) error {
 	state := make([][]float32, len(p.slots[i]))
 	for end := p.from[i]; end > from; end = p.from[i] {
@@ -115,6 +115,8 @@ func (p *pipeline) committed(i int) (param []float32, slots [][]float32) {
 		return p.params[i], p.slots[i]
 	}
 	was := p.was[i]
+	// The undo log has only the updated part; add the part that is not updated, so that the whole
+	// vector is in one place.
 	copy(was[0][:n], p.params[i])
 	for k, slot := range p.slots[i] {
 		copy(was[1+k][:n], slot)
@@ -153,8 +155,8 @@ func (p *pipeline) rollback() {
 	p.commit()
 }
 
-// scratch returns a sink for gradients that nobody reads. It uses the undo log's memory, so
-// nothing may be updated meanwhile.
+// scratch returns a sink for the gradients of a call whose result is discarded. It uses the memory
+// of the undo log, so no parameter may be updated meanwhile.
 func (p *pipeline) scratch() sink {
 	grad := make([][]float32, len(p.was))
 	for i, was := range p.was {

@@ -36,7 +36,7 @@ type stepPlan struct {
 	microbatches int         // of the step
 }
 
-// step returns the plan of step s >= 1, which may lie beyond the end of the job.
+// step returns the plan of step s >= 1, which may be after the last step of the job.
 func (p plan) step(s int64) stepPlan {
 	pass, within := (s-1)/p.perPass, (s-1)%p.perPass
 	first := int(within) * p.global
@@ -89,5 +89,6 @@ func (p plan) after(step int64) int {
 	return p.step(step + 1).microbatches
 }
 
-// ceilDiv returns a/b rounded up; a >= 0, b > 0.
+// ceilDiv returns a/b rounded up; a >= 0, b > 0. Both must be small enough that a+b does not
+// overflow.
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -7,11 +7,11 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// prefetcher reads, ahead of their use, the samples that this peer will need. The needs change with
-// every step and every change of the shares. So each step puts its newest list into a box of
-// capacity one, replacing a list that was not taken. A goroutine takes the list when it has
-// finished the previous one. The step never blocks, at most one call of the model is under way, and
-// each sample of a step is requested once.
+// prefetcher reads the samples that this peer will need before they are used. The needs change with
+// every step and every change of the shares. So each step puts its newest list into a channel of
+// capacity one, in place of a list that was not taken. A goroutine takes the list when it has
+// finished the previous one. The step never blocks, at most one call of Model.Prefetch is under
+// way, and each sample of a step is requested once.
 type prefetcher struct {
 	box     chan []need                              // holds at most one list; nil without a function
 	read    func(ctx context.Context, samples []int) // Model.Prefetch
@@ -35,8 +35,8 @@ func newPrefetcher(read func(ctx context.Context, samples []int)) *prefetcher {
 	return a
 }
 
-// start starts the goroutine. The returned function ends it, and waits until the last call of the
-// model has returned.
+// start starts the goroutine. The returned function ends it, and waits until the last call of
+// Model.Prefetch has returned.
 func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	if a.box == nil {
 		return func() {}
@@ -49,8 +49,8 @@ func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// want replaces the list of needs. Only one goroutine calls it, so the box is empty when the list
-// is put into it.
+// want replaces the list of needs. Only one goroutine calls it, so after the select the channel is
+// empty, and the send does not block.
 func (a *prefetcher) want(needs []need) {
 	select {
 	case <-a.box:

@@ -12,7 +12,8 @@ import (
 
 // Errors that every peer finds in the same commit record.
 var (
-	// ErrDiverged: this peer's parameters have differed from the others' again and again.
+	// ErrDiverged: this peer's parameters have differed from the others' repeatedly, although it
+	// got theirs each time.
 	ErrDiverged = errors.New("peers have diverged")
 	// ErrNotFinite: a loss or a gradient is infinite or NaN.
 	ErrNotFinite = errors.New("not a finite number")
@@ -45,7 +46,8 @@ const (
 	faultGradient
 )
 
-// reportWords is the length of an encoded report, in int64.
+// reportWords is the length of an encoded report, in int64. encodeReport and decodeReports must
+// agree with it.
 const reportWords = 14
 
 // Bits of the flags word of an encoded report.
@@ -55,8 +57,8 @@ const (
 )
 
 // encodeReport writes the report of rank to a zero commit record. The records of all ranks are
-// summed: as each word is nonzero at one rank at most, the sum keeps all bits, also of digests
-// and floating-point numbers.
+// added up. Each word is nonzero at one rank at most, so the sum keeps all bits, also of digests
+// and floating-point numbers: the reduction is a gather.
 func encodeReport(record []int64, rank int, s rankReport) {
 	flags := int64(0)
 	if s.stale {
@@ -115,7 +117,8 @@ func checkFaults(reports []rankReport, name func(rank int) string, params []Para
 	return nil
 }
 
-// totals returns the sums of samples and losses over all ranks.
+// totals returns the sums of samples and losses over all ranks. Both are integers, so the order
+// does not matter.
 func totals(reports []rankReport) (samples int64, loss lossSum) {
 	for _, s := range reports {
 		samples += s.samples
@@ -142,9 +145,10 @@ func peerName(s *elastic.Session) func(rank int) string {
 // finite reports whether x is neither infinite nor NaN.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// allFinite reports whether all elements of v are finite. x-x is 0 for finite x and NaN
-// otherwise, and a sum keeps a NaN, so there is no branch per element. The four sums are separate
-// variables: elements of an array would live in memory, which takes five times as long.
+// allFinite reports whether all elements of v are finite. x-x is 0 for finite x and NaN otherwise,
+// and a sum keeps a NaN, so there is no branch per element. The four sums are separate variables:
+// the elements of an array would be kept in memory and not in registers, which takes five times as
+// long.
 func allFinite(v []float32) bool {
 	var a, b, c, d float32
 	for len(v) >= 4 {

@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// reducer adds up the gradients of all ranks. It divides the gradients into buckets for each
-// session, keeps the operands in memory that the ranks of a host share, and chooses the order of
+// reducer reduces the gradients over all ranks. For each session it divides the gradients into
+// buckets, moves the operands into memory that the ranks of a host share, and chooses the order of
 // the ring.
 type reducer struct {
 	layout      layout                 // of the gradients, with the buckets of the session
@@ -35,7 +35,7 @@ func (r *reducer) enter(s *elastic.Session) {
 
 // migrate moves the operands of reductions into the session's shared memory, if the session has
 // some and they are not there yet. Private memory works as well, but costs a copy. So a lack of
-// room is logged once, and is no error.
+// shared memory is logged once, and is no error.
 func (r *reducer) migrate(c *collective.Comm) {
 	old := r.shared
 	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.reachableBy(c)) {
@@ -56,9 +56,9 @@ func (r *reducer) migrate(c *collective.Comm) {
 func (r *reducer) leave() error { return freeExcept(r.shared.allocations, nil) }
 
 // divide divides the gradients into buckets for a session. Between hosts the last buckets are
-// short, because nothing hides them. Within a host, and with compression, they are as long as the
-// others: there the cost of a call exceeds the cost of its bytes. A ring sends each bucket in as
-// many parts as there are hosts, so buckets are shorter between few hosts.
+// short, because no computation overlaps with their reduction. Within a host, and with compression,
+// they are as long as the others: there the cost of a call exceeds the cost of its bytes. A ring
+// sends each bucket in as many parts as there are hosts, so buckets are shorter between few hosts.
 func (r *reducer) divide(v elastic.View) {
 	const ring = 4 // the least number of hosts with which buckets have their full length
 	limit := r.bucketBytes / 4
@@ -82,6 +82,7 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
 	if l.slowLinkElsewhere && l.site == nil { // with sites, only one rank of each site is in the ring
+		// Other algorithms would use the slow link, which the ring avoids.
 		o.Algorithm = collective.Ring
 	}
 	ordered := s.Comm.With(o)
@@ -130,8 +131,9 @@ func (r *reducer) learn(slots []rankReport) { r.links.learn(slots) }
 // bytes returns the encoded length of this peer's gradients, in bytes.
 func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }
 
-// giveUp discards the error feedback that compression holds back at this peer, and logs its norm
-// unless it is 0. last is the mean gradient of the last step, for comparison.
+// giveUp discards the error feedback of compression at this peer, and logs its norm unless it is 0.
+// It is called when the error belongs to a state that this peer no longer has, or when this peer
+// leaves. last is the mean gradient of the last step, for comparison.
 func (r *reducer) giveUp(why string, last [][]float32) {
 	if norm := r.coded.forget(); norm > 0 {
 		r.log("%s: this peer drops gradients of norm %.3g that compression had held back (the mean gradient of the last step has norm %.3g)",

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// work holds the facts about a step that only this peer knows, as a contributor to that step.
+// work holds this peer's own measurements of the last step to which it contributed.
 type work struct {
 	step                 int64         // the step that they are about
 	compute, comm, total time.Duration // as in StepReport
@@ -43,9 +43,9 @@ func (p *reporter) advance(was, o outcome) {
 }
 
 // stable records that all members of view v, of which this peer is one, have committed the last
-// step, with outcome o. It reports the step once; fresh tells whether this was the first time.
-// own is about the last step that this peer contributed to. final means that the job has no
-// further step.
+// step, with outcome o. It reports the step once; fresh is true for the first report of the step.
+// own has the measurements of the last step to which this peer contributed. final is true if the
+// job has no further step.
 func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, final bool) (fresh bool) {
 	lost := p.unreported(o, v)
 	fresh = o.Step > p.reported
@@ -75,19 +75,19 @@ func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 		return
 	}
 	p.report(o, mine, own, nil)
-	// The survivors are not known here, so every contributor counts as present; the next report
-	// names those who are gone.
+	// The present members are not known here, so every contributor counts as present. The next
+	// report then names the parts of members that are gone.
 	p.reported, p.witnesses = o.Step, nil
 	for _, s := range o.Shares {
 		p.witnesses = append(p.witnesses, s.Peer)
 	}
 }
 
-// unreported lists contributions of members that are gone and may not have reported them. Of the
-// step that becomes stable, these are the parts of all missing members; of the step before, the
-// parts of members that were still present when it became stable. Older steps were reported
-// before their contributors took part in these two. Every member lists the parts: readers of the
-// log count each (peer, step) once.
+// unreported lists contributions of members that are gone and may not have reported them. In the
+// step that becomes stable, these are the parts of all missing members. In the step before, they
+// are the parts of members that were still present when that step became stable. Parts of older
+// steps have been reported, because a member reports them before it contributes to these two. Every
+// member lists the parts: readers of the log count each (peer, step) once.
 func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
 	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
@@ -102,8 +102,8 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 }
 
 // withNext returns lost with one more part: the part of the peer after self in the last outcome of
-// a job. That peer may die before it reports, or never learn that the step is stable, and no later
-// report would name it.
+// a job. That peer may die before it reports its part, or may not learn that the step is stable,
+// and there is no later step whose report could name it.
 func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Contribution {
 	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == self })
 	next := o.Shares[(at+1)%len(o.Shares)].Peer

@@ -5,8 +5,8 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// resumeReport is a rank's entry into a session: what the others need to know in order to go on
-// with the open step.
+// resumeReport is a rank's report at the entry of a session. The ranks need the reports of all
+// ranks to continue with the open step.
 type resumeReport struct {
 	state     fingerprint // committed step and digest of the state
 	attempt   int64       // at the open step
@@ -26,6 +26,8 @@ const entryWords = 8
 func (e resumeReport) encode() []uint64 {
 	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most),
 		uint64(e.accusing.step), e.accusing.accused, uint64(e.accusing.computed)}
+	// The exponents and link costs are bytes. With one word for each, the report of a large group
+	// would be eight times as long.
 	packed := make([]uint64, ceilDiv(len(e.exponents)+len(e.links), 8))
 	for i, x := range e.exponents {
 		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
@@ -56,9 +58,9 @@ func decodeResumeReport(w []uint64, exponents, ranks int) resumeReport {
 }
 
 // resumePlan derives from the reports of all ranks how the open step goes on: leader is the rank
-// with the highest attempt, which counts; shares are the microbatches of each rank, as close to
-// the wanted numbers as the held microbatches allow; kept tells whether a rank keeps its
-// contribution. It is a pure function, so all ranks come to the same result.
+// with the highest attempt, with which all ranks continue; shares are the microbatches of each
+// rank, as close to the wanted numbers as the held microbatches allow; kept is true for a rank that
+// keeps its contribution. It is a pure function, so all ranks come to the same result.
 func resumePlan(all []resumeReport, wanted []int, microbatches int) (leader int, shares []ledger.Set, kept []bool) {
 	for rank, e := range all {
 		if e.attempt > all[leader].attempt {

@@ -17,7 +17,8 @@ type rules struct {
 // vectors.
 type rule func(param, mean []float32, state [][]float32)
 
-// of returns the rule for the mean gradient of a step; for step 0 it does nothing.
+// of returns the rule for the mean gradient of a step. The rule of step 0 does nothing: with a
+// delay, the commit of step 1 has no earlier gradient.
 func (r rules) of(step int64) (rule, error) {
 	if step == 0 {
 		return func(_, _ []float32, _ [][]float32) {}, nil
@@ -31,8 +32,9 @@ func (r rules) of(step int64) (rule, error) {
 	}, nil
 }
 
-// due returns the mean gradient that the commit of a step applies, and its rule. It is the step's
-// own gradient, or with a delay the previous step's.
+// due returns the mean gradient that the commit of a step applies, and its rule. It is the gradient
+// of the step itself, or of the previous step with Config.Delay. The rate of the schedule belongs
+// to the step of the gradient.
 func (r rules) due(step int64, grads *gradients) (apply rule, mean [][]float32, err error) {
 	mean = grads.staging.views
 	if r.delay {

@@ -9,7 +9,7 @@ import "math/bits"
 // It is a Feistel network on the smallest even number of bits that holds n-1, applied until the
 // value falls below n: cycle walking (Black and Rogaway: Ciphers with arbitrary finite domains,
 // 2002). The network permutes fewer than 4n values, so this takes fewer than 4 applications on
-// average.
+// average. Each walk ends, because the cycle returns to its first value, which is below n.
 type permutation struct {
 	n    uint64                // number of samples
 	half uint                  // bits of each half

@@ -15,8 +15,9 @@ import (
 	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
-// saver writes checkpoints, and loads the checkpoint that a job resumes from. A stable step's
-// state is copied, and one goroutine at a time writes the copy, so that steps go on meanwhile.
+// saver writes checkpoints, and loads the checkpoint that a job resumes from. The state of a stable
+// step is copied, and one goroutine at a time writes the copy, so that training continues during
+// the write.
 type saver struct {
 	cfg  Checkpoint // settings of the user
 	plan plan
@@ -45,7 +46,8 @@ func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
 }
 
 // due reports whether a stable step is to be saved. It stays true until a step is saved. So if a
-// step is due while a checkpoint is being written, a later step is saved in its place.
+// step is due while the previous checkpoint is still being written, a later step is saved in its
+// place.
 func (v *saver) due(step int64, now time.Time) bool {
 	if v.cfg.Dir == "" {
 		return false
@@ -54,8 +56,9 @@ func (v *saver) due(step int64, now time.Time) bool {
 	return every > 0 && step/every > v.step/every || v.cfg.Every > 0 && now.Sub(v.saved) >= v.cfg.Every
 }
 
-// stable saves the state after its last step, which has become stable, if that is due. mine tells
-// whether this peer writes the checkpoint. final means that no later step follows.
+// stable saves the state after its last step, which has become stable, if that is due. mine is true
+// if this peer writes the checkpoint; otherwise it only records that the step is saved. final is
+// true if no step follows.
 func (v *saver) stable(s *state, mine, final bool) {
 	now := time.Now()
 	if !v.due(s.committed(), now) {
@@ -66,7 +69,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 		return
 	}
 	if final {
-		v.writing.Wait() // no later step would make up for this one
+		v.writing.Wait() // there is no later step to save in its place
 	}
 	select {
 	case <-v.idle:
@@ -84,7 +87,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 }
 
 // now saves the state and waits for the write, even if no checkpoint is due. It also saves a step
-// that is committed but not stable, because the job may end here.
+// that is committed but not stable, because the job may end here, and the state would be lost.
 func (v *saver) now(s *state) {
 	if v.cfg.Dir == "" || s.committed() == 0 || s.void {
 		return
@@ -167,7 +170,7 @@ func (v *saver) header(s *state, o outcome) checkpoint.Header {
 	h.Position = s.committed() % v.plan.perPass * int64(v.plan.global)
 	state := s.header(o)
 	state.Digest = s.digest()
-	h.State, _ = json.Marshal(state) // it holds only what JSON knows
+	h.State, _ = json.Marshal(state) // it cannot fail: all fields are numbers, texts and lists
 	return h
 }
 
@@ -222,7 +225,7 @@ func load(s *state, c *checkpoint.Checkpoint) error {
 }
 
 // fits returns an error that names the first setting in which a checkpoint differs from this job.
-// The length of the job and the execution of steps may differ.
+// Settings may differ if they change only the length of the job or the execution of steps.
 func (v *saver) fits(h checkpoint.Header) error {
 	for _, s := range v.held {
 		switch s.Name {

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// errNextSession ends a session after a decision that all its members have made alike.
+// errNextSession ends a session after a decision that all its members have made in the same way.
 var errNextSession = errors.New("left for the next session")
 
 // goOn reports whether a session that ended with err is followed by another session.
@@ -44,7 +44,8 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 }
 
 // enter gathers what every rank holds of the open step, and derives this peer's share from that.
-// All ranks have committed the same step: Group.Next guarantees that.
+// All ranks have committed the same step, because Group.Next brings members that are behind up to
+// date.
 func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	mine := j.step.entry(s)
 	words := mine.encode()
@@ -131,7 +132,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	if err := j.accused(s, got.reports); err != nil {
 		return err
 	}
-	// A later view waits: all ranks leave together, at this step boundary.
+	// There is a later view. All ranks leave the session together, at this step boundary.
 	if anyStale(got.reports) {
 		return errNextSession
 	}
@@ -161,8 +162,8 @@ func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 	return nil
 }
 
-// mostResyncs is how often a peer may be re-synced. A machine that keeps computing other results
-// is of no use to the job.
+// mostResyncs is the number of times that a peer may be re-synced. A machine that diverges more
+// often computes wrong results, and its peer leaves the job.
 const mostResyncs = 2
 
 // agree checks that all ranks of a session have committed the same step with the same parameters.
@@ -199,7 +200,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 // fails, the next one repeats the end.
 func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	// A commit record without a step confirms to all ranks that all have committed the last step.
-	// Nobody leaves before that, because a member may still need a copy of the state, even a
+	// No rank leaves before that, because a member may still need a copy of the state, and so may a
 	// newcomer of a later view.
 	mine := idleReport(j.state)
 	j.step.audits.tell(&mine)

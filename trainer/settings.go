@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Names of settings in which a checkpoint may differ from the job that resumes from it: they
-// change only the length of the job, or nothing in its results so far.
+// Names of settings in which a checkpoint may differ from the job that resumes from it. They change
+// the length of the job or the execution of steps, but not the meaning of a saved state.
 const (
 	settingSteps      = "steps"
 	settingSchedule   = "schedule"
@@ -47,7 +47,7 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 		{Name: settingBalance, Value: c.Balance},
 		{Name: settingCompress, Value: c.Compression},
 	}
-	// Only in exact mode the arithmetic of all peers must agree to the bit.
+	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
 	if c.Exact {
 		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Audit)})
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "that of " + runtime.GOARCH})
@@ -64,7 +64,8 @@ func (l layout) describe() string {
 	return fmt.Sprintf("%d of %d elements, shapes %016x", len(l.params), l.size(), h.Sum64())
 }
 
-// scheduleHash returns a hash of a schedule, from its rates at a hundred steps.
+// scheduleHash returns a hash of a schedule, from its rates at a hundred steps. A schedule is a
+// function, so it can be compared only by its values.
 func scheduleHash(schedule func(int64) float64, steps int64) string {
 	h := xxhash.New()
 	for i := range int64(100) {

@@ -9,9 +9,10 @@ import (
 )
 
 // sharedBuffers is memory that the ranks of this host share; reductions operate on it without
-// copies. It outlives sessions: vectors stay in it until the run ends, or a session has other
-// memory, for example because this peer has a new identity. A vector into which a reduction
-// failed has been taken out of the shared memory, and moves to a new allocation.
+// copies. It outlives sessions: vectors stay in it until the run ends, or until a session has other
+// memory, for example because this peer has a new identity. The result vector of a failed reduction
+// has been taken out of the shared memory, because other ranks may still write to it; its content
+// moves to a new allocation.
 type sharedBuffers struct {
 	comm        *collective.Comm // of a session with this memory; nil if there was none
 	full        bool             // there is no room in the memory
@@ -31,9 +32,9 @@ func (h *sharedBuffers) reachableBy(c *collective.Comm) bool {
 	return !slices.ContainsFunc(h.allocations, func(r allocation) bool { return !r.shared(c) })
 }
 
-// freeExcept frees allocations, except those in keep. Nothing uses the freed memory: reductions
-// have ended at all ranks that use their sums, and elastic reads the state only from the
-// goroutine of Run.
+// freeExcept frees allocations, except those in keep. The memory is no longer in use: all
+// reductions into it have ended at the ranks of the session, and elastic reads the state only in
+// the goroutine of Run.
 func freeExcept(rooms, keep []allocation) error {
 	var errs []error
 	for _, r := range rooms {
@@ -104,5 +105,5 @@ func (q *exactAccumulator) migrate(h *sharedBuffers) error {
 	return nil
 }
 
-// migrate moves nothing: codes travel in messages.
+// migrate moves nothing: codes are sent in messages, not through shared memory.
 func (c *compressedAccumulator) migrate(*sharedBuffers) error { return nil }

@@ -32,7 +32,8 @@ type observer interface {
 	// superseded is called before another member's copy moves the state to the step whose number is
 	// by. The copy is a whole state, or else the update of the step after the committed one.
 	superseded(by int64, whole bool)
-	// advanced is called when the state is the state after o; was is the outcome before.
+	// advanced is called after a transition; o is the outcome of the new state, and was of the old
+	// one.
 	advanced(was, o outcome)
 }
 
@@ -68,9 +69,9 @@ func (s *state) Save(w io.Writer) error {
 	return nil
 }
 
-// Load replaces the state with another member's. The contribution is discarded: the others have
-// gone on without this peer, or the state that it was computed from was wrong. After an error the
-// state may be invalid.
+// Load replaces the state with the state of another member. The contribution is discarded: either
+// the others have continued without this peer, or the contribution was computed from a wrong state.
+// After an error the state may be invalid.
 func (s *state) Load(from io.Reader) error {
 	h, err := decodeHeader(from, stateMagic)
 	if err == nil {
@@ -83,8 +84,8 @@ func (s *state) Load(from io.Reader) error {
 }
 
 // replace replaces the state with a saved one, which h describes. read fills the vectors, which
-// have the lengths of h. If h does not fit this job nothing changes; after another error the state
-// may be invalid.
+// have the lengths of h. If h does not fit this job, nothing changes; after any other error the
+// state may be invalid.
 func (s *state) replace(h header, read func() error) error {
 	scale, err := s.check(h)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *state) replace(h header, read func() error) error {
 		return err
 	}
 	s.digested = 0
-	// The digest detects a copy that was corrupted on its way.
+	// The digest detects a copy that was corrupted during the transfer.
 	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
@@ -143,8 +144,8 @@ func (s *state) Apply(from io.Reader) error {
 }
 
 // commit applies the staged mean gradient and makes o the outcome of the last step; next is the
-// scale of the step after. Every member executes the same commit on the same bits, so an error is
-// every member's error. An error is returned before anything changes.
+// scale of the step after. All members execute the same commit on the same bits, so all get the
+// same error. An error is returned before anything changes.
 func (s *state) commit(o outcome, next exact.Scale) error {
 	for i, v := range s.grads.staging.views {
 		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
@@ -184,8 +185,8 @@ func (s *state) complete() (takeBack func(), err error) {
 	return s.pipeline.rollback, nil
 }
 
-// unmeant returns the length of the prefix of parameter i's staged sum that has not been divided
-// by the number of samples yet.
+// unmeant returns the length of the prefix of parameter i's staged sum that is not a mean yet: it
+// has not been divided by the number of samples.
 func (s *state) unmeant(i int) int {
 	if s.rules.delay {
 		return len(s.params[i].Data)
@@ -234,6 +235,7 @@ func (s *state) digest() uint64 {
 // dueDigest returns the digest after the last committed step if that step's digest is due
 // (digestDue); otherwise 0.
 func (s *state) dueDigest() uint64 {
+	// A digest reads all parameters, which would take longer than the step of a large model.
 	if !digestDue(s.committed(), s.params) {
 		return 0
 	}

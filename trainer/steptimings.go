@@ -16,8 +16,8 @@ const (
 	minTimings = 3
 )
 
-// stepTimings measures the parts of steps, and publishes the step model (admit.go) that follows.
-// The goroutine of the steps owns all fields except model, which any goroutine may load.
+// stepTimings measures the parts of steps, and publishes the resulting step model (admit.go). The
+// goroutine of the steps owns all fields except model, which any goroutine may load.
 type stepTimings struct {
 	policy       string // of load balancing
 	microbatches int    // of a full step
@@ -28,10 +28,10 @@ type stepTimings struct {
 }
 
 // publish evaluates a committed step in a view, with this peer's measurements in own. exchange is
-// the time of the exchange of reports; all ranks have arrived by then, so it is pure latency. The
-// slowest rank waits for nobody, so the time of the step beyond its computing is fixed or
-// communication. costs are the costs of the ranks, nil if they are not known, and bytes is the
-// encoded length of the gradients.
+// the time of the exchange of reports; all ranks have finished their reductions by then, so it is
+// latency only. The slowest rank does not wait for another rank, so the rest of the step's time is
+// fixed or communication. costs are the costs of the ranks, nil if they are not known, and bytes is
+// the encoded length of the gradients.
 func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
 	if p.epoch != v.Epoch {
 		p.epoch, p.window = v.Epoch, nil
@@ -39,7 +39,7 @@ func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange tim
 	slowest := time.Duration(0)
 	for _, o := range reports {
 		if o.micros == 0 {
-			return // not computed in one go
+			return // a rank has no measurement for this step
 		}
 		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
 	}

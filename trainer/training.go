@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Training is a run with points, at which the programs of all peers decide together: about a
-// score on a test set, about the model to keep, and whether to stop. At a point nothing is in
-// flight, and all peers have the parameters of the same step. Decisions are exact and elastic:
-// all peers see the same sums and reach the same end, through every death and join.
+// Training is a run with points, at which the programs of all peers decide together: about a score
+// on a test set, about the model to keep, and whether to stop. At a point nothing is in flight, and
+// all peers have the parameters of the same step. All peers see the same sums and make the same
+// decisions, even if peers die or join meanwhile.
 //
 //	run := trainer.New(group, model, cfg)
 //	best, worse := 0, 0
@@ -37,8 +37,8 @@ import (
 //	return run.Err()
 //
 // A peer that joins does not know the earlier points. So at each point the decision of the peer
-// that has seen most points counts; if several have seen as many, the decision of the lowest rank
-// counts. Run is the short form, without points. A Training is not safe for concurrent use.
+// that has seen most points is carried out, or of the lowest rank if there are several such peers.
+// Run is the short form, without points. A Training is not safe for concurrent use.
 type Training struct {
 	job   *job
 	group *elastic.Group
@@ -86,7 +86,7 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 	}
 }
 
-// run is Run with a change of the job before it starts.
+// run creates the job, lets change modify it, and runs it.
 func (t *Training) run(ctx context.Context, change func(j *job)) (err error) {
 	if t.job, err = newJob(t.group, t.model, t.cfg); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (t *Training) Kept() []Param {
 	return all
 }
 
-// Point is a place between two steps. It is valid only in its iteration of the loop over
-// Training.Points.
+// Point is the time between two steps, when no call is in progress. It is valid only in its
+// iteration of the loop over Training.Points.
 type Point struct {
 	Step, Of int64 // last committed step, whose parameters the model has; steps of the whole job
 

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// A trial computes for at least trialTime, but at most trialMicrobatches microbatches.
+	// A trial computes for about trialTime, but at most trialMicrobatches microbatches.
 	trialTime         = 100 * time.Millisecond
 	trialMicrobatches = 15
-	// A trial of slow microbatches, longer than trialLong, measures one. Others measure at least
-	// trialLeast, to separate the overhead of the first microbatch of a step.
+	// A trial measures at least trialLeast microbatches, to separate the overhead of the first one.
+	// If a microbatch takes longer than trialLong, it measures only one.
 	trialLeast = 3
 	trialLong  = 2 * time.Second
 )
@@ -25,13 +25,13 @@ type trial struct {
 	always bool      // the peer is admitted at any speed
 }
 
-// Trial computes some microbatches of the open step, discards them, and returns the measured
-// speed. It implements elastic.Trier. This peer is in no session, so its contribution to the step
-// is empty, and is empty again afterwards: neither the ledger nor the parameters are affected.
+// Trial computes some microbatches of the open step, discards them, and returns the measured speed.
+// It implements elastic.Trier. This peer is in no session, so its contribution to the step is
+// empty. Trial empties it again, so the trial changes neither the ledger nor the parameters.
 func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	me := elastic.Candidate{Forced: t.always, Most: t.step.balance.most}
 	if me.Forced || t.step.state.void || t.step.microbatches() == 0 {
-		return me, nil // nobody needs the speed
+		return me, nil // the speed is not used
 	}
 	times, err := t.rehearse(ctx)
 	t.step.own.forget()
@@ -43,10 +43,10 @@ func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	if len(times) > 1 {
 		times = times[1:]
 	}
-	// Use the mean rather than the median, because pauses of a peer make it slower on average. A
-	// peer whose speed was underestimated gets another trial.
+	// Use the mean rather than the median, because pauses of a peer make it slower on average. If
+	// this underestimates the speed, the candidate is parked and has another trial later.
 	pace := max(time.Microsecond, mean(times))
-	// Smaller differences are due to cold caches and timers.
+	// A smaller difference comes from cold caches and the resolution of timers.
 	if first > pace+pace/2 {
 		me.Fixed = first - pace
 	}

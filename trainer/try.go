@@ -13,18 +13,19 @@ type try struct {
 	plan    stepPlan      // of the step
 	begun   time.Time     // start of the try
 	sums    *reduction    // reduction of the buckets
-	whole   bool          // this peer's whole share was still to be computed at the start
+	whole   bool          // at the start nothing of this peer's share was computed
 	before  time.Duration // computing time for the same step before this try
 	claimed time.Duration // computing time of its first call within the previous step
-	// following is the computing time of the next step's first call within this step.
+	// following is the computing time of the next step's first call within this step. It is
+	// subtracted from the times of this step.
 	following time.Duration
 	failed    error // error of the call that began within the previous step
 
 	computed time.Time // when this peer's share was complete
 }
 
-// readyAt returns the callback for complete gradients. Only the last call completes the sums, so
-// only this call gets the callback of the reduction.
+// readyAt returns the callback for complete gradients. Only the last call of a share completes the
+// sums, so only its gradients may be reduced.
 func (t *try) readyAt(last bool) func(i, from int) {
 	if last {
 		return t.sums.ready

@@ -8,12 +8,13 @@ import "slices"
 // levelUnit is the fixed-point unit of the level in Fill: 20 fractional bits.
 const levelUnit = 1 << 20
 
-// Fill divides additional units, whose number is free, among receivers in proportion to their
-// weights, and returns how many units each one gets. totals has the units that the receivers have
-// already. The result is the same as if each unit in turn were given to the receiver for which
-// (total+1)/weight is least; if this is equal for several, to the one with the lowest index. This
-// is the method of highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
+// Fill divides free additional units among receivers in proportion to their weights, and returns
+// the number of units for each receiver. totals has the units that the receivers have already. The
+// result is the same as if each unit in turn were given to the receiver for which (total+1)/weight
+// is least; if this is equal for several, to the one with the lowest index. This is the method of
+// highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
 //
+// With these bounds no product in the computation exceeds 63 bits.
 // Totals, weights and free must be below 1<<19. Fill panics if there are no totals, if the number
 // of weights differs, if no weight is above 0, or if free is negative.
 func Fill(totals, weights []int, free int) []int {
@@ -40,13 +41,15 @@ func Fill(totals, weights []int, free int) []int {
 		more[r] = to(low, r)
 		free -= more[r]
 	}
+	// Rounding down left fewer units than there are receivers. They go to the receivers one by one.
 	for ; free > 0; free-- {
 		more[least(totals, more, weights)]++
 	}
 	return more
 }
 
-// least returns the index of the receiver that gets the next unit.
+// least returns the index of the receiver that gets the next unit. It compares quotients by
+// cross-multiplication: division would round, and all ranks must agree.
 func least(totals, more, weights []int) int {
 	best := -1
 	for r, w := range weights {

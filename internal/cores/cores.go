@@ -44,6 +44,7 @@ func quota(root fs.FS) float64 {
 	}
 	least := math.Inf(1)
 	for lines := bufio.NewScanner(bytes.NewReader(mounts)); lines.Scan(); {
+		// A host may have both cgroup versions mounted, with the quota in either of them.
 		if m, ok := parseMount(lines.Text()); ok {
 			least = min(least, m.least(root, groupOf(string(groups), m.unified)))
 		}
@@ -59,7 +60,8 @@ type mount struct {
 }
 
 // parseMount parses a line of /proc/self/mountinfo. ok is true for a cgroup hierarchy that may have
-// a CPU quota.
+// a CPU quota. The mount point and the root of a hierarchy are before the separator " - ", the type
+// and the options after it (proc(5)).
 func parseMount(line string) (m mount, ok bool) {
 	before, after, _ := strings.Cut(line, " - ")
 	place, kind := strings.Fields(before), strings.Fields(after)
@@ -106,6 +108,7 @@ func (m mount) least(root fs.FS, group string) float64 {
 	top := strings.TrimPrefix(path.Clean(m.at), "/")
 	least := math.Inf(1)
 	for dir := path.Clean("/" + inside); ; dir = path.Dir(dir) {
+		// The kernel enforces the quota of every ancestor, so the lowest one counts.
 		least = min(least, m.quota(root, path.Join(top, dir)))
 		if dir == "/" {
 			return least

@@ -8,7 +8,8 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// maxBootstrap bounds the number of bootstrap addresses.
+// maxBootstrap bounds the number of bootstrap addresses. A session dials all of them at the same
+// time.
 const maxBootstrap = 64
 
 // parseBootstrap parses addresses of bootstrap nodes in the form that elrun bootstrap prints: an
@@ -32,7 +33,8 @@ func parseBootstrap(addrs []string) ([]peer.AddrInfo, error) {
 	return infos, nil
 }
 
-// parseAddr parses one address of a bootstrap node.
+// parseAddr parses one address of a bootstrap node. It accepts only TCP, the one transport of a
+// node, and requires the ID: the TLS handshake proves it, so no other node can answer in its place.
 func parseAddr(text string) (multiaddr.Multiaddr, error) {
 	if len(text) > maxAddr {
 		return nil, errors.New("it is too long")

@@ -20,18 +20,19 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// prefix begins the protocol IDs of the table, so that its nodes do not talk to nodes of other
-// tables.
+// prefix begins the protocol IDs of the table. It separates the table from others, such as the
+// public table of IPFS.
 const prefix protocol.ID = "/elrun"
 
-// freshAge is the age below which a record with the same content is not written again. So of all
-// launchers that announce a job only the first one writes.
+// freshAge is the age below which a record with the same content is not written again. All
+// launchers of a job announce it, and within this time only the first one writes.
 const freshAge = 15 * time.Second
 
 // recordAge is how long nodes keep a record that is not announced again.
 const recordAge = 10 * time.Minute
 
-// sessionTime is the time limit of an announcement or a lookup.
+// sessionTime is the time limit of an announcement or a lookup. It includes the connections and all
+// records of the call.
 const sessionTime = 10 * time.Second
 
 // announceAtOnce bounds the records that are announced at the same time.
@@ -90,6 +91,8 @@ func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []ela
 	if err != nil {
 		return err
 	}
+	// Quorum 0 completes the query instead of returning after a few answers, so that the newest
+	// record of the table is found.
 	before, err := table.GetValue(ctx, k.name(), dht.Quorum(0))
 	if err != nil && !errors.Is(err, routing.ErrNotFound) {
 		return err
@@ -118,6 +121,8 @@ func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint
 	if last == math.MaxUint64 {
 		return 0, ErrHeld
 	}
+	// A number in the future says nothing about the age of the record, so such a record is always
+	// replaced.
 	if last <= number && number-last < uint64(freshAge.Milliseconds()) && k.sameMembers(before, members) {
 		return 0, nil
 	}
@@ -126,6 +131,8 @@ func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint
 
 // sameMembers reports whether a record names the same members as a record made of these members.
 func (k keys) sameMembers(record []byte, members []elastic.Member) bool {
+	// Encode and decode drop the members and addresses that a record cannot hold, so that both
+	// sides are compared within the same limits.
 	text, err := encodeMembers(members)
 	if err != nil {
 		return false
@@ -164,6 +171,7 @@ func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err
 func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT) error, options ...dht.Option) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sessionTime, fmt.Errorf("not within %v", sessionTime))
 	defer cancel()
+	// A fresh key for each session keeps nodes from following one process over time by its ID.
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("discovery: make a key: %w", err)
@@ -188,7 +196,8 @@ func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT
 	return nil
 }
 
-// tableOptions returns the options that clients and servers share.
+// tableOptions returns the options that clients and servers share. Provider records, which say who
+// has some content, are disabled: the table has only records of jobs.
 func tableOptions(records *store) []dht.Option {
 	return []dht.Option{dht.ProtocolPrefix(prefix), dht.Validator(validator{}), dht.DisableProviders(), dht.Datastore(records),
 		dht.MaxRecordAge(recordAge), dht.ValueGCInterval(recordAge / 2)}
@@ -196,6 +205,7 @@ func tableOptions(records *store) []dht.Option {
 
 // connect returns when one of the bootstrap nodes is in the routing table.
 func connect(ctx context.Context, n *node, table *dht.IpfsDHT, nodes []peer.AddrInfo) error {
+	// The buffer has room for each goroutine, so none blocks after connect has returned.
 	failed := make(chan error, len(nodes))
 	var work sync.WaitGroup
 	defer work.Wait()

@@ -31,7 +31,8 @@ const (
 	// dialTime is the time limit of one connection attempt with its handshake.
 	dialTime = 3 * time.Second
 	// maxConns bounds the connections of a bootstrap node, maxConnsPerIP the connections with one
-	// address, and maxHalfOpen the connections whose handshake has not ended.
+	// address, and maxHalfOpen the connections whose handshake has not ended. A single address
+	// cannot take all connections, and unfinished handshakes cannot crowd out finished ones.
 	maxConns, maxConnsPerIP, maxHalfOpen = 512, 64, 64
 	// maxStreams bounds the streams of one peer.
 	maxStreams = 16
@@ -46,8 +47,8 @@ type node struct {
 	resources []io.Closer // parts to close if the host cannot be built, last one first
 }
 
-// newNode returns a host that does not listen. manager closes connections when there are too many;
-// it may be nil.
+// newNode returns a host that does not listen yet; a bootstrap node adds listeners afterwards.
+// manager closes connections when there are too many; it may be nil.
 func newNode(key crypto.PrivKey, manager connmgr.ConnManager) (*node, error) {
 	silenceLogs()
 	n := &node{}
@@ -57,7 +58,8 @@ func newNode(key crypto.PrivKey, manager connmgr.ConnManager) (*node, error) {
 	return n, nil
 }
 
-// build makes the host.
+// build makes the host of a few parts of libp2p. The default constructor of libp2p would add
+// transports and services that a node does not use.
 func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	id, err := peer.IDFromPrivateKey(key)
 	if err != nil {
@@ -78,6 +80,8 @@ func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
 	}
 	n.resources = append(n.resources, limits)
 	bus := eventbus.NewBus()
+	// The black-hole detectors are off: they would block dials after failures, and a session makes
+	// only a few dials.
 	net, err := swarm.NewSwarm(id, store, bus, swarm.WithResourceManager(limits), swarm.WithDialTimeout(dialTime),
 		swarm.WithUDPBlackHoleSuccessCounter(nil), swarm.WithIPv6BlackHoleSuccessCounter(nil))
 	if err != nil {
@@ -118,7 +122,8 @@ func (n *node) closeResources() error {
 	return errors.Join(errs...)
 }
 
-// dialError returns the cause of a failed connection, in one line.
+// dialError returns the cause of a failed connection, in one line. An error of the swarm lists
+// every address that was tried, over several lines; the first cause is enough for a user.
 func dialError(err error) error {
 	var all *swarm.DialError
 	for errors.As(err, &all) {
@@ -139,11 +144,13 @@ func limits() (network.ResourceManager, error) {
 		Streams: maxConns * maxStreams, StreamsInbound: maxConns * maxStreams, StreamsOutbound: maxConns * maxStreams, Memory: maxMemory}
 	transient := all
 	transient.Conns, transient.ConnsInbound = maxHalfOpen, maxHalfOpen
+	// One peer gets an eighth of the memory, so that at least eight are served.
 	one := rcmgr.ResourceLimits{Conns: 4, ConnsInbound: 4, ConnsOutbound: 4,
 		Streams: maxStreams, StreamsInbound: maxStreams, StreamsOutbound: maxStreams, Memory: maxMemory / 8}
 	partial := rcmgr.PartialLimitConfig{System: all, Transient: transient, PeerDefault: one}
 	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(partial.Build(rcmgr.InfiniteLimits)),
 		rcmgr.WithMetricsDisabled(),
+		// One limit per IPv4 address and per IPv6 /56, the usual size of one customer's network.
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: maxConnsPerIP}},
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: maxConnsPerIP}}))

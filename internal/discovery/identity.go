@@ -52,6 +52,7 @@ func readSeed(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&^private.File != 0 {
 		return nil, fmt.Errorf("identity %s: not a private file: chmod 600 it, or name another one", path)
 	}
+	// Room for the seed in hexadecimal and a line end, which may be CR LF.
 	text := make([]byte, 2*ed25519.SeedSize+2)
 	n, _ := f.Read(text) // with an error there are too few bytes, which is checked below
 	seed, err := hex.DecodeString(strings.TrimSpace(string(text[:n])))
@@ -61,7 +62,8 @@ func readSeed(path string) ([]byte, error) {
 	return seed, nil
 }
 
-// makeSeed writes a new random seed, atomically.
+// makeSeed writes a new random seed to the file at path. The file appears with its whole content or
+// not at all. If it exists already, makeSeed leaves it alone and returns no error.
 func makeSeed(path string) error {
 	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
@@ -70,6 +72,7 @@ func makeSeed(path string) error {
 	if err != nil {
 		return err
 	}
+	// The link at the end is a second name for the same file, so this name is removed in any case.
 	defer os.Remove(f.Name())
 	seed := make([]byte, ed25519.SeedSize)
 	_, err = rand.Read(seed)

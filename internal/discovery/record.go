@@ -27,22 +27,23 @@ const (
 	maxAddr    = 255 // bytes of an address
 
 	version    = 1
-	boxText    = 2 << 10 // bytes of the padded text in a box
-	boxSize    = boxText + 12 + 16
-	headSize   = 1 + 8
+	boxText    = 2 << 10           // bytes of the padded text in a box
+	boxSize    = boxText + 12 + 16 // nonce and tag of AES-GCM
+	headSize   = 1 + 8             // version and number
 	recordSize = headSize + boxSize + ed25519.SignatureSize
 
 	// namespace begins the names of records.
 	namespace = "/elrun/"
 )
 
-// errRecord reports bytes that are no valid record.
+// errRecord reports bytes that are no valid record. Such bytes are ignored: they come from a faulty
+// or hostile node.
 var errRecord = errors.New("no record of a job")
 
 // keys are the keys that are derived from the key of a job.
 type keys struct {
-	sign ed25519.PrivateKey
-	box  cipher.AEAD
+	sign ed25519.PrivateKey // signs records; its public key is the name of the record
+	box  cipher.AEAD        // encrypts the members of a record
 }
 
 // deriveKeys derives the keys. A record reveals nothing about the key from which they are derived.
@@ -73,12 +74,16 @@ func deriveKeys(key string) (keys, error) {
 // name returns the name of the record in the table.
 func (k keys) name() string { return namespace + string(k.sign.Public().(ed25519.PublicKey)) }
 
-// signedText returns the text that the signature of a record covers.
+// signedText returns the text that the signature of a record covers. The fixed first line keeps a
+// signature from being valid for any other purpose. The name binds the record to its place in the
+// table.
 func signedText(name string, body []byte) []byte {
 	return slices.Concat([]byte("elrun announcement\n"), []byte(name), body)
 }
 
-// seal returns a signed record. Members and addresses beyond the limits are left out.
+// seal returns a signed record. Members and addresses beyond the limits are left out. The box
+// authenticates name, version and number as associated data, so that a box cannot be moved to
+// another record.
 func (k keys) seal(number uint64, members []elastic.Member) ([]byte, error) {
 	text, err := encodeMembers(members)
 	if err != nil {
@@ -90,7 +95,7 @@ func (k keys) seal(number uint64, members []elastic.Member) ([]byte, error) {
 }
 
 // open checks and decrypts a record and returns its members. Members that exceed the limits are
-// left out.
+// left out. Nodes verify the signature as well, but the node that answers may be faulty.
 func (k keys) open(record []byte) ([]elastic.Member, error) {
 	if err := checkRecord(k.name(), record); err != nil {
 		return nil, err
@@ -147,7 +152,8 @@ func (validator) Select(name string, values [][]byte) (int, error) {
 	return best, nil
 }
 
-// entry is the entry of a member in a box.
+// entry is the entry of a member in a box. The short field names leave room for more members in the
+// box of fixed size.
 type entry struct {
 	ID    string   `json:"i"`
 	Addrs []string `json:"a"`
@@ -179,12 +185,14 @@ func encodeMembers(members []elastic.Member) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode members: %w", err)
 		}
-		// The next member would not fit: the text so far is complete.
+		// The next member would not fit. The text so far is complete JSON, so it is used as it is.
 		if len(more) > boxText || len(places) == MaxMembers {
 			break
 		}
 		places, text = append(places, p), more
 	}
+	// All records have one size, so that the size does not reveal the number of members. JSON
+	// allows blanks at the end.
 	return append(text, bytes.Repeat([]byte(" "), boxText-len(text))...), nil
 }
 

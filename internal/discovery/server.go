@@ -24,13 +24,14 @@ type Server struct {
 
 // Bootstrap is a running bootstrap node.
 type Bootstrap struct {
-	node    *node
-	manager *connmgr.BasicConnMgr
+	node    *node                 // host of the table
+	manager *connmgr.BasicConnMgr // closes idle connections when there are too many
 	table   *dht.IpfsDHT
-	records *store
+	records *store // the records of the table, kept in memory only
 }
 
-// idleTime is the age from which a connection may be closed in favour of others.
+// idleTime is the age from which a connection may be closed in favour of others. A client's session
+// is shorter, so that no session is cut off.
 const idleTime = 20 * time.Second
 
 // Serve starts a bootstrap node, which runs until Close.
@@ -63,8 +64,8 @@ func Serve(ctx context.Context, cfg Server) (*Bootstrap, error) {
 	return b, nil
 }
 
-// listen begins to listen on the addresses. On a host without IPv6 the address of all IPv6
-// interfaces is skipped, unless it is the first one.
+// listen begins to listen on the addresses. On a host without IPv6, [::] is skipped without an
+// error unless it is the first address: it is a default that users have not asked for.
 func (b *Bootstrap) listen(addrs []netip.AddrPort) error {
 	for i, a := range addrs {
 		family := "ip6"
@@ -102,6 +103,7 @@ func (b *Bootstrap) Addrs() ([]string, error) {
 // Close ends the node and waits for its goroutines.
 func (b *Bootstrap) Close() error {
 	var errs []error
+	// The table uses the node, so it is closed first. It is nil if Serve failed before it was made.
 	if b.table != nil {
 		errs = append(errs, b.table.Close())
 	}

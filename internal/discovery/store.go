@@ -16,8 +16,8 @@ const maxRecords = 8192
 // periodically, so that a record that a flood has evicted comes back. It is safe for concurrent
 // use.
 type store struct {
-	datastore.Batching // safe for concurrent use
-	most               int
+	datastore.Batching     // safe for concurrent use
+	most               int // limit of records
 
 	mu     sync.Mutex
 	oldest []datastore.Key // keys of the records, oldest first

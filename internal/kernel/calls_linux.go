@@ -19,5 +19,6 @@ func Option[T any](fd uintptr, level, option int) (T, error) {
 	return value, nil
 }
 
-// Yield offers this core to other processes, by sched_yield(2).
+// Yield offers this core to other processes, by sched_yield(2). The Go scheduler does not learn of
+// the call, so no other goroutine takes the place of this one.
 func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -13,6 +13,8 @@ func FromFloat64[T dtype.Number](x float64) T {
 	case *dtype.BFloat16:
 		*p = dtype.ToBFloat16(float32(x))
 	default:
+		// Float16 and BFloat16 are integer types to Go, so T(x) would be wrong for them; they are
+		// handled above.
 		z = T(x)
 	}
 	return z

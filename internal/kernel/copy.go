@@ -28,6 +28,7 @@ func (c *Copying) copy(l level, dst, src []byte) {
 	if len(dst) != len(src) {
 		panic(fmt.Sprintf("kernel: Copy: %d bytes to %d", len(src), len(dst)))
 	}
+	// The assembly is needed for the options only.
 	if !c.NonTemporal && !c.Prefetchw || !copyVectors(l, c, dst, src) {
 		copy(dst, src)
 	}

@@ -9,6 +9,7 @@ const block = 256
 // foldHalf reduces vectors of Float16 or BFloat16 in float32, block by block, and rounds each
 // result once.
 func foldHalf[T dtype.Number](op operation, dst, a, b []T) {
+	// The arrays stay on the stack, because loop is called directly and not by a function value.
 	var x, y [block]float32
 	for len(dst) > 0 {
 		n := min(block, len(dst))
@@ -32,7 +33,8 @@ func divideHalf[T dtype.Number](v []T, n int) {
 	}
 }
 
-// widen converts src, a slice of Float16 or BFloat16, to float32. dst has the same length.
+// widen converts src, a slice of Float16 or BFloat16, to float32. dst has the same length. A type
+// switch on the slice, once per block, is cheaper than one per element.
 func widen[T dtype.Number](dst []float32, src []T) {
 	switch src := any(src).(type) {
 	case []dtype.Float16:
@@ -46,7 +48,7 @@ func widen[T dtype.Number](dst []float32, src []T) {
 	}
 }
 
-// narrow is the inverse of widen; it rounds.
+// narrow is the inverse of widen; it rounds. It rounds to nearest, ties to even.
 func narrow[T dtype.Number](dst []T, src []float32) {
 	switch dst := any(dst).(type) {
 	case []dtype.Float16:

@@ -60,7 +60,8 @@ func DivideBy[T dtype.Number](v []T, n int) {
 	}
 }
 
-// divideLoop is DivideBy in Go.
+// divideLoop is DivideBy in Go. 64-bit integers are divided in their own type; narrower ones in
+// int64, because n may exceed their range.
 func divideLoop[T dtype.Number](v []T, n int) {
 	switch v := any(v).(type) {
 	case []float32:

@@ -5,7 +5,8 @@ import "github.com/elrun/elrun/dtype"
 // One loop per operation. The caller has compared the lengths of the vectors. Each loop first cuts
 // a and b to the length of dst, so that the compiler can omit bounds checks.
 
-// native is the constraint for types with arithmetic in Go.
+// native is the constraint for types with arithmetic in Go. dtype.Number also has Float16 and
+// BFloat16, which are stored as integers.
 type native interface {
 	dtype.Integer | float32 | float64
 }

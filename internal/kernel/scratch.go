@@ -6,7 +6,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// Words returns how many 64-bit words hold n elements of T.
+// Words returns how many 64-bit words hold n elements of T. Scratch memory is allocated in words,
+// so that one pool serves all types with their alignment.
 func Words[T dtype.Number](n int) int { return (n*Size[T]() + 7) / 8 }
 
 // View returns the memory of words as n elements of T, without a copy: the result aliases words. It

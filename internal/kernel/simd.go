@@ -1,6 +1,7 @@
 package kernel
 
-// level is a set of processor instructions for which there are kernels.
+// level is a set of processor instructions for which there are kernels. Tests run every level that
+// the processor has, and compare the results with the loops in Go.
 type level int
 
 const (

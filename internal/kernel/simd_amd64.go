@@ -52,6 +52,7 @@ func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 		bytes: bytes,
 		wide:  l == avx512,
 	}
+	// The logical operations have no assembly: they return false.
 	switch op {
 	case opAdd:
 		return v.add(dtype.TypeOf[T]())
@@ -73,7 +74,8 @@ func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	return true
 }
 
-// add calls the assembly for a sum. It returns false if there is no assembly for the type.
+// add calls the assembly for a sum. It returns false if there is no assembly for the type. Sums and
+// products of integers that wrap around have the same bits for signed and unsigned types.
 func (v *operands) add(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
@@ -119,7 +121,8 @@ func (v *operands) mul(t dtype.Type) bool {
 	return true
 }
 
-// min calls the assembly for the lesser element. It returns false if there is no assembly for the type.
+// min calls the assembly for the lesser element. It returns false if there is no assembly for the
+// type. Comparisons differ for signed and unsigned integers, unlike sums.
 func (v *operands) min(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
@@ -229,6 +232,8 @@ func sumVectors[T dtype.Number](l level, to, from [][]T, nonTemporal int) bool {
 		bytes:  bytes,
 		wide:   l == avx512,
 	}
+	// Non-temporal vector stores need aligned addresses. The same few elements at the start align
+	// all destinations only if their offsets in a cache line are equal.
 	if alike(to) {
 		v.nonTemporal = nonTemporal
 	}

@@ -28,6 +28,8 @@ func addAll[T dtype.Number](l level, dst, from [][]T, nonTemporal int) {
 		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
 	n := len(dst[0])
+	// The assembly reads len(dst[0]) elements of every vector, so a shorter one would be read past
+	// its end.
 	for i, v := range from {
 		if len(v) != n {
 			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst[0] has %d elements, from[%d] has %d", n, i, len(v)))

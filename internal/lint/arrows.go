@@ -51,7 +51,7 @@ func checkArrows(p *Package) []Problem {
 // fileGraph has the references between the files of a package.
 type fileGraph struct {
 	names []string
-	refs  [][]int // refs[a][b] is how often file a uses what file b declares
+	refs  [][]int // refs[a][b] is the number of uses in file a of declarations in file b
 }
 
 // fileGraphOf returns the references between the files of a package on Linux, except for its tests. It counts uses of types,
@@ -75,6 +75,8 @@ func fileGraphOf(p *Package) fileGraph {
 	for range g.names {
 		g.refs = append(g.refs, make([]int, len(g.names)))
 	}
+	// The type checker resolves each name to its declaration, which a search by text could not do
+	// for methods.
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	config := types.Config{Error: func(error) {}, Importer: emptyPackages{}}
 	pkg, _ := config.Check(p.Dir, fset, syntax, info) // the error is that imported packages are empty
@@ -117,7 +119,7 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// all returns the number of references.
+// all returns the number of references. It is the base of the percentage in checkArrows.
 func (g fileGraph) all() (n int) {
 	for _, row := range g.refs {
 		for _, k := range row {
@@ -175,8 +177,9 @@ func (g fileGraph) order() []int {
 	return order
 }
 
-// next returns the index of the file that is placed next: one that uses no other file, at the bottom; else one that no other file
-// uses, or the one that uses others most often and is used least often, at the top.
+// next returns the index of the file that is placed next. A file that uses no other file goes to
+// the bottom (sink is true). Otherwise the file with the greatest difference of uses and users goes
+// to the top; a file without users comes before all others.
 func (g fileGraph) next(left []int) (at int, sink bool) {
 	best := 0
 	for i, file := range left {
@@ -198,7 +201,9 @@ func (g fileGraph) next(left []int) (at int, sink bool) {
 	return at, false
 }
 
-// improve moves the first file that has a better place to the best one, and reports whether there was such a file.
+// improve looks for the first file that has a better place in the order, and moves it to its best
+// place. It reports whether it moved a file. Each move lowers the number of references that run
+// back up, so repeated calls end.
 func (g fileGraph) improve(order []int) bool {
 	for i, file := range order {
 		gain, best, where := 0, 0, i

@@ -18,7 +18,7 @@ func checkCalls(f *File) []Problem {
 	return found
 }
 
-// forbidden returns what to write in the place of a call, or "" if it is allowed.
+// forbidden returns the advice against a call, or "" if the call is allowed.
 func forbidden(f *File, callee string) string {
 	switch callee {
 	case "time.Sleep":

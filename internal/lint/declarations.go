@@ -26,7 +26,8 @@ func checkDeclarations(f *File) []Problem {
 	return found
 }
 
-// checkVars reports the variables of a declaration that are of no allowed sort.
+// checkVars reports the variables of a declaration, except for the allowed kinds: errors to compare
+// with, embedded files, and the blank name, which asserts that a type has an interface.
 func checkVars(f *File, d *ast.GenDecl) []Problem {
 	var found []Problem
 	for _, s := range d.Specs {
@@ -57,9 +58,9 @@ func embedded(doc *ast.CommentGroup) bool {
 	return false
 }
 
-// sentinel reports whether a variable is an error to compare with: its name is ErrX
-// or errX, and its value comes from errors.New or fmt.Errorf, or is the error of that name of
-// another package.
+// sentinel reports whether a variable is an error to compare with: its name is ErrX or errX, and
+// its value comes from errors.New or fmt.Errorf, or is the error of that name of another package.
+// Such a variable is never assigned again, so it is no shared state.
 func sentinel(f *File, name string, value ast.Expr) bool {
 	rest, ok := strings.CutPrefix(name, "Err")
 	if !ok {

@@ -24,8 +24,8 @@ func checkDocs(p *Package) []Problem {
 	return found
 }
 
-// checkPackageDoc wants one comment above a package clause. If a folder has only tests, the comment
-// may be in one of them.
+// checkPackageDoc reports a package without a comment above any of its package clauses. If a folder
+// has only tests, the comment may be in one of them.
 func checkPackageDoc(p *Package) []Problem {
 	var code, tests []*File
 	for _, f := range p.Files {
@@ -35,6 +35,7 @@ func checkPackageDoc(p *Package) []Problem {
 			code = append(code, f)
 		}
 	}
+	// go doc ignores comments in test files, so a package with code needs the comment there.
 	if len(code) == 0 {
 		code = tests
 	}
@@ -48,8 +49,8 @@ func checkPackageDoc(p *Package) []Problem {
 		"package %s has no comment: say above the package clause what it is for and how to use it", f.Syntax.Name.Name)}
 }
 
-// checkFuncDoc reports an exported function, or an exported method of an exported
-// type, without a comment.
+// checkFuncDoc reports an exported function, or an exported method of an exported type, without a
+// comment. Methods of an unexported type are not in go doc, so they need none.
 func checkFuncDoc(f *File, d *ast.FuncDecl) []Problem {
 	name := d.Name.Name
 	if d.Recv != nil && len(d.Recv.List) > 0 {
@@ -101,7 +102,8 @@ func checkGroupDoc(f *File, d *ast.GenDecl) []Problem {
 	return found
 }
 
-// undocumented returns the exported names of a declaration without a comment.
+// undocumented returns the exported names of a declaration without a comment. A comment at the end
+// of the line counts.
 func undocumented(s ast.Spec) []*ast.Ident {
 	var names []*ast.Ident
 	switch s := s.(type) {

@@ -23,8 +23,8 @@ func examplesDue() map[string][]string {
 	}
 }
 
-// checkExamples reports exported functions that no example names, and functions in examplesDue that
-// an example names.
+// checkExamples reports exported functions without an example, and functions in examplesDue that
+// have one by now. An example counts for the functions that it calls, too.
 func checkExamples(p *Package) []Problem {
 	due, ok := examplesDue()[p.Dir]
 	if !ok {

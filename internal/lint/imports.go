@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// checkImports holds every import against the tables of levels.go.
+// checkImports checks every import against the tables of levels.go.
 func checkImports(p *Package) []Problem {
 	if problem, ok := checkFolder(p); !ok {
 		return []Problem{problem}
@@ -61,7 +61,8 @@ func checkLayer(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 // each other.
 func isTesting(dir string) bool { return matches(dir, "testing/...") }
 
-// checkConfinement reports an import outside the places that may have it.
+// checkConfinement reports an import that only some packages may have, such as unsafe, in any other
+// package. Tests are no exception.
 func checkConfinement(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	for _, c := range confinements() {
 		if matches(importPath(spec), c.Import...) && !matches(p.Dir, c.Allowed...) && !matches(f.Name, c.Allowed...) {
@@ -75,7 +76,8 @@ func checkConfinement(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	return nil
 }
 
-// checkBan reports an import that this package must do without.
+// checkBan reports an import that is forbidden in this package but allowed elsewhere. Tests are
+// exempt.
 func checkBan(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	if f.Test() {
 		return nil

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// layer is a level of the design: its packages may import the packages of lower layers.
+// layer is a level of the design. Its packages may import packages of lower layers only, so that
+// each layer can be read and tested without the layers above it.
 type layer struct {
 	Level    string
 	Packages []string
@@ -21,20 +22,22 @@ func layers() []layer {
 		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
-		// Algorithms that know two neighbours and no network.
+		// Algorithms over the connections to two neighbours; they do not know the network.
 		{"level 1", []string{"ring"}},
-		// What a transport implements: its contract, what messages carry, errors that cross ranks.
+		// The interface that a transport implements, the headers of messages, and the errors that
+		// ranks send to each other.
 		{"level 2, below collective", []string{"collective/transport"}},
-		// Who holds up a call, and when that is unusually long: pure.
+		// The search for the rank that holds up a call, and the time limit for it. Pure code.
 		{"level 2, over the transport", []string{"collective/internal/stall"}},
-		// The calls of users, over a Transport that someone hands in.
+		// The collective calls of users, over a Transport that the caller passes in.
 		{"level 2", []string{"collective"}},
-		// How the next view is decided, without a clock, and how state reaches a peer that
-		// joins, over a Source that someone hands in.
+		// The agreement on the next view, without a clock, and the transfer of state to a joining
+		// peer, over a Source that the caller passes in.
 		{"level 3, below elastic", []string{"elastic/member", "elastic/internal/transfer"}},
-		// Membership, over a Control and a Connector that someone hands in.
+		// Membership, over a network that the caller passes in.
 		{"level 3", []string{"elastic"}},
-		// Frames, how a newcomer proves itself, and what several transports share.
+		// Frames, tickets, mailboxes, and the lookup of members: parts that several transports
+		// share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
 		// Connections between two processes that know each other already, for use by a transport.
 		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
@@ -44,28 +47,28 @@ func layers() []layer {
 		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
-		// Who contributes which microbatches, and whether a contribution is right.
+		// The ledger of contributed microbatches, and the audit of contributions.
 		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit"}},
-		// What the training loop uses: optimisers and schedules, data files, exact sums,
+		// Parts of the training loop: optimisers and schedules, data files, exact sums,
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
-		// The transports, and, knowing nothing of them, the training loop.
+		// The transports and the training loop, which do not know each other.
 		{"level 4", []string{"transport/...", "trainer"}},
 		// Models, and ways to train them.
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
-		// The one place where concrete transports meet the rest.
+		// The only package that knows both the concrete transports and the rest.
 		{"level 5", []string{"launch/..."}},
 		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
 		// policies of loadbal on traces of speeds.
 		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
-		// What only tests use may know everything.
+		// Packages for tests only. They may import all others.
 		{"tests", []string{"internal/lint", "testing/..."}},
 	}
 }
 
-// confinement says that an import may stand in few places only.
+// confinement restricts an import to a few packages or files.
 type confinement struct {
 	Import  []string // patterns of import paths
 	Allowed []string // patterns of packages, or names of files
@@ -81,14 +84,14 @@ func confinements() []confinement {
 			Instead: "write it in Go: elrun builds with CGO_ENABLED=0",
 		},
 		{
-			// What can corrupt memory stays small enough to be read as a whole.
+			// Code that can corrupt memory stays small enough to be reviewed as a whole.
 			Import:  []string{"unsafe"},
 			Allowed: []string{"internal/kernel", "internal/shm"},
 			Instead: "use the views and kernels of internal/kernel, or add one there",
 		},
 		{
-			// A change of libp2p must not reach further than this, and everything else
-			// must be testable without it.
+			// An incompatible change of libp2p must affect only these packages, and all others must
+			// be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
 			Allowed: []string{"transport/p2p", "transport/ticket", "launch", "internal/discovery"},
 			Instead: "use transport.Transport or elastic.Network; transport/p2p implements them",
@@ -101,13 +104,13 @@ func confinements() []confinement {
 			Instead: "use the adapter, package trainer/tensors",
 		},
 		{
-			// Drawing needs a dozen modules, which nothing else should need.
+			// Plotting needs a dozen modules, which users of elrun should not have to download.
 			Import:  []string{"gonum.org/v1/plot/..."},
 			Allowed: []string{"scripts/figures/..."},
 			Instead: "draw in a command of scripts/figures, which is a module of its own",
 		},
 		{
-			// A library that reads flags takes them away from the program that uses it.
+			// A library that reads flags would conflict with the flags of the program that uses it.
 			Import:  []string{"github.com/alecthomas/kong/..."},
 			Allowed: []string{"cmd/...", "examples/..."},
 			Instead: "take an options struct; flags are read in package main",
@@ -148,7 +151,7 @@ func bans() []ban {
 	}
 }
 
-// exemption lets one file break one rule in one way.
+// exemption allows one breach of one rule in one file.
 type exemption struct {
 	Rule string
 	File string
@@ -156,8 +159,8 @@ type exemption struct {
 	Why  string
 }
 
-// exemptions lists the exceptions to all rules but those with lists of their own. The test complains
-// about entries that are no longer needed.
+// exemptions lists the exceptions to all rules but those with lists of their own. An entry that is
+// no longer needed is itself a problem (UnusedExemptions).
 func exemptions() []exemption {
 	return append(wordExemptions(), exemption{
 		Rule: "calls", File: "testing/cluster/process.go", Text: "os.Exit",
@@ -179,6 +182,7 @@ func exempt(p Problem) bool {
 func UnusedExemptions(packages []*Package) []string {
 	var problems []Problem
 	for _, r := range Rules() {
+		// Rules without exemptions are not run again: they take seconds.
 		if slices.ContainsFunc(exemptions(), func(e exemption) bool { return e.Rule == r.Name }) {
 			problems = append(problems, r.problems(packages)...)
 		}
@@ -192,7 +196,7 @@ func UnusedExemptions(packages []*Package) []string {
 	return unused
 }
 
-// place is where a package stands among the layers.
+// place is the position of a package among the layers.
 type place struct {
 	height  int // index of the layer
 	level   string

@@ -1,17 +1,17 @@
-// Package lint checks elrun's own source: who may import whom, what may stand at
-// package level, documentation, format, the size of files, functions and types, the words in
-// names, and how the files of a package depend on each other. It runs as a test,
+// Package lint checks elrun's own source: imports between packages, package variables,
+// documentation, format, the size of files, functions and types, the words in names, and the
+// dependencies between the files of a package. It runs as a test,
 //
 //	make lint        # or: go test ./internal/lint
 //
-// and every problem says what to write instead.
+// and every problem comes with a remedy.
 //
-// The rules read syntax only, so that they see every file of the tree whatever its
-// build constraints, and work on code that does not compile; only the arrows between files need the
-// types of a package. What needs the types of imported packages is left to go vet and staticcheck,
+// The rules read syntax only, so that they see every file of the tree whatever its build
+// constraints, and work on code that does not compile; only the arrows between files need the types
+// of a package. Checks that need the types of imported packages are left to go vet and staticcheck,
 // which the test runs as well. The tables are in levels.go, where a new package gets its line, and
-// vocabulary.go. Lists of what is still to be done (wordsDue, bigTypes, backDue, examplesDue) only
-// get shorter: an entry that is not needed any more is a problem, too.
+// vocabulary.go. The lists of old breaches (wordsDue, bigTypes, backDue, examplesDue) only get
+// shorter: an entry that is no longer needed is a problem, too.
 package lint
 
 import (
@@ -30,7 +30,7 @@ import (
 // Module is the path of the module whose source is checked.
 const Module = "github.com/elrun/elrun"
 
-// File is one parsed Go file.
+// File is one parsed Go file. The rules must not change it: all rules read the same File.
 type File struct {
 	// Name is the path of the file from the root of the module, with slashes.
 	Name   string
@@ -39,7 +39,7 @@ type File struct {
 	fset   *token.FileSet
 }
 
-// Package is a folder with Go files, its tests among them.
+// Package is a folder with Go files, including its tests.
 type Package struct {
 	// Dir is the path of the folder from the root of the module, with slashes. It
 	// is "." at the root.
@@ -154,6 +154,7 @@ func eachFolder(root string, visit func(dir string) error) error {
 	})
 }
 
+// ignored reports whether the go command skips a folder of this name.
 func ignored(name string) bool {
 	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
@@ -214,8 +215,8 @@ func Parse(name string, source []byte) (*File, error) {
 // Test reports whether the file belongs to a test.
 func (f *File) Test() bool { return strings.HasSuffix(f.Name, "_test.go") }
 
-// External reports whether the file is part of an external test package, which is
-// built apart and so may import packages above its own.
+// External reports whether the file is part of an external test package. Such a package is built
+// separately, so it may import packages of higher layers without a cycle.
 func (f *File) External() bool {
 	return f.Test() && strings.HasSuffix(f.Syntax.Name.Name, "_test")
 }

@@ -9,6 +9,7 @@ import (
 // checkSurface reports exported declarations that use a type that other packages cannot name: a
 // type of an internal package, or a type that the package does not export.
 func checkSurface(p *Package) []Problem {
+	// Nobody outside the module can import such a package, so it may use any type.
 	if isInternal(p.Dir) || p.Files[0].Syntax.Name.Name == "main" {
 		return nil
 	}

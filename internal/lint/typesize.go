@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The limits of a type. A type above them has several subjects: fields that change together, with the methods that use them, are
-// a type of their own.
+// The limits of a type. A larger type usually has several subjects. The remedy is a new type for
+// the fields that change together and the methods that use them.
 const (
 	maxFields  = 20
 	maxMethods = 30
@@ -73,8 +73,8 @@ func splitType(key string) (dir, name string) {
 type typeDecl struct {
 	file    *File
 	name    *ast.Ident
-	fields  int             // of a struct; a type that is declared for several systems counts with the most
-	methods map[string]bool // one that is declared for several systems counts once
+	fields  int             // of a struct; the largest number, if the type is declared for several operating systems
+	methods map[string]bool // names, so that a method declared for several operating systems counts once
 }
 
 // typesOf returns the types that the files of a package declare, except for its tests.

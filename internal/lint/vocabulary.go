@@ -2,7 +2,7 @@ package lint
 
 import "strings"
 
-// scope says where a word must not occur.
+// scope is the set of places where a word must not occur.
 type scope int
 
 const (
@@ -11,7 +11,8 @@ const (
 	names                    // as the whole name of a package, file, type, function, method, field, constant or variable
 )
 
-// word is a word that once had a meaning in elrun that no reader outside could know.
+// word is a word with a private meaning: elrun once used it in a sense that a reader could not find
+// elsewhere.
 type word struct {
 	text    string // with a capital letter where another word begins, as in handBack
 	where   scope
@@ -19,10 +20,10 @@ type word struct {
 	instead string
 }
 
-// vocabulary lists the words that must not come back, with the terms of the field that replaced
-// them. A word of ordinary English is only forbidden as a name, and a common one only in the folder
-// where it had a private meaning. Names of local variables are free except for the words of the
-// first two groups, because their meaning is in sight.
+// vocabulary lists the forbidden words with the standard terms that replaced them. A word of
+// ordinary English is only forbidden as a name, and a common one only in the folder where it had a
+// private meaning. Names of local variables are free except for the words of the first two groups,
+// because their meaning is in sight.
 func vocabulary() (all []word) {
 	for _, group := range []struct {
 		where  scope
@@ -61,8 +62,8 @@ func vocabulary() (all []word) {
 	return all
 }
 
-// wordsDue lists, by file, the words that are still to be replaced there, or that are clear where they are. The list only gets
-// shorter.
+// wordsDue lists, by file, forbidden words that are still to be replaced, or that have their
+// ordinary meaning in that file. The list only gets shorter.
 const wordsDue = `
 elastic/anew.go tell
 elastic/foreign_test.go foreign

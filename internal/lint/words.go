@@ -50,7 +50,7 @@ func wordRulesOf(dir string) wordRules {
 	return r
 }
 
-// part returns the word that a part of an identifier or text is, also in its plural.
+// part returns the forbidden word that equals a part of an identifier or text, or its singular.
 func (r wordRules) part(part string) (w word, ok bool) {
 	if w, ok = r.asPart[part]; !ok {
 		w, ok = r.asPart[strings.TrimSuffix(part, "s")]
@@ -89,8 +89,8 @@ func (c *wordCheck) node(n ast.Node) bool {
 	return true
 }
 
-// declared looks at the names that a declaration at package level gives to functions, constants, variables, types, fields and
-// methods. Names of parameters are local.
+// declared checks the names in a declaration at package level: functions, constants, variables,
+// types, fields and methods. It skips the names of parameters, which are local.
 func (c *wordCheck) declared(d ast.Decl) {
 	if f, ok := d.(*ast.FuncDecl); ok {
 		c.name(f.Name)
@@ -114,7 +114,7 @@ func (c *wordCheck) declared(d ast.Decl) {
 	}
 }
 
-// name looks at a declared name.
+// name checks a declared name.
 func (c *wordCheck) name(name *ast.Ident) { c.whole(name.Pos(), name.Name) }
 
 // whole reports a name that is a word as a whole.
@@ -134,7 +134,8 @@ func (c *wordCheck) parts(pos token.Pos, text string, where scope) {
 	}
 }
 
-// PrivateWords returns the words of a document that are private wherever they are.
+// PrivateWords returns the words in a document that are forbidden everywhere. The tests use it on
+// Markdown files.
 func PrivateWords(text string) (found []string) {
 	rules := wordRulesOf("")
 	for _, part := range wordsOf(text) {
@@ -145,7 +146,7 @@ func PrivateWords(text string) (found []string) {
 	return found
 }
 
-// report notes a word, once in a file.
+// report adds a problem for a word, once per file.
 func (c *wordCheck) report(pos token.Pos, w word) {
 	if !c.reported[w.text] {
 		c.reported[w.text] = true
@@ -167,7 +168,8 @@ func wordsOf(text string) []string {
 	return strings.FieldsFunc(spaced.String(), func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// fileSubject returns the name of a file without its folder and the suffixes that have a meaning for the go command.
+// fileSubject returns the name of a file without its folder and without suffixes that are build
+// constraints or mark a test.
 func fileSubject(name string) string {
 	subject := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".go"), "_test")
 	return regexp.MustCompile(`(_(linux|darwin|unix|other|amd64|arm64))+$`).ReplaceAllString(subject, "")

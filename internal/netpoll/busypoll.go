@@ -13,8 +13,8 @@ const (
 	// miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
 	maxCredit = 8
 	hitCredit = 2
-	// minRetry is the number of messages without busy-polling after which a reader without credit
-	// tries it again; each failed try doubles the number, up to maxRetry.
+	// A reader without credit tries busy-polling again after minRetry messages. Each failed try
+	// doubles this number, up to maxRetry.
 	minRetry = 16
 	maxRetry = 64
 )
@@ -24,7 +24,7 @@ const (
 // core. The busyPoller decides by a credit, which counts recent hits and misses.
 type busyPoller struct {
 	credit        int // credit, 0 to maxCredit
-	skipped       int // messages since the credit was used up, modulo pause
+	skipped       int // messages since the credit was used up, modulo retryInterval
 	retryInterval int // messages between tries without credit, minRetry to maxRetry
 
 	// State of the present message.
@@ -39,8 +39,8 @@ func newBusyPoller() *busyPoller { return &busyPoller{credit: maxCredit, retryIn
 // startMessage starts a new message.
 func (p *busyPoller) startMessage() { p.polling, p.done, p.polled = false, false, 0 }
 
-// pollAgain reports whether to poll once more after a poll without data. Other goroutines have had
-// their turn since then. took is the duration of this poll.
+// pollAgain reports whether to poll once more after a poll without data. took is the duration of
+// that poll, without the time of other goroutines and processes.
 func (p *busyPoller) pollAgain(took time.Duration) bool {
 	switch {
 	case p.done:
@@ -73,6 +73,8 @@ func (p *busyPoller) recordYield(processes, goroutines time.Duration) {
 	if processes > maxYieldTime {
 		p.credit = 0
 	}
+	// A goroutine that computes for long needs the processor, but says nothing about the next
+	// message: it ends this try without using up the credit.
 	p.done = processes > maxYieldTime || goroutines > maxPollTime
 }
 

@@ -20,9 +20,9 @@ import (
 // work, as in a collective call, would keep it awake all the time. In a virtual machine each check
 // costs about 40 us, and calls took 1.4 times as long.
 //
-// While the monitor sleeps, its duties are not done. With one processor these are needed: to poll
-// the network while a goroutine computes, and to preempt that goroutine. Timers wake the monitor,
-// so a process should have a timer that expires now and then.
+// While the monitor sleeps, nothing polls the network in its place, and nothing preempts a
+// goroutine that computes. A process with one processor needs both. Timers wake the monitor, so
+// such a process should have a timer that expires now and then.
 //
 // A Stream has one reader and one writer at a time. It does not own its connection, and has no
 // Close: its calls end with the connection.
@@ -32,8 +32,8 @@ type Stream struct {
 	in, out request
 }
 
-// request is a system call that is tried whenever the descriptor is ready. A Stream reuses it, as
-// the function for the poller would otherwise be allocated for each call.
+// request is a system call that is tried whenever the descriptor is ready. A Stream has one request
+// per direction and reuses it, so that calls do not allocate.
 type request struct {
 	head, body []byte // buffers of the caller; a read has only body
 	n          int    // number of transferred bytes
@@ -47,10 +47,11 @@ type request struct {
 // it.
 const maxTransfer = 256 << 10
 
-// NewStream returns a Stream over a socket or one end of a pipe. Other values are read and written
-// as they are. If busyPoll is set, the Stream busy-polls for a short time before it blocks, as long
-// as that has paid recently, and gives other goroutines and processes their turns meanwhile:
-// between near hosts a message takes less time than falling asleep and being woken.
+// NewStream returns a Stream over a socket or one end of a pipe. Any other value is used through
+// its own Read and Write methods. If busyPoll is set, the Stream busy-polls for a short time before
+// it blocks, as long as this was successful for recent messages. Between near hosts a message often
+// arrives sooner than a sleeping thread is woken. Between polls other goroutines and processes may
+// run.
 func NewStream(over io.ReadWriter, busyPoll bool) *Stream {
 	s := &Stream{plain: over}
 	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
@@ -72,6 +73,7 @@ func (r *request) read(fd uintptr) bool {
 		r.n, r.err = kernel.Read(fd, r.body)
 		switch {
 		case errors.Is(r.err, syscall.EINTR):
+		// Data, the end, or an error: the request is finished.
 		case !errors.Is(r.err, syscall.EAGAIN):
 			if r.poller != nil {
 				r.poller.recordHit()
@@ -115,6 +117,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 	r := &s.in
 	r.body = b[:min(len(b), maxTransfer)]
 	err := s.made(r, "read", s.raw.Read)
+	// read(2) returns 0 bytes at the end of a stream.
 	if err == nil && r.n == 0 {
 		err = io.EOF
 	}
@@ -154,8 +157,9 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 	return written, err
 }
 
-// made makes a call through by, which is one of the poller's functions, and returns the error of
-// the call.
+// made runs the request r by the function by of the network poller, Read or Write of the RawConn,
+// and returns the error. The poller blocks the goroutine until the descriptor is ready, and calls
+// r.try again.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
 	r.n, r.err = 0, nil
 	if r.poller != nil {
@@ -173,7 +177,8 @@ func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) er
 	return nil
 }
 
-// failed adds the connection to an error, as package net does.
+// failed adds the addresses of the connection to an error, as package net does, so that callers can
+// treat both alike.
 func (s *Stream) failed(name string, err error) error {
 	c, ok := s.plain.(net.Conn)
 	if !ok {

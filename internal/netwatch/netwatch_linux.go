@@ -31,6 +31,8 @@ func listen() (*os.File, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		return nil, errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
 	}
+	// A non-blocking socket as an os.File uses the runtime's poller, so that Close ends a pending
+	// Read.
 	return os.NewFile(uintptr(fd), "rtnetlink"), nil
 }
 
@@ -39,6 +41,7 @@ func listen() (*os.File, error) {
 func (w *Watcher) read(f *os.File) {
 	defer close(w.done)
 	defer close(w.changes)
+	// The content of a message is not needed, so a message that is cut off does no harm.
 	b := make([]byte, 16<<10)
 	for {
 		_, err := f.Read(b)

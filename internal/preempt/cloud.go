@@ -19,10 +19,10 @@ const (
 	// eventsPatience is the time limit for Azure's answers about events: the first request starts
 	// a service, which takes up to two minutes.
 	eventsPatience = 150 * time.Second
-	// holdSeconds is how long Google's service holds a request, at most, until the value changes
-	// (long polling), in seconds.
+	// holdSeconds is the longest time, in seconds, for which Google's service waits for a change of
+	// the value before it answers (long polling).
 	holdSeconds = 60
-	// maxAnswer bounds the bytes that are read of an answer.
+	// maxAnswer bounds the bytes that are read from an answer.
 	maxAnswer = 1 << 20
 )
 
@@ -82,6 +82,7 @@ func (m *metadata) ask(ctx context.Context, patience time.Duration, method, path
 	req.Header.Set(field, value)
 	res, err := m.client.Do(req)
 	if err != nil {
+		// A url.Error repeats the method and the whole URL; the address of the service is enough.
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err
@@ -113,6 +114,7 @@ type aws struct {
 }
 
 const (
+	// IMDSv2 gives answers only to requests with a token, which a PUT request returns.
 	awsToken  = "/latest/api/token"
 	awsAction = "/latest/meta-data/spot/instance-action"
 )
@@ -153,6 +155,7 @@ type gcp struct {
 	etag string // entity tag of the last answer; NONE at first
 }
 
+// gcpPreempted is the path of the value that becomes TRUE when the instance is preempted.
 const gcpPreempted = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
 
 // poll returns the notice, or "" if there is none. It may take holdSeconds.
@@ -211,6 +214,7 @@ func (c *azure) poll(ctx context.Context) (string, error) {
 		return "", c.unexpected(azureEvents, a)
 	}
 	for _, e := range scheduled.Events {
+		// Azure does not keep the case of names.
 		mine := slices.ContainsFunc(e.Resources, func(r string) bool { return strings.EqualFold(r, c.name) })
 		if e.EventType == "Preempt" && mine {
 			return strings.TrimSpace("azure: preempted, not before " + e.NotBefore), nil

@@ -17,8 +17,8 @@ import (
 type command string
 
 // runScript evaluates its first argument, and writes to descriptor 3 if the status is 0. The exit
-// status of the shell is not enough: in the first process of a container another part of the
-// program may reap the shell and take its status.
+// status of the shell is not enough. If the program is the first process of a container (PID 1),
+// another part of it may wait for all children, and so take the status of the shell.
 const runScript = `(eval "$1") 3>&- && echo notice >&3`
 
 // run runs the command once and returns the notice. An end without the notice is an error. The end
@@ -34,6 +34,7 @@ func (c command) run(ctx context.Context) (string, error) {
 	defer r.Close()
 	var said tail
 	cmd := exec.Command("sh", "-c", runScript, "sh", string(c))
+	// The write end of the pipe becomes descriptor 3 of the shell.
 	cmd.ExtraFiles, cmd.Stderr, cmd.SysProcAttr = []*os.File{w}, &said, attributes()
 	cmd.WaitDelay = retryPeriod // for processes that the command leaves behind
 	err = cmd.Start()
@@ -57,7 +58,8 @@ func (c command) run(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%q ended without a notice: %w", string(c), err)
 }
 
-// maxTail bounds the text that is kept of a command's standard error, in bytes.
+// maxTail bounds the text that is kept of a command's standard error, in bytes. Only the last line
+// is reported; the rest is for lines longer than usual.
 const maxTail = 4 << 10
 
 // tail is a writer that keeps the end of the text.

@@ -63,6 +63,7 @@ func Parse(text string) (*Source, error) {
 // again, and calls report once for each different error. The only error that it returns is the
 // cause of ctx's end.
 func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
+	// A poll that fails every few seconds would otherwise fill the log.
 	told := make(map[string]bool)
 	for {
 		text, err := s.poll(ctx)

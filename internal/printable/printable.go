@@ -15,11 +15,13 @@ import (
 func Line(s string) string {
 	s = strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "; ")
 	plain := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
+	// The usual case, and free of allocations.
 	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
 	}
 	var out strings.Builder
 	for len(s) > 0 {
+		// Invalid UTF-8 gives RuneError of one byte, which is escaped as \x and two digits.
 		r, n := utf8.DecodeRuneInString(s)
 		if plain(r) {
 			out.WriteString(s[:n])

@@ -57,6 +57,8 @@ func restrict(f *os.File) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return err
 	}
+	// The file may have existed with another mode. Only its owner may change the mode, so the error
+	// for a file of another user is ignored.
 	if info.Mode().Perm() != File {
 		if err := f.Chmod(File); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("make it private: %w", err)

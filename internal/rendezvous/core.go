@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// candidate is a launcher that may start the job. It has the name of its host, which gives the
-// order and is shown to people, and its unique ID.
+// candidate is a launcher that may start the job. Name is the name of its host, which messages
+// show; ID is unique. Both give the order of launchers.
 type candidate struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`
@@ -26,12 +26,13 @@ func (c candidate) compare(d candidate) int {
 type stage string
 
 const (
-	seeking  stage = "seeking"
-	running  stage = "running" // it has the job, or is about to get it
-	finished stage = "finished"
+	seeking  stage = "seeking"  // it looks for the job
+	running  stage = "running"  // it has the job, or is about to get it
+	finished stage = "finished" // it knows that the job has finished
 )
 
-// lease is the least time for which a grant holds. A claim takes at most half of this time.
+// lease is the least time for which a grant is valid. A claim takes at most half of this time, so
+// that a claim never succeeds by a grant that has expired.
 const lease = 10 * time.Second
 
 // ballot holds a launcher's stage and its grant: the candidate that it lets start the job. It does
@@ -42,7 +43,7 @@ type ballot struct {
 	self    candidate
 	stage   stage
 	granted candidate // zero if nobody has the grant
-	// at is the address of the granted candidate, and until the end of its lease.
+	// at is the address of the granted candidate, until the time at which its lease ends.
 	at    netip.Addr
 	until time.Time
 }
@@ -50,6 +51,7 @@ type ballot struct {
 // grant decides about the claim of the candidate c, which may be this launcher, and reports whether
 // c has the grant now. at is the address of c.
 func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
+	// A launcher with a lower name has precedence over c: c must wait for it.
 	taken := b.granted != (candidate{}) && b.granted != c
 	if b.stage != seeking || taken || b.self.compare(c) < 0 {
 		return false
@@ -58,15 +60,16 @@ func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
 	return true
 }
 
-// withdraw takes back this launcher's grant to itself, after its own claim has failed.
+// withdraw cancels this launcher's grant to itself after its own claim has failed. It needs no
+// lease: the launcher knows that it has not started the job.
 func (b *ballot) withdraw() {
 	if b.granted == b.self {
 		b.granted = candidate{}
 	}
 }
 
-// revise ends the grant after a survey that began at begun. It does so only if the lease had
-// expired by then and the survey shows that the granted candidate has not started the job. A
+// revise ends the grant after a survey that began at the time begun. It does so only if the lease
+// had expired by then and the survey shows that the granted candidate has not started the job. A
 // candidate that could not be asked keeps its grant, because it may have started the job.
 func (b *ballot) revise(s survey, begun time.Time) {
 	if b.granted == b.self || begun.Before(b.until) {
@@ -92,7 +95,8 @@ type addressedAnswer struct {
 	addr netip.Addr
 }
 
-// unreachableAddr is an address that does not answer, so that a launcher may be there.
+// unreachableAddr is an address that neither answers nor refuses connections. A launcher with the
+// job may be there, so nobody may start the job.
 type unreachableAddr struct {
 	addr netip.Addr
 	why  error
@@ -102,10 +106,10 @@ type unreachableAddr struct {
 type decision int
 
 const (
-	wait decision = iota
-	join          // ask the launchers in survey.withJob for a ticket
-	claim
-	end // the job has finished
+	wait  decision = iota // survey again later
+	join                  // ask the launchers in survey.withJob for a ticket
+	claim                 // ask all launchers for the grant, and start the job with all grants
+	end                   // the job has finished
 )
 
 // rules are the conditions under which a launcher may claim the job; see Config for the fields.

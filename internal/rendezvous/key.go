@@ -17,7 +17,8 @@ import (
 // minKey is the least number of characters of a key: 128 bits in hexadecimal.
 const minKey = 32
 
-// errForeign reports that the other side has another key, and so belongs to another job.
+// errForeign reports that the other side has another key, and so belongs to another job. Such a
+// launcher is not counted.
 var errForeign = errors.New("it has another key, or is no elrun")
 
 // newTLS returns the TLS configuration of both sides for holders of a key. A key that is too short

@@ -9,7 +9,7 @@ import (
 
 // The kinds of questions.
 const (
-	askStage  = "stage"
+	askStage  = "stage"  // is the job running or finished?
 	askClaim  = "claim"  // may I start the job?
 	askTicket = "ticket" // give me a ticket
 )
@@ -30,8 +30,8 @@ type answer struct {
 }
 
 const (
-	// maxMessage is the maximum length of a question or answer in bytes. A ticket has at most half
-	// of it.
+	// maxMessage is the maximum length of a question or answer in bytes. The limit protects against
+	// a faulty sender. A ticket has at most half of it.
 	maxMessage = 64 << 10
 	// maxName is the maximum length of a host's name or an ID in bytes.
 	maxName = 255

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Name is the meeting place of launchers: a DNS name, which has their addresses, and the port on
+// Name is the rendezvous of launchers: a DNS name that resolves to their addresses, and the port on
 // which they listen.
 type Name struct {
 	Host   string
@@ -53,6 +53,8 @@ func ParseName(text string) (Name, error) {
 
 // lookup returns the addresses of the name. If there are none, it returns an error.
 func (n Name) lookup(ctx context.Context) ([]netip.Addr, error) {
+	// The Go resolver calls Dial, so that the lookup can use another server. The resolver of libc
+	// could not.
 	r := net.Resolver{PreferGo: true}
 	if n.Server != "" {
 		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {

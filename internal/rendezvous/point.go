@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Config has the place of a Point and the conditions for the start of the job. Name and Key are
+// Config has the address of a Point and the conditions for the start of the job. Name and Key are
 // required.
 type Config struct {
 	Name Name
@@ -37,7 +37,8 @@ const (
 	ticketPeriod = 10 * time.Second
 	// maxConns bounds the concurrent connections. Further connections wait.
 	maxConns = 64
-	// recentPeriod is how long a launcher that has asked, but is not in the DNS, counts as present.
+	// recentPeriod is the time after its last question for which a launcher that is not in the DNS
+	// counts as present.
 	recentPeriod = 10 * time.Second
 )
 
@@ -51,10 +52,10 @@ type Point struct {
 	work     sync.WaitGroup
 
 	mu            sync.Mutex
-	ballot        ballot
-	ticket        func(context.Context) (string, error)
-	lastQuestions map[netip.Addr]time.Time // time of the latest question, by address
-	connSlots     chan struct{}            // a semaphore with a slot for each connection
+	ballot        ballot                                // stage of this launcher and its grant to a candidate
+	ticket        func(context.Context) (string, error) // makes a ticket; nil until Serve
+	lastQuestions map[netip.Addr]time.Time              // time of the latest question, by address
+	connSlots     chan struct{}                         // a semaphore with a slot for each connection
 }
 
 // Listen starts a Point that answers the questions of others. End it with Close.
@@ -102,6 +103,7 @@ func (p *Point) accept() {
 			p.pause(p.ctx, 100*time.Millisecond) // such as too many open files: retry
 			continue
 		}
+		// With all slots taken, accept stops; further connections wait in the kernel's queue.
 		p.connSlots <- struct{}{}
 		p.work.Go(func() {
 			defer func() { <-p.connSlots }()
@@ -113,6 +115,7 @@ func (p *Point) accept() {
 // serveConn answers one question. A connection without the key fails in the handshake.
 func (p *Point) serveConn(conn net.Conn) {
 	defer conn.Close()
+	// Close of the Point ends a pending read or write.
 	stop := context.AfterFunc(p.ctx, func() { conn.Close() })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(askPeriod))
@@ -139,6 +142,7 @@ func (p *Point) self() candidate { return p.ballot.self } // never changes
 func (p *Point) answer(ctx context.Context, q question, from netip.Addr) answer {
 	now := time.Now()
 	p.mu.Lock()
+	// The DNS may list an address of this launcher, so that it asks itself.
 	if q.From != p.self() {
 		p.lastQuestions[from] = now
 	}

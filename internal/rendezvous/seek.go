@@ -23,14 +23,15 @@ type Found struct {
 }
 
 const (
-	// firstPause is the first pause between two surveys; it doubles up to maxPause.
+	// firstPause is the first pause between two surveys; it doubles up to maxPause. Hosts often
+	// start together, so the first surveys follow each other quickly.
 	firstPause = 100 * time.Millisecond
 	maxPause   = time.Second
 )
 
 // Seek looks for the job until the job is found or this launcher has to start it. In the second
-// case the other launchers assume from then on that this launcher has the job. So if the job then
-// fails, call Close.
+// case the other launchers assume from then on that this launcher has the job. If the job then
+// fails to start, call Close: a launcher that does not listen does not count as having the job.
 func (p *Point) Seek(ctx context.Context) (Found, error) {
 	begun, pause, said := time.Now(), firstPause, ""
 	for {
@@ -121,8 +122,8 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	return true, ""
 }
 
-// survey asks all addresses of the name, and the launchers that have asked recently or have the
-// grant.
+// survey asks all addresses of the name for the stage of their launchers. It also asks the
+// launchers that have asked recently or have the grant, because the DNS may omit them.
 func (p *Point) survey(ctx context.Context) survey {
 	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, ticketPeriod)
@@ -182,6 +183,8 @@ func (p *Point) recentAddrs(now time.Time) (out []netip.Addr) {
 func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	// Connect from the address on which this launcher listens, so that the others see and record
+	// the address at which they can reach it.
 	d := tls.Dialer{NetDialer: &net.Dialer{}, Config: p.tls}
 	if p.cfg.Addr.IsValid() && p.cfg.Addr.Is4() == addr.Is4() {
 		d.NetDialer.LocalAddr = &net.TCPAddr{IP: p.cfg.Addr.AsSlice()}

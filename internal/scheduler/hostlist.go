@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxHosts bounds the number of hosts in a list, because a few bytes can name any number of
-	// hosts.
+	// maxHosts bounds the number of hosts in a list. Without a bound a short range such as
+	// [1-999999999] would fill the memory.
 	maxHosts = 1 << 16
 	// maxName bounds the length of a host's name in bytes, as DNS does.
 	maxName = 255
@@ -102,8 +102,7 @@ func expandItem(item string) ([]string, error) {
 	return names, nil
 }
 
-// expandRanges returns the numbers in a bracket, as text. It is an error if there are more numbers
-// than most says.
+// expandRanges returns the numbers in a bracket, as text. More than most numbers are an error.
 func expandRanges(text string, most int) ([]string, error) {
 	var out []string
 	for r := range strings.SplitSeq(text, ",") {
@@ -141,8 +140,8 @@ func parseNumber(text string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// checkName returns an error for a name that is no host name, or that a command could take for a
-// flag.
+// checkName returns an error unless name is a host name. A name that begins with "-" is refused,
+// because ssh would read it as a flag.
 func checkName(name string) error {
 	odd := strings.ContainsFunc(name, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("._-", c)

@@ -1,6 +1,7 @@
-// Package scheduler reads from the environment which resources a batch system (Slurm, PBS, LSF)
-// has given to a job: the hosts, and the rank of a process in a group that Slurm has started. It
-// does no I/O: the caller passes functions that read the environment and files.
+// Package scheduler finds the resources that a batch system (Slurm, PBS, LSF) has given to a job:
+// the hosts with their slots, and the rank of this process among the tasks that srun has started.
+// It reads them from environment variables and files. It does no I/O: the caller passes functions
+// that read the environment and files.
 package scheduler
 
 import (
@@ -26,13 +27,13 @@ type Allocation struct {
 	From  string // the batch system's name of the job, as in "Slurm job 12"
 	Slurm bool   // srun can start processes on the hosts
 	Hosts []Host
-	// Here reports that the job has only one host, and that this is that host.
+	// Here reports that the job has a single host, and this process runs on it.
 	Here bool
 
 	at map[string]int // index in Hosts, by name
 }
 
-// Task is the place of this process in a Slurm step with more than one task.
+// Task is the position of this process in a Slurm step with more than one task.
 type Task struct {
 	Step    string // cluster, job, step and number of restarts, as in lab-12.0.1; unique to a group of tasks
 	Rank    int    // 0 to Tasks-1
@@ -42,7 +43,7 @@ type Task struct {
 	Crowded bool   // some hosts have several tasks
 }
 
-// Label names the task for people: its host, followed by the index there if some hosts have
+// Label names the task in messages: its host, followed by its index on the host if some hosts have
 // several tasks.
 func (t Task) Label() string {
 	if t.Crowded {
@@ -51,8 +52,8 @@ func (t Task) Label() string {
 	return t.Host
 }
 
-// FindTask returns the place of this process in its Slurm step. It returns false if the process is
-// not in a step, or is the only task of the step.
+// FindTask returns the position of this process in its Slurm step. It returns false if the process
+// is not in a step, or is the only task of the step.
 func FindTask(env Environment) (Task, bool, error) {
 	if !inStep(env) || env.Get("SLURM_STEP_NUM_TASKS") == "1" {
 		return Task{}, false, nil
@@ -91,6 +92,8 @@ func orZero(text string) string {
 // inStep reports whether this process is a task of a step that srun has started. Scripts of sbatch
 // and shells of salloc run in steps with reserved numbers, or in no step.
 func inStep(env Environment) bool {
+	// Slurm numbers its own steps, such as the batch script, from here up (SLURM_MAX_NORMAL_STEP_ID
+	// in slurm.h).
 	const reserved = 0xfffffff0
 	step, err := strconv.ParseUint(env.Get("SLURM_STEP_ID"), 10, 32)
 	return err == nil && step < reserved && env.Get("SLURM_JOB_ID") != "" && env.Get("SLURM_PROCID") != ""
@@ -113,8 +116,8 @@ func Find(env Environment) (*Allocation, error) {
 	case env.Get("LSB_DJOB_HOSTFILE") != "":
 		a, err = slotFile(env, "LSF job "+env.Get("LSB_JOBID"), env.Get("LSB_DJOB_HOSTFILE"))
 	}
-	// A job with a single slot on this host counts as no job: a run without a batch system has the
-	// same.
+	// A job with a single slot on this host needs no other host: elrun runs as it does without a
+	// batch system.
 	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 {
 		return nil, err
 	}
@@ -194,11 +197,12 @@ func (a *Allocation) add(name string, slots int) {
 	a.Hosts[i].Slots += min(max(1, slots), maxSlots+1) // bounded, so that sums do not overflow; check refuses the result
 }
 
-// maxSlots bounds the slots of a host.
+// maxSlots bounds the slots of a host. It protects against a wrong number in the environment, which
+// would start as many processes.
 const maxSlots = 1 << 12
 
-// check returns the allocation if it is valid. It is for batch systems that run the job's script
-// on the first host.
+// check returns the allocation if it is valid, and sets Here for a job with a single host: most
+// batch systems run the job's script on the first host.
 func (a *Allocation) check() (*Allocation, error) {
 	for _, h := range a.Hosts {
 		if err := checkName(h.Name); err != nil {

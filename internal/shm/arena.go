@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// pageSize is the unit of allocations and of Abandon. Huge pages are not in use, as they cannot be
-// reserved in part.
+// pageSize is the unit of allocations and of Abandon. Huge pages are not used, because a part of a
+// huge page can be neither reserved nor abandoned.
 const pageSize = 4 << 10
 
 // Arena is memory of one process from which it allocates vectors that the other processes of the
@@ -25,12 +25,12 @@ type Arena struct {
 	base   uintptr // address of the memory, also after it was unmapped
 	size   int
 	mu     sync.Mutex
-	spans  []span // allocated and retired ones, by address
+	spans  []span // allocated and retired spans, by address
 	live   int    // number of spans that are not retired
-	closed bool
+	closed bool   // after Close; the last Free then unmaps the memory
 
 	anyAbandoned atomic.Bool // set before the first Abandon returns; while it is false, Ref does not take the lock
-	abandoned    []span
+	abandoned    []span      // spans whose pages other processes no longer share
 }
 
 // span is a part of the arena, in bytes.
@@ -51,7 +51,7 @@ func NewArena(size int) (*Arena, error) {
 	return &Arena{memory: m, base: addressOf(m.Bytes()), size: len(m.Bytes())}, nil
 }
 
-// File returns the file that other processes give to Open. The arena owns it.
+// File returns the file of the memory. Other processes map it by Open. The arena owns it.
 func (a *Arena) File() *os.File { return a.memory.File() }
 
 // Again returns a second mapping of the arena, like the mapping of another process: abandoned pages
@@ -73,6 +73,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if a.closed {
 		return nil, fmt.Errorf("shm: allocate %d bytes: %w", n, os.ErrClosed)
 	}
+	// First fit: take the first gap between two spans that is large enough.
 	first, at := 0, len(a.spans)
 	for i, s := range a.spans {
 		if s.first-first >= size {
@@ -89,6 +90,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	}
 	a.spans = slices.Insert(a.spans, at, span{first: first, end: first + size})
 	a.live++
+	// The capacity includes the rest of the last page, which belongs to this allocation.
 	return a.memory.Bytes()[first : first+n : first+size], nil
 }
 
@@ -128,8 +130,9 @@ func (a *Arena) Free(b []byte) error {
 	return err
 }
 
-// Abandon takes out of the arena the pages that b fills: this process does not see any more what
-// other processes write to them. Their content is lost. From then on b is ordinary memory: Ref
+// Abandon removes the pages that b fills from the arena: this process no longer sees writes of
+// other processes to them. It is for the result of a failed call, to which a rank that was put out
+// of the group may still write. Their content is lost. From then on b is ordinary memory: Ref
 // returns 0 for it and for every vector that overlaps these pages. b is a part of a result of
 // Alloc; for other memory Abandon does nothing. Free still frees it, but its addresses are not used
 // again.
@@ -138,6 +141,7 @@ func (a *Arena) Abandon(b []byte) error {
 	if !ok {
 		return nil
 	}
+	// Only whole pages can be remapped.
 	head, tail := Ref(offset + 1).PageEdges(len(b))
 	s := span{first: offset + head, end: offset + len(b) - tail}
 	if s.first == s.end {
@@ -146,6 +150,7 @@ func (a *Arena) Abandon(b []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.abandoned = append(a.abandoned, s)
+	// Set before detach, so that no Ref to these pages is returned after Abandon has returned.
 	a.anyAbandoned.Store(true)
 	return a.memory.detach(s.first, s.end-s.first)
 }
@@ -171,6 +176,7 @@ func (a *Arena) isTaken(s span) bool {
 	})
 }
 
+// isAbandoned reports whether an abandoned page is in a span. mu is held.
 func (a *Arena) isAbandoned(s span) bool { return slices.ContainsFunc(a.abandoned, s.overlaps) }
 
 // Ref returns the position of b, by which other processes find it; 0 if b is not in the arena.
@@ -189,6 +195,8 @@ func (a *Arena) Ref(b []byte) Ref {
 	return Ref(offset + 1)
 }
 
+// offset returns the offset of b in the arena. ok is false if b lies outside. It needs no lock:
+// base and size never change, also not by Close.
 func (a *Arena) offset(b []byte) (int, bool) {
 	p := addressOf(b)
 	if p < a.base || p+uintptr(len(b)) > a.base+uintptr(a.size) {
@@ -197,9 +205,11 @@ func (a *Arena) offset(b []byte) (int, bool) {
 	return int(p - a.base), true
 }
 
+// addressOf returns the address of a slice as a number, which does not keep the memory alive.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// at returns n bytes at r in the memory of an arena; false if the arena does not have them.
+// at returns n bytes at r in the memory of an arena, and false if they are not all in it. r comes
+// from another process, so it may have any value.
 func at(memory []byte, r Ref, n int) ([]byte, bool) {
 	if r == 0 || uint64(r-1) > uint64(len(memory)) || uint64(n) > uint64(len(memory))-uint64(r-1) {
 		return nil, false

@@ -27,7 +27,8 @@ func available() int {
 	return room
 }
 
-// memAvailable reads the kernel's estimate out of /proc/meminfo.
+// memAvailable reads the kernel's estimate, in KiB, from /proc/meminfo, and returns bytes. If there
+// is no estimate, memory counts as unlimited.
 func memAvailable(meminfo []byte) int {
 	for l := range bytes.Lines(meminfo) {
 		f := bytes.Fields(l)
@@ -44,15 +45,17 @@ func memAvailable(meminfo []byte) int {
 // groups are the control groups of one version that limit memory.
 type groups struct {
 	controller string // as /proc/self/cgroup names it
-	mount      string
-	most, now  string // files
+	mount      string // of the hierarchy
+	most, now  string // files; with the limit and the usage in bytes
 	files      string // key in memory.stat: the memory of cached files that were not used recently
 }
 
+// version1 describes the memory controller of cgroup version 1.
 func version1() groups {
 	return groups{"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
 }
 
+// version2 describes the unified hierarchy of cgroup version 2, whose controller name is empty.
 func version2() groups {
 	return groups{"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"}
 }
@@ -70,8 +73,8 @@ func (g groups) dirOf(b []byte) string {
 }
 
 // room returns how many bytes a group may still take, by its own limit and the limits of the groups
-// above it. In a container /proc/self/cgroup may give a path that exists only on the host; then the
-// mount point stands for the group.
+// above it. In a container /proc/self/cgroup may give a path that exists only on the host. Then the
+// group of the container is mounted at the mount point, and room starts there.
 func (g groups) room(dir string) int {
 	if dir == "" {
 		return math.MaxInt
@@ -90,7 +93,7 @@ func (g groups) room(dir string) int {
 }
 
 // left returns how many bytes a group may still take by its own limit. Memory of cached files that
-// were not used recently counts as free.
+// were not used recently counts as free, because the kernel drops it before it kills a process.
 func (g groups) left(group string) int {
 	most, err := readNumber(filepath.Join(group, g.most))
 	if err != nil {
@@ -110,6 +113,7 @@ func (g groups) left(group string) int {
 	return max(0, most-now)
 }
 
+// readNumber returns the integer in a file. "max", which stands for no limit, is an error.
 func readNumber(path string) (int, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 // whose own death the kernel reports to them.
 type DeathWatch struct {
 	segment *Segment
-	died    func(rank int)
-	list    robustHead
+	died    func(rank int) // callback, called by the thread
+	list    robustHead     // the kernel reads it when the thread dies
 	running sync.WaitGroup
 
 	mu    sync.Mutex    // guards writes of ended and of this rank's words
@@ -30,9 +30,9 @@ type DeathWatch struct {
 }
 
 // WatchDeaths calls the function died, from one goroutine, with each rank whose process dies from
-// now on, unless that rank has ended its own death watch before. Ranks that call WatchDeaths hear
-// of each other. Call it before the first Revoke. Revoke and Close end it. On a kernel without
-// robust futexes or futex_waitv (before Linux 5.16) it reports nothing.
+// now on, unless that rank has ended its own death watch before. Only ranks that call WatchDeaths
+// are watched. Call it before the first Revoke. Revoke and Close end it. On a kernel without robust
+// futexes or futex_waitv (before Linux 5.16) it reports nothing.
 func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
 	w := &DeathWatch{segment: s, died: died}
 	s.deathWatch = w
@@ -59,9 +59,10 @@ func (w *DeathWatch) end() {
 	wakeWord(&w.ended)
 }
 
-// run is the body of the thread. It restores the thread's state and returns it to the Go runtime:
-// if the thread ended, child processes with a parent death signal (PR_SET_PDEATHSIG) would be
-// killed, as that signal is bound to the thread that started them.
+// run is the body of the thread. At the end it restores the thread's robust list and returns the
+// thread to the Go runtime. It must not end the thread: the kernel sends a parent death signal
+// (PR_SET_PDEATHSIG) when the thread that started the child ends, so children of this thread would
+// be killed.
 func (w *DeathWatch) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -83,8 +84,8 @@ func (w *DeathWatch) run() {
 	_ = setRobustList(before) // cannot fail, as the call above succeeded
 }
 
-// enter stores this thread as the owner of its words, so that the other ranks hear of its death.
-// It returns false if the death watch has ended already.
+// enter stores this thread as the owner of its words, so that the kernel reports its death to the
+// other ranks. It returns false if the death watch has ended already.
 func (w *DeathWatch) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +94,7 @@ func (w *DeathWatch) enter() bool {
 	}
 	w.storeWords(uint32(unix.Gettid()) | futexWaiters)
 	for r := range w.segment.size {
-		wakeWord(w.word(w.segment.rank, r)) // ranks that entered before wait for the change
+		wakeWord(w.word(w.segment.rank, r)) // ranks that entered earlier wait for a change of the word
 	}
 	return true
 }
@@ -105,7 +106,7 @@ func (w *DeathWatch) storeWords(value uint32) {
 	}
 }
 
-// word returns the lock word by which hearer hears of a rank's death.
+// word returns the lock word by which the rank hearer learns of a rank's death.
 func (w *DeathWatch) word(rank, hearer int) *atomic.Uint32 {
 	return &w.segment.robustWords(rank)[hearer].word
 }
@@ -131,6 +132,8 @@ func (w *DeathWatch) wait() {
 			waits[n].expect(word, value)
 			n++
 		}
+		// The kernel compares each word with its value before it sleeps, so a change since the
+		// loads above is not missed.
 		if !waitForAny(waits[:n]) {
 			return
 		}
@@ -139,7 +142,8 @@ func (w *DeathWatch) wait() {
 
 // robustHead is the kernel's robust_list_head: the list of locks that the kernel frees when the
 // thread dies. The entries lie in private memory of this process, where other processes cannot
-// corrupt them. All have the same distance to their lock words.
+// corrupt them. All entries have the same distance to their lock words, because offset is a single
+// number for the whole list.
 type robustHead struct {
 	head    uintptr // address of the first entry
 	offset  uintptr // from an entry to its lock word

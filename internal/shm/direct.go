@@ -12,8 +12,8 @@ import (
 // The bytes that a rank reduces before it reports progress to Lane.Watch. A reduction in pairs
 // uses short blocks, so that partial results stay in the cache for the next vector.
 const (
-	directBlock = 64 << 20
-	pairBlock   = 256 << 10
+	directBlock = 64 << 20  // for a reduction in one pass
+	pairBlock   = 256 << 10 // for a reduction in pairs
 )
 
 // The direct engine. Each rank reduces its chunk of all source vectors and writes the result to
@@ -21,22 +21,24 @@ const (
 // wait for each other only before and after. A rank that shares its core with others may find that
 // another rank has stolen its chunk.
 //
-// A late rank is a rank that was put out of the group in the middle of a call and runs on later. It
-// may still write to the destination vectors of the others. So if a call fails, its caller abandons
-// the pages of dst (Arena.Abandon), and other ranks write whole pages of dst only. The parts of dst
-// in pages that it shares with other data, at its two ends, are short: they travel in the slot, and
-// each rank reduces them for itself.
+// A late rank is a rank that was put out of the group in the middle of a call, for example because
+// its process was stopped, and that continues later. It may still write to the destination vectors
+// of the others. So if a call fails, its caller abandons the pages of dst (Arena.Abandon), and
+// other ranks write whole pages of dst only. The parts of dst in pages that it shares with other
+// data, at its two ends, are short: they are sent inline in the slot, and each rank reduces them
+// for itself.
 //
 // A late rank may also read source vectors that the others have changed since. So a rank whose call
-// fails sets chunk.failed before it returns. Every rank looks at these flags after all chunks are
+// fails sets chunk.failed before it returns. Every rank checks these flags after all chunks are
 // reduced, and its call succeeds only if none is set.
 
-// views holds the mapped vectors of all ranks of a lane. Every call reuses it, as an allocation
-// would take longer than a short call.
+// views holds the vectors of all ranks of a lane, as this process has mapped them. All calls use
+// the same views: an allocation would take longer than a short call.
 type views struct {
-	dst, src, to, from [][]byte
+	dst, src, to, from [][]byte // dst and src by rank; to and from are the arguments of the reduction
 }
 
+// newViews returns the views of a lane with this number of ranks.
 func newViews(ranks int) views {
 	return views{make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks)}
 }
@@ -47,6 +49,8 @@ func sources[T dtype.Number](v *views) [][]T { return typed[T](v.from) }
 // targets returns the vectors that take the results; the caller sets those that it uses.
 func targets[T dtype.Number](v *views) [][]T { return typed[T](v.to) }
 
+// typed returns the slice headers of v as slices of T, without an allocation. The caller sets each
+// header to a vector of T before use, so that lengths count elements.
 func typed[T dtype.Number](v [][]byte) [][]T {
 	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
@@ -63,9 +67,9 @@ func (r Ref) PageEdges(bytes int) (head, tail int) {
 	return head, min((begin+bytes)%pageSize, bytes-head)
 }
 
-// PostVectors is Post for an AllReduce. The vectors whose position in refs is not 0 lie in the
-// arena. If such a call fails, other ranks may still write to dst until dst is abandoned
-// (Arena.Abandon).
+// PostVectors is Post for an AllReduce. refs has the positions of the vectors in the arena, or 0
+// for ordinary memory. If such a call fails, other ranks may still write to dst until dst is
+// abandoned (Arena.Abandon).
 func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 	var head, tail int
 	if refs.Dst != 0 && refs.Src != 0 {
@@ -90,7 +94,7 @@ func (l *Lane) mapped(bytes int) bool {
 	return true
 }
 
-// direct reduces vectors that all ranks have mapped.
+// direct runs the direct engine on vectors that all ranks have mapped.
 func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 	l.directCalls++
 	size := kernel.Size[T]()
@@ -99,19 +103,22 @@ func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 	reduceEdge(l, length-tail/size, length, head, fold)
 	bytes := length * size
 	for i := range l.size {
+		// First this rank's own chunk, then the chunks that it may steal.
 		owner := (l.rank + i) % l.size
 		if i > 0 && !l.canSteal(owner, bytes) || !l.claim(owner) {
 			continue
 		}
 		first, end := l.chunkBounds(head/size, length-tail/size, cacheLine/size, owner)
 		reduceChunk(l, bytes, first, end, fold)
+		// Ranks in finish wait for this counter.
 		l.publish(&l.areas[owner].chunk.folded, l.directCalls)
 	}
 	return l.finish()
 }
 
 // chunkBounds divides the elements from first to end into chunks and returns the chunk of a rank.
-// Chunks begin at multiples of align elements after first.
+// Chunks begin at multiples of align elements after first, so that two ranks do not write to one
+// cache line (false sharing).
 func (l *Lane) chunkBounds(first, end, align, rank int) (from, to int) {
 	chunk := (end - first + l.size - 1) / l.size
 	chunk = (chunk + align - 1) / align * align
@@ -148,6 +155,8 @@ func reduceRange[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTe
 	}
 }
 
+// reduceBlock reduces the elements from first to end in one call of the Reducer. Each rank starts
+// with its own destination, so that ranks do not write to the same memory at the same time.
 func reduceBlock[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTemporal int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
@@ -171,9 +180,9 @@ func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) 
 	fold.reduceInto(to, to[0], from, 0)
 }
 
-// finish waits until all chunks are reduced. If a rank's call has failed by then, finish goes on
-// waiting until this segment is revoked; a failure is always followed by that. The call counts as
-// one block.
+// finish waits until all chunks are reduced. If a rank's call has failed by then, finish waits
+// until this segment is revoked, which follows every failure. In doneBlocks the call counts as one
+// block.
 func (l *Lane) finish() error {
 	l.doneBlocks++
 	mine := l.own()

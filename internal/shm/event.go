@@ -5,8 +5,8 @@ import (
 )
 
 // Event wakes the goroutines of this process that wait in a segment. They sleep on a condition
-// variable and not in a system call, which would keep a processor of the Go runtime for up to
-// 10 ms. Other processes signal it with a Waker.
+// variable and not in a system call: a goroutine in a system call keeps its processor (P) of the Go
+// runtime for up to 10 ms. Other processes signal it with a Waker.
 type Event struct {
 	eventFile // signalled by other processes
 

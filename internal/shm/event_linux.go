@@ -60,7 +60,7 @@ type Waker struct{ fd int }
 // OpenWaker returns the waker of an event whose file another process has sent. It closes the
 // file, also on failure.
 func OpenWaker(file *os.File) (*Waker, error) {
-	// A raw descriptor, as the runtime polls the descriptors of os.File, and would wake up at
+	// Keep a raw descriptor. The runtime polls the descriptor of an os.File, and would wake up at
 	// every signal.
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
@@ -72,7 +72,8 @@ func OpenWaker(file *os.File) (*Waker, error) {
 	return &Waker{fd}, nil
 }
 
-// checkNonblocking returns an error if a write to the file could block.
+// checkNonblocking returns an error if a write to the file could block. All handles of an eventfd
+// share the flag. The other process sets it, so it is checked and not set here.
 func checkNonblocking(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err == nil && flags&unix.O_NONBLOCK == 0 {
@@ -81,6 +82,7 @@ func checkNonblocking(fd int) error {
 	return err
 }
 
+// closeWaker closes a descriptor, unless it is negative, which means that it was never opened.
 func closeWaker(fd int) error {
 	if fd < 0 {
 		return nil
@@ -91,7 +93,8 @@ func closeWaker(fd int) error {
 // signal signals the event. It does not block.
 func (r *Waker) signal() {
 	any := [8]byte{1} // not 0 in either byte order
-	// A write fails only if the eventfd's counter is full; then the process is being woken.
+	// A write fails only if the eventfd's counter is full. Then the process has unread signals and
+	// wakes up anyway.
 	_, _ = unix.Write(r.fd, any[:])
 }
 
@@ -101,6 +104,7 @@ func (e *Event) Again() (*os.File, error) { return duplicate(e.file.Fd()) }
 // Again returns a second handle of the eventfd, which the caller owns and may give to a third process.
 func (r *Waker) Again() (*os.File, error) { return duplicate(uintptr(r.fd)) }
 
+// duplicate returns a new file for the same eventfd.
 func duplicate(eventfd uintptr) (*os.File, error) {
 	fd, err := unix.FcntlInt(eventfd, unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -16,16 +16,16 @@ type Lane struct {
 	size        int
 	rank        int // in the lane
 	policies    policies
-	areas       []*rankArea
-	blocks      [][]byte
-	arenas      [][]byte
+	areas       []*rankArea // by rank of the lane
+	blocks      [][]byte    // of the staged engine, by rank of the lane
+	arenas      [][]byte    // by rank of the lane; nil for a rank without one
 	views       views
 	ranks       []int  // of the lane, as ranks of the segment
 	calls       uint32 // number of calls posted
 	directCalls uint32 // number of calls by the direct engine
 	doneBlocks  uint32 // number of blocks of all earlier calls together
-	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep,
-	// and with -1 from time to time while the call makes progress.
+	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep, and
+	// with -1 from time to time while the call makes progress. It serves the detection of stalls.
 	Watch func(rank int)
 }
 
@@ -66,7 +66,7 @@ func (l *Lane) own() *rankArea { return l.areas[l.rank] }
 // MismatchError is the error of a call that another rank has described differently.
 type MismatchError struct {
 	Rank   int    // in the lane
-	Header Header // what it posted
+	Header Header // the description that this rank posted
 }
 
 // Error names the rank.
@@ -96,6 +96,8 @@ func (l *Lane) awaitSlot(rank int) (*slot, error) {
 	if err := l.await(&p.posted, l.calls, rank); err != nil {
 		return nil, err
 	}
+	// A digest is in the cache line of the counter; comparing headers would fetch another line from
+	// each rank.
 	if p.digest != l.slotOf(l.rank).digest {
 		return nil, &MismatchError{rank, p.header}
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seals fix the size of a file, so that no process can truncate pages under another process, which
-// would get a bus error.
+// seals fix the size of a file. Without them a process could truncate the file, and another process
+// that reads it would get a bus error (SIGBUS).
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // aliasPadding is the address space that is left unused after each Memory, against cache aliasing.
@@ -18,7 +18,8 @@ const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 // in each, so the vectors of a call would be a power of two apart. On AMD EPYC such calls take up
 // to 1.8 times as long. The likely cause is the way predictor of the first-level cache: it finds
 // lines by a hash of low address bits (Lipp et al., Take A Way, AsiaCCS 2020, section 3, for older
-// models). Such vectors have the same hash, so each access to one evicts the other.
+// models). Vectors at such distances have the same hash, so an access to one evicts the line of the
+// other.
 const aliasPadding = 37 * pageSize
 
 // Memory is a file without a name that is mapped into this process.
@@ -39,7 +40,7 @@ func NewMemory(size int) (*Memory, error) {
 	return m, nil
 }
 
-// newMemory makes memory without reserved pages.
+// newMemory makes memory without reserved pages. Alloc of an Arena reserves them later.
 func newMemory(size int) (*Memory, error) {
 	fd, err := unix.MemfdCreate("elrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -65,6 +66,8 @@ func Open(file *os.File) (*Memory, error) {
 	return m, nil
 }
 
+// open is Open without the error handling. The file comes from another process, so its seals and
+// size are checked.
 func open(file *os.File) (*Memory, error) {
 	has, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -100,7 +103,7 @@ func (m *Memory) reserve(offset, size int) error {
 	return nil
 }
 
-// release frees the pages of a part of the memory.
+// release frees the pages of a part of the memory. They read as zero afterwards.
 func (m *Memory) release(offset, size int) error {
 	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))
 }

@@ -10,6 +10,7 @@ type Memory struct{}
 // NewMemory returns ErrUnsupported.
 func NewMemory(int) (*Memory, error) { return nil, ErrUnsupported }
 
+// newMemory and the methods below return ErrUnsupported, so that Arena compiles everywhere.
 func newMemory(int) (*Memory, error) { return nil, ErrUnsupported }
 
 // Open closes the file and returns ErrUnsupported.

@@ -2,4 +2,5 @@
 
 package shm
 
+// pause does nothing: there is no portable hint for a polling loop.
 func pause() {}

@@ -17,8 +17,8 @@ type Reducer[T dtype.Number] struct {
 
 // nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
 // written by non-temporal stores: a result of this size would evict its own beginning from the
-// shared cache. cache is the size of the cache. Large caches belong to large machines, on which
-// other programs use a part of the cache.
+// shared cache. cache is the size of the cache. Only an eighth of a large cache counts, because
+// other programs on a large machine use a part of it.
 func nonTemporalFrom(cache int) int { return max(32<<20, cache/8) }
 
 // exceedsCache reports whether the results of all ranks exceed the shared cache. bytes is the size

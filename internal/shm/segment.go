@@ -81,7 +81,7 @@ type chunk struct {
 // others wait for, so they fetch one line for both.
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
-	digest uint64  // of the header
+	digest uint64  // of the header; the comparison needs no other cache line
 	inline [Inline]byte
 	header Header
 	refs   Refs
@@ -99,9 +99,10 @@ func (h *Header) set(o *Header) {
 	}
 }
 
-// digest returns a hash by which headers are compared. Headers that differ in one word always
-// have different digests; others collide with negligible probability. It is FNV-1a over words, in
-// two halves that the processor computes in parallel.
+// digest returns a hash by which headers are compared. Headers that differ in one word always have
+// different digests; others collide with negligible probability. It is FNV-1a over words, in two
+// halves that the processor computes in parallel. Lane.awaitSlot uses it to find ranks that make
+// different calls.
 func (h *Header) digest() uint64 {
 	const basis, prime = 14695981039346656037, 1099511628211
 	a, b := uint64(basis), uint64(basis)
@@ -163,8 +164,9 @@ type Segment struct {
 	gone       []atomic.Bool // by rank
 }
 
-// Attached is a rank's segment and the arena in which it allocates vectors that all ranks of the
-// segment can reach; the arena is nil if the rank has none. A transport hands it to the calls.
+// Attached is a rank's segment and its arena, in which the rank allocates vectors that all ranks of
+// the segment can access. Arena is nil if the rank has none. The transport passes an Attached to
+// the collective calls.
 type Attached struct {
 	*Segment
 	Arena *Arena
@@ -173,12 +175,13 @@ type Attached struct {
 // Ordinary returns memory for a segment between the goroutines of this process.
 func Ordinary(size int) []byte {
 	b := make([]byte, size+cacheLine)
+	// Attach requires memory that begins at a cache line, and make does not guarantee it.
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % cacheLine
 	return b[skip:][:size:size]
 }
 
-// Machine is what a segment needs to know of the machine. A process reads it once, because reading
-// takes a dozen small files, and longer than everything else in Attach.
+// Machine has the properties of the machine that a segment depends on. A process reads them once:
+// reading opens a dozen small files, which takes longer than the rest of Attach.
 type Machine struct {
 	processors int // that this process may use
 	cacheBytes int // of the largest cache; 0 if unknown

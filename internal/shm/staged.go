@@ -33,6 +33,7 @@ func AllReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	return err
 }
 
+// allReduce is AllReduce without the record of a failure.
 func allReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.AwaitAll(); err != nil {
 		return err
@@ -61,7 +62,7 @@ func AllGather[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	return stage(l, v, phases{distribute: true, root: root})
 }
 
-// phases tells the parts of a staged call.
+// phases are the parts of a staged call.
 type phases struct {
 	reduce     bool // each rank reduces its chunk
 	distribute bool // the chunks go to root
@@ -105,6 +106,7 @@ func stage[T dtype.Number](l *Lane, v Vectors[T], p phases) error {
 	}
 	s.block = l.segment.blockBytes / s.depth
 	s.stride = s.block / l.size &^ (cacheLine - 1)
+	// One cache line is left free for the offset of a piece (see pieceIn).
 	s.width = (s.stride - cacheLine) / kernel.Size[T]()
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
@@ -112,6 +114,8 @@ func stage[T dtype.Number](l *Lane, v Vectors[T], p phases) error {
 	if s.count == 0 {
 		return nil
 	}
+	// Fill one block ahead: the other ranks can reduce it while this rank completes the previous
+	// one.
 	if err := s.fill(0); err != nil {
 		return err
 	}

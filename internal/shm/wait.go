@@ -21,7 +21,7 @@ const (
 	// yieldLimit together.
 	yieldRounds = 16
 	yieldLimit  = 100 * time.Microsecond
-	// pollInterval is the time between two polls where no events are in use.
+	// pollInterval is the time between two polls in a segment without events.
 	pollInterval = 100 * time.Microsecond
 )
 
@@ -44,7 +44,8 @@ func (s *Segment) wake(ranks uint64) {
 	}
 }
 
-// reached reports whether the counter has come to target.
+// reached reports whether the counter has reached target. The difference is signed, so that a
+// counter that has wrapped around compares correctly.
 func (c *counter) reached(target uint32) bool { return int32(c.value.Load()-target) >= 0 }
 
 // await waits until a counter of a rank has come to target.
@@ -55,6 +56,8 @@ func (l *Lane) await(c *counter, target uint32, rank int) error {
 	return l.awaitLong(c, target, rank)
 }
 
+// awaitLong is await for a counter that has not reached target yet: it polls, then yields, then
+// sleeps. It is a function of its own so that await can be inlined.
 func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
 	if l.policies.busyPoll {
 		for range spinPolls {
@@ -125,8 +128,7 @@ func (s *Segment) eventCount() uint64 {
 	return s.event.count()
 }
 
-// sleep waits until there have been more signals than seen says. Without an event it waits for
-// pollInterval.
+// sleep waits until the number of signals exceeds seen. Without an event it waits for pollInterval.
 func (s *Segment) sleep(seen uint64) {
 	if s.event == nil {
 		time.Sleep(pollInterval)

@@ -13,7 +13,7 @@ func currentCPU() (core uint32, ok bool) {
 	return core, failed == 0
 }
 
-// cpuLoad counts the ranks on each core.
+// cpuLoad counts the ranks on each core. It has as many cores as a CPUSet.
 type cpuLoad [1024]uint8
 
 // add counts a rank on a core, if the core is known.
@@ -24,7 +24,8 @@ func (on *cpuLoad) add(core uint32) {
 }
 
 // migrate moves this thread from a core to an allowed core that has at least two ranks fewer, and
-// reports whether there is one. The set of allowed cores stays as it was.
+// reports whether there is one. Afterwards the thread may run on all cores that were allowed
+// before.
 func (on *cpuLoad) migrate(core uint32) bool {
 	if core >= uint32(len(on)) || on[core] < 2 {
 		return false
@@ -35,6 +36,7 @@ func (on *cpuLoad) migrate(core uint32) bool {
 	if unix.SchedGetaffinity(0, &all) != nil {
 		return false
 	}
+	// Remove from the allowed cores all that would have as many ranks as this one has now.
 	better := all
 	for c, ranks := range on {
 		if ranks+2 > on[core] {

@@ -2,6 +2,7 @@
 
 package shm
 
+// currentCPU returns false: the core is not known.
 func currentCPU() (core uint32, ok bool) { return 0, false }
 
 // cpuLoad is empty, as only Linux can migrate a thread.

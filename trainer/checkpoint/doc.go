@@ -1,5 +1,5 @@
-// Package checkpoint reads and writes the files of a training job: checkpoints, from which the
-// job can resume, and parameters for other programs. Both are safetensors files
+// Package checkpoint reads and writes the files of a training job: checkpoints, from which a job
+// can resume, and parameters for other programs. Both are safetensors files
 // (https://github.com/huggingface/safetensors), which PyTorch and NumPy can open.
 //
 // A checkpoint is one file, step-000000001200.safetensors in the job's folder. The file gets this
@@ -11,13 +11,13 @@
 //
 // To resume, load the newest checkpoint that is undamaged and fits the job:
 //
-//	c, problems, err := checkpoint.Latest(dir, fits)  // problems: files passed over
+//	c, problems, err := checkpoint.Latest(dir, fits)  // problems: skipped files
 //	defer c.Close()
 //	err = c.Load(tensors)
 //
-// # What makes a safetensors file a checkpoint
+// # The metadata of a checkpoint
 //
-// Its metadata has three entries:
+// A checkpoint is a safetensors file whose metadata has three entries:
 //
 //	elrun.version    version of the entries, "2"
 //	elrun.header     the Header as JSON

@@ -22,7 +22,8 @@ const (
 // fileName returns the file name of the checkpoint of a step.
 func fileName(step int64) string { return fmt.Sprintf("%s%0*d%s", prefix, digits, step, suffix) }
 
-// stepOf returns the step of a file name; ok is false for a name that fileName does not return.
+// stepOf returns the step of a file name. ok is false for a name that fileName does not return,
+// such as step-12.safetensors: other files in the folder are never opened or deleted.
 func stepOf(name string) (step int64, ok bool) {
 	number, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -75,7 +76,8 @@ func stepsOf(entries []fs.DirEntry) []int64 {
 	return steps
 }
 
-// openFitting opens a checkpoint, and fails unless it is of the given step and fits accepts it.
+// openFitting opens the checkpoint of a step. It returns an error if the header has another step,
+// as after a renaming, or if fits refuses it.
 func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint, error) {
 	c, err := open(path)
 	if err != nil {
@@ -94,8 +96,8 @@ func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint,
 }
 
 // Keep deletes old checkpoints from dir. Of the checkpoints whose step is at most step, the newest
-// n stay. Checkpoints of later steps belong to another run and stay too. n is at least 1; with 2 or
-// more a checkpoint that gets damaged on the disk has a predecessor.
+// n stay. Checkpoints of later steps belong to another run and stay too. n is at least 1. With 2 or
+// more, a job can resume even if the newest checkpoint is damaged.
 func Keep(dir string, n int, step int64) error {
 	if n < 1 {
 		return fmt.Errorf("checkpoint: keep %d in %s: want at least 1", n, dir)

@@ -32,7 +32,7 @@ type Header struct {
 	State json.RawMessage `json:"state,omitempty"`
 }
 
-// check returns an error for a header that no job can have. Write and the readers call it.
+// check returns an error for an invalid header. Write and the readers call it.
 func (h Header) check() error {
 	switch {
 	case h.Step < 1 || h.Step > maxStep:
@@ -48,10 +48,10 @@ const maxStep = 1e12 - 1
 
 // Errors for errors.Is.
 var (
-	// ErrNone says that a folder has no usable checkpoint.
+	// ErrNone reports that a folder has no usable checkpoint.
 	ErrNone = errors.New("no usable checkpoint")
-	// ErrDamaged says that a file is incomplete, corrupted or no checkpoint at all.
+	// ErrDamaged reports that a file is incomplete, corrupted or not a checkpoint.
 	ErrDamaged = errors.New("damaged")
-	// ErrVersion says that this program does not know a file's version of the format.
+	// ErrVersion reports that this program does not know a file's version of the format.
 	ErrVersion = errors.New("unknown version")
 )

@@ -17,8 +17,8 @@ func openTemporary(path string) (*os.File, error) {
 }
 
 // flock takes the exclusive lock (flock) on a file, which lasts until f is closed or the process
-// dies. If a cleaner has the lock, flock blocks if wait is set, and otherwise returns EWOULDBLOCK.
-// errors.ErrUnsupported says that the file system has no locks.
+// dies. If another process has the lock, flock blocks if wait is set, and otherwise returns
+// EWOULDBLOCK. The error wraps errors.ErrUnsupported if the file system has no locks.
 func flock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {

@@ -52,8 +52,9 @@ func open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// openRegular opens a regular file for reading and returns its size. It refuses other files, such
-// as pipes, which could block. Errors do not name the path; callers do.
+// openRegular opens a regular file for reading and returns its size, which bounds what is read and
+// allocated later. It refuses other files, such as pipes, which could block. Errors do not name the
+// path; callers do.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,6 +88,8 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	case v != version:
 		return nil, fmt.Errorf("%w %s of the format; this program reads version %s", ErrVersion, v, version)
 	}
+	// The digits in the header must be the digits of the decoded metadata. Otherwise the key occurs
+	// twice, and the checksum would be taken from the wrong place.
 	digits := l.metadata[checksumKey]
 	at := checksumAt(l.header)
 	c.sum, err = strconv.ParseUint(digits, 16, 64)
@@ -108,8 +111,9 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	return c, nil
 }
 
-// read calls load with a reader of the tensors' data, and load reads all of it. Then read compares
-// the checksum of the file.
+// read calls load with a reader of the tensors' data; load must read all of it. Then read compares
+// the checksum of the file: the data is hashed while it is read, so one pass over the file is
+// enough.
 func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error {
 	hash := xxhash.New()
 	start := slices.Clone(c.layout.header)
@@ -141,7 +145,7 @@ func (c *Checkpoint) Load(tensors []Tensor) error {
 	return nil
 }
 
-// match returns an error unless the file has just these tensors.
+// match returns an error unless the file has exactly these tensors.
 func (c *Checkpoint) match(tensors []Tensor) error {
 	shapes := make(map[string][]int)
 	for _, e := range c.layout.entries {
@@ -163,7 +167,8 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 	return nil
 }
 
-// fill reads the data of the tensors, which match.
+// fill reads the data of the tensors, in the order of the file. match has accepted the tensors
+// before.
 func (c *Checkpoint) fill(tensors []Tensor, data io.Reader) error {
 	into := make(map[string][]float32)
 	for _, t := range tensors {

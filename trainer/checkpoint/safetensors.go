@@ -20,10 +20,10 @@ import (
 //	          the data, row-major, little-endian
 const (
 	metadataKey = "__metadata__"
-	// maxTensorHeader is the reference implementation's limit of a header, in bytes.
+	// maxTensorHeader is the limit of a header in the reference implementation, in bytes.
 	maxTensorHeader = 100_000_000
-	// dataAlignment is the alignment of the data in the file, a multiple of each element size.
-	// Readers map files and use the data in place.
+	// dataAlignment is the alignment of the data in the file, in bytes. It is a multiple of each
+	// element size, for readers that map files and use the data in place.
 	dataAlignment = 8
 )
 
@@ -62,7 +62,8 @@ func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) er
 	return writeTensors(w, header, tensors)
 }
 
-// writeTensors writes a file with a header that tensorHeader has made of the tensors.
+// writeTensors writes a file with the given header, the result of tensorHeader for the same
+// tensors.
 func writeTensors(w io.Writer, header []byte, tensors []Tensor) error {
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	if _, err := w.Write(append(length, header...)); err != nil {
@@ -76,7 +77,8 @@ func writeTensors(w io.Writer, header []byte, tensors []Tensor) error {
 	return nil
 }
 
-// object builds a JSON object whose names keep the order of add.
+// object builds a JSON object whose names stay in the order of add. A Go map would be encoded in
+// alphabetical order.
 type object struct {
 	text bytes.Buffer
 	seen map[string]bool
@@ -108,7 +110,7 @@ func (o *object) add(name string, value any) error {
 }
 
 // tensorHeader returns the header, padded with spaces to align the data. It lists the tensors in
-// the order of their data.
+// the order of their data, which is the order of the argument.
 func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	if metadata == nil {
 		metadata = map[string]string{}

@@ -46,7 +46,7 @@ func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, erro
 	return tensors, l.metadata, nil
 }
 
-// layout describes a safetensors file: everything but the data.
+// layout is the content of a safetensors file except the data.
 type layout struct {
 	header   []byte // as it is in the file
 	metadata map[string]string
@@ -80,7 +80,8 @@ func readLayout(r io.ReaderAt, size int64) (l layout, err error) {
 	return l, l.check(size - l.first())
 }
 
-// readTensorHeader returns the header of a file of size bytes, as checked text.
+// readTensorHeader returns the header of a file of size bytes. checkText has accepted the text. It
+// allocates the header only after its length was compared with the length of the file.
 func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%w: %d bytes are too few for safetensors", ErrDamaged, size)
@@ -109,7 +110,8 @@ type entry struct {
 	info tensorInfo
 }
 
-// check sorts the entries, and returns an error unless they cover the data of size bytes.
+// check sorts the entries by their position, and returns an error unless they cover the data of
+// size bytes without gaps.
 func (l layout) check(size int64) error {
 	// By offset; an empty tensor comes before the tensor that begins at the same offset.
 	slices.SortStableFunc(l.entries, func(a, b entry) int {

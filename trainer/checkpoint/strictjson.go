@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Strict decoding of a safetensors header. encoding/json accepts much that the reference
-// implementation refuses: names in other letter case, null or missing values, arrays of the wrong
-// length, duplicate names, text that is not UTF-8. Readers that disagree on such a file would see
-// different tensors, so the header is decoded by the functions below.
+// Strict decoding of a safetensors header. encoding/json accepts headers that the reference
+// implementation refuses: with names in other letter case, null or missing values, arrays of the
+// wrong length, duplicate names, or text that is not UTF-8. Readers that disagree on such a file
+// would see different tensors, so the header is decoded by the functions below.
 
 // checkText requires a header that is one JSON object in valid UTF-8, with nothing before it.
 func checkText(header []byte) error {
@@ -30,15 +30,15 @@ func checkText(header []byte) error {
 }
 
 // hasLoneSurrogate reports whether a string in valid JSON has an unpaired surrogate, such as \ud800
-// alone.
+// alone. encoding/json replaces it by U+FFFD, so two different names could become equal.
 func hasLoneSurrogate(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {
 			continue
 		}
 		switch first := escapedUnit(text[i:]); {
-		// Cases: no surrogate, a low one without a high one before it, a high one that needs a
-		// low one.
+		// Three cases: no surrogate; a low surrogate without a high one before it; a high
+		// surrogate, which needs a low one after it.
 		case first < 0xd800 || first > 0xdfff:
 			i++
 		case first >= 0xdc00:
@@ -158,7 +158,8 @@ func offsetsOf(value json.RawMessage) (offsets [2]int64, err error) {
 	return [2]int64{int64(numbers[0]), int64(numbers[1])}, nil
 }
 
-// sizesOf decodes an array of integers from 0, without fraction or exponent.
+// sizesOf decodes an array of integers that are not negative. It refuses a fraction or an exponent,
+// as in 1e2.
 func sizesOf(value json.RawMessage) ([]int, error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.UseNumber()
@@ -181,7 +182,7 @@ func sizesOf(value json.RawMessage) ([]int, error) {
 	return sizes, nil
 }
 
-// stringOf decodes a string, and refuses null.
+// stringOf decodes a string. It refuses null, which encoding/json would decode as an empty string.
 func stringOf(value json.RawMessage) (text string, err error) {
 	if !bytes.HasPrefix(value, []byte(`"`)) {
 		return "", errors.New("want a string")

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// A writer first creates a temporary file beside the final one, such as
-// step-000000001200.safetensors.0123456789abcdef.tmp. The random digits keep concurrent writers apart.
-// The writer holds a lock (flock) on it, which the kernel releases when the process dies. So the
-// next writer can distinguish files of killed writers, which it deletes, from files that are
+// A writer first creates a temporary file in the folder of the final one, such as
+// step-000000001200.safetensors.0123456789abcdef.tmp. The random digits keep concurrent writers
+// apart. The writer holds a lock (flock) on it, which the kernel releases when the process dies. So
+// the next writer can distinguish files of killed writers, which it deletes, from files that are
 // still being written.
 const (
 	temporarySuffix = ".tmp"
 	temporaryDigits = 16
-	// temporaryTries limits the attempts to create a temporary file. An attempt fails if a
-	// cleaner deletes the file before its writer has locked it.
+	// temporaryTries limits the attempts to create a temporary file. An attempt fails if another
+	// writer deletes the file before it is locked (removeAbandonedFiles).
 	temporaryTries = 8
-	// abandoned is the age from which a file counts as abandoned on file systems without locks: a
-	// living writer changes its file much more often.
+	// abandoned is the age of the last change from which a file counts as abandoned on file systems
+	// without locks. A running writer changes its file much more often.
 	abandoned = 10 * time.Minute
 )
 
@@ -65,8 +65,8 @@ func createTemporary(path string) (*os.File, error) {
 		path, temporaryTries)
 }
 
-// isLinked reports whether the file still has the name with which it was opened: nobody has
-// deleted it.
+// isLinked reports whether the file still has the name with which it was opened, that is, whether
+// no process has deleted it.
 func isLinked(f *os.File) bool {
 	named, err := os.Lstat(f.Name())
 	if err != nil {
@@ -107,8 +107,8 @@ func removeAbandoned(path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// A free lock means that the writer is dead, or has not locked yet; then it notices the deletion
-	// and tries another name.
+	// A free lock means that the writer is dead, or that it has not locked the file yet. In the
+	// second case it notices the deletion and tries another name (createTemporary).
 	err = flock(f, false)
 	if errors.Is(err, errors.ErrUnsupported) && isOld(f) {
 		err = nil

@@ -29,9 +29,9 @@ const (
 
 // Write writes a checkpoint with the tensors of the state, and returns its path. It creates dir if
 // necessary. Only the user may read folder and file. When Write returns, the checkpoint is on the
-// disk; until it is, no file has its name. A checkpoint of the same step is replaced. Names of
-// tensors must be UTF-8 and unique. Write is safe for concurrent use, also by several processes in
-// one folder. After an error dir has no new file.
+// disk; until it is, no file has its name. An existing checkpoint of the same step is replaced.
+// Names of tensors must be UTF-8 and unique. Write is safe for concurrent use, also by several
+// processes in one folder. After an error dir has no new file.
 func Write(dir string, h Header, tensors []Tensor) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
 	if err := private.MkdirAll(dir); err != nil {
@@ -53,6 +53,8 @@ func encode(w io.Writer, h Header, tensors []Tensor) error {
 	if err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
+	// First the file with zeros in place of the checksum, which is hashed; then the same file with
+	// the checksum.
 	start, err := tensorHeader(tensors, map[string]string{versionKey: version, headerKey: string(text), checksumKey: noChecksum})
 	if err != nil {
 		return err
@@ -65,12 +67,12 @@ func encode(w io.Writer, h Header, tensors []Tensor) error {
 	return writeTensors(w, start, tensors)
 }
 
-// checksumText returns a checksum as it stands in a file.
+// checksumText returns the digits of a checksum in a file.
 func checksumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
 // checksumAt returns the position of the checksum's digits in the header of a safetensors file; -1
-// if there are none. The key, with its quotes, cannot stand before another string, because inside a
-// string the quotes would be escaped.
+// if there are none. The search cannot find the key inside another string, because quotes in a
+// string are escaped.
 func checksumAt(header []byte) int {
 	key := []byte(`"` + checksumKey + `":"`)
 	i := bytes.Index(header, key)

@@ -26,5 +26,5 @@
 // values of 2 bits SparseLoCo (arXiv 2508.15706 and 2603.08163).
 //
 // Values that are not finite are preserved: a vector with an infinity or a NaN is decoded to a
-// vector that has an infinity or a NaN, so that training notices.
+// vector with an infinity or a NaN, so that the training detects it and ends.
 package compress

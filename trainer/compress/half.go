@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// block is the number of elements that share a scale. It is small, because a large value costs its
-// whole block precision, but large enough that the bytes of the scales are negligible.
+// block is the number of elements that share a scale. A large value reduces the precision of its
+// whole block, so blocks are short, but long enough that the bytes of the scales are negligible.
 const block = 1024
 
 // blocks returns the number of blocks of n elements.
@@ -34,6 +34,7 @@ func (BFloat16) Encode(code []byte, v []float32) {
 	for i, x := range v {
 		h := dtype.ToBFloat16(x)
 		binary.LittleEndian.PutUint16(code[2*i:], uint16(h))
+		// The coding error, which the caller adds to the next gradients.
 		v[i] = x - h.Float32()
 	}
 }
@@ -95,7 +96,7 @@ func (Float16) Add(dst []float32, code []byte) error {
 }
 
 // exponentOf returns e such that m * 2^-e is just below 2^15, limited so that 2^e and 2^-e are
-// normal numbers. It returns 0 for 0 and for infinity.
+// normal numbers. It returns 0 for 0 and for infinity, which are coded as they are.
 func exponentOf(m float32) int {
 	if m == 0 || math.IsInf(float64(m), 0) {
 		return 0
@@ -104,8 +105,8 @@ func exponentOf(m float32) int {
 	return min(max(x-15, -126), 126)
 }
 
-// power returns 2^e as a float32. If exponentOf never returns e, as in a corrupt code, the result
-// is the nearest float32.
+// power returns 2^e as a float32. For other e than exponentOf returns, as in a corrupt code, the
+// result is the nearest float32.
 func power(e int) float32 { return float32(math.Ldexp(1, e)) }
 
 // largest returns the largest magnitude in v. It ignores NaN.

@@ -24,7 +24,7 @@ func (Int8) Sparse() bool { return false }
 func (Int8) Size(n int) int { return 4*blocks(n) + n }
 
 // Encode implements collective.Coding. Blocks of tiny values, whose step size would be zero or
-// almost zero, are coded as zeros and stay in v as a whole.
+// almost zero, are coded as zeros; the values stay in v as the coding error.
 func (Int8) Encode(code []byte, v []float32) {
 	scales, values := code[:4*blocks(len(v))], code[4*blocks(len(v)):]
 	for ; len(v) > 0; scales = scales[4:] {
@@ -59,6 +59,7 @@ func (Int8) Add(dst []float32, code []byte) error {
 // step size would be too small. If the block is not finite they are NaN and zero, so that all of
 // the block is decoded to NaN.
 func stepSize(v []float32) (scale, inverse float32) {
+	// x-x is NaN for an infinity or a NaN, and 0 otherwise.
 	spoiled := float32(0)
 	for _, x := range v {
 		spoiled += x - x
@@ -74,8 +75,9 @@ func stepSize(v []float32) (scale, inverse float32) {
 	return scale, inverse
 }
 
-// roundInt8 rounds x to the nearest integer, ties to even. x is at most slightly above levels: then
-// the sum with magic has no bits for a fraction. The result for NaN is arbitrary.
+// roundInt8 rounds x to the nearest integer, ties to even. x must be at most slightly above levels.
+// Then the sum with magic has no bits for a fraction, and its low bits are the integer. This is
+// faster than math.RoundToEven. The result for NaN is arbitrary.
 func roundInt8(x float32) int8 {
 	const magic = 3 << 22
 	q := int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))

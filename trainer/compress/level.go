@@ -12,7 +12,7 @@ import (
 // means of both parts (Lloyd's algorithm: Least squares quantization in PCM, 1957), which comes
 // near to the least squared error.
 const (
-	splits     = 8               // iterations of Lloyd's algorithm
+	splits     = 8               // iterations of Lloyd's algorithm; at most
 	chunkRuns  = 16              // runs of a chunk
 	chunk      = chunkRuns * run // elements of a chunk
 	levelBytes = 4               // bytes of a chunk's two magnitudes
@@ -21,12 +21,12 @@ const (
 // chunks returns the number of chunks of n elements.
 func chunks(n int) int { return (n + chunk - 1) / chunk }
 
-// levelPair is the two magnitudes of a chunk, the smaller one first.
+// levelPair has the two magnitudes of a chunk, the smaller one first.
 type levelPair [2]float32
 
-// levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold: values of
-// at least the magnitude from get the second one. A value that is not finite makes the second
-// magnitude not finite.
+// levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold from:
+// values whose magnitude is at least from are coded as the second one. A value that is not finite
+// makes the second magnitude not finite.
 func levelsOf(values []float32) (pair levelPair, from float64) {
 	var mean [2]float64
 	for range 1 + splits { // in the first iteration all values are in the second part
@@ -41,6 +41,7 @@ func levelsOf(values []float32) (pair levelPair, from float64) {
 		if count[0] == 0 {
 			next = mean[1]
 		}
+		// The split no longer changes, or a value is not finite.
 		if next == from || next-next != 0 {
 			break
 		}
@@ -65,6 +66,8 @@ func encodeLevels(values, counts, positions []byte, v []float32) {
 	clear(bits)
 	k := 0 // index of the next kept element
 	for c := range chunks(len(v)) {
+		// The array is on the stack: a chunk of 2 bits per value needs all its values before it has
+		// a magnitude.
 		var kept [chunk]float32
 		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], positions, v[c*chunk:])
 		pair, from := levelsOf(kept[:n])

@@ -25,8 +25,8 @@ type TopK struct {
 	twoBit   bool    // values have 2 bits instead of 16
 }
 
-// minKept is the least number of elements that a code keeps; a shorter vector is kept whole. It
-// covers biases and the last layer, which have few but important elements.
+// minKept is the least number of elements that a code keeps; a shorter vector is kept whole. So
+// biases and the last layer, which have few but important elements, are sent often.
 const minKept = 256
 
 // run is the number of elements of a run: each position in a run, and the number of elements kept
@@ -34,17 +34,17 @@ const minKept = 256
 const run = 255
 
 // A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, then
-// half of that, and so on. Elements that are not kept are delayed by about 1/fraction steps if
-// all take turns, and a model changes fastest in its first steps. The extra elements are at most as
-// many as warmupSteps/4 full steps have.
+// half of that, and so on. An element that is not kept is delayed, by about 1/fraction steps on
+// average, and a model changes fastest in its first steps. The additional elements are at most as
+// many as in warmupSteps/4 steps without compression.
 const (
 	warmupFraction = 0.125
 	warmupSteps    = 32
 )
 
 // At returns the coding for a step, from 1, of a training with the coding c: a TopK with a larger
-// fraction in the first steps (the warm-up of Lin and others 2018), else c itself. Fractions are
-// halved, which is exact, so peers on all architectures agree on the size of codes.
+// fraction in the first steps (the warm-up of Lin and others 2018), else c itself. Halving a
+// fraction is exact, so peers on all architectures agree on the size of codes.
 func At(c collective.Coding, step int64) collective.Coding {
 	k, ok := c.(TopK)
 	if !ok {
@@ -128,6 +128,7 @@ func (c TopK) Encode(code []byte, v []float32) {
 		for i, at := range positions[:kept] {
 			h := dtype.ToBFloat16(part[at])
 			binary.LittleEndian.PutUint16(values[2*i:], uint16(h))
+			// The rest is the rounding error.
 			part[at] -= h.Float32()
 		}
 		positions, values = positions[kept:], values[2*kept:]
@@ -178,7 +179,8 @@ func (c TopK) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// check returns an error unless counts and positions are valid for n elements.
+// check returns an error unless counts and positions are valid for n elements. A code comes from
+// another peer, so Add must not write outside dst.
 func (c TopK) check(counts, positions []byte, n int) error {
 	for r, count := range counts {
 		size, kept := min(run, n-r*run), int(count)

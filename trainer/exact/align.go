@@ -2,10 +2,10 @@ package exact
 
 import "reflect"
 
-// Alignment is the boundary, in bytes, at which vectors must begin if their results may not
-// depend on the address. Vector kernels sum the elements before and after such boundaries
-// separately, so the same product has other bits at another address. 64 bytes are a cache line
-// and the widest vector register.
+// Alignment is the boundary, in bytes, at which vectors must begin so that results do not depend on
+// their addresses. Vector kernels sum the elements before and after such boundaries separately, so
+// the same product has other bits at another address. 64 bytes are a cache line and the widest
+// vector register.
 const Alignment = 64
 
 // step is the alignment in elements.

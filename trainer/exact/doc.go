@@ -16,7 +16,7 @@
 //	// AllReduce peaks with Max and sums with Sum. Now they are the same everywhere.
 //	if i := exact.NotFinite(peaks); i >= 0 { ... an error, never a second attempt }
 //	next := scale.Next(peaks)
-//	if !scale.Fits(peaks) { ... throw sums away, compute the step again with next }
+//	if !scale.Fits(peaks) { ... discard sums, compute the step again with next }
 //	for i := range views {
 //		scale.Mean(i, mean[i], sums[i], samples)
 //	}
@@ -24,10 +24,10 @@
 //
 // # Scales
 //
-// Every parameter has an exponent of its own, because the gradients of weights and biases differ
-// by orders of magnitude. A value g becomes round(g * 2^exponent). In a step of K microbatches the
-// magnitude of each value has 30 - floor(log2(K)) bits (the room), so no sum of K values can
-// overflow.
+// Every parameter has an exponent of its own, because the gradients of weights and biases differ by
+// orders of magnitude. A value g becomes round(g * 2^exponent). In a step of K microbatches the
+// magnitude of each value has at most 30 - floor(log2(K)) bits. This number is called the room;
+// with it no sum of K values can overflow.
 //
 // A peak is the binary exponent of the largest magnitude in a microbatch's gradient of a
 // parameter, in one byte. Peaks are properties of single microbatches and are combined with Max.
@@ -45,7 +45,7 @@
 // microbatches on. The step is computed again, at most once, if a gradient is outside on either
 // side.
 //
-// A scale is part of the state of a job: it travels with snapshots and checkpoints.
+// A scale is part of the state of a job: snapshots and checkpoints contain it.
 //
 // # Invariants
 //

@@ -8,9 +8,9 @@ import (
 // Add adds grad, the gradient of parameter i of one microbatch, to dst as integers round(grad *
 // 2^exponent), with ties to even, and returns the peak of grad.
 //
-// If grad is not finite or too large for the scale, nothing is added and dst is of no more use;
-// Fits and NotFinite detect that by the peak. The other microbatches must still be computed,
-// because the next scale depends on the peaks of all.
+// If grad is not finite or too large for the scale, nothing is added, and the sums in dst must be
+// discarded; Fits and NotFinite detect this by the peak. The other microbatches must still be
+// computed, because the next scale depends on the peaks of all.
 //
 // A dst does not overflow as long as no more gradients are added to it than the step has
 // microbatches. Add panics if the lengths differ.
@@ -56,7 +56,8 @@ func PeakOf(v []float32) Peak {
 	return Peak(max(m0, m1, m2, m3) >> 24)
 }
 
-// FirstBad returns the index of the first element of v that is infinite or NaN, or -1.
+// FirstBad returns the index of the first element of v that is infinite or NaN, or -1. It is for
+// error messages.
 func FirstBad(v []float32) int {
 	for i, x := range v {
 		if x-x != 0 {

@@ -66,15 +66,15 @@ func roomFor(microbatches int) int { return bits.Len32(uint32((1<<31-1)/microbat
 // scale and must not be changed.
 func (s Scale) Exponents() []int8 { return s.exponents }
 
-// Equal reports whether both scales quantise alike.
+// Equal reports whether both scales quantise in the same way.
 func (s Scale) Equal(t Scale) bool {
 	return s.room == t.room && slices.Equal(s.exponents, t.exponents)
 }
 
-// Fits reports whether sums made with this scale can be used: no value was too large and, in a
-// first step, none lost too many bits. peaks are the peaks of the whole step, reduced over all
-// peers, one per parameter and all finite. If the sums do not fit, the step has to be computed
-// again with the scale Next(peaks), which fits.
+// Fits reports whether sums made with this scale can be used: no value was too large and, for a
+// parameter without history, no value lost too many bits. peaks are the peaks of the whole step,
+// reduced over all peers, one per parameter and all finite. If the sums do not fit, the step has to
+// be computed again with the scale Next(peaks), which fits.
 func (s Scale) Fits(peaks []Peak) bool {
 	s.checkLength(peaks)
 	for i, p := range peaks {
@@ -112,8 +112,8 @@ func (s Scale) next(exponent int8, p Peak) int8 {
 	return int8(want)
 }
 
-// ideal returns the exponent with which values below 2^(p-126) leave as many bits of the room free
-// as headroom says. It is at least -118, because p is at most 254 and the room at least 14.
+// ideal returns the exponent with which values below 2^(p-126) leave headroom bits of the room
+// free. It is at least -118, because p is at most 254 and the room at least 14.
 func (s Scale) ideal(p Peak) int {
 	return min(s.room-s.headroom()-(int(p)-126), maxExponent)
 }
@@ -122,8 +122,8 @@ func (s Scale) ideal(p Peak) int {
 // a part of the room, so a small room has less of it.
 func (s Scale) headroom() int { return min(6, s.room/3) }
 
-// guess returns the exponent of a parameter without history. It is ideal for a largest magnitude
-// between 2 and 4.
+// guess returns the exponent of a parameter without history. It is the ideal exponent for a largest
+// magnitude between 2 and 4.
 func (s Scale) guess() int { return s.room - s.headroom() - 2 }
 
 // exponent returns the exponent with which parameter i is quantised.

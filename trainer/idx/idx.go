@@ -16,10 +16,10 @@
 //
 // # Untrusted files
 //
-// Every error names the file. The size that a header claims is checked before memory is
-// allocated: against the size of the file if it is mapped, and against limits otherwise. A
-// compressed file may decompress to a hundred times its size, more than pictures ever do. So
-// neither damaged nor malicious files can exhaust the memory.
+// Every error names the file. The size that a header claims is checked before memory is allocated:
+// against the size of the file if it is mapped, and against limits otherwise. A compressed file may
+// decompress to at most a hundred times its size, which is more than images reach. So neither
+// damaged nor malicious files can exhaust the memory.
 package idx
 
 import (
@@ -42,8 +42,8 @@ const (
 )
 
 // Limits against decompression bombs. Compressed images have a third to a tenth of their size.
-// Decompression fails when it exceeds both freeBytes and maxRatio times the compressed bytes
-// read.
+// Decompression fails when its output exceeds both freeBytes and maxRatio times the compressed
+// bytes that were read.
 const (
 	maxRatio  = 100
 	freeBytes = 64 << 20
@@ -56,7 +56,7 @@ const (
 	magicImages = 0x0803
 )
 
-// ErrFormat says that a file violates the format or a limit. All errors of this package wrap it,
+// ErrFormat reports that a file violates the format or a limit. All errors of this package wrap it,
 // except those of the file system.
 var ErrFormat = errors.New("not a valid IDX file")
 
@@ -135,7 +135,7 @@ func checkSides(dims []uint64, k kind) error {
 	return nil
 }
 
-// describe returns the claim of a header in words.
+// describe returns the claim of a header as text for an error.
 func (k kind) describe(dims []uint64) string {
 	if len(dims) == 3 {
 		return fmt.Sprintf("%d images of %d x %d pixels", dims[0], dims[1], dims[2])
@@ -158,7 +158,7 @@ func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) 
 	return v, nil
 }
 
-// withPath adds the path to an error, and advice to a violation of the format.
+// withPath adds the path to an error, and a remedy to a violation of the format.
 func withPath(path string, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return fmt.Errorf("idx: read %s: %w; put a whole file of this kind in its place", path, err)
@@ -166,7 +166,7 @@ func withPath(path string, err error) error {
 	return fmt.Errorf("idx: read %s: %w", path, err)
 }
 
-// decompress returns r decompressed if it begins with gzip's magic number, else as it is.
+// decompress returns a reader of r's content, decompressed if r begins with gzip's magic number.
 func decompress(r io.Reader) (out io.Reader, unpacked bool, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := buffered.Peek(2); !packed(head) {
@@ -196,7 +196,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 func packed(head []byte) bool { return bytes.Equal(head, []byte{0x1f, 0x8b}) }
 
 // readHeader reads the header of a file of kind k and returns its dimensions. They are uint64, so
-// the product of three checked ones does not overflow.
+// that the product of three dimensions within the limits does not overflow.
 func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	head := make([]byte, k.bytes())
 	if got, err := io.ReadFull(r, head); err != nil {
@@ -213,8 +213,8 @@ func readHeader(r io.Reader, k kind) ([]uint64, error) {
 }
 
 // readBody reads exactly n bytes, and fails if more follow. The buffer grows with the bytes that
-// arrive and not with the claim of the header. allowed reports whether got bytes may have arrived
-// by now.
+// arrive and not with the claim of the header. allowed reports whether got bytes are within the
+// limit for a compressed file.
 func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, error) {
 	body := make([]byte, 0, min(n, 1<<20))
 	for uint64(len(body)) < n {
@@ -232,8 +232,8 @@ func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, err
 			return nil, formatErrorf("after %d of %d bytes: %w", len(body), n, err)
 		}
 	}
-	// One more byte would be too much; for gzip, reading up to the end also verifies the
-	// checksum.
+	// Try to read one more byte: there must be none. For gzip, reading up to the end also verifies
+	// the checksum.
 	switch got, err := io.ReadFull(r, make([]byte, 1)); {
 	case got > 0:
 		return nil, formatErrorf("has more than the %d bytes that its header claims", n)

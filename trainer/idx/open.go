@@ -11,9 +11,9 @@ import (
 
 // kind is the type of a file: images or labels.
 type kind struct {
-	what  string
-	magic uint32
-	dims  int // the first dimension is the number of records
+	what  string // for errors
+	magic uint32 // the first 4 bytes of the file
+	dims  int    // the first dimension is the number of records
 }
 
 // imageFile and labelFile return the two kinds.
@@ -54,11 +54,12 @@ func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	return f.Records(int64(k.bytes()), int(size(dims)), int(dims[0])), ints(dims), nil
 }
 
-// errPacked says that a file is compressed and cannot be mapped.
+// errPacked reports that a file is compressed and cannot be mapped. It does not leave the package.
 var errPacked = errors.New("packed")
 
-// mappable returns the dimensions in the header of an uncompressed file. It fails unless the file
-// has exactly the size that they require.
+// mappable returns the dimensions in the header of an uncompressed file. It returns an error unless
+// the file has exactly the size that the dimensions require, so that records never end outside the
+// mapping.
 func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	head := f.Section(0, int64(k.bytes()))
 	start := make([]byte, 2)
@@ -113,7 +114,8 @@ func ints(dims []uint64) []int {
 	return out
 }
 
-// checkClasses returns an error unless every label is below classes.
+// checkClasses returns an error unless every label is below classes. A model would use the label as
+// an index.
 func checkClasses(labels io.Reader, classes int) error {
 	buf := make([]byte, 1<<16)
 	for at := 0; ; {

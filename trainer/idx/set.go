@@ -26,8 +26,8 @@ type Set struct {
 // Each label must be below classes. The caller closes the set when its last user has finished.
 func Open(dir, name string, classes int) (*Set, error) { return load(dir, name, classes, openRecords) }
 
-// Load is Open, but it always reads the files into memory, so later changes of the files do no
-// harm. The images may have up to MaxPixels bytes.
+// Load is Open, but it always reads the files into memory, so the files may change later. The
+// images may have up to MaxPixels bytes.
 func Load(dir, name string, classes int) (*Set, error) {
 	return load(dir, name, classes, decodeRecords)
 }
@@ -119,7 +119,7 @@ func (s *Set) failed(i int, err error) int {
 func (s *Set) Err() error { return s.failure.Err() }
 
 // Prefetch starts reading the given images ahead if their file is mapped, and ignores indices out
-// of range. It blocks only for its turn at the disk, at most until ctx ends.
+// of range. It may wait for the queue of the disk, at most until ctx ends, but not for the data.
 func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.images.Prefetch(ctx, samples)
 	s.labels.Prefetch(ctx, samples)

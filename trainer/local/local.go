@@ -1,6 +1,6 @@
 // Package local trains with local steps (local SGD): each peer takes many optimizer steps on its
-// own samples before the peers sum anything. That divides communication and waiting per sample by
-// the number of local steps. It is for networks that are slow in relation to the size of the
+// own samples before the peers reduce anything. That divides communication and waiting per sample
+// by the number of local steps. It is for networks that are slow in relation to the size of the
 // model.
 //
 //	cfg := trainer.Config{
@@ -37,25 +37,26 @@
 //
 // # Peers of different speeds
 //
-// Balancing assigns whole paths, so it is finer with more paths for each peer. Peers in excess of
-// the number of paths are idle. With Config.BySpeed each peer has one path through its whole
-// share and takes as many local steps as its speed allows, so that nobody waits. The total number
-// of local steps stays the same, and displacements are weighted by samples. The result then
-// depends on the assignment of samples to peers, and so on their speeds.
+// Balancing assigns whole paths, so shares follow speeds more closely if there are more paths for
+// each peer. If there are more peers than paths, some peers are idle. With Config.BySpeed each peer
+// has one path through its whole share and takes as many local steps as its speed allows, so that
+// all finish at the same time. The total number of local steps stays the same, and displacements
+// are weighted by samples. The result then depends on the assignment of samples to peers, and so on
+// their speeds.
 //
 // # Slow networks
 //
 // With Config.Delay the mean of a round is applied at the end of the next round (a staleness of
 // one). So sums are computed while the next round runs, and a round takes about as long as the
 // longer of the two. The outstanding mean is part of the state (trainer.Config.Delay). Stale sums
-// want a smaller outer learning rate, or less momentum.
+// require a smaller outer learning rate, or less momentum.
 //
-// # What differs from ordinary training
+// # Differences from ordinary training
 //
 // The inner optimizer starts each path with zero state and step number 1. (DiLoCo keeps the inner
 // state at each peer, which makes the result depend on the peers.) Losses are measured along the
-// paths. The gradient noise scale in reports is measured on paths, and says nothing about batch
-// sizes. Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and
+// paths. The gradient noise scale in reports is measured on paths, and is no guide to the batch
+// size. Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and
 // Waits have no effect: a path is computed alone and its gradient is complete only at its end, so
 // communication does not overlap with computation. A peer leaves, or notices the end of a session,
 // between two calls of the model; a call computes one path, or with Delay or BySpeed the whole
@@ -95,7 +96,8 @@ type Config struct {
 	// computing a round.
 	Delay bool
 	// BySpeed gives each peer one path through its whole share, with more local steps at faster
-	// peers. It excludes exact mode, where the length of a path must not depend on the peer.
+	// peers. It is refused in exact mode, in which the length of a path must not depend on the
+	// peer.
 	BySpeed bool
 }
 
@@ -194,7 +196,8 @@ func settings(cfg trainer.Config, c Config) []elastic.Setting {
 	}
 }
 
-// stepMap converts rounds to steps of ordinary training with the same samples.
+// stepMap converts rounds to steps of ordinary training with the same samples, so that a schedule
+// made for ordinary training can be used.
 type stepMap struct {
 	steps   int64 // local steps of a round
 	perPass int64 // steps of ordinary training in a pass; its last round may be shorter
@@ -213,8 +216,8 @@ func (p stepMap) rounds(steps int64) int64 {
 }
 
 // step returns the number of the step of ordinary training that corresponds to local step k of a
-// round; all count from 1. A path of a short last round may have more local steps than the pass
-// has steps left; the excess ones correspond to the last step of the pass.
+// round; all count from 1. A path of a short last round may have more local steps than the pass has
+// steps left; the additional steps correspond to the last step of the pass.
 func (p stepMap) step(round, k int64) int64 {
 	perPass := ceilDiv(p.perPass, p.steps) // rounds
 	pass, within := (round-1)/perPass, (round-1)%perPass

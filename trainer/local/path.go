@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// path computes paths: it is the implementation of the wrapped Model.Gradient, and owns its work
-// space. No result depends on an earlier call.
+// path implements the Gradient of the wrapped model, and owns the work space. No result depends on
+// an earlier call, because the inner optimizer starts each path with zero state.
 type path struct {
 	model      trainer.Model   // the model of ordinary training
 	batch      int             // samples of a local step
@@ -126,8 +126,8 @@ func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32
 	return loss, nil
 }
 
-// rate returns the learning rate of local step k, from 1, of a path that has as many local steps as
-// steps says. A rate that is not finite is an error.
+// rate returns the learning rate of local step k, from 1, of a path of the given number of local
+// steps. A rate that is not finite is an error.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
 		k = 1 + (k-1)*p.steps.steps/steps
@@ -174,9 +174,9 @@ func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float
 	return loss + rest, nil
 }
 
-// addDifference adds samples * (before - after) to displacement; all have one length. The float32
-// conversion prevents fused multiply-add, which rounds differently and which compilers emit only
-// for some processors.
+// addDifference adds samples * (before - after) to displacement; all have the same length. The
+// float32 conversion prevents fused multiply-add, which rounds differently and which compilers emit
+// only for some processors.
 func addDifference(displacement, before, after []float32, samples int) {
 	n := float32(samples)
 	before, after = before[:len(displacement)], after[:len(displacement)]
@@ -185,7 +185,7 @@ func addDifference(displacement, before, after []float32, samples int) {
 	}
 }
 
-// add adds v to grad; both have one length.
+// add adds v to grad; both have the same length.
 func add(grad, v []float32) {
 	v = v[:len(grad)]
 	for i := range grad {

@@ -14,15 +14,15 @@ import (
 //
 //	outputs [filters, n*positions] = W [filters, patch] * columns [patch, n*positions]
 //
-// with long rows, which gonum multiplies fastest. Afterwards filters and samples are exchanged,
-// because other layers store samples outermost. The samples are cut into blocks whose columns fit
-// the cache; each block has a product of its own.
+// with long rows, which gonum multiplies fastest. Afterwards the outputs are transposed from
+// [filters, samples] to [samples, filters], as other layers store them. The samples are divided
+// into blocks whose columns fit the cache; each block has its own product.
 type conv struct {
 	*gemmer
 	in, out      Shape
 	kernel       int
 	w, b         trainer.Param
-	n            int
+	n            int       // samples of the last forward
 	columns      []float32 // of the last forward, by block: [patch, samples*positions]
 	rows         []float32 // by block: [filters, samples*positions], the outputs, or their gradient if rowsHoldGrad is set
 	rowsHoldGrad bool
@@ -52,6 +52,7 @@ func (l *conv) shareParams() layer {
 	return &conv{gemmer: l.gemmer, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
 }
 
+// The columns dominate: each input occurs in up to kernel*kernel of them.
 func (l *conv) size() int { return l.patch()*l.positions() + 2*l.out.Size() + l.in.Size() }
 
 // positions is the number of positions of the kernel on a sample.
@@ -60,8 +61,8 @@ func (l *conv) positions() int { return l.out.H * l.out.W }
 // patch is the number of inputs under the kernel.
 func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
 
-// blockSize limits the columns of a block, in elements. A block has one sample at least, even if
-// that exceeds the limit.
+// blockSize limits the columns of a block, in elements: 256 KiB. A block has at least one sample,
+// even if that exceeds the limit.
 const blockSize = 64 << 10
 
 // block is a range of the samples of the last forward pass, with views of their columns and rows.
@@ -97,7 +98,7 @@ func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
 	l.y = grow(l.y, n*l.out.Size())
 	for b := range l.blocks {
 		l.im2col(b, b.slice(x, l.in.Size()))
-		if b.first == 0 {
+		if b.first == 0 { // the parameters are now needed
 			params.wait(0, 0)
 			params.wait(1, 0)
 		}
@@ -110,7 +111,8 @@ func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
 	return l.y
 }
 
-// transposeRows copies dy into the rows, with filters outermost, unless the rows hold it already.
+// transposeRows copies dy into the rows, with filters outermost, unless the rows have it already.
+// The outputs in the rows are no longer needed.
 func (l *conv) transposeRows(dy []float32) {
 	if l.rowsHoldGrad {
 		return
@@ -162,8 +164,8 @@ func (l *conv) backward(dy []float32) []float32 {
 	return l.dx
 }
 
-// im2col copies each element of x into every column whose patch contains it. A row of kernel
-// positions reads contiguous elements of x, so the copies are of whole rows.
+// im2col copies each element of x into every column whose patch contains it. With stride 1, a row
+// of kernel positions reads contiguous elements of x, so whole rows are copied.
 func (l *conv) im2col(b block, x []float32) {
 	l.eachLine(b.n, func(image, column int) {
 		copy(b.columns[column:column+l.out.W], x[image:image+l.out.W])

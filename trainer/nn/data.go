@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Prefetcher is Data that can read samples ahead of their use. The Model of a Network has
-// Prefetch called as trainer.Model.Prefetch describes.
+// Prefetcher is implemented by Data that can read samples before they are used. The Model of a
+// Network calls Prefetch as trainer.Model.Prefetch describes.
 type Prefetcher interface {
 	Prefetch(ctx context.Context, samples []int)
 }
@@ -39,7 +39,7 @@ func (t Table) Sample(dst []float32, i int) int {
 	return t.Classes[i]
 }
 
-// batch holds the inputs and classes of samples in the order in which load got them.
+// batch holds the inputs and classes of samples, in the order of the last call of load.
 type batch struct {
 	inputs  []float32 // len(classes) vectors, one after the other
 	classes []int

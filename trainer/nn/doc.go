@@ -19,8 +19,8 @@
 //
 // # Reproducibility
 //
-// A gradient that is added to zeros depends only on the parameters, the samples and their order,
-// to the bit; earlier calls and addresses have no influence. Exact mode (package trainer/exact)
-// relies on that. Vector kernels add in another order when an operand lies at another address
-// modulo 16, so parameters and work space start at multiples of exact.Alignment.
+// A gradient that is added to zeros depends only on the parameters, the samples and their order, to
+// the bit; earlier calls and addresses have no influence. Exact mode (package trainer/exact) relies
+// on that. Vector kernels add in an order that depends on the address of an operand modulo 16, so
+// parameters and work space start at multiples of exact.Alignment.
 package nn

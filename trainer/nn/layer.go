@@ -40,8 +40,9 @@ type layer interface {
 	// size returns the number of elements of work space for each sample.
 	size() int
 	// forward returns the outputs of n samples with the inputs x. The layer owns the outputs. It
-	// keeps x and the outputs for backward; the layer after it may overwrite the outputs. It
-	// calls params.wait for each parameter before it reads that parameter.
+	// keeps x and the outputs for backward, so the caller must not change x; the next layer may
+	// overwrite the outputs. It calls params.wait for each parameter before it reads that
+	// parameter.
 	forward(x []float32, n int, params paramWaiter) []float32
 	// accumulate adds the gradient of params()[i] to grad[i], computed from dy, the gradient of
 	// the loss with respect to the outputs of the last forward. It reports finished parts to
@@ -52,9 +53,10 @@ type layer interface {
 	backward(dy []float32) []float32
 }
 
-// deferrable is a layer that can defer a part of accumulate until after backward:
-// accumulateFirst, backward and accumulateDeferred then replace accumulate and backward, and
-// backward leaves dy as it is. accumulateFirst and accumulateDeferred together produce the same
+// deferrable is a layer that can defer a part of accumulate until after backward. The deferred
+// gradients of the last layers are then computed when those of the first layers are complete, which
+// lets their reduction overlap. The calls are accumulateFirst, backward and accumulateDeferred;
+// backward leaves dy unchanged. accumulateFirst and accumulateDeferred together produce the same
 // bits as accumulate.
 type deferrable interface {
 	layer
@@ -68,8 +70,8 @@ type deferrable interface {
 	accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter)
 }
 
-// dense computes y = x W + b. W is stored as [inputs, outputs], so that the product skips the
-// zeros in x, which are frequent in images and after ReLU.
+// dense computes y = x W + b. W is stored as [inputs, outputs]. In this layout gonum's product
+// skips the zeros in x, which are frequent in images and after ReLU.
 type dense struct {
 	*gemmer
 	in, out int
@@ -100,10 +102,11 @@ func (l *dense) shareParams() layer {
 	return &dense{gemmer: l.gemmer, in: l.in, out: l.out, w: l.w, b: l.b}
 }
 
+// Outputs and the gradient of the inputs.
 func (l *dense) size() int { return l.in + l.out }
 
 // forward multiplies by W in blocks of rows, from the last to the first, and adds the bias at the
-// end. The updated parameters arrive in this order.
+// end. With Model.Waits the updated parameters become available in this order.
 func (l *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
 	clear(l.y)
@@ -139,8 +142,8 @@ func (l *dense) accumulate(dy []float32, grad [][]float32, reporter gradReporter
 	l.accumulateDeferred(dy, grad, reporter)
 }
 
-// split defers about half of the rows of W. Steps are a few per cent slower with a third or two
-// thirds.
+// split defers about half of the rows of W. With a third or two thirds, steps are a few per cent
+// slower.
 func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 2) }
 
 // accumulateFirst adds the gradients of the bias and of the rows of W that are not deferred.
@@ -188,6 +191,7 @@ func (l *relu) params() []trainer.Param { return nil }
 
 func (l *relu) shareParams() layer { return &relu{} }
 
+// It needs no work space, because it computes in place.
 func (l *relu) size() int { return 0 }
 
 func (l *relu) accumulate([]float32, [][]float32, gradReporter) {}

@@ -11,10 +11,11 @@ func matrix(v []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: v}
 }
 
-// gemmer computes the matrix products of a network in parts of a few milliseconds at most, and
-// yields the processor between them, so that communication makes progress. Its layers share it.
+// gemmer computes the matrix products of a network in parts of at most a few milliseconds, and
+// yields the processor between them, so that communication makes progress. All layers of a network
+// share one gemmer.
 type gemmer struct {
-	batch   *trainer.Batch // the batch whose gradient is being computed; nil where there is nobody to yield to
+	batch   *trainer.Batch // the batch whose gradient is being computed; nil outside of a run
 	scratch []float32      // the result of transposed
 }
 
@@ -55,8 +56,8 @@ func (w *gemmer) addMulTrans(c, a, b blas32.General) {
 }
 
 // hasShortRows reports whether the rows of m are so short that gonum's inner loops are mostly
-// overhead, as with the weights of a layer of ten classes. A product with the transpose takes a
-// half to a ninth of the time, plus the transposition.
+// overhead, as with the weights of a layer of ten classes. A product with the transpose takes
+// between a half and a ninth of the time, plus the time of the transposition.
 func hasShortRows(m blas32.General) bool {
 	const most = 16
 	return m.Cols <= most && m.Cols < m.Rows
@@ -89,9 +90,9 @@ const (
 )
 
 // tileArea is the number of elements of a and b that are multiplied into a tile of c at a time.
-// They are read repeatedly and stay in the L2 cache. Without the limit, products over all places
-// of all samples would read from the L3 cache, which peers and messages share: with two peers on
-// two cores they would take twice as long.
+// They are read repeatedly and stay in the L2 cache. Without the limit, products over all kernel
+// positions of all samples would read from the L3 cache, which peers and messages share: with two
+// peers on two cores they would take twice as long.
 const tileArea = 128 << 10
 
 // gemm adds op(a) * op(b) to c, tile by tile, and yields after each product.

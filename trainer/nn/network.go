@@ -9,14 +9,14 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// Network is a chain of layers that ends in a softmax. Its Model is a trainer.Model. It is not
-// safe for concurrent use.
+// Network is a chain of layers that ends in a softmax. Model returns it as a trainer.Model. It is
+// not safe for concurrent use.
 type Network struct {
 	data          Data
 	in            Shape
 	classes       int             // outputs of the last layer
 	first         []int           // index of each layer's first parameter; the last element is the number of parameters
-	deferred      []int           // layers that defer a part of their own gradient until the first layer's gradient is complete
+	deferred      []int           // layers that defer a part of their gradient until the first layer's gradient is complete
 	params        []trainer.Param // of all layers, in order
 	gemmer        *gemmer         // computes the products of all layers
 	workspaces    []*workspace    // work space for each group of a batch; at least one
@@ -85,7 +85,7 @@ func (n *Network) deferredLayers() (deferred []int) {
 }
 
 // order implements trainer.Model.Order: the order in which gradients are finished. If pipelined is
-// set, some layers defer a part of their gradient; before the first call of order none does.
+// set, some layers defer a part of their gradient from now on. Before the first call no layer does.
 func (n *Network) order(pipelined bool) (order []trainer.Piece) {
 	n.deferred = nil
 	if pipelined {
@@ -113,9 +113,9 @@ func (n *Network) split(layer int) int {
 // rows returns the number of rows of a layer's weights.
 func (n *Network) rows(layer int) int { return n.params[n.first[layer]].Shape[0] }
 
-// pieces returns the pieces of a layer's gradient, in the order in which they are finished, for
-// the rows [from, end) of its weights. The other parameters are finished before the last row, and
-// listed with it.
+// pieces returns the pieces of a layer's gradient, in the order in which they are finished, for the
+// rows [from, end) of its weights. The other parameters of the layer are finished before the rows,
+// so they come first if the last row is included.
 func (n *Network) pieces(layer, end, from int) (order []trainer.Piece) {
 	first, rows := n.first[layer], n.rows(layer)
 	if end == rows && from < end {
@@ -176,8 +176,8 @@ func (n *Network) Model() trainer.Model {
 }
 
 // Gradient adds the gradient of a batch and returns its summed loss, as trainer.Model.Gradient
-// requires. It fails, before it touches the gradients, if the index of a sample is out of range
-// or its class is unknown.
+// requires. It returns an error, and leaves the gradients unchanged, if the index of a sample is
+// out of range or its class is unknown.
 func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
 	n.gemmer.batch = b
 	defer func() { n.gemmer.batch = nil }()
@@ -194,6 +194,8 @@ func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
 	}
 	n.grad = n.grad[:0]
 	for i := range n.params {
+		// The forward pass is done before the first Grad, which waits until the memory for
+		// gradients is free.
 		n.grad = append(n.grad, b.Grad(i))
 	}
 	if err := b.Err(); err != nil {
@@ -244,8 +246,8 @@ func (n *Network) backpropagate(workspaces []*workspace, grad [][]float32) {
 	for _, ws := range workspaces {
 		ws.loss, _ = crossEntropy(ws.delta, ws.batch.classes)
 	}
-	// A layer's own gradient comes before the gradient of its inputs, so that peers can sum it
-	// early.
+	// The gradient of a layer's parameters comes before the gradient of its inputs, so that its
+	// reduction starts early.
 	for i := len(n.first) - 2; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
 		for _, ws := range workspaces {
@@ -282,8 +284,8 @@ func (ws *workspace) accumulate(layer, at int, grad [][]float32) {
 	ws.layers[layer].(deferrable).accumulateFirst(ws.delta, grad, ws.reporter)
 }
 
-// callBytes limits the work space for the samples of one call. Larger work spaces are cached
-// worse: convolutions take a tenth longer.
+// callBytes limits the work space for the samples of one call. With larger work spaces convolutions
+// take a tenth longer, because of more cache misses.
 const callBytes = 64 << 20
 
 // maxSamples returns trainer.Model.MaxSamples: the samples whose work space fits callBytes, at
@@ -300,7 +302,7 @@ func (n *Network) maxSamples() int {
 // waits for each parameter before it reads the parameter, and returns early with b.Err if the batch
 // is cancelled.
 func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
-	if len(samples) == 0 { // gonum takes no matrices without rows
+	if len(samples) == 0 { // gonum panics for matrices without rows
 		return errors.New("nn: no samples to compute with")
 	}
 	if err := ws.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
@@ -355,8 +357,8 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 	return score, nil
 }
 
-// Predict returns the most likely class of a sample with the given inputs, which stay as they
-// are.
+// Predict returns the most likely class of a sample with the given inputs. It does not change the
+// inputs.
 func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())

@@ -20,7 +20,8 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// symmetric returns a number that is uniformly distributed over [-1, 1).
+// symmetric returns a number that is uniformly distributed over [-1, 1). It has 53 random bits, the
+// precision of a float64.
 func (r *random) symmetric() float64 { return float64(int64(r.next())>>11) / (1 << 52) }
 
 // weights returns a parameter with He's uniform initialisation (He, Zhang, Ren and Sun, Delving

@@ -32,8 +32,8 @@ func elementOf(descr string) (element, error) {
 func (e element) integers() bool { return e.code == 'i' || e.code == 'u' }
 
 // floats converts all elements in src to float32, rounded to nearest, writes them to dst, and
-// returns their number. The frequent types have loops of their own, without a switch for each
-// element.
+// returns their number. Bytes and float32, the usual types of data sets, have their own loops
+// without a switch for each element.
 func (e element) floats(dst []float32, src []byte) int {
 	n := len(src) / e.size
 	dst = dst[:n]
@@ -71,7 +71,8 @@ func (e element) float(src []byte) float32 {
 	return float32(e.integer(src[:e.size]))
 }
 
-// integer returns the integer that src consists of. Unsigned values from 2^63 on become negative.
+// integer returns the integer that src consists of. Unsigned values from 2^63 on become negative,
+// so that a check for labels below 0 refuses them.
 func (e element) integer(src []byte) int64 {
 	u := unsigned(src)
 	if e.code == 'u' {

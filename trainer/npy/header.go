@@ -15,11 +15,12 @@ type header struct {
 // maxDims is NumPy's limit of the number of dimensions.
 const maxDims = 64
 
-// parseHeader parses the header, a Python dictionary literal with these three keys in any order:
+// parseHeader parses the header, a Python dictionary literal with these three keys in any order,
+// without a Python interpreter:
 //
 //	{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
 //
-// Blanks may surround it, and a line feed may end it.
+// Blanks may surround it, and a line feed may end it, as NumPy pads the header.
 func parseHeader(text string) (header, error) {
 	var h header
 	s := scanner{rest: strings.TrimRight(text, " \n")}
@@ -31,6 +32,7 @@ func parseHeader(text string) (header, error) {
 		if s.err == nil && seen[key] {
 			s.fail("the key %q is there twice", key)
 		}
+		// An unknown key is an error of value, so three different keys are the three known ones.
 		seen[key] = true
 		s.value(&h, key)
 		if !s.accept(',') {
@@ -74,7 +76,7 @@ func (s *scanner) value(h *header, key string) {
 	}
 }
 
-// accept skips blanks and then c, and reports whether c was there.
+// accept skips blanks, and then the character c if it comes next. It reports whether c came next.
 func (s *scanner) accept(c byte) bool {
 	if s.err != nil {
 		return false
@@ -150,7 +152,7 @@ func (s *scanner) tuple() []int {
 	return sizes
 }
 
-// size parses a decimal integer of 0 or more. Python 2 wrote an L after it, which is skipped.
+// size parses a decimal integer of 0 or more. It skips an L after it, which Python 2 wrote.
 func (s *scanner) size() int {
 	if s.err != nil {
 		return 0

@@ -28,7 +28,7 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// ErrFormat says that a file violates the format, or is unsupported or unsuitable. All errors of
+// ErrFormat reports that a file violates the format, or is unsupported or unsuitable. All errors of
 // this package wrap it, except those of the file system.
 var ErrFormat = errors.New("not a usable npy file")
 
@@ -56,8 +56,8 @@ func OpenArray(path string) (*Array, error) {
 	return a, nil
 }
 
-// arrayOf returns the array in a file. It fails unless the file has exactly the size that its
-// header requires.
+// arrayOf returns the array in a file. It returns an error unless the file has exactly the size
+// that its header requires.
 func arrayOf(f *mmap.File) (*Array, error) {
 	h, start, err := readHeader(f.Section(0, f.Size()))
 	if err != nil {
@@ -74,8 +74,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The exact size is required: a shorter file would fail later, a longer one has another
-	// shape.
+	// A shorter file would fail in a later read, and in a longer one the header is wrong.
 	if got := f.Size() - start; got != want {
 		return nil, formatErrorf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
 	}
@@ -149,7 +148,8 @@ const (
 	maxHeader = 1 << 20
 )
 
-// readHeader reads the beginning of a file and returns its header and the offset of the elements.
+// readHeader reads the beginning of a file and returns its header and the offset of the elements in
+// the file.
 func readHeader(r io.Reader) (h header, start int64, err error) {
 	head := make([]byte, len(magic)+2)
 	got, err := io.ReadFull(r, head)

@@ -58,8 +58,8 @@ func (s *Set) check(classes int) error {
 	case l.Len() != s.inputs.Len():
 		return fmt.Errorf("npy: %s has %d samples, %s %d labels: %w", s.inputs.path, s.inputs.Len(), l.path, l.Len(), ErrFormat)
 	}
-	// Read from the file: reads from the mapping would make the labels count as this process's
-	// memory.
+	// Read from the file and not from the mapping: pages of the mapping would count as memory of
+	// this process.
 	all, b := l.rows.All(), make([]byte, block)
 	for i := 0; i < l.Len(); {
 		n, err := io.ReadFull(all, b[:min(block, (l.Len()-i)*l.kind.size)])
@@ -110,8 +110,8 @@ func (s *Set) Sample(dst []float32, i int) int {
 // use.
 func (s *Set) Err() error { return s.failure.Err() }
 
-// Prefetch starts reading the given samples ahead, and ignores indices out of range. It blocks
-// only for its turn at the disk, at most until ctx ends.
+// Prefetch starts reading the given samples ahead, and ignores indices out of range. It may wait
+// for the queue of the disk, at most until ctx ends, but not for the data.
 func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.inputs.rows.Prefetch(ctx, samples)
 	s.labels.rows.Prefetch(ctx, samples)

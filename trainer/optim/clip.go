@@ -3,8 +3,8 @@ package optim
 import "math"
 
 // Norm returns the Euclidean norm of the concatenation of all vectors. It sums in float64 in a
-// fixed order, so the result is the same on every machine. It is NaN or infinite if an element
-// is.
+// fixed order, so the result is the same on every machine. It is NaN or infinite if an element is
+// NaN or infinite.
 func Norm(vectors [][]float32) float64 {
 	total := 0.0
 	for _, v := range vectors {
@@ -12,6 +12,8 @@ func Norm(vectors [][]float32) float64 {
 		var s [4]float64
 		for len(v) >= 4 {
 			a, b, c, d := float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3])
+			// The conversions prevent fused multiply-add, which rounds differently on some
+			// processors.
 			s[0] += float64(a * a)
 			s[1] += float64(b * b)
 			s[2] += float64(c * c)

@@ -215,8 +215,8 @@ func notNegative(name string, v float64) error {
 	return nil
 }
 
-// checkLengths panics if lengths or the number of state vectors are wrong: going on would corrupt
-// the state.
+// checkLengths panics if lengths or the number of state vectors are wrong, because an update would
+// corrupt the state.
 func checkLengths(rule Optimizer, param, grad []float32, state [][]float32) {
 	if len(param) != len(grad) || len(state) != rule.Slots() {
 		panic(fmt.Sprintf("optim: %d parameters, %d gradients, %d of %d state vectors",

@@ -2,8 +2,8 @@ package optim
 
 import "math"
 
-// Schedule returns the learning rate of a step, counted from 1. It is a pure function: it has no
-// state to save or to send to a peer.
+// Schedule returns the learning rate of a step, counted from 1. It is a pure function, so there is
+// no state to save or to send to a joining peer.
 type Schedule func(step int64) float64
 
 // Constant returns a schedule whose learning rate is always rate.

@@ -21,7 +21,7 @@ import (
 
 // Param returns a parameter that shares the memory of a dense float32 tensor. The tensor must be
 // contiguous and row-major, so it can be neither a view of a part nor transposed. It must have at
-// least one dimension, because a scalar has no memory to share.
+// least one dimension, because the tensor library keeps a scalar by value, without memory to share.
 func Param(name string, t *tensor.Dense) (trainer.Param, error) {
 	if t == nil {
 		return trainer.Param{}, fmt.Errorf("tensors: parameter %s: the tensor is nil", name)

@@ -5,9 +5,9 @@
 //
 // # The fingerprint of a contribution
 //
-// A ring allreduce shows only partial sums, never a single member's contribution. So each member
-// publishes a fingerprint of its contribution C, the integer sum over its microbatches. The
-// fingerprint is a random linear function:
+// In a ring allreduce members see only partial sums, not the contribution of a single member. So
+// each member publishes a fingerprint of its contribution C, the integer sum over its microbatches.
+// The fingerprint is a random linear function:
 //
 //	F(C) = sum of r[i] C[i]  modulo  p = 2^61 - 1
 //
@@ -21,7 +21,7 @@
 //
 //	step s      all       compute their shares, reduce the sums, save a copy of the parameters
 //	            auditor   with probability RATE, by a private random number: chooses a member and
-//	                      recomputes that member's share while sums are on their way
+//	                      recomputes that member's share while sums are being reduced
 //	record s    all       publish a nonce each, from which the seed of s follows
 //	record s+1  all       publish F(C) of step s
 //	            auditor   compares F of the recomputed share with the member's fingerprint, and
@@ -30,10 +30,10 @@
 //	entry       all       learn the accused, recompute the share from their saved parameters of s,
 //	                      and gather the fingerprints; Judge decides who is wrong
 //
-// Here record s is the commit record of step s. Only the auditor knows of an audit before the
-// fingerprints are published, so cheating is safe in no step. An audit changes neither shares nor
-// sums: the weights are the same as without it. An audit under way is dropped when the members
-// change.
+// Here record s is the commit record of step s. Before the fingerprints are published only the
+// auditor knows of an audit, so a member that cheats risks an audit in each step. An audit changes
+// neither shares nor sums: the weights are the same as without it. An audit under way is dropped
+// when the members change.
 //
 // # The decision
 //
@@ -41,14 +41,14 @@
 // recompute the share. It names three kinds of members: the accused, if it published a different
 // fingerprint; the auditor, if it accused on the basis of a different one; and every rank that
 // votes for a different one. Named members are put out. So as long as most members are honest,
-// nobody is put out by a false accusation. Without such a majority, for example if there are only
-// two members and both insist, the accused and the auditor are named, nobody is put out, and the
-// job goes on.
+// nobody is put out by a false accusation. Without such a majority, for example between two members
+// with different results, the accused and the auditor are named, nobody is put out, and the job
+// goes on.
 //
 // # Costs
 //
-// For parameters with N elements and K microbatches per step: each member and step costs one
-// fingerprint of N elements, one copy of N elements, and RATE times the computing of a share.
+// For parameters with N elements and K microbatches per step: each member computes, in each step,
+// one fingerprint of N elements, one copy of N elements, and with probability RATE another share.
 // Memory is three copies of the parameters and one contribution; the commit record has 16 more
 // bytes per member. A member that cheats in each step is found after 1/RATE steps on average, and
 // within 1,000 steps at RATE 0.01 with probability 1 - 4e-5; a single wrong step is found with

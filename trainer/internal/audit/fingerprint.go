@@ -7,8 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// prime is the Mersenne prime 2^61 - 1. To reduce a number modulo prime takes a shift and an
-// addition.
+// prime is the Mersenne prime 2^61 - 1. Reduction modulo this prime takes a shift and an addition.
 const prime = 1<<61 - 1
 
 // block is the number of elements with random coefficients of their own. An element's coefficient
@@ -16,13 +15,14 @@ const prime = 1<<61 - 1
 // random numbers have to be drawn.
 const block = 1024
 
-// offset maps an int32 to an unsigned number.
+// offset is added to an int32 to make it unsigned; inBlock subtracts the effect on the sum.
 const offset = 1 << 31
 
 // Seed determines the coefficients of a step.
 type Seed [32]byte
 
-// SeedOf returns the seed of a step from the nonces of all ranks.
+// SeedOf returns the seed of a step from the nonces of all ranks. Nobody can choose the seed, as
+// long as one nonce is unpredictable.
 func SeedOf(step int64, nonces []uint64) Seed {
 	b := []byte("elrun audit")
 	b = binary.LittleEndian.AppendUint64(b, uint64(step))
@@ -59,7 +59,7 @@ func (s Seed) Draw(n int) Coefficients {
 	return c
 }
 
-// Print is a fingerprint, a number below prime. None stands for an unknown one.
+// Print is a fingerprint, a number below prime, or None if it is unknown.
 type Print uint64
 
 // None is the absence of a fingerprint.

@@ -16,8 +16,8 @@ type Vote struct {
 type Verdict struct {
 	// Wrong has the ranks found wrong, in ascending order; it is empty without a majority.
 	Wrong []int
-	// For is the number of ranks that computed the majority's fingerprint, Of the number that
-	// voted.
+	// For is the number of ranks that computed the majority's fingerprint, and Of the number of
+	// ranks that computed any.
 	For, Of int
 }
 
@@ -29,6 +29,8 @@ func Judge(c Claims, votes []Vote) Verdict {
 		told, computed = append(told, v.Told), append(computed, v.Computed)
 	}
 	said, _, heard := majority(told)
+	// Without a majority about the published fingerprint it is not known what the accused has
+	// claimed.
 	right, d := None, Verdict{}
 	if right, d.For, d.Of = majority(computed); right == None || said == None && heard > 0 {
 		return d
@@ -45,7 +47,8 @@ func Judge(c Claims, votes []Vote) Verdict {
 }
 
 // majority returns the print that more than half of the voters agree on, its number of votes, and
-// the number of voters. None votes do not count. Without a majority it returns None and 0 votes.
+// the number of voters. Votes of None are not counted. Without a majority it returns None and 0
+// votes.
 func majority(all []Print) (most Print, times, of int) {
 	count := map[Print]int{}
 	for _, p := range all {

@@ -14,15 +14,15 @@ import (
 // proportion to their wanted number, so that the sizes of the shares come as close to wanted as
 // the held sets allow. Each rank gets neighbouring microbatches; ties go to low ranks.
 //
-// wanted[r] is the total number that rank r should have. The numbers are weights: they need not
-// add up to microbatches. If wanted is nil or all zero, all ranks have equal weights. If nobody
-// holds anything and wanted adds up, the shares have exactly these sizes, one rank after the
-// other.
+// wanted[r] is the total number that rank r should have. The numbers are weights: they need not add
+// up to microbatches. If wanted is nil or all zero, all ranks have equal weights. If no rank holds
+// a microbatch and wanted adds up to microbatches, the shares have exactly the wanted sizes, one
+// rank after the other.
 //
-// A contribution cannot be divided. So a rank whose held set overlaps a lower rank's set, or
-// contains microbatches outside the step, has to drop its whole contribution: kept[r] is false.
-// Assign panics if there are no ranks, if microbatches is negative, or if wanted and held differ in
-// length.
+// A contribution is a sum, from which no microbatch can be removed. So a rank whose held set
+// overlaps a lower rank's set, or contains microbatches outside the step, has to drop its whole
+// contribution: kept[r] is false. Assign panics if there are no ranks, if microbatches is negative,
+// or if wanted and held differ in length.
 func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bool) {
 	if len(held) == 0 || microbatches < 0 {
 		panic("ledger: Assign needs at least one rank and no negative number of microbatches")

@@ -1,4 +1,4 @@
-// Package ledger decides which rank contributes which microbatches of a step.
+// Package ledger assigns the microbatches of a step to the ranks.
 //
 // After a change of the members in the middle of a step, ranks hold microbatches that they have
 // computed. Assign leaves these with their holders and divides the rest. It is a pure function in
@@ -10,8 +10,9 @@ import (
 	"slices"
 )
 
-// Set is a set of microbatches of one step: a bitmap with 64 elements per word, the lowest in the
-// lowest bit. Sets that are compared or combined must have equal length; nil is empty.
+// Set is a set of microbatches of one step: a bitmap with 64 elements per word, microbatch 0 in the
+// lowest bit of the first word. Sets that are compared or combined must have equal length; nil is
+// empty.
 type Set []uint64
 
 // NewSet returns an empty set with room for the microbatches 0 to n-1.

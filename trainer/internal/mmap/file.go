@@ -17,8 +17,8 @@
 // a read returns zeros. So replace a file by renaming another one over it, which does not affect
 // open mappings of the old file.
 //
-// Where Go supports no mappings, files are read by ordinary system calls. Everything above holds
-// except the speed.
+// On systems without mappings, files are read by ordinary system calls: with the same results, but
+// more slowly.
 package mmap
 
 import (
@@ -155,8 +155,9 @@ func (f *File) Close() error {
 }
 
 // pages returns the pages of a file of the given size that the ranges touch, as a minimal list of
-// byte ranges in ascending order. All bounds are multiples of page, except that the last end may
-// be the end of the file.
+// byte ranges in ascending order. All bounds are multiples of page, except that the last end may be
+// the end of the file. A minimal list saves system calls: random samples often lie in the same
+// pages.
 func pages(ranges [][2]int64, page, size int64) [][2]int64 {
 	var whole [][2]int64
 	for _, r := range ranges {

@@ -16,6 +16,7 @@ func (f *File) unmap() error { return nil }
 // copyTo reads from the file by a system call.
 func (f *File) copyTo(dst []byte, off int64) error {
 	_, err := f.file.ReadAt(dst, off)
+	// ReadAt has checked the range, so the file has become shorter.
 	if errors.Is(err, io.EOF) {
 		return ErrShrunk
 	}

@@ -30,9 +30,9 @@ func (f *File) unmap() error {
 	return nil
 }
 
-// copyTo copies from the mapping. A page beyond the end of the file, or one that the disk cannot
-// read, raises SIGBUS. During the copy the runtime turns that into a panic of this goroutine, and
-// of no other.
+// copyTo copies from the mapping. Access to a page beyond the end of the file, or to a page that
+// the disk cannot read, raises SIGBUS. During the copy the runtime turns this into a panic of this
+// goroutine only.
 func (f *File) copyTo(dst []byte, off int64) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -47,7 +47,8 @@ func (f *File) copyTo(dst []byte, off int64) (err error) {
 
 // faulted returns the error for a panic of copyTo. It panics again if the panic was not a fault.
 func (f *File) faulted(p any) error {
-	// Only the runtime's error for a fault at an address has an Addr method.
+	// The runtime documents the Addr method for its error of a memory fault
+	// (debug.SetPanicOnFault). No other runtime error has it.
 	fault, ok := p.(interface {
 		runtime.Error
 		Addr() uintptr

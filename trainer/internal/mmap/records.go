@@ -18,9 +18,9 @@ type Records struct {
 	count  int    // number of records
 }
 
-// Records returns the part of the file that begins at offset first and holds count records of
-// size bytes each. The result owns the file. Records panics if the file is too short: the caller
-// has validated the file's header.
+// Records returns the part of the file that begins at offset first and holds count records of size
+// bytes each. The result owns the file. Records panics if the file is too short: callers validate
+// the file's header first, so this is a mistake in the program.
 func (f *File) Records(first int64, size, count int) *Records {
 	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
 		panic(fmt.Sprintf("mmap: %d records of %d bytes from %d on in the %d bytes of %s", count, size, first, f.size, f.path))
@@ -105,8 +105,8 @@ func (r *Records) Close() error {
 	return r.file.Close()
 }
 
-// Failure keeps the first error passed to Note, for callbacks that cannot return an error. The
-// zero value holds none. It is safe for concurrent use.
+// Failure keeps the first error passed to Note, for callbacks that cannot return an error. The zero
+// value has no error. It is safe for concurrent use.
 type Failure struct {
 	mu  sync.Mutex
 	err error
