@@ -3,6 +3,7 @@ package elastic
 import (
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // ErrFinished means that the job had finished before this peer was admitted.
@@ -23,14 +24,29 @@ func (g *Group) Begin(first []Member) { g.tell(anewError{first}) }
 // Finished tells a newcomer that the job has finished: Next returns ErrFinished. It does not block.
 func (g *Group) Finished() { g.tell(ErrFinished) }
 
+// orders are what a program or its launcher has told a group. It is safe for concurrent use.
+type orders struct {
+	leaves  chan struct{} // closed by leave
+	leaving sync.Once
+	told    chan error // why there is no member to join; the latest only
+}
+
+// newOrders returns orders without any order.
+func newOrders() orders {
+	return orders{leaves: make(chan struct{}), told: make(chan error, 1)}
+}
+
+// leave orders the group to leave.
+func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
+
 // tell ends a newcomer's wait for members with err. The latest error counts.
-func (g *Group) tell(err error) {
+func (o *orders) tell(err error) {
 	select {
-	case <-g.told:
+	case <-o.told:
 	default:
 	}
 	select {
-	case g.told <- err:
+	case o.told <- err:
 	default:
 	}
 }
@@ -48,7 +64,7 @@ func (g *Group) begin(err error) error {
 	}
 	old := g.current()
 	old.stop()
-	d, err := newDriver(&g.cfg, old.ep, order.first, g.emitter(old.ep.Self))
+	d, err := newDriver(&g.cfg, old.ep, order.first, emitter(g.cfg.Sink, old.ep.Self))
 	if err != nil {
 		return fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
 	}
@@ -56,9 +72,6 @@ func (g *Group) begin(err error) error {
 		d.stop()
 		return fmt.Errorf("%w: closed", ErrNoView)
 	}
-	g.void, g.fresh, g.levels = false, false, false
-	if g.state != nil {
-		g.donor.Reset(max(g.state.Step(), 0))
-	}
+	g.beginAnew()
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
 )
@@ -54,11 +52,10 @@ func recordsOf(words []int64) []record {
 // stepsSetting presents the steps of a loop as a setting, for messages.
 func stepsSetting(until int64) Setting { return Setting{Name: "steps", Value: fmt.Sprint(until)} }
 
-// compareLoops compares the number of steps of members that are in the same loop, and returns
+// compare compares the number of steps of members that are in the same loop, and returns
 // ErrSettings if they differ. It also records that the loop of this member is over, if another
 // member has stopped the loop or is in a later loop.
-func (g *Group) compareLoops(s *Session, all []account) error {
-	l := &g.loops
+func (l *loops) compare(s *Session, all []account) error {
 	var settings [][]Setting
 	var names []string
 	for rank, a := range all {
@@ -78,8 +75,7 @@ func (g *Group) compareLoops(s *Session, all []account) error {
 	if why == "" {
 		return nil
 	}
-	g.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
-	return fmt.Errorf("%w: %s", ErrSettings, why)
+	return s.mismatch(why)
 }
 
 // differError describes how the loops of the members of a session differ. It is a mistake of the
@@ -170,7 +166,7 @@ func (l *loop) enter(s *Session) error {
 func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
-		cheap: g.loops.digests.cheap(time.Now())}
+		cheap: g.digests.cheap(time.Now())}
 	// due has the same value at all members, and their loops are over at the same step. So either
 	// all members compare digests or none does.
 	if d.due || l.over() {
@@ -265,20 +261,9 @@ func (d digests) cheap(now time.Time) bool { return now.Sub(d.at) >= digestShare
 // digest computes the digest of the state into a record, unless this peer is alone.
 func (l *loop) digest(r *record) (err error) {
 	if len(l.group.using().View.Members) > 1 {
-		r.digest, err = l.group.digest()
+		r.digest, err = l.group.heldState.digest()
 	}
 	return err
-}
-
-// digest returns a fingerprint (xxHash64) of the state, never 0.
-func (g *Group) digest() (uint64, error) {
-	begun := time.Now()
-	h := xxhash.New()
-	if err := hashState(h, g.state); err != nil {
-		return 0, fmt.Errorf("save the state after step %d: %w", g.state.Step(), err)
-	}
-	g.loops.digests = digests{took: time.Since(begun), at: time.Now()}
-	return max(h.Sum64(), 1), nil
 }
 
 // reportPeriod is the shortest time between two steps in the log, as a loop may take thousands of
@@ -339,13 +324,13 @@ func (s *Session) speaks() bool {
 
 // loops is the state of a group's calls of Steps. The goroutine of the body owns it.
 type loops struct {
+	err        error   // returned by Err
 	untils     []int64 // last steps of the calls of Steps, in order
 	balance    Balance
 	epoch      uint64 // epoch of the session in use
 	stopped    bool   // the present loop ends at the step of the state
 	peers      int    // number of members that have committed the last step
 	speeds     speedometer
-	digests    digests
 	told       []int     // the last shares in the log, in samples by rank
 	reported   time.Time // when a step was last logged
 	recomputed int       // samples that this peer computed in failed attempts at the open step

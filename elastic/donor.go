@@ -18,40 +18,41 @@ func (s networkSource) Request(ctx context.Context, donor string, request []byte
 	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
-// newDonor returns the donor side of this member's transfers.
-func (g *Group) newDonor() *transfer.Donor {
-	_, replays := g.state.(Replayer)
-	return transfer.NewDonor(max(g.state.Step(), 0), transfer.Config{Rate: int64(g.cfg.StateRate), Replays: replays})
+// newDonor returns the donor side of this member's transfers. It sends at most rate bytes a
+// second; 0 means no limit.
+func (h *heldState) newDonor(rate int) *transfer.Donor {
+	_, replays := h.state.(Replayer)
+	return transfer.NewDonor(max(h.state.Step(), 0), transfer.Config{Rate: int64(rate), Replays: replays})
 }
 
 // offerStep passes the present step to the donor, with a snapshot if a newcomer wants one, and with
 // the update of the step if the donor keeps a log.
-func (g *Group) offerStep() error {
-	step := g.state.Step()
-	if g.donor.Wanted(step) {
-		if err := g.donor.Snapshot(step, g.state.Save); err != nil {
+func (h *heldState) offerStep() error {
+	step := h.state.Step()
+	if h.donor.Wanted(step) {
+		if err := h.donor.Snapshot(step, h.state.Save); err != nil {
 			return err
 		}
 	}
-	if r, ok := g.state.(Replayer); ok && g.updates == step && g.donor.Logging() {
-		return g.donor.Update(step, r.Update)
+	if r, ok := h.state.(Replayer); ok && h.updates == step && h.donor.Logging() {
+		return h.donor.Update(step, r.Update)
 	}
 	return nil
 }
 
 // resting returns a channel that receives when a newcomer wants a snapshot while this member waits
 // for a view; nil if this member has no valid state.
-func (g *Group) resting() <-chan struct{} {
-	if g.donor == nil || g.void {
+func (h *heldState) resting() <-chan struct{} {
+	if h.donor == nil || h.void {
 		return nil
 	}
-	return g.donor.Asked()
+	return h.donor.Asked()
 }
 
 // rest reports to the donor whether the state stays unchanged for a while.
-func (g *Group) rest(yes bool) {
-	if g.donor != nil && !g.void {
-		g.donor.Rest(yes)
+func (h *heldState) rest(yes bool) {
+	if h.donor != nil && !h.void {
+		h.donor.Rest(yes)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestConsider(t *testing.T) {
 			"settings":    {func(_ *Group, o *offer) { o.Settings = nil }, "batch is 4"},
 			"description": {func(_ *Group, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
 		} {
-			g := &Group{state: blank{}, settings: settings, begun: true, driver: testDriver(t, 3, 0)}
+			g := &Group{heldState: heldState{state: blank{}, settings: settings}, begun: true, driver: testDriver(t, 3, 0)}
 			o := good
 			c.change(g, &o)
 			r := g.consider("new", o)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/elastic/internal/transfer"
 	"github.com/elrun/elrun/event"
 )
 
@@ -92,37 +91,20 @@ type Config struct {
 // Group is a peer's membership in a job. Its methods are safe for concurrent use, except that Hold,
 // OnQuorumLost, Next, Committed, Steps and Err belong to one goroutine, which also owns the State.
 type Group struct {
-	cfg      Config
-	state    State
-	settings []Setting
-	donor    *transfer.Donor // sends state to newcomers; nil without a state
-	onShort  func()          // set by OnQuorumLost
-	retiring sync.WaitGroup  // goroutines that close sessions
-	leaves   chan struct{}   // closed by Leave
-	leaving  sync.Once
-	told     chan error // from the launcher: why there is no member to join; the latest only
+	cfg     Config
+	onShort func() // set by OnQuorumLost
+	orders
+	heldState
+	sessions
 
-	// Owned by the goroutine that calls Next.
-	pending *Session        // entered by Join, returned by the first Next
-	cost    collective.Cost // costs of calls, measured in the last session; zero at first
-	broke   int             // number of sessions that broke since the last committed step
-	updates int64           // the step whose update State can write: the last step committed here
-	void    bool            // State is not the job's state and must be copied
-	fresh   bool            // this identity has joined and was in no session yet
-	torn    bool            // State is undefined, as a Load has failed
-	levels  bool            // this peer was in a session whose members were all level
-	loops   loops           // the calls of Steps
-	loopErr error           // returned by Err
+	loops   loops // the calls of Steps; owned by the goroutine of the body
+	outcome outcome
 
 	mu     sync.Mutex
 	closed bool
 	begun  bool     // Next was called: state and settings are final
 	met    []Member // members known to the last identity, to which the next one makes offers
 	driver *driver  // of the present identity
-	last   *Session
-	// The end of the last loop of Steps, if all steps are committed.
-	finished *event.Done
-	result   Result
 }
 
 // Errors for a group or session that Join and Next did not make, and for a nil context.
@@ -148,7 +130,8 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.RejoinTimeout == 0 {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
-	g := &Group{cfg: cfg, leaves: make(chan struct{}), told: make(chan error, 1)}
+	g := &Group{cfg: cfg, orders: newOrders()}
+	g.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext
 	if ctx != nil {
 		err = g.join(ctx)
@@ -175,7 +158,7 @@ func (g *Group) join(ctx context.Context) error {
 			return fmt.Errorf("member %d of the first view: ID %q is empty or stands twice", i, m.ID)
 		}
 	}
-	d, err := newDriver(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, g.emitter(g.cfg.Self))
+	d, err := newDriver(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, emitter(g.cfg.Sink, g.cfg.Self))
 	if err != nil {
 		return err
 	}
@@ -203,7 +186,7 @@ func (g *Group) Hold(s State, settings []Setting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.state, g.settings = s, settings; s != nil {
-		g.donor = g.newDonor()
+		g.donor = g.newDonor(g.cfg.StateRate)
 	}
 }
 
@@ -226,17 +209,11 @@ func (g *Group) Committed(step int64) error {
 	if g.state == nil {
 		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
 	}
-	g.broke, g.updates = 0, step
-	g.progress(step)
-	if err := g.offerStep(); err != nil {
+	g.broke = 0
+	if err := g.commit(step); err != nil {
 		return fmt.Errorf("elastic: step %d: %w", step, err)
 	}
 	return nil
-}
-
-// progress records the last committed step, for the heartbeats of this member.
-func (g *Group) progress(step int64) {
-	g.current().report.commit(step)
 }
 
 // Stable records the last step that all members are known to have committed.
@@ -263,7 +240,7 @@ func (g *Group) Leave() {
 	if !g.made() {
 		return
 	}
-	g.leaving.Do(func() { close(g.leaves) })
+	g.orders.leave()
 	g.current().leave(false)
 }
 
@@ -331,9 +308,9 @@ func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
 }
 
 // emitter returns a function that logs events under an identity.
-func (g *Group) emitter(self Member) func(uint64, event.Body) {
+func emitter(sink event.Sink, self Member) func(uint64, event.Body) {
 	return func(epoch uint64, body event.Body) {
-		g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index, Epoch: epoch, Body: body})
+		sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index, Epoch: epoch, Body: body})
 	}
 }
 
@@ -351,17 +328,18 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true
-	d, last := g.driver, g.last
+	d := g.driver
 	g.mu.Unlock()
 	if !first {
 		return nil
 	}
-	g.tellDone()
+	if done, epoch := g.outcome.get(); done != nil {
+		g.Emit(epoch, done.Steps, *done)
+	}
 	var errs []error
 	if d != nil {
 		d.depart(closePatience)
-		g.retire(last, nil)
-		g.retiring.Wait()
+		g.sessions.close()
 		d.stop()
 	}
 	if g.donor != nil {

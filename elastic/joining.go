@@ -148,7 +148,7 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 	if err != nil {
 		return fmt.Errorf("%w: open a new identity: %w", ErrFenced, err)
 	}
-	d, err := newDriver(&g.cfg, ep, nil, g.emitter(ep.Self))
+	d, err := newDriver(&g.cfg, ep, nil, emitter(g.cfg.Sink, ep.Self))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -120,10 +119,11 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 	for round := 0; ; round++ {
 		// States are compared only once. If Save does not write the same bytes for equal states,
 		// further comparisons would never agree.
-		mine, err := g.account(!g.levels && round == 0 && s.Comm.Size() > 1)
+		mine, err := g.heldState.account(!g.levels && round == 0 && s.Comm.Size() > 1)
 		if err != nil {
 			return abort(s, err)
 		}
+		mine.loop, mine.until, mine.stopped = g.loops.ordinal(), g.loops.until(), g.loops.stopped
 		words := make([]int64, accountWords*s.Comm.Size())
 		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if slices.ContainsFunc(all, func(a account) bool { return a.settings != all[0].settings }) {
 			return g.compareSettings(ctx, s)
 		}
-		if err := g.compareLoops(s, all); err != nil {
+		if err := g.loops.compare(s, all); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
@@ -162,39 +162,10 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 }
 
 // release frees the updates that were kept for members while they joined.
-func (g *Group) release(v View) {
+func (h *heldState) release(v View) {
 	for _, m := range v.Members {
-		g.donor.Release(string(m.ID))
+		h.donor.Release(string(m.ID))
 	}
-}
-
-// account returns this member's report on its state, with the digest of the state if the argument
-// digest is true.
-func (g *Group) account(digest bool) (account, error) {
-	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings),
-		loop: g.loops.ordinal(), until: g.loops.until(), stopped: g.loops.stopped}
-	switch {
-	case g.state == nil:
-	case g.void:
-		a.step = -1
-	default:
-		a.step, a.updates = g.state.Step(), g.updatesFrom()
-	}
-	if !digest || g.state == nil || a.step < 0 {
-		return a, nil
-	}
-	var err error
-	a.digest, err = g.digest()
-	return a, err
-}
-
-// updatesFrom returns the first step whose update this member can give.
-func (g *Group) updatesFrom() int64 {
-	step := g.state.Step()
-	if _, replays := g.state.(Replayer); !replays || g.updates != step {
-		return step + 1
-	}
-	return min(step, g.donor.KeptAfter()+1)
 }
 
 // copy carries out this member's part in a transfer, if it has one.
@@ -203,27 +174,31 @@ func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) 
 	case c.from:
 		return g.give(ctx, s, c, all[c.to].step)
 	case c.to:
-		return g.take(ctx, s, c, all[c.from].step)
+		r, err := g.take(ctx, s, c, all[c.from].step)
+		if err != nil {
+			return err
+		}
+		g.Emit(s.View.Epoch, all[c.from].step, *r)
 	}
 	return nil
 }
 
 // give sends the state or the updates to the receiver of c. The argument has is the receiver's last
 // step.
-func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) error {
+func (h *heldState) give(ctx context.Context, s *Session, c copying, has int64) error {
 	var b bytes.Buffer
 	if !c.updates {
-		if err := g.state.Save(&b); err != nil {
-			return abort(s, fmt.Errorf("save the state after step %d: %w", g.state.Step(), err))
+		if err := h.state.Save(&b); err != nil {
+			return abort(s, fmt.Errorf("save the state after step %d: %w", h.state.Step(), err))
 		}
 		return sendBlob(ctx, s, c.to, b.Bytes())
 	}
 	// If the donor has kept no updates, the receiver lacks only the last step: otherwise copies
 	// would have chosen the whole state.
-	updates := g.donor.Kept(has)
+	updates := h.donor.Kept(has)
 	if updates == nil {
-		if err := g.state.(Replayer).Update(&b); err != nil {
-			return abort(s, fmt.Errorf("save the update of step %d: %w", g.state.Step(), err))
+		if err := h.state.(Replayer).Update(&b); err != nil {
+			return abort(s, fmt.Errorf("save the update of step %d: %w", h.state.Step(), err))
 		}
 		updates = [][]byte{b.Bytes()}
 	}
@@ -235,64 +210,32 @@ func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) erro
 	return nil
 }
 
-// take receives the state or the updates, up to the step with the number to.
-func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error {
-	begun, from, moved := time.Now(), g.state.Step(), 0
+// take receives the state or the updates, up to the step with the number to, and returns the event
+// for the log.
+func (h *heldState) take(ctx context.Context, s *Session, c copying, to int64) (*event.Resync, error) {
+	begun, from, moved := time.Now(), h.state.Step(), 0
 	for {
 		blob, err := recvBlob(ctx, s, c.from)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		moved += len(blob)
-		if err := g.install(bytes.NewReader(blob), c.updates); err != nil {
-			return abort(s, err)
+		if err := h.install(bytes.NewReader(blob), c.updates); err != nil {
+			return nil, abort(s, err)
 		}
-		if step := g.state.Step(); !c.updates || step >= to {
+		if step := h.state.Step(); !c.updates || step >= to {
 			break
 		}
 	}
-	if step := g.state.Step(); step != to {
-		return abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
+	if step := h.state.Step(); step != to {
+		return nil, abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
 	}
-	r := event.Resync{Who: g.Self().ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
+	r := &event.Resync{Who: s.View.Members[s.Rank].ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
 		Bytes: int64(moved), MS: milliseconds(time.Since(begun))}
 	if from == to {
 		r.Began, r.Reason = true, "its state was not that of the others"
 	}
-	g.Emit(s.View.Epoch, to, r)
-	return nil
-}
-
-// install applies one update, or loads a whole state. If loading fails the state is undefined
-// (torn).
-func (g *Group) install(r io.Reader, update bool) error {
-	if update {
-		b, err := io.ReadAll(r)
-		if err != nil {
-			return fmt.Errorf("read a copied update: %w", err)
-		}
-		return g.apply(g.state.(Replayer), b)
-	}
-	// A loaded state has no update of its last step to pass on.
-	g.updates = -1
-	if err := g.state.Load(r); err != nil {
-		g.void, g.torn = true, true
-		return fmt.Errorf("load a copied state: %w", err)
-	}
-	g.void, g.torn = false, false
-	g.donor.Reset(g.state.Step())
-	g.progress(g.state.Step())
-	return nil
-}
-
-// apply applies the update of the next step to the state, and then offers this step to newcomers.
-func (g *Group) apply(r Replayer, update []byte) error {
-	if err := r.Apply(bytes.NewReader(update)); err != nil {
-		return fmt.Errorf("apply a copied update: %w", err)
-	}
-	g.updates = r.Step()
-	g.progress(r.Step())
-	return g.offerStep()
+	return r, nil
 }
 
 // abort revokes the session because of an error of this member. The other members receive the

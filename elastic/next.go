@@ -50,14 +50,14 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 
 // calibrate measures the costs of calls in a new session. Members that all come from the same
 // session keep its costs and measure nothing.
-func (g *Group) calibrate(ctx context.Context, s *Session) error {
+func (n *sessions) calibrate(ctx context.Context, s *Session) error {
 	if s.calibrated {
 		return nil
 	}
 	if err := s.Comm.Calibrate(ctx); err != nil {
 		return err
 	}
-	s.calibrated, g.cost = true, s.Comm.Cost()
+	s.calibrated, n.cost = true, s.Comm.Cost()
 	return nil
 }
 
@@ -95,35 +95,21 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	}
 }
 
-// using returns the last session that Next handed out, or nil.
-func (g *Group) using() *Session {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.last
-}
-
-// use records the session that Next hands out.
-func (g *Group) use(s *Session) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.last = s
-}
-
 // left retires the session in use. If that session broke, left requests another one from the
 // driver, except after a mistake of the program, which would recur in every session.
-func (g *Group) left(epoch uint64) error {
-	s := g.using()
+func (n *sessions) left(epoch uint64) error {
+	s := n.using()
 	if s == nil {
 		return nil
 	}
-	g.use(nil)
+	n.use(nil)
 	cause := s.Comm.Err()
-	g.retire(s, nil)
+	n.retire(s, nil)
 	if errors.Is(cause, collective.ErrMistake) {
 		return fmt.Errorf("%w: %w", ErrNoView, cause)
 	}
 	if cause != nil && s.View.Epoch >= epoch {
-		g.failed(context.Background(), s.driver, s.View, cause)
+		n.failed(context.Background(), s.driver, s.View, cause)
 	}
 	return nil
 }
@@ -131,9 +117,9 @@ func (g *Group) left(epoch uint64) error {
 // failed reports to the driver that the session of a view broke or could not be entered. From the
 // fourth failure in a row on it first waits, with exponential backoff up to a second, because new
 // views do not seem to help.
-func (g *Group) failed(ctx context.Context, d *driver, v View, cause error) {
-	if g.broke++; g.broke > 3 {
-		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)
+func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
+	if n.broke++; n.broke > 3 {
+		pause := min(tickPeriod<<min(n.broke-4, 10), time.Second)
 		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
 		timer := time.NewTimer(pause)
 		select {

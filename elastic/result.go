@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/elrun/elrun/event"
 )
@@ -29,10 +30,44 @@ func (g *Group) Report(r Result) error {
 			return fmt.Errorf("elastic: report: the %s is %v, want a finite number", name, *x)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.result = r
+	g.outcome.report(r)
 	return nil
+}
+
+// outcome is the end of the last loop of Steps, if it came to its end, with the result that the
+// program has reported. It is safe for concurrent use.
+type outcome struct {
+	mu     sync.Mutex
+	done   *event.Done // without the result; nil if steps are left
+	epoch  uint64      // of the last session
+	result Result
+}
+
+// report sets the result.
+func (o *outcome) report(r Result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.result = r
+}
+
+// end sets the end of a loop, nil at its beginning.
+func (o *outcome) end(done *event.Done, epoch uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.done, o.epoch = done, epoch
+}
+
+// get returns the event for the end of the job, with its epoch; nil if steps are left.
+func (o *outcome) get() (*event.Done, uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done == nil {
+		return nil, 0
+	}
+	done := *o.done
+	// The result of the last Report before Close counts.
+	done.Accuracy, done.Loss = o.result.Accuracy, o.result.Loss
+	return &done, o.epoch
 }
 
 // outcome returns the event for the end of the loop: the number of steps, the number of members
@@ -43,17 +78,4 @@ func (l *loop) outcome() (*event.Done, error) {
 		return nil, fmt.Errorf("elastic: save the state after step %d: %w", l.state.Step(), err)
 	}
 	return &event.Done{Steps: l.state.Step(), Peers: max(1, l.group.loops.peers), SHA256: hex.EncodeToString(h.Sum(nil))}, nil
-}
-
-// tellDone logs the end of the job with its result, if the last loop came to its end.
-func (g *Group) tellDone() {
-	g.mu.Lock()
-	done, result, epoch := g.finished, g.result, g.loops.epoch
-	g.mu.Unlock()
-	if done == nil {
-		return
-	}
-	// The result of the last Report before Close counts.
-	done.Accuracy, done.Loss = result.Accuracy, result.Loss
-	g.Emit(epoch, done.Steps, *done)
 }

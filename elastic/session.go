@@ -124,39 +124,6 @@ func reportPaths(d *driver, v View, self int, p Pather) {
 	}
 }
 
-// retire closes a session that was left. It works in the background, because closing the
-// communicator waits until the other members have noted it. The function ended, if not nil, is
-// called afterwards, or at once if the session was retired before.
-func (g *Group) retire(s *Session, ended func()) {
-	if s == nil {
-		return
-	}
-	first := false
-	defer func() {
-		if !first && ended != nil {
-			ended()
-		}
-	}()
-	s.once.Do(func() {
-		first = true
-		end := func() {
-			_ = s.Comm.Close() // the error only names members that were lost before they noted the end
-			if ended != nil {
-				ended()
-			}
-		}
-		g.mu.Lock()
-		background := !g.closed
-		if background {
-			g.retiring.Go(end)
-		}
-		g.mu.Unlock()
-		if !background {
-			end()
-		}
-	})
-}
-
 // reportAbsent logs the members of v that have not come to enter its session.
 func (d *driver) reportAbsent(v View) {
 	var who []string

@@ -148,8 +148,8 @@ const maxSettings = 1 << 20
 
 // compareSettings gathers the settings of all members of a session whose hashes differ, and returns
 // the difference as an ErrSettings. All members call it and return the same difference.
-func (g *Group) compareSettings(ctx context.Context, s *Session) error {
-	mine, err := json.Marshal(g.settings)
+func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
+	mine, err := json.Marshal(h.settings)
 	if err == nil && len(mine) > maxSettings {
 		err = fmt.Errorf("they have %d bytes, want at most %d", len(mine), maxSettings)
 	}
@@ -160,18 +160,22 @@ func (g *Group) compareSettings(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	all, names := make([][]Setting, len(texts)), make([]string, len(texts))
+	all := make([][]Setting, len(texts))
 	for rank, text := range texts {
 		if err := json.Unmarshal(text, &all[rank]); err != nil {
 			return abort(s, fmt.Errorf("settings of %s: %w", s.View.Members[rank].ID.Short(), err))
 		}
-		names[rank] = nameOf(s.View.Members[rank], g.Self())
 	}
-	why := disagreement(all, names)
+	why := disagreement(all, s.names())
 	if why == "" {
 		why = "their hashes are not equal"
 	}
-	g.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
+	return s.mismatch(why)
+}
+
+// mismatch logs how the members of a session differ, and returns it as an ErrSettings.
+func (s *Session) mismatch(why string) error {
+	s.group.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
 	return fmt.Errorf("%w: %s", ErrSettings, why)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/event"
 )
 
 // Steps trains state together with the other members until all of them have committed the step with
@@ -53,19 +54,20 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			return
 		}
 		l := &loop{group: g, ctx: ctx, state: state, until: until}
-		g.loopErr = fmt.Errorf("elastic: steps: %w", errUnwound)
+		g.loops.err = fmt.Errorf("elastic: steps: %w", errUnwound)
 		err := l.prepare(options)
 		if err == nil {
 			err = l.sessions(yield)
 		}
-		g.loopErr = nil
+		g.loops.err = nil
 		switch {
 		case err == nil:
-			g.finished, err = l.outcome()
-			g.loopErr = err
+			var done *event.Done
+			done, g.loops.err = l.outcome()
+			g.outcome.end(done, g.loops.epoch)
 		case errors.Is(err, ErrLeft), errors.Is(err, ErrFinished):
 		default:
-			g.loopErr = err
+			g.loops.err = err
 		}
 	}
 }
@@ -80,7 +82,7 @@ func (g *Group) Err() error {
 	if !g.made() {
 		return fmt.Errorf("elastic: steps: %w", errNoGroup)
 	}
-	return g.loopErr
+	return g.loops.err
 }
 
 // loop is one call of Steps. The goroutine of the body owns it.
@@ -128,7 +130,7 @@ func (l *loop) prepare(options []Option) error {
 		wrong = g.loops.follows(l, settings)
 	}
 	if wrong == nil {
-		g.register(l, o.balance, settings)
+		l.register(o.balance, settings)
 		return nil
 	}
 	// The other members wait for this peer. Its settings, which differ, let them report the error.
@@ -143,15 +145,17 @@ func (l *loop) prepare(options []Option) error {
 	return fmt.Errorf("elastic: steps: %w", wrong)
 }
 
-// register makes the state of l the state of the group.
-func (g *Group) register(l *loop, balance Balance, settings []Setting) {
+// register makes the state of the loop the state of the group.
+func (l *loop) register(balance Balance, settings []Setting) {
+	g := l.group
+	g.outcome.end(nil, 0)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.state, g.settings, g.finished, g.loops.stopped = l.state, settings, nil, false
+	g.state, g.settings, g.loops.stopped = l.state, settings, false
 	g.loops.untils = append(g.loops.untils, l.until)
 	g.loops.balance = balance
 	if g.donor == nil {
-		g.donor = g.newDonor()
+		g.donor = g.newDonor(g.cfg.StateRate)
 	}
 }
 
