@@ -15,7 +15,7 @@ import (
 // ticket may have been used up or revoked since. The view holds the valid grants. An admission is safe
 // for concurrent use.
 type admission struct {
-	job string
+	job string // name of the job
 
 	mu     sync.Mutex
 	group  *elastic.Group                // nil before the group is started
@@ -46,6 +46,8 @@ func (ad *admission) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer
 		ad.mu.Lock()
 		defer ad.mu.Unlock()
 		if len(ad.claims) >= maxClaims || ad.claims == nil {
+			// Forgetting all claims costs newcomers another proof, and bounds the memory that
+			// holders of tickets can use.
 			ad.claims = make(map[elastic.ID]ticket.Request)
 		}
 		ad.claims[newcomer] = r
@@ -74,7 +76,8 @@ func (ad *admission) grantOf(newcomer elastic.ID) (elastic.Entry, error) {
 // the claim yet.
 var errNoClaim = fmt.Errorf("it does not know by what right this peer comes: %w", elastic.ErrNotYet)
 
-// judge checks the claims of a newcomer against the current view and returns the best answer.
+// judge checks the claims of a newcomer against the current view. It returns the most definite
+// decision of all claims, so that the newcomer learns why it is refused.
 func (ad *admission) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elastic.Entry) {
 	g := ad.currentGroup()
 	v := elastic.View{}

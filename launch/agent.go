@@ -237,7 +237,7 @@ func (a *agent) read() {
 	a.cancelGone()
 }
 
-// dispatch handles one message from the launcher.
+// dispatch handles one message from the launcher. The reader calls it, so nothing here may block.
 func (a *agent) dispatch(m message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:

@@ -37,7 +37,8 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 }
 
 // exchange sends a request and reads the line of the answer. It fails after controlPeriod; a
-// request that other peers help to answer gets scalePeriod in addition.
+// request that other members or the launcher help to answer gets scalePeriod in addition. It
+// sends nothing to a socket of another user, who could have put it in the place of the peer's.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
 	if what.Request != "status" && what.Request != "stop" {
@@ -53,6 +54,7 @@ func exchange(conn net.Conn, what request) (reply, error) {
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return reply{}, err
 	}
+	// The limit keeps a broken peer from filling the memory of elrun status.
 	b, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
 	if err != nil {
 		return reply{}, fmt.Errorf("read the answer: %w", err)

@@ -11,14 +11,15 @@ import (
 	"github.com/elrun/elrun/launch/internal/rpc"
 )
 
-// callers makes the calls of a node to services, over one connection for each service. It is safe
-// for concurrent use.
+// callers makes the calls of a node to services, over one connection for each service. A
+// connection is made at the first call and again after it has ended. It is safe for concurrent
+// use.
 type callers struct {
 	program string // digest of the program's graph
 	dial    func(ctx context.Context, service string) (net.Conn, error)
 
 	mu     sync.Mutex
-	links  map[string]*serviceConn
+	links  map[string]*serviceConn // by name of the service; entries are never removed
 	closed bool
 }
 
@@ -79,6 +80,8 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	// The service may be starting or restarting: retry until it answers, has ended for good, or
 	// ctx ends.
 	for pause := firstRedial; ; pause = min(2*pause, longRedial) {
+		// ErrRefused, errGone and errNoService are final: another attempt would have the same
+		// result.
 		conn, err := c.connect(ctx, service)
 		switch {
 		case err == nil:
@@ -132,7 +135,8 @@ func (c *callers) link(service string) (*serviceConn, error) {
 	return c.links[service], nil
 }
 
-// open returns the connection of the entry, or nil if there is none or it has ended.
+// open returns the connection of the entry, or nil if there is none or it has ended. It closes an
+// ended one, so that its goroutines do not stay.
 func (l *serviceConn) open() *rpc.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 // Check is one finding of Doctor.
 type Check struct {
 	Level  Level
-	Name   string
-	Found  string
+	Name   string // the subject: cores, memory, a host, an address
+	Found  string // the observation, in words
 	Advice string // empty if there is nothing to do
 }
 
@@ -42,8 +42,9 @@ const (
 	shownAddresses = 4       // the most addresses besides loopback in a finding
 )
 
-// checkCores judges how many cores the host has, and how many of them the system lets this process
-// use at a time (usable). set is the value of the environment variable GOMAXPROCS.
+// checkCores judges how many cores the host has, and how many of them the system lets this
+// process use at a time (usable): a cgroup may grant the time of fewer cores than the affinity
+// mask shows. set is the value of the environment variable GOMAXPROCS.
 func checkCores(cores, usable int, set string) Check {
 	c := Check{Level: OK, Name: "cores",
 		Found: fmt.Sprintf("%d; -n N gives each of N peers GOMAXPROCS = max(1, %d/N)", cores, cores)}
@@ -74,6 +75,7 @@ func parseAvailable(meminfo string) (bytes uint64, ok bool) {
 		if len(f) != 3 || f[0] != "MemAvailable:" || f[2] != "kB" {
 			continue
 		}
+		// 50 bits, so that the shift from KiB to bytes cannot overflow.
 		n, err := strconv.ParseUint(f[1], 10, 50)
 		return n << 10, err == nil
 	}
@@ -89,7 +91,7 @@ func checkDescriptors(limit uint64) Check {
 	return c
 }
 
-// address is an IP address of this host and the name of its interface.
+// address is an IP address of this host and the name of the interface that has it.
 type address struct{ ip, on string }
 
 // loopback is the address at which the peers of a host reach each other.

@@ -206,8 +206,8 @@ func (f *feed) close() {
 	}
 }
 
-// openLog opens the log of a peer. It returns nil if dir is "". If again is true, because the peer
-// was restarted, it appends to the file.
+// openLog opens the log of a peer, which only this user may read. It returns nil if dir is "".
+// For a restarted peer (again) it appends to the file, so that the output of the crash stays.
 func openLog(dir, name string, again bool) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans waits for the orphans of this process, if it is the first process of its container,
-// until stop is called.
+// adoptOrphans waits for the orphans of this process until stop is called, if this is the first
+// process of its container (PID 1). Other processes get no orphans, and o is nil there.
 func adoptOrphans() (o *childReaper, stop func()) {
 	if os.Getpid() != 1 {
 		return nil, func() {}
@@ -53,12 +53,15 @@ func (o *childReaper) reap() {
 	}
 }
 
-// zombies returns the children of a process that have ended and have not been waited for.
+// zombies returns the children of a process that have ended and have not been waited for. It
+// reads /proc, because waiting for any child (wait4 with -1) would also take the status of a
+// peer, for which os/exec waits.
 func zombies(parent int) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // no error: the pattern is valid
 	var out []int
 	for _, f := range files {
 		stat, err := os.ReadFile(f)
+		// A process may disappear between the listing and the reading.
 		if err != nil || !zombieOf(stat, parent) {
 			continue
 		}

@@ -14,8 +14,10 @@ import (
 	"time"
 )
 
-// agentScript returns the command that finds elrun on a host and starts its agent. It works in any
-// login shell of the user, because that shell only runs sh.
+// agentScript returns the command that finds elrun on a host and starts its agent. It works in
+// any login shell of the user, because that shell only runs sh. With copied, the script reads
+// elrun from its standard input if the cache lacks it. The copy is renamed into place, so that
+// two launchers that copy at once do not run half a file.
 func agentScript(self string, copied *copiedFile) string {
 	script := fmt.Sprintf(`p=$(command -v elrun) || p=%s; [ -x "$p" ] || { echo "%snone"; exit 1; }; exec "$p" agent`, quote(self), agentMark)
 	if copied != nil {
@@ -47,12 +49,13 @@ func newCopied(path string) (*copiedFile, error) {
 	return &copiedFile{path, sum, info.Size()}, nil
 }
 
-// hostPlan is the part of the connection set-up that is the same for all hosts.
+// hostPlan is the part of the connection set-up that is the same for all hosts: it is computed
+// once, so that the program is hashed once.
 type hostPlan struct {
 	starter starter
 	timeout time.Duration
-	self    string // path of this elrun
-	copied  *copiedFile
+	self    string      // path of this elrun
+	copied  *copiedFile // this elrun, to be copied; nil without Options.Copy
 	begin   beginOrder
 	program string // path of the program, copied if begin.Copy is set
 }
@@ -134,7 +137,8 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	return nil
 }
 
-// hostError is an error that the host reports, in words for people.
+// hostError is an error that the host reports, in words for people. It takes the place of ssh's
+// own error, which would only say that the connection ended.
 type hostError struct{ text string }
 
 // Error implements error.
@@ -155,6 +159,8 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	switch {
 	case err != nil:
 		return err
+	// An elrun that writes no Ready frame is older than the protocol, or another program of that
+	// name.
 	case first.Ready == nil:
 		return &hostError{"its elrun does not say what it is: install the same version, or use --copy"}
 	case first.Ready.Protocol != agentProtocol:
@@ -185,7 +191,7 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 }
 
 // findAgent reads the lines before the first frame, and sends elrun itself if the host has no
-// copy.
+// copy. Shells may write greetings before; these lines lack agentMark and are skipped.
 func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 	for range maxGreeting {
 		line, err := h.in.line()
@@ -275,8 +281,8 @@ func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	}
 }
 
-// tailBuffer is a writer that keeps the end of a command's standard error. It is safe for
-// concurrent use.
+// tailBuffer is a writer that keeps the end of a command's standard error: errors come last,
+// after banners. It is safe for concurrent use.
 type tailBuffer struct {
 	mu   sync.Mutex
 	text []byte

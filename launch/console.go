@@ -37,7 +37,7 @@ type target int
 const (
 	toStdout target = iota
 	toStderr
-	toEvents
+	toEvents // the event log of --events
 	targets
 )
 
@@ -46,7 +46,8 @@ func (t target) String() string {
 	return [targets]string{"standard output", "standard error", "event log"}[t]
 }
 
-// block is one or more whole lines.
+// block is one or more whole lines for one target. A printer writes it without lines of others in
+// between.
 type block struct {
 	text []byte
 	to   target
@@ -77,7 +78,8 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 }
 
 // oneFile reports whether two streams share a printer, where of is the target of the first stream
-// a. If one of them is no file, they share a printer unless a is the event log.
+// a. Two files share one if they are the same file. If one of them is no file, as in tests, they
+// share a printer unless a is the event log.
 func oneFile(a, b io.Writer, of target) bool {
 	fa, okA := a.(*os.File)
 	fb, okB := b.(*os.File)
@@ -112,6 +114,7 @@ func (c *console) send(b block) {
 // abandon releases waiting senders after one second, even if a printer is stuck. Blocks that are
 // not written by then are lost.
 func (c *console) abandon() {
+	// The second is for lines that explain the end, such as the last error of a peer.
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
 }
 

@@ -68,8 +68,8 @@ func decodeRequest(line []byte) (request, error) {
 	return r, nil
 }
 
-// services are the functions of a peer behind its control socket. They must be safe for concurrent
-// use.
+// services are the functions of a peer behind its control socket. They must be safe for
+// concurrent use. A test, or elrun doctor, sets only the functions that it needs.
 type services struct {
 	status       func() Status
 	stop         func()                                            // makes the peer end
@@ -234,7 +234,8 @@ func (c *control) Close() error {
 	return err
 }
 
-// socketName identifies a control socket; it is part of the socket's address.
+// socketName identifies a control socket; it is part of the socket's address. The process ID
+// distinguishes a restarted peer from its predecessor, whose file may remain.
 type socketName struct {
 	job   string
 	index int
@@ -253,6 +254,7 @@ func parseSocketName(s string) (socketName, error) {
 	if !ok || !ok2 || err != nil || err2 != nil || validJob(job) != nil || i < 0 || i >= maxPeers+maxNodes || p <= 0 {
 		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
 	}
+	// A name has one spelling only: "01" would otherwise be the same peer as "1".
 	n := socketName{job, i, p}
 	if n.String() != s {
 		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)

@@ -61,14 +61,14 @@ func (s servingNode) check() error {
 	return nil
 }
 
-// directory holds the services of a program, as one of its processes knows them. It is safe for
-// concurrent use.
+// directory holds the services of a program, as one of its processes knows them. Launcher updates
+// change it; calls wait in find until a service is known. It is safe for concurrent use.
 type directory struct {
 	mu       sync.Mutex
 	host     string
 	secret   []byte
-	wide     bool
-	refused  string
+	wide     bool          // services listen on TCP as well
+	refused  string        // why this process does not belong to the program
 	begun    chan struct{} // closed at the first update
 	changed  chan struct{} // closed and replaced at each update
 	services map[string]serviceEntry
@@ -132,7 +132,8 @@ func (d *directory) find(ctx context.Context, name string) (serviceEntry, error)
 	}
 }
 
-// dialPeriod is the time limit of a connection attempt to one address.
+// dialPeriod is the time limit of a connection attempt to one address, so that an address behind
+// a firewall does not hold up the attempts at the others.
 const dialPeriod = 2 * time.Second
 
 // dial connects to a service: through its Unix socket on the same host, by TLS on other hosts.

@@ -47,7 +47,8 @@ const (
 	seekNews = 5 * time.Second
 )
 
-// openTicket is a ticket that still admits peers.
+// openTicket is a ticket that still admits peers. Its key is public: it lets nobody in, it only
+// names the job to holders of the ticket.
 type openTicket struct {
 	Key    string `json:"key"`
 	Expiry int64  `json:"expiry"` // Unix seconds
@@ -105,7 +106,7 @@ type announcer struct {
 	say     func(string)
 	updates chan known // capacity 1: the latest news
 
-	failed bool
+	failed bool // the last announcement failed, and people were told
 }
 
 // newAnnouncer returns an announcer with nothing to announce yet.
@@ -130,6 +131,8 @@ func (a *announcer) run(ctx context.Context) (latest known) {
 	var last time.Time
 	for {
 		select {
+		// Changes that follow each other quickly make one announcement: announceGap passes
+		// between two.
 		case latest = <-a.updates:
 			timer.Reset(max(0, announceGap-time.Since(last)))
 		case <-timer.C:
@@ -205,13 +208,14 @@ func (s *seeker) run(ctx context.Context) {
 	}
 }
 
-// discoveryState is a launcher's part in a Discovery.
+// discoveryState is a launcher's part in a Discovery. The launcher's loop owns it, except for
+// found and known, which its goroutines write.
 type discoveryState struct {
 	announcer *announcer            // nil without a Discovery
 	found     chan []elastic.Member // results of the seeker; the latest one counts
 	latest    []elastic.Member      // the latest result, for peers that start later
 	seeking   context.CancelFunc    // ends the seeker; nil without one
-	stop      context.CancelFunc
+	stop      context.CancelFunc    // ends the announcer and the seeker
 	work      sync.WaitGroup
 	known     known // the announcer's last state; valid once work is done
 }

@@ -43,7 +43,8 @@ func Doctor(ctx context.Context) []Check {
 		checkQUIC(tryLink(ctx, p2p.Config{Transport: "quic", ListenAddrs: []string{"/ip4/" + loopback + "/udp/0/quic-v1"}})))
 }
 
-// addresses returns the addresses of the interfaces that are up. It leaves out unreadable ones.
+// addresses returns the addresses of the interfaces that are up. It leaves out interfaces whose
+// addresses cannot be read: the check then reports what is left.
 func addresses() []address {
 	interfaces, _ := net.Interfaces()
 	var out []address
@@ -88,12 +89,13 @@ func tryControl(ctx context.Context) (running []string, err error) {
 	return running, errors.Join(err, c.Close())
 }
 
-// tryLink connects two libp2p hosts of this process and measures messages between them. They use the
-// carrier of real jobs, with its handshake and encryption, so what blocks them
-// there, as a firewall does, blocks them here.
+// tryLink connects two libp2p hosts of this process and measures messages between them. They use
+// the carrier of real jobs, with its handshake and encryption. So a firewall that blocks the
+// peers of a job blocks this test, too.
 func tryLink(ctx context.Context, cfg p2p.Config) link {
 	ctx, cancel := context.WithTimeoutCause(ctx, linkPeriod, fmt.Errorf("no answer within %v", linkPeriod))
 	defer cancel()
+	// Peers of different jobs refuse each other, so the hosts of this test share a name.
 	cfg.Job = "doctor"
 	var l link
 	var hosts [2]*p2p.Host

@@ -17,13 +17,15 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// greetPeriod is the time limit of the test of one address of a member.
+// greetPeriod is the time limit of the test of one address of a member. It covers the connection,
+// the TLS handshake and the answer.
 const greetPeriod = 5 * time.Second
 
 // DoctorMember tests the connection from this host to a running job, without joining it. target is
 // the HOST:PORT of a listening member, or a ticket, whose addresses are all tested. An unreachable
 // member is a failed Check; an error means a wrong target.
 func DoctorMember(ctx context.Context, target string) ([]Check, error) {
+	// A ticket has no colon, so it is never taken for HOST:PORT.
 	if _, _, err := net.SplitHostPort(target); err == nil {
 		return doctorContact(ctx, "", []string{target}), nil
 	}
@@ -80,6 +82,8 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Chec
 		c.Name = want.Short() + " at " + addr
 	}
 	switch {
+	// The greeting is judged by the first step that failed: the connection, the handshake, the
+	// identity, the admission of newcomers.
 	case g.Connect == 0:
 		c.Found, c.Advice = fmt.Sprintf("no connection: %s", clipNote(fmt.Sprint(err))), adviseConnect(err)
 	case g.ID == "":

@@ -30,12 +30,13 @@ const (
 )
 
 // environment is the information that a launcher passes to a process through environment
-// variables.
+// variables: everything that the process needs before its hello. The rest comes in the start
+// order.
 type environment struct {
-	job       string
+	job       string // name of the job
 	index     int
-	peers     int
-	fd        int
+	peers     int // number of peers that the launcher started
+	fd        int // descriptor of the socket to the launcher
 	transport string
 	encrypt   string
 	relay     string

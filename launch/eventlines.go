@@ -9,10 +9,11 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// other returns the line for an event that is no membership change by itself. All peers report such
-// an event at about the same time, so a key decides which reports mean the same: the first one makes
-// the line, which then waits shortly for the events that share it (eventgroup.go), and the others
-// are dropped. The key has the epoch, so that the same event in a later view is news again.
+// other returns the line for an event that is no membership change by itself. All peers report
+// such an event at about the same time, so a key decides which reports mean the same. The first
+// report makes the line; further reports with the same key are dropped. The line waits for
+// collectPeriod, so that one line covers several members (eventgroup.go). The key has the epoch,
+// so that the same event in a later view is news again.
 func (l *membershipLog) other(e event.Event, now time.Time) []string {
 	line, pause := l.formatOther(e), time.Duration(0)
 	if line == "" {
@@ -77,10 +78,9 @@ func (l *membershipLog) formatOther(e event.Event) string {
 	return ""
 }
 
-// formatAudit describes the result of the audit of a step. There are three: a majority agrees, so
-// that the peers with another result were put out; several results and no majority, so that only the
-// suspects can be named; or equal results of the peers and a different sum, so that the data changed
-// on its way.
+// formatAudit describes the result of the audit of a step. There are three. A majority agrees,
+// and the peers with another result were put out. Or there is no majority, and only the suspects
+// can be named. Or all peers computed the same, but the sum differs: the data changed on its way.
 func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {
@@ -108,6 +108,8 @@ func formatQuorum(q event.Quorum) string {
 	case "back":
 		return "there are enough peers again (" + count + "); they go on"
 	case "gave-up":
+		// The status is in the line, because scripts that see it may start the job again with
+		// --resume.
 		return fmt.Sprintf("too few peers came in time (%s); the group gives up with status %d", count, StatusQuorum)
 	}
 	return ""

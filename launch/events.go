@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// notice handles a notice from the goroutines of a process. After the end of a peer the nodes of a
-// program may be due to stop.
+// notice handles a notice from the goroutines of a process. Indices from maxPeers on belong to
+// the services and tasks of a program. After the end of a peer such nodes may be due to stop.
 func (r *runner) notice(n notice) {
 	switch {
 	case n.from >= maxPeers && n.msg != nil && n.msg.Program != nil:
@@ -25,6 +25,8 @@ func (r *runner) notice(n notice) {
 	case n.halted:
 		r.halted(n.from, n.pid)
 	default:
+		// From the hello on the launcher knows which process is the peer: the command may be a
+		// shell around it.
 		if n.msg.Hello != nil {
 			r.procs.peers[n.from].setPID(n.pid)
 		}
@@ -100,10 +102,12 @@ func (r *runner) exited(e Exit) {
 	// Tell the other peers before people: they wait for the certain death.
 	messages := r.rendezvous.recordExit(e.Index, e.String(), !e.Lost)
 	r.procs.deliver(messages)
+	// The death may have been the last member's: then the peers that wait form a group of their
+	// own.
 	defer r.reformGroup()
 	now := time.Now()
-	// An expected end needs no line, a member's loss waits for the next view, and other failures
-	// wait for their likely cause.
+	// Nothing is printed about an expected end. The line about a lost member waits for the next
+	// view, and lines about other failures wait for their likely cause.
 	switch {
 	case r.outcome.signal != 0 || e.Asked && r.rendezvous.started:
 	case aborts(messages):
@@ -160,6 +164,8 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.View:
 		r.rendezvous.recordView(b.Members)
 	case event.Lost:
+		// The members cannot tell a stopped process from a lost network. The launcher can, if the
+		// process is its child.
 		r.suspect(b.Who)
 	case event.Leave:
 		if b.Reason == "kicked" {

@@ -9,7 +9,8 @@ import (
 const (
 	// causePeriod is how long the report of a failure waits, so that its cause is reported first.
 	causePeriod = 100 * time.Millisecond
-	// shownAlone bounds the ends of processes that get a line each.
+	// shownAlone is the largest number of failures that get a line each. More failures share one
+	// line.
 	shownAlone = 4
 )
 

@@ -72,12 +72,13 @@ type filePart struct {
 // hostInfo is the first frame of an agent: it describes the host.
 type hostInfo struct {
 	Protocol int    `json:"protocol"`
-	Host     string `json:"host"`
+	Host     string `json:"host"`   // its own host name, for messages
 	System   string `json:"system"` // as in linux/amd64
 	Cores    int    `json:"cores"`
 }
 
-// preparation reports that peers can be started.
+// preparation reports that the agent has found the working folder and the program, and can start
+// peers.
 type preparation struct {
 	Addrs []string `json:"addrs"` // probe addresses, open until the first spawn
 }
@@ -122,7 +123,7 @@ type signalOrder struct {
 // askOrder is a request to the control socket of a peer. The askAnswer has the same Seq.
 type askOrder struct {
 	Seq  int    `json:"seq"`
-	Line []byte `json:"line"`
+	Line []byte `json:"line"` // the request as the client wrote it
 }
 
 // askAnswer is the answer to the askOrder with the same Seq.
@@ -156,7 +157,8 @@ const (
 	maxPart = 256 << 10
 )
 
-// errFrame reports a line that is no valid frame.
+// errFrame reports a line that is no valid frame: the two elruns are of different versions, or
+// another program writes to the connection.
 var errFrame = errors.New("launch: bad frame between launcher and agent")
 
 // decodeFrame decodes one line and checks everything that its reader relies on.

@@ -40,7 +40,8 @@ type Program struct {
 	calls *callers // nil until the program runs
 }
 
-// node is a node of the graph and the functions that it runs.
+// node is a node of the graph and the functions that it runs. Exactly one of peer, task and
+// methods is set, according to the kind.
 type node struct {
 	info    nodeInfo
 	peer    func(ctx context.Context, g *elastic.Group) error

@@ -35,21 +35,24 @@ type programInfo struct {
 // nodeInfo describes a node.
 type nodeInfo struct {
 	Name      string        `json:"name"`
-	Kind      string        `json:"kind"`
-	Peers     int           `json:"peers,omitempty"`
-	Restarts  int           `json:"restarts,omitempty"`
-	Backoff   time.Duration `json:"backoff,omitempty"`
-	Group     string        `json:"group,omitempty"`
+	Kind      string        `json:"kind"`                 // kindPeers, kindService or kindTask
+	Peers     int           `json:"peers,omitempty"`      // number of peers, for kindPeers
+	Restarts  int           `json:"restarts,omitempty"`   // largest number of restarts; see Restart
+	Backoff   time.Duration `json:"backoff,omitempty"`    // pause before the second restart in a row; 0 means 1 s
+	Group     string        `json:"group,omitempty"`      // nodes of one group run on one host
 	StopAfter []string      `json:"stop_after,omitempty"` // services
 	Methods   []string      `json:"methods,omitempty"`    // of a service: names and types
 }
 
-// check returns the first mistake in a program as an error of one line.
+// check returns the first mistake in a program as an error of one line. A launcher calls it as
+// well, with a description that it does not trust.
 func (p programInfo) check() error {
 	if err := checkNodeName("program", p.Name); err != nil {
 		return err
 	}
 	peers := 0
+	// Names identify nodes in ELRUN_NODE, in messages and in the names of logs, so they are
+	// unique.
 	kinds := make(map[string]string)
 	for _, n := range p.Nodes {
 		if err := n.check(); err != nil {
@@ -113,6 +116,7 @@ func (n nodeInfo) check() error {
 func (n nodeInfo) duplicateMethod() string {
 	seen := make(map[string]bool)
 	for _, m := range n.Methods {
+		// A method is named NODE/METHOD(REQUEST) RESULT: the types follow the bracket.
 		name, _, _ := strings.Cut(m, "(")
 		if seen[name] {
 			return name
@@ -166,7 +170,8 @@ func (p programInfo) stopOrder() ([]string, error) {
 	return order, nil
 }
 
-// digest returns a hash of the description, which distinguishes programs.
+// digest returns a hash of the description. Processes with different digests have different
+// graphs: another version of the program, or other arguments.
 func (p programInfo) digest() string {
 	b, err := json.Marshal(p)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // a network in memory. So a test in one process finds the mistakes of a program that processes would
 // find, except for crashes.
 type inProcess struct {
-	p       *Program
+	p       *Program // has the functions of the nodes
 	info    programInfo
 	servers map[string]*rpc.Server // by name of the service; not changed while the nodes run
 
@@ -57,15 +57,18 @@ func (h *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
 	if s == nil {
 		return nil, errNoService
 	}
+	// The server owns its end and the caller the other one; each closes its own.
 	ours, theirs := net.Pipe()
 	s.ServeConn(theirs)
 	return ours, nil
 }
 
-// run runs peers and tasks, and returns when all have ended. If the peers end without a result, it
-// cancels the tasks.
+// run runs peers and tasks, and returns when all have ended. If the peers end without a result,
+// it cancels the tasks, which would otherwise wait for a training that has failed.
 func (h *inProcess) run(ctx context.Context, stop context.CancelFunc) error {
 	var peers, tasks sync.WaitGroup
+	// Entry 0 is for the peers, entry 1+i for node i, so that no two goroutines write to the same
+	// entry.
 	errs := make([]error, 1+len(h.p.nodes))
 	for i, n := range h.p.nodes {
 		if n.info.Kind == kindTask {

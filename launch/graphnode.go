@@ -158,7 +158,9 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	return err
 }
 
-// serve serves the calls of a service until ctx ends. hello is the expected greeting.
+// serve serves the calls of a service until ctx ends. hello is the expected greeting. The service
+// reports its addresses to the launcher only when it listens, so that no caller finds it too
+// early.
 func (n *node) serve(ctx context.Context, a *agent, env environment, d *directory, hello string) error {
 	s := rpc.NewServer(hello, n.methods)
 	defer s.Close()
@@ -184,6 +186,8 @@ func serveHosts(s *rpc.Server, secret []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// All interfaces: the launcher passes on every address of this host, and callers try them in
+	// order.
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
 		return nil, err

@@ -16,9 +16,9 @@ import (
 // launcher's loop uses a graphRun. A nil graphRun is the part of a job without a program, which has
 // nothing to do.
 type graphRun struct {
-	info      programInfo
-	digest    string // of info: all processes of the program have the same
-	secret    []byte // shared by the processes of the program, for calls between hosts
+	info      programInfo // of the first process that has described the program
+	digest    string      // of info: all processes of the program have the same
+	secret    []byte      // shared by the processes of the program, for calls between hosts
 	plan      *nodePlan
 	locations []serviceEntry         // of the nodes, in the order of plan.nodes
 	hosts     map[string]*remoteHost // by group; nil for this host
@@ -101,7 +101,8 @@ func (g *graphRun) introduce(c *child, info programInfo) {
 	c.program = true
 }
 
-// isActive reports whether a service or task is running or will be started.
+// isActive reports whether a service or task is running or will be started. The launcher stays
+// until then.
 func (g *graphRun) isActive() bool { return g != nil && g.plan.isActive() }
 
 // runDue carries out the actions for the nodes that are due at now.
@@ -141,6 +142,7 @@ func (g *graphRun) start(i int) error {
 	info := g.plan.nodes[i].info
 	env := g.environment(maxPeers + i)
 	env.node = info.Name
+	// A group moves to another host only if its host was lost.
 	h := g.hosts[info.Group]
 	if h == nil || h.lostNow() {
 		h = g.procs.hostFor(env.index)
@@ -198,7 +200,8 @@ func (g *graphRun) removeSocket(e serviceEntry) {
 	}
 }
 
-// tell sends the new location of a service to all processes of the program.
+// tell sends the new location of a service to all processes of the program. Locations of tasks
+// are sent to nobody: tasks answer no calls.
 func (g *graphRun) tell(i int) {
 	if g.plan.nodes[i].info.Kind != kindService {
 		return

@@ -62,6 +62,8 @@ func Serve[Req, Resp any](p *Program, name string, f func(ctx context.Context, r
 // the service.
 func (p *Program) serve(name, types string, m rpc.Method, empty bool, options []NodeOption) int {
 	service, _, several := strings.Cut(name, "/")
+	// Only a name NODE/METHOD adds to an existing service. A second service of the same name
+	// becomes a second node, which check reports.
 	n := p.node(service)
 	if n == nil || !several || n.info.Kind != kindService {
 		n = &node{info: nodeInfo{Name: service, Kind: kindService}}

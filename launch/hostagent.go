@@ -68,9 +68,9 @@ type hostAgent struct {
 	in       *frameReader
 	incoming chan incoming // frames from the goroutine of read
 	out      frameWriter
-	order    beginOrder
-	path     string // path of the program
-	probe    *probe // nil before prepare and after the first spawn
+	order    beginOrder // the launcher's description of the program
+	path     string     // path of the program
+	probe    *probe     // nil before prepare and after the first spawn
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -149,7 +149,8 @@ func (a *hostAgent) next() (frame, error) {
 	}
 }
 
-// idle reports whether no peer is running.
+// idle reports whether no peer is running. An agent with peers stays after a silence of the
+// launcher, because their ends must be reported.
 func (a *hostAgent) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -362,7 +363,8 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// spawn starts a peer, or reports the cause of the failure to the launcher.
+// spawn starts a peer, or reports the cause of the failure to the launcher. The first peer ends
+// the probe: from then on the hosts do not test their connections any more.
 func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.probe.close()
 	cmd := exec.Command(a.path, a.order.Args...)

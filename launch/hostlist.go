@@ -76,7 +76,7 @@ func (r *runner) connect(ctx context.Context) error {
 // wide reports whether peers listen at all addresses of their hosts, as the probes do.
 func wide(listen string) bool { return listen == listenAuto || listen == listenAll }
 
-// joinErrors returns all errors in one line.
+// joinErrors returns all errors in one line; errors.Join would separate them by line ends.
 func joinErrors(errs []error) string {
 	var words []string
 	for _, err := range errs {
@@ -174,7 +174,7 @@ func (l *hostList) mostCut(results []probeResult, out map[int]bool, relays bool)
 	return mostCut, with
 }
 
-// anyOf reports whether ok holds for a number in [0, n).
+// anyOf reports whether ok holds for a number in [0, n), here an index of a host.
 func anyOf(n int, ok func(int) bool) bool {
 	for i := range n {
 		if ok(i) {
@@ -202,6 +202,7 @@ func (l *hostList) assign(most int) {
 // hostFor returns the host for a peer: its assigned host or, if there is none or it was lost, the
 // host with the fewest peers per slot.
 func (l *hostList) hostFor(index int, running map[int]*child) *remoteHost {
+	// A nil list stands for this host alone.
 	if l == nil {
 		return nil
 	}
@@ -297,7 +298,8 @@ func (l *hostList) overdue(now time.Time) []hostConnect {
 	return l.connects.overdue(now)
 }
 
-// share returns the number of peers that a host has when n peers run, at least 1.
+// share returns the number of peers that a host has when n peers run, at least 1. The agent
+// divides the host's cores among so many.
 func (l *hostList) share(h *remoteHost, n int) int {
 	here := 0
 	for i, s := range l.assignments {

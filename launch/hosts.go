@@ -96,7 +96,8 @@ func (h *Host) set(word string) (err error) {
 	return fmt.Errorf("%q: want slots=N or site=NAME, or nothing, behind a host", word)
 }
 
-// parseSlots parses a number of peers.
+// parseSlots parses a number of peers, at least one: a host without peers is left out of the list
+// instead.
 func parseSlots(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPeers {
@@ -107,6 +108,8 @@ func parseSlots(text string) (int, error) {
 
 // addHost adds a host to a list, or adds its slots to the entry with the same name.
 func addHost(hosts []Host, h Host) ([]Host, error) {
+	// The name becomes an argument of ssh: a leading dash would be an option, and a ProxyCommand
+	// may pass it to a shell.
 	if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
 		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)
 	}

@@ -101,7 +101,8 @@ func (i *identity) mapPorts(report func(error)) {
 	i.work.Go(func() { i.net.MapPorts(i.ctx, report) })
 }
 
-// setCredential sets the claims that the identity shows to members from now on.
+// setCredential sets the claims that the identity shows to members from now on. Proofs in
+// progress keep the claims with which they began.
 func (i *identity) setCredential(c ticket.Credential) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -147,6 +148,8 @@ func (i *identity) Introduce(members []elastic.Member) error {
 			continue
 		}
 		if i.proofs[m.ID] == nil && !i.closed {
+			// One goroutine for each member: a member that does not answer must not hold up the
+			// proofs to others.
 			done := make(chan struct{})
 			i.proofs[m.ID] = done
 			credential := i.credential

@@ -152,7 +152,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	return cfg, nil
 }
 
-// closeAll closes in order and returns all errors.
+// closeAll closes in order and returns all errors. It closes the rest after an error, too.
 func closeAll(closers []io.Closer) error {
 	var errs []error
 	for _, c := range closers {

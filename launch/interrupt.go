@@ -49,8 +49,9 @@ func (r *runner) cancel(cause error, now time.Time) {
 	r.forwardFirst(syscall.SIGTERM, true, fmt.Sprintf("%v: asking %s to leave", cause, r.procs.count()), now)
 }
 
-// forwardFirst passes the first signal on to the peers and prints line. byContext tells that the end
-// of the context took the place of the signal.
+// forwardFirst passes the first signal on to the peers and prints line. byContext tells that the
+// end of the context took the place of the signal. Restarts are cancelled, and stopped peers are
+// continued: a stopped process cannot leave.
 func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, now time.Time) {
 	r.outcome.signal = sig
 	r.interruption.begin(byContext, now)

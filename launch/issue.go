@@ -39,6 +39,8 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 		}
 	}
 	// The ticket's key comes from a random seed; it admits peers once the members have agreed.
+	// The seed is secret and is in no member's memory but this one's: members keep the public
+	// key.
 	seed := [ticket.SeedSize]byte{}
 	if _, err := rand.Read(seed[:]); err != nil {
 		return Ticket{}, fmt.Errorf("make a ticket: %w", err)
@@ -51,6 +53,8 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
+	// Only local tickets are kept, so that many elrun join on this host do not use up the job's
+	// tickets.
 	if r.Local {
 		p.local = &t
 	}
@@ -63,6 +67,8 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	p.mu.Lock()
 	host := p.p2pHost
 	p.mu.Unlock()
+	// The record has this member's time: members whose clocks differ judge the expiry by their
+	// own clocks.
 	now := time.Now().Unix()
 	r := ticket.Record{Root: rootOf(g.View()), Key: t.Signer().ID, Job: t.Job, Made: now, Expiry: t.Expiry.Unix(), Uses: uses}
 	sealed, err := host.Seal(r)
@@ -73,6 +79,8 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 		return err
 	}
 	p.mu.Lock()
+	// The launcher announces the job under the keys of its tickets (Discovery), so it has to hear
+	// of the new one.
 	p.latest.Tickets = ticketsOf(g.View())
 	p.mu.Unlock()
 	p.report()
@@ -128,7 +136,7 @@ func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 	if t, err := ticket.Parse(name); err == nil {
 		id = elastic.ID(t.Signer().ID)
 	}
-	// named holds the tickets that the name means, revoked the ones that were still valid.
+	// named holds the tickets that the name means, revoked those of them that were still valid.
 	var named, revoked []string
 	for _, grant := range g.View().Grants {
 		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {
@@ -165,6 +173,8 @@ func (ad *admission) kick(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The kick is complete when a view without the peer is agreed, which takes as long as a
+	// membership change.
 	begun := time.Now()
 	if err := g.Kick(ctx, m.ID); err != nil {
 		return "", err

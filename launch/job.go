@@ -64,6 +64,7 @@ func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	// One answer is enough: the peers that do not answer appear as others know them.
 	reports, err := askStatus(ctx, peers, paths)
 	if len(reports) == 0 {
 		return Status{}, fmt.Errorf("launch: job %s: none of its peers here answers, stop it by elrun stop: %w", j.name, err)
@@ -104,6 +105,8 @@ func (j *Job) scale(ctx context.Context, what request, launcher int) (string, er
 	if launcher, err = chooseLauncher(s, launcher); err != nil {
 		return "", fmt.Errorf("launch: scale job %s: %w", j.name, err)
 	}
+	// Only the peers of that launcher have a connection to it, so the request goes to one of
+	// them.
 	local := map[int]bool{}
 	for _, m := range s.Members {
 		if m.Launcher == launcher {

@@ -68,6 +68,7 @@ func (q *joinQueue) due(now time.Time) []string {
 	if len(q.waiting) == 0 || now.Before(q.nextReport) {
 		return nil
 	}
+	// The first lines help most; a wait of hours needs one line a minute.
 	q.pause = min(2*q.pause, maxJoinReportPause)
 	q.nextReport = now.Add(q.pause)
 	indices := slices.Sorted(maps.Keys(q.waiting))

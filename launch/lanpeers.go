@@ -39,6 +39,7 @@ func (l *lanPeers) add(m elastic.Member) {
 		l.all[i].Member = m
 		return
 	}
+	// A forger can invent IDs, but hardly addresses of other hosts, so the limit is per address.
 	at, n := firstAddr(m), 0
 	same := func(o lanPeer) bool { return !o.proved && firstAddr(o.Member) == at }
 	for _, o := range l.all {

@@ -23,6 +23,8 @@ func (s *splitter) feed(part []byte) []byte {
 		if !whole {
 			end = len(part)
 		}
+		// A line of exactly max bytes is whole; a longer one is cut there, and the rest becomes
+		// lines of its own.
 		take := min(end, s.max-len(s.line))
 		s.line = append(s.line, part[:take]...)
 		part = part[take:]

@@ -32,12 +32,14 @@ func (l *lineWriter) Write(b []byte) (n int, err error) {
 	if err == nil {
 		return n, nil
 	}
+	// n bytes have been written, and the last line of them may be a part of a line.
 	whole := bytes.LastIndexByte(b[:n], '\n') + 1
 	l.torn = n > whole && !truncateTail(l.w, int64(n-whole))
 	return whole, err
 }
 
-// truncateTail truncates a regular file by its last n bytes. It returns false if it cannot.
+// truncateTail truncates a regular file by its last n bytes. It returns false if it cannot: for
+// pipes and terminals, and if another process has appended to the file since.
 func truncateTail(w io.Writer, n int64) bool {
 	f, ok := w.(*os.File)
 	if !ok {

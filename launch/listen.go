@@ -67,6 +67,7 @@ func splitListen(text string) (ip netip.Addr, ports string, err error) {
 	if ip, err = netip.ParseAddr(text); err == nil {
 		return ip, "", nil
 	}
+	// An IPv6 address has colons of its own, so a port needs brackets around the address.
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 || i == len(text)-1 {
 		return ip, "", err

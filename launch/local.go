@@ -180,6 +180,8 @@ func (c *local) watch() {
 	// Processes that the program left in its process group end with it. The ID of a process group
 	// is not reused while the group has members.
 	c.signal(syscall.SIGKILL)
+	// The deadline has passed, so that readMessages ends after the messages that are buffered
+	// (drainReader).
 	_ = c.pipe.conn.SetReadDeadline(exit.at)
 	messages.Wait()
 	c.abandon()
@@ -194,7 +196,7 @@ func (c *local) watch() {
 	c.close()
 }
 
-// abandon closes the socket, so that the peer takes its launcher for dead.
+// abandon closes the socket. The peer then takes its launcher for dead, and leaves its group.
 func (c *local) abandon() { _ = c.pipe.conn.Close() }
 
 // wait waits for the end of the process and returns it.

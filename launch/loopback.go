@@ -13,6 +13,7 @@ var errLoopback = errors.New("launch: the loopback interface is down, by which t
 // checkLoopback returns errLoopback if the loopback interface is down. A system that lists no
 // loopback interface passes: it may merely hide the interface.
 func checkLoopback(all []net.Interface) error {
+	// A new network namespace has its loopback interface down, which is the usual cause.
 	up := func(i net.Interface) bool { return i.Flags&net.FlagUp != 0 }
 	loopbacks := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagLoopback == 0 })
 	if len(loopbacks) == 0 || slices.ContainsFunc(loopbacks, up) {

@@ -17,5 +17,6 @@ func hashMachine(kernel, job string) string {
 		return ""
 	}
 	sum := sha256.Sum256([]byte("elrun host\x00" + job + "\x00" + kernel))
+	// 12 bytes make collisions of hosts unlikely, and keep the views short that carry them.
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }

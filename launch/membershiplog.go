@@ -51,7 +51,7 @@ type membershipLog struct {
 	epoch    uint64
 	members  []string // short IDs of the latest view
 	reasons  map[string]*reason
-	pending  *viewChange
+	pending  *viewChange          // the change that is not reported yet; nil for none
 	deaths   []childDeath         // ends of members' processes, not yet seen in a view
 	reported map[string]time.Time // time of the last line of other events, by their text
 	waiting  bool                 // people know that there are too few peers
@@ -103,7 +103,8 @@ type viewChange struct {
 	counted    bool // a step has reported recomputed
 }
 
-// childDeath is the end of a member's process that this launcher started.
+// childDeath is the end of a member's process that this launcher started. The next view confirms
+// it; without a view the line is due at due.
 type childDeath struct {
 	id, how string
 	due     time.Time
@@ -268,9 +269,9 @@ func (l *membershipLog) finish() []string {
 	return append(lines, l.takeDue(time.Time{})...)
 }
 
-// takePending returns the line about the pending change, if there is one. A line that is too long
-// gets counts in place of the members: first a count for each cause, and if that is too long as
-// well, a total.
+// takePending returns the line about the pending change, if there is one. In a line that is too
+// long counts replace the members: a count for each cause, or, if that is too long as well, a
+// total.
 func (l *membershipLog) takePending() []string {
 	p := l.pending
 	l.pending = nil
@@ -375,7 +376,7 @@ func (l *membershipLog) summary(p *viewChange, detail bool) []string {
 	return parts
 }
 
-// formatCauses is a short form of formatCause, for several members.
+// formatCauses is a short form of formatCause, for counts of members: "3 silent, 1 ended".
 func formatCauses(cause string) string {
 	switch cause {
 	case "exit":

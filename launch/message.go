@@ -262,7 +262,8 @@ func checkMembers(members []elastic.Member) error {
 	return nil
 }
 
-// pipe exchanges messages over a stream. One goroutine may send while another receives.
+// pipe exchanges messages over a stream. One goroutine may send while another receives. It does
+// not own the stream.
 type pipe struct {
 	conn net.Conn
 	scan *bufio.Scanner
@@ -276,7 +277,8 @@ func newPipe(conn net.Conn) *pipe {
 	return &pipe{conn: conn, scan: scan}
 }
 
-// wholeLine is bufio.ScanLines, except that it drops an unfinished last line.
+// wholeLine is bufio.ScanLines, except that it drops an unfinished last line: its writer died in
+// the middle of it.
 func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -8,8 +8,11 @@ import (
 )
 
 // pathMTU returns the path MTU of a connection as the kernel knows it, in bytes; 0 if unknown.
+// The kernel starts with the MTU of the interface and lowers it when a router reports by ICMP
+// that a packet was too large (RFC 1191, RFC 8201).
 func pathMTU(conn net.Conn) int {
 	level, option := unix.IPPROTO_IPV6, unix.IPV6_MTU
+	// An IPv6 socket that carries IPv4 (a mapped address) has the option of IPv4.
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.To4() != nil {
 		level, option = unix.IPPROTO_IP, unix.IP_MTU
 	}

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// nodePlan decides when services and tasks of a program start, restart and stop. It does no I/O,
-// reads no clock, and is not safe for concurrent use.
+// nodePlan decides when services and tasks of a program start, restart and stop. The launcher
+// carries out its actions, and reports ends to it. It does no I/O, reads no clock, and is not
+// safe for concurrent use.
 //
 //	due --start--> running --failed, restarts left--> due
 //	                  |------failed for good, or a task is done--> ended
@@ -94,6 +95,8 @@ func (p *nodePlan) dueActions(now time.Time, s situation) []nodeAction {
 		n := &p.nodes[i]
 		switch {
 		case n.running && !n.asked.IsZero() && now.Sub(n.asked) > p.grace:
+			// It is killed again after another grace period, if it still runs: a process in state
+			// D cannot end at once.
 			n.asked = now
 			out = append(out, nodeAction{i, actKill})
 		case !n.running && !n.due.IsZero() && !n.due.After(now):

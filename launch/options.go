@@ -214,6 +214,7 @@ func (o *Options) defaults() {
 			*w = io.Discard
 		}
 	}
+	// The empty value is valid for callers of this package; the peers get a word.
 	for _, s := range []*string{&o.Transport, &o.Encrypt, &o.Listen} {
 		if *s == "" {
 			*s = "auto"

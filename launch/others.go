@@ -13,6 +13,7 @@ func (p *peer) status() Status {
 	p.mu.Lock()
 	members, g := p.latest.Members, p.group
 	p.mu.Unlock()
+	// A peer that has not joined yet has no group, and so has heard from nobody.
 	var heard map[elastic.ID]time.Duration
 	if g != nil {
 		heard = g.Heard()
@@ -31,6 +32,7 @@ func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]tim
 		if b := s.Balanced; b != nil && len(b.Shares) == len(s.Members) {
 			m.Share = b.Shares[i] // shares and members are both in rank order
 		}
+		// Status has short IDs only, as events have; members has the whole IDs.
 		k := slices.IndexFunc(members, func(e elastic.Member) bool { return e.ID.Short() == m.ID })
 		if k < 0 {
 			continue

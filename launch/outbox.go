@@ -14,7 +14,7 @@ type outbox struct {
 	wake       chan struct{}         // capacity 1: a signal that a message waits
 
 	mu         sync.Mutex
-	waiting    []outgoing
+	waiting    []outgoing    // oldest first
 	bytes      [classes]int  // size of waiting, by class
 	full       [classes]bool // the class drops messages until half of its bytes have been written
 	readerSlow bool          // the reader has not taken a message in time, and some still wait
@@ -89,6 +89,8 @@ func (o *outbox) drops(c class, n int) bool {
 	case bound == 0:
 		return false
 	case o.full[c]:
+		// Hysteresis: a class that has overflowed drops messages until half of its bytes are
+		// gone, so that the reader sees one long gap instead of many short ones.
 		o.full[c] = o.bytes[c] > bound/2
 	default:
 		o.full[c] = o.bytes[c]+n > bound && o.bytes[c] > 0

@@ -41,8 +41,8 @@ func (o outcome) anyFinished() bool {
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
-// leaveSignal returns the signal to the agents that made them ask all remaining peers to leave, or
-// 0 if some peers ended without such a request.
+// leaveSignal returns the signal on which the agents asked their peers to leave. It is 0 if some
+// peers ended without a request.
 func (o outcome) leaveSignal() syscall.Signal {
 	by := syscall.Signal(0)
 	for _, e := range o.exits {
@@ -78,7 +78,8 @@ func (o outcome) resultSurvived() bool {
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }
 
-// status returns the launcher's exit status, given the results of agreeDone.
+// status returns the launcher's exit status, given the results of agreeDone. The cases are in the
+// order of their certainty: a signal, a result, the reasons of peers, their exit statuses.
 func (o outcome) status(done *event.Done, disagree error) int {
 	quorum := slices.ContainsFunc(o.exits, func(e Exit) bool { return e.Code == StatusQuorum })
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// passPeriod is how long a peer waits for the launcher's signature of a new identity.
+// passPeriod is how long a peer waits for the launcher's signature of a new identity. A launcher
+// that does not answer may be stopped; the peer then shows the claim of its old identity alone.
 const passPeriod = time.Second
 
 // passes hands the launcher's signatures of new identities from the reader of its messages to the

@@ -196,6 +196,7 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 // with a signature by the key of its previous identity, and with the right by which it first came:
 // its ticket, or a new pass.
 func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
+	// The old key must be read before open replaces the identity.
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
 	if err := p.open(ctx); err != nil {
 		return elastic.Endpoint{}, err

@@ -33,11 +33,11 @@ type printer struct {
 	work       sync.WaitGroup
 
 	mu             sync.Mutex
-	queue          []queuedBlock
-	bytes          int       // size of the text in queue
-	begun          time.Time // start of the present write; zero without one
-	notes          int       // entries of queue that were added without waiting for room
-	wantedProgress string    // the requested progress line
+	queue          []queuedBlock // oldest first
+	bytes          int           // size of the text in queue
+	begun          time.Time     // start of the present write; zero without one
+	notes          int           // entries of queue that were added without waiting for room
+	wantedProgress string        // the requested progress line
 	closed         bool
 
 	// Only run uses the following fields.
@@ -297,6 +297,7 @@ func pieceLen(b []byte) int {
 	if len(b) <= pieceSize {
 		return len(b)
 	}
+	// Pieces end at line ends, so that a failed write tears one line at most.
 	if i := bytes.LastIndexByte(b[:pieceSize], '\n'); i >= 0 {
 		return i + 1
 	}

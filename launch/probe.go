@@ -109,9 +109,9 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 	return r
 }
 
-// reach tries to connect to the addresses of a host and returns the first success. If all fail, it
-// returns the error of the first address. A host may have addresses of networks that this host is not
-// part of, so the failure of a single address means nothing.
+// reach tries to connect to all addresses of a host at once and returns the first success. If all
+// fail, it returns the error of the first address. A host may have addresses of networks that
+// this host is not part of, so the failure of a single address means nothing.
 func reach(addrs []string) (linkQuality, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probePeriod)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 // start time in clock ticks since boot, as text.
 type stat struct {
 	state byte
-	start string
+	start string // "" if the text has fewer fields
 }
 
 // readStat reads the file stat in dir, a folder such as /proc/PID. ok is false if that fails.
@@ -91,8 +91,8 @@ func inspect(m elastic.Member) elastic.ProcessState {
 	return elastic.ProcessAsleep
 }
 
-// processState translates the state letter of /proc. A process that a debugger holds counts as
-// waiting.
+// processState translates the state letter of /proc (proc(5)). A process that a debugger holds
+// (t) counts as asleep, because the debugger will continue it.
 func processState(letter byte) elastic.ProcessState {
 	switch letter {
 	case 'R', 'D':

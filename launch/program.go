@@ -14,7 +14,7 @@ import (
 )
 
 // findProgram returns the path of the program, which is looked up in PATH if name has no slash.
-// Its errors are in words for the user who typed the name.
+// Its errors name the cause and the remedy for the user who typed the name.
 func findProgram(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("launch: no program given")
@@ -65,6 +65,7 @@ func childEnvironment(base []string, e environment, here int) []string {
 // this host. Without this bound every peer would run as many threads as there are cores
 // (oversubscription).
 func boundProcessors(env []string, peers int) []string {
+	// The user's own value counts, whatever elrun would choose.
 	for _, v := range env {
 		if strings.HasPrefix(v, "GOMAXPROCS=") {
 			return env

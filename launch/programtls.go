@@ -29,6 +29,8 @@ func programTLS(secret []byte) (*tls.Config, error) {
 		return nil, err
 	}
 	key := ed25519.NewKeyFromSeed(seed)
+	// Certificates of both ends have the same key, so that possession of the secret is the whole
+	// identity.
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -23,9 +23,9 @@ type progress struct {
 	loss     float64
 	samples  int64     // sum over the observed steps
 	seen     time.Time // time of the latest step
-	marks    []mark
-	shares   []int // microbatches by rank
-	waits    bool  // the job waits for a quorum, or the peers wait to join again
+	marks    []mark    // oldest first; at least one after the first step
+	shares   []int     // microbatches by rank
+	waits    bool      // the job waits for a quorum, or the peers wait to join again
 }
 
 // mark is a past point for the measurement of speeds.

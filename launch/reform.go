@@ -98,6 +98,7 @@ func (r *runner) reformGroup() {
 	}
 	messages, begin := r.rendezvous.reform()
 	if len(begin) > 0 {
+		// The lines about the old group come before the line about the new one.
 		r.report.lines(r.membership.reset())
 		r.report.beginAgain()
 		r.outcome.gaveUp = false
@@ -145,7 +146,7 @@ func (a *agent) watchOrders(f func(message)) {
 }
 
 // deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
-// watchOrders.
+// watchOrders. mu is held while the function runs, so that orders keep their order.
 func (a *agent) deliverOrder(m message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -111,6 +111,7 @@ func (h *remoteHost) handle(f frame) {
 		if f.Message.Hello != nil {
 			p.serve()
 		}
+		// The agent has sent the process ID in the frame, and processID has it.
 		p.to.message(*f.Message, 0)
 	case f.Output != nil && !f.Output.End:
 		p.to.output(f.Output.To, f.Output.Data)
@@ -164,7 +165,7 @@ func (h *remoteHost) lost(say func(string), why error) {
 	}
 }
 
-// indicesOf returns the indices of peers in ascending order.
+// indicesOf returns the indices of peers in ascending order, for messages.
 func indicesOf(peers []*remote) []int {
 	var out []int
 	for _, p := range peers {

@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// rendezvous collects the hellos of the peers and decides the answers (rendezvous). It does no I/O
-// and is not safe for concurrent use.
+// rendezvous collects the hellos of the peers and decides the answers: which peers form the first
+// view, and how later ones join. It does no I/O and is not safe for concurrent use.
 //
 //	waiting --all said hello--> started: all get the first view
 //	   |                           late peers, and all peers of a launcher that joins a
@@ -166,6 +166,7 @@ func (r *rendezvous) contacts(i int) []elastic.Member {
 
 // learn records the state of the group that a peer has reported, unless it is older.
 func (r *rendezvous) learn(k known) {
+	// Reports of several peers may arrive in another order than they were made.
 	k.Open = k.Open || r.latest.Open // an open job is never closed again
 	if k.Epoch >= r.latest.Epoch {
 		r.latest = k

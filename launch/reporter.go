@@ -65,6 +65,8 @@ func (r *reporter) note(from int, text string) {
 	if r.printedNotes == nil {
 		r.printedNotes = make(map[string]bool)
 	}
+	// Peers of one host usually report the same cause; the bound limits peers that make up new
+	// texts.
 	if r.printedNotes[text] || len(r.printedNotes) >= maxPrintedNotes {
 		return
 	}

@@ -21,7 +21,8 @@ type restarts struct {
 	pause time.Duration // before the second restart in a row
 }
 
-// newRestarts returns a restarts that allows n restarts in all.
+// newRestarts returns a restarts that allows n restarts in all. nodePlan has one for each node;
+// the supervisor has one for all peers.
 func newRestarts(n int) *restarts {
 	return &restarts{limit: n, left: n, quick: make(map[int]int), pause: firstPause}
 }

@@ -87,7 +87,9 @@ func (o *Options) plaintextRisk() string {
 		"keep it to a network that you trust, or leave it out"
 }
 
-// order returns the part of the start order that is the same for all peers.
+// order returns the part of the start order that is the same for all peers. Only a launcher that
+// begins a job has a secret: its public key is in the first view and admits the launcher's later
+// peers.
 func (o *Options) order() startOrder {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
 		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, PortMap: o.PortMap, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}

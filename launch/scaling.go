@@ -143,6 +143,7 @@ func (p scalePlan) String() string {
 
 // listPeers describes a list of local indices.
 func listPeers(indices []int) string {
+	// A line has room for about so many.
 	const shown = 8
 	if len(indices) == 1 {
 		return fmt.Sprintf("peer %d", indices[0])

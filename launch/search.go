@@ -265,6 +265,8 @@ func (s *search) onProved(r searchReply) (done bool, err error) {
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
 		s.retry = append(s.retry, r.member.ID) // it may not know the ticket yet
+	// The first refusal counts; newsPeriod passes before it ends the search, in which another
+	// member may admit this peer.
 	case s.refusal == nil:
 		s.refusal, s.refused = r.err, time.Now()
 	}
@@ -284,7 +286,8 @@ func (s *search) giveUpReason(now time.Time) error {
 	return nil
 }
 
-// vacant reports whether nobody was found and all addresses refuse connections.
+// vacant reports whether nobody was found and all addresses refuse connections. A refusal (RST)
+// shows that the host is up and nobody listens; a timeout shows nothing.
 func (s *search) vacant() bool {
 	if len(s.found()) > 0 {
 		return false

@@ -31,6 +31,8 @@ func newSenders(conn *net.UnixConn) (*senders, error) {
 
 // Read implements io.Reader and records the sender.
 func (s *senders) Read(b []byte) (int, error) {
+	// Data from two senders is never returned by one read of a stream socket with SO_PASSCRED, so
+	// the sender is the sender of all of it.
 	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	n, controls, _, _, err := s.ReadMsgUnix(b, control)
 	switch {

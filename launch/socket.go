@@ -68,7 +68,8 @@ func ownerOf(path string) (uid int, mode os.FileMode, err error) {
 	return int(s.Uid), info.Mode(), nil
 }
 
-// checkPrivate returns an error unless a directory of sockets and its parent are private.
+// checkPrivate returns an error unless a directory of sockets and its parent are private to this
+// user. In a directory of another user the sockets could be replaced.
 func checkPrivate(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		uid, mode, err := ownerOf(d)
@@ -129,7 +130,8 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	return nil, err
 }
 
-// dialControl connects to a socket in any of the directories.
+// dialControl connects to a socket in any of the directories. The error of an existing socket
+// counts more than the absence of a file elsewhere.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)

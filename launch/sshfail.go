@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// sshFailure is a known failure of ssh, or of the shell that it starts.
+// sshFailure is a known failure of ssh, or of the shell that it starts. ssh exits with 255 for
+// all of its own failures, so only the text tells them apart.
 type sshFailure struct {
 	sign string // part of the text on standard error
 	// remedy is the cause and the remedy. HOST stands for the host.
@@ -48,6 +49,7 @@ func sshFailures() []sshFailure {
 // sshError describes why no agent could be started on a host. ended is the error of ssh, stderr
 // its output, and waited the time limit if it was exceeded.
 func sshError(host string, stderr *tailBuffer, ended error, waited time.Duration) error {
+	// A known text says more than the time limit, and the last line of ssh more than its status.
 	text := stderr.String()
 	for _, f := range sshFailures() {
 		if strings.Contains(text, f.sign) {

@@ -49,6 +49,7 @@ func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(str
 // people should know: for the first report, and for a new stall at least stallPause after the last
 // line.
 func (s *stalls) fresh(id string, begun, now time.Time) bool {
+	// Forgetting all of them bounds the memory of long jobs; at worst a line is repeated.
 	if s.culprits == nil || len(s.culprits) > maxReported {
 		s.culprits = make(map[string]*culprit)
 	}

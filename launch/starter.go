@@ -39,6 +39,7 @@ func (s starter) command(host, script string, timeout time.Duration) *exec.Cmd {
 // peer fails. Settings of the job for its tasks are removed, because they do not fit the agent.
 func srunCommand(host, script string) *exec.Cmd {
 	cmd := exec.Command("srun", "--quiet", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist="+host, "--cpu-bind=none", "--kill-on-bad-exit=0", "sh", "-c", script)
+	// srun reads these variables as if they were its own flags.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains([]string{"SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_EXACT", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE"}, name)

@@ -251,7 +251,8 @@ func mergeStatus(reports []Status) Status {
 	var out Status
 	own, seen := map[string]MemberStatus{}, map[string]float64{}
 	var base []MemberStatus
-	// Take the view of the latest epoch, and the newest values of all reports.
+	// Take the view of the latest epoch, and the newest values of all reports. Reports of one
+	// epoch have equal lists of members, so any of them will do.
 	for i, s := range reports {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
@@ -291,7 +292,8 @@ func mergeStatus(reports []Status) Status {
 	return out
 }
 
-// compareMembers orders members by rank, then by index. Members without a rank are last.
+// compareMembers orders members by rank, then by index, then by ID, so that the order never
+// depends on the order of reports. Members without a rank are last.
 func compareMembers(a, b MemberStatus) int {
 	rank := func(m MemberStatus) int {
 		if m.Rank < 0 {

@@ -12,9 +12,9 @@ import (
 )
 
 // supervisor keeps the wanted number of this launcher's peers running: it starts them, restarts
-// those that crash, and starts or stops some when a user wants another number. The launcher's loop
-// owns it. It reads the state of the group from the parts that follow it, and changes of that only
-// the rendezvous, which expects each peer that it starts.
+// those that crash, and starts or stops some when a user wants another number. The launcher's
+// loop owns it. It reads the state of the group from rendezvous and joinQueue. It changes only
+// the rendezvous, which has to expect each peer that is started.
 type supervisor struct {
 	o          *Options
 	procs      *processes
@@ -78,6 +78,7 @@ func (s *supervisor) crashed(e Exit, life time.Duration, now time.Time) {
 	if s.restarts.limit == 0 || s.finished() || e.Code == StatusQuorum {
 		return
 	}
+	// A restarted peer gets its state from a member, and there is none.
 	if len(s.procs.peers) == 0 && !s.rendezvous.hasForeignMembers() {
 		s.report.printf("peer %d is not started again: there is no peer left that it could join", e.Index)
 		return

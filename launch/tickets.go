@@ -126,11 +126,11 @@ func bestAddrs(m elastic.Member, most int) (out []string) {
 
 // The kinds of addresses, best first.
 const (
-	netAddr = iota
-	linkAddr
-	relayedAddr
-	nearAddr
-	addrKinds
+	netAddr     = iota // of a network interface
+	linkAddr           // link-local: of one network segment only
+	relayedAddr        // through a relay
+	nearAddr           // loopback: this host only
+	addrKinds          // number of kinds
 )
 
 // addrKind returns the kind of a multiaddr.

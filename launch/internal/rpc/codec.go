@@ -8,7 +8,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// maxNested bounds the nesting depth of values.
+// maxNested bounds the nesting depth of values. A deeper payload would make the recursive decoder
+// use much stack for few bytes.
 const maxNested = 64
 
 // Codec encodes values as payloads and decodes payloads. It is safe for concurrent use.
@@ -20,10 +21,12 @@ type Codec struct {
 // NewCodec returns a codec. A frame bounds the size of a payload, and lengths in a payload are
 // checked against its size before memory is allocated.
 func NewCodec() (Codec, error) {
+	// Times keep their nanoseconds and their zone, as text.
 	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode()
 	if err != nil {
 		return Codec{}, err
 	}
+	// Duplicate keys of a map are an error: which of them counts would depend on the decoder.
 	dec, err := cbor.DecOptions{MaxNestedLevels: maxNested, MaxArrayElements: MaxPayload, MaxMapPairs: MaxPayload, DupMapKey: cbor.DupMapKeyEnforcedAPF}.DecMode()
 	return Codec{enc, dec}, err
 }
@@ -56,6 +59,7 @@ func checkType(t reflect.Type, seen map[reflect.Type]bool) error {
 			return err
 		}
 		return checkType(t.Elem(), seen)
+	// A struct whose fields are all unexported would arrive as a zero value, without an error.
 	case reflect.Struct:
 		return checkStruct(t, seen)
 	}

@@ -54,6 +54,7 @@ type Conn struct {
 func Dial(ctx context.Context, stream net.Conn, program string) (*Conn, error) {
 	in := bufio.NewReaderSize(stream, readBuffer)
 	_ = stream.SetDeadline(time.Now().Add(helloPeriod))
+	// A deadline in the past interrupts the reads and writes of greet.
 	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Now()) })
 	err := greet(stream, in, program)
 	if !stop() {

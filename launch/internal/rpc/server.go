@@ -12,6 +12,7 @@ import (
 )
 
 // Method answers a call. Its context ends with the caller's context, the stream or the server.
+// Several goroutines call it at once.
 type Method func(ctx context.Context, request []byte) ([]byte, error)
 
 // maxCalls bounds the concurrent calls of a stream. Further calls wait in the stream, so that the
@@ -175,6 +176,8 @@ func (c *caller) handle(f frame) bool {
 		}
 		return true
 	case f.kind != kindCall || int(f.method) >= len(c.server.methods):
+		// Such a caller has another graph, or violates the protocol: the whole stream is of no
+		// use.
 		return false
 	}
 	select {
