@@ -11,9 +11,10 @@ import (
 // errAborted is reported to a receive whose message will not be completed.
 var errAborted = errors.New("message aborted")
 
-// receive is a receive in progress. The goroutine that takes it out of its slot reports its
-// end exactly once, on ready. After that report, or after a successful withdrawal, only
-// Wait may use the receive. Receives are pooled.
+// receive is a receive in progress. The goroutine that takes it out of its slot reports its end
+// exactly once, on ready. After that report, or after a successful withdrawal, only Wait may use
+// the receive. Receives are pooled. A receive is in exactly one place: in a slot, filled by the
+// goroutine that has taken it out, or ended.
 type receive struct {
 	box     *Box
 	from    int
@@ -54,6 +55,8 @@ func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted 
 func (r *receive) match() {
 	s := &r.box.sources[r.from]
 	arrived, wake, err := s.match(r)
+	// The goroutine that reads from the sender waits for room, or for a posted receive. match has
+	// returned, so it is woken without the lock of the source.
 	if wake {
 		s.wake()
 	}
@@ -71,6 +74,7 @@ func (r *receive) Wait(ctx context.Context) error {
 		err = r.finish(ctx)
 	}
 	r.buf, r.message, r.err = nil, nil, nil
+	// r.ready is empty again: each report was received, by wait.
 	b.receives.Put(r)
 	return err
 }
@@ -83,6 +87,7 @@ func (r *receive) finish(ctx context.Context) error {
 	if !r.arrived {
 		err = b.wait(ctx, r.from, r)
 	}
+	// The message came before the receive, so it was buffered.
 	if r.message != nil { // not filled in place
 		if err == nil {
 			copy(r.buf, r.message.Buf)
@@ -100,6 +105,7 @@ func (r *receive) finish(ctx context.Context) error {
 func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 	select {
 	case err := <-r.ready:
+		// err is nil after a complete message.
 		if err != errAborted {
 			return err
 		}
@@ -114,6 +120,7 @@ func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 		b.revoke(Cancelled(ctx, b.self, fmt.Sprintf("receive from rank %d", from)))
 	case <-b.failed:
 	}
+	// withdraw fails if another goroutine has taken r out of its slot, and so fills buf now.
 	if !b.sources[from].withdraw(r) {
 		<-r.ready // until then another goroutine may write to the buffer
 	}

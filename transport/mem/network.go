@@ -16,7 +16,7 @@ import (
 
 // Network connects members of elastic groups in one process. A member is connected from the first
 // call of Member or Endpoint with its ID; until then calls of other members to it fail and are
-// retried.
+// retried. The ID of a member that has left stays in members: the ID cannot be used again.
 type Network struct {
 	ring    Keyring
 	plan    mesh.Plan
@@ -37,6 +37,7 @@ func (w *Network) Member(id elastic.ID) *Member {
 	defer w.mu.Unlock()
 	m := w.members[id]
 	if m == nil {
+		// mesh.New calls Handle at once, so take is set before another member can open a stream.
 		c := &carrier{network: w, id: id, open: make(map[*stream]bool), gone: make(chan struct{})}
 		m = &Member{Mesh: mesh.New(c, mesh.Config{Plan: w.plan}), carrier: c}
 		w.members[id] = m
@@ -163,6 +164,7 @@ func (c *carrier) streams() map[*stream]bool {
 // Close implements mesh.Carrier.
 func (c *carrier) Close() error {
 	c.leave()
+	// Reset takes the lock itself, so the loop runs over a copy.
 	for s := range c.streams() {
 		_ = s.Reset()
 	}

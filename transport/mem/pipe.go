@@ -19,7 +19,8 @@ const pipeSize = 64 << 10
 // condition, which is broadcast, as at most two goroutines and two timers use it. Unlike net.Pipe it buffers, as a
 // socket does: the session protocol relies on short frames that are written without a reader.
 type pipe struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// A Cond has no timeout: deadlines are timers that set over and broadcast.
 	moved *sync.Cond // broadcast after each change of the fields below
 	buf   []byte     // buf[first:] is unread
 	first int
@@ -49,12 +50,16 @@ func (p *pipe) read(b []byte) (int, error) {
 	defer p.mu.Unlock()
 	for {
 		switch {
+		// The deadline comes first: after it a read fails also if bytes are there, as on a
+		// socket.
 		case p.reading.over:
 			return 0, os.ErrDeadlineExceeded
 		case len(b) == 0:
 			return 0, nil
+		// Bytes that were written before the end are still read.
 		case p.first < len(p.buf):
 			n := copy(b, p.buf[p.first:])
+			// The empty buffer begins anew, so that its memory is used again.
 			if p.first += n; p.first == len(p.buf) {
 				p.buf, p.first = p.buf[:0], 0
 			}
@@ -79,6 +84,7 @@ func (p *pipe) write(head, body []byte) (int, error) {
 		case p.writing.over:
 			return done, os.ErrDeadlineExceeded
 		}
+		// No other writer can come between head and body: the pipe has one writer.
 		n := p.takeLocked(head)
 		head = head[n:]
 		m := 0
@@ -99,6 +105,8 @@ func (p *pipe) write(head, body []byte) (int, error) {
 // takeLocked appends as much of b as the pipe has room for, and returns the number of bytes.
 func (p *pipe) takeLocked(b []byte) int {
 	n := min(len(b), pipeSize-(len(p.buf)-p.first))
+	// Moving the unread bytes to the front is cheaper than a larger buffer: they are at most
+	// pipeSize.
 	if p.first > 0 && len(p.buf)+n > cap(p.buf) {
 		p.buf = p.buf[:copy(p.buf, p.buf[p.first:])]
 		p.first = 0
@@ -137,6 +145,7 @@ func (p *pipe) set(d *deadline, t time.Time) {
 // stays, except that end replaces io.EOF.
 func (p *pipe) close(end, stuck error) {
 	p.change(func() {
+		// A reset after CloseWrite must be visible to the reader.
 		if p.end == nil || p.end == io.EOF {
 			p.end = end
 		}

@@ -20,6 +20,7 @@ func NewShared(perHost ...int) ([]*Transport, error) {
 	for _, ranks := range perHost {
 		n += ranks
 	}
+	// The ranks of a host are neighbours.
 	all := New(n)
 	first := 0
 	for _, ranks := range perHost {
@@ -45,6 +46,7 @@ func share(ranks []*Transport) error {
 			h.arenas[i] = a
 		}
 	}
+	// Ordinary memory will do for the segment, as all ranks are in one process.
 	memory, machine := shm.Ordinary(shm.Size(n)), shm.ReadMachine()
 	for i, t := range ranks {
 		arenas, err := h.mapFor(i)

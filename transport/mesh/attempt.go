@@ -79,6 +79,8 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	n := len(v.Members)
 	a := &attempt{ctx: ctx, binder: b, view: v, self: self, planned: planned, done: make(chan struct{}),
 		streams: make([]lanePair, n), lastErr: make([]error, n), dialSlots: make(chan struct{}, maxDials)}
+	// The hash covers the members of the view, so two ranks with different members refuse each
+	// other.
 	a.hello = wire.Greeting{Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(self), Job: b.cfg.Job,
 		Path: uint8(b.cfg.Path), Site: b.cfg.Site}
 	a.lazy, a.sparse = newLazyPairs(a), planned != nil
@@ -91,6 +93,7 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 			a.missing += streamsPerPair
 		}
 	}
+	// A view of one member has no streams.
 	if a.missing == 0 {
 		a.ended = true
 		close(a.done)
@@ -103,6 +106,7 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 func (a *attempt) check(g wire.Greeting, rank int) error {
 	want := a.hello
 	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
+	// A path number above the known ones is from a later version.
 	if g != want || g.Path >= uint8(paths) {
 		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
 	}
@@ -163,10 +167,13 @@ func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if int(g.Rank) < a.self {
 		return false
 	}
+	// The life of the view and not the Connect's ctx: the lane may come after Connect has
+	// returned.
 	stop := context.AfterFunc(a.lazy.life, func() { _ = l.raw.Reset() }) // the write may be stuck
 	if err := l.writeHello(a.hello); !stop() || err != nil {
 		return false
 	}
+	// Each view has a channel of its own, as end closes it.
 	l.pair = make(chan *pair, 1)
 	a.put(int(g.Rank), linkOver(l, g))
 	return true
@@ -186,6 +193,7 @@ func (a *attempt) put(rank int, l link) {
 		old = l
 	} else {
 		a.streams[rank][l.number] = l
+		// A replaced lane was counted before.
 		if old.lane == nil {
 			a.missing--
 		}

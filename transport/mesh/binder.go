@@ -32,6 +32,8 @@ func (b *binder) accept(k Kind, s Stream) {
 		_ = s.Reset()
 		return
 	}
+	// The hello is limited in length and time: the peer has proven its ID and not its right to
+	// this view.
 	g, err := readHello(s)
 	if err != nil {
 		_ = s.Reset()
@@ -59,6 +61,8 @@ func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (lin
 		return link{}, false
 	}
 	defer a.lazy.holds.Done()
+	// The higher rank opens the lanes of a pair, so a hello of a lower rank is against the
+	// protocol.
 	if int(g.Rank) < a.self {
 		refuse(s, refused, nil)
 		return link{}, false
@@ -73,6 +77,7 @@ func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (lin
 		_ = s.Reset()
 		return link{}, false
 	}
+	// The lane is known to the mesh before its pair can begin, so Close finds it.
 	b.lanes.add(l.lane)
 	a.put(int(g.Rank), l)
 	return l, true
@@ -108,6 +113,7 @@ func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, 
 		return link{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	// The answer may take long: the peer answers when it has entered the view.
 	g, err := a.sayHello(s, rank)
 	var l link
 	if err == nil {
@@ -128,6 +134,7 @@ func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, 
 // side has sent the hello g on s.
 func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
 	peer := s.Peer()
+	// The opener and the other side call Upgrade at the same point of the stream.
 	if u, ok := s.(Upgrader); ok {
 		var err error
 		if s, err = u.Upgrade(ctx, opener); err != nil {
@@ -146,6 +153,7 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 		return nil, nil
 	case rests:
 		l.sayHello(a.hello)
+	// The lane is busy in an earlier view. A new lane is there sooner.
 	case b.lanes.withdraw(a, l, false):
 		return nil, nil
 	}
@@ -168,6 +176,7 @@ func (b *binder) serve(a *attempt, l *lane) {
 // the lane, or nil if the lane has ended.
 func (b *binder) awaitBind(l *lane) *attempt {
 	asked, ok := b.lanes.setIdle(l)
+	// takeBye may have set a deadline in the past to end a Send.
 	if !ok || !isReusable(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
 		_ = l.raw.Close() // nothing is lost: both sides have read all frames
 		return nil
@@ -179,6 +188,7 @@ func (b *binder) awaitBind(l *lane) *attempt {
 	if err == nil && l.buffered() > 0 {
 		err = errProtocol // nothing may follow the hello before it is answered
 	}
+	// This end has asked for the lane, so the hello that came is the answer to its own.
 	if asked = b.lanes.setBusy(l); asked != nil {
 		return asked.answered(l, g, err)
 	}

@@ -15,6 +15,7 @@ import (
 // all are there or one cannot be made. There is no barrier at the end: a member whose attempt fails
 // resets its streams, and that revokes the view at the members that have begun it.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
+	// The caller derives self from the view. A wrong self would greet peers under another's rank.
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
 		return nil, fmt.Errorf("%w: %s does not have this rank", collective.ErrArgument, m.id.Short())
 	}
@@ -27,6 +28,8 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 			return nil, err
 		}
 	}
+	// The inner ctx ends with the dials. Shared memory is agreed on after that, so start needs
+	// the outer one.
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -34,6 +37,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if err := m.views.enter(a); err != nil {
 		return nil, err
 	}
+	// Probes run beside the dials: a higher rank that has died never dials.
 	m.probeMissing(a)
 	a.dialAll()
 	late := time.AfterFunc(bindTime, a.dialLate)
@@ -45,6 +49,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	case <-m.life.ctx.Done():
 		a.fail(errClosed())
 	}
+	// The streams that are still missing are not needed, or the attempt has failed.
 	cancel() // ends the dials
 	for _, l := range a.requested {
 		m.lanes.withdraw(a, l, true)
@@ -57,6 +62,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	}
 	m.views.entered(a)
 	m.events.reached(v)
+	// Lanes with former members are of no use any more.
 	m.lanes.retain(v)
 	if viewer != nil {
 		viewer.Entered(v)
@@ -72,6 +78,7 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	}
 	m.views.forget(a)
 	a.lazy.abandon(err)
+	// No member can use the view any more (hostMemory.enter).
 	if errors.Is(err, elastic.ErrNoView) {
 		a.end(Stream.Close) // not Reset: the others find out the reason from the bytes that were written
 	} else {

@@ -58,6 +58,7 @@ func (l *eventQueue) up(id elastic.ID) {
 func (l *eventQueue) reached(v elastic.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Without this the set would grow with every member that has ever been in the group.
 	maps.DeleteFunc(l.known, func(id elastic.ID, _ bool) bool { return l.open[id] == 0 })
 	for _, m := range v.Members {
 		l.known[m.ID] = true
@@ -81,6 +82,7 @@ func (l *eventQueue) down(id elastic.ID, err error) {
 		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
 	}
 	l.mu.Unlock()
+	// onDown takes the locks of other parts, so it is called without this one.
 	if last {
 		l.onDown(id)
 	}
@@ -91,6 +93,7 @@ func (l *eventQueue) down(id elastic.ID, err error) {
 func (l *eventQueue) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The pause reaches the peer: its messages stay in the buffers of the connection.
 	for (len(l.queue) >= maxEvents || l.queuedBytes[id] > maxQueuedBytes) && !l.stopped {
 		l.changed.Wait()
 	}
@@ -153,6 +156,7 @@ func (l *eventQueue) next() []elastic.PeerEvent {
 	}
 	batch := l.queue
 	l.queue = nil
+	// Readers of control streams may wait for room in the queue.
 	l.changed.Broadcast()
 	return batch
 }

@@ -20,7 +20,8 @@ type hostProcesses struct {
 	self    elastic.ID
 	machine func() shm.Machine // reads the properties of the machine, at the first call
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// After close no process is added. Those in use stay until their last release.
 	closed   bool
 	arenaErr error // why this process has no arena
 	byID     map[elastic.ID]*hostProcess
@@ -28,12 +29,13 @@ type hostProcesses struct {
 
 // hostProcess is one process of the host.
 type hostProcess struct {
-	waker   *shm.Waker // wakes the process; nil for this process
-	event   *shm.Event // of this process; nil for others
-	arena   *shm.Arena // of this process; nil for others, and where there is none
-	bytes   []byte     // of the arena; nil if the process has none
-	file    *os.File   // of the arena; close closes it along with the mapping
-	close   func() error
+	waker *shm.Waker // wakes the process; nil for this process
+	event *shm.Event // of this process; nil for others
+	arena *shm.Arena // of this process; nil for others, and where there is none
+	bytes []byte     // of the arena; nil if the process has none
+	file  *os.File   // of the arena; close closes it along with the mapping
+	close func() error
+	// refs and removed together decide when the files are closed: see releaseUnusedLocked.
 	refs    int  // the number of views that use it
 	removed bool // the process is in no view any more
 }
@@ -59,6 +61,7 @@ func (s *hostProcesses) own() (*hostProcess, error) {
 		return nil, err
 	}
 	n := &hostProcess{event: event, close: event.Close, refs: 1}
+	// A failure is remembered: the next view would fail in the same way.
 	if s.arenaErr == nil {
 		n.arena, s.arenaErr = shm.NewArena(int(arenaSize))
 	}
@@ -101,6 +104,7 @@ func (s *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
 func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Two first ranks of successive views may pass the files of one process.
 	if n := s.acquireLocked(id); n != nil {
 		closeFiles([]*os.File{event, arena}) // the same files came before
 		return n, nil
@@ -116,6 +120,7 @@ func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess,
 	}
 	n := &hostProcess{waker: waker, close: waker.Close, refs: 1}
 	if arena != nil {
+		// Open closes arena after an error.
 		memory, err := shm.Open(arena)
 		if err != nil {
 			return nil, errors.Join(err, waker.Close())
@@ -160,6 +165,7 @@ func (s *hostProcesses) retain(v elastic.View) {
 // releaseUnusedLocked releases a process, unless it is still needed.
 func (s *hostProcesses) releaseUnusedLocked(id elastic.ID) error {
 	n := s.byID[id]
+	// A process that is still a member keeps its files for the next view.
 	if n.refs > 0 || !n.removed && !s.closed {
 		return nil
 	}

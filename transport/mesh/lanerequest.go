@@ -24,6 +24,8 @@ func (d *lazyPairs) requestLanes(rank int) error {
 		stop()
 		_ = s.Reset()
 	}
+	// The result is the pair and not the end of the stream: the higher rank may have died after
+	// it had opened the lanes.
 	if d.t.pairs[rank].Load() != nil {
 		return nil
 	}
@@ -34,6 +36,8 @@ func (d *lazyPairs) requestLanes(rank int) error {
 func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
 	_, err := d.a.sayHello(s, rank)
 	if err == nil {
+		// The other side sends nothing after its hello: the read ends when the pair has begun, or
+		// has failed.
 		_, _ = s.Read(make([]byte, 1))
 		err = errNoLanes
 	}
@@ -43,12 +47,14 @@ func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
 // answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the hello g.
 func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	select {
+	// The transport of the view must be there before a pair can be made.
 	case <-d.adopted:
 	case <-d.life.Done():
 		_ = s.Reset() // the lower rank asks again, and is then told why the view is over
 		return
 	}
 	p, pending := d.need(int(g.Rank))
+	// The view is over at this rank.
 	if p == nil && pending == nil {
 		d.refuse(s)
 		return
@@ -57,6 +63,7 @@ func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 		_ = s.Reset()
 		return
 	}
+	// The pair is being made. The stream stays open until then, so that the lower rank waits.
 	if pending != nil {
 		select {
 		case <-pending.done:

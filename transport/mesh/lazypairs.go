@@ -71,12 +71,14 @@ func (d *lazyPairs) hold() bool {
 func (d *lazyPairs) put(rank int, l link) {
 	d.mu.Lock()
 	old := l
+	// A pair that has begun keeps its lanes: frames may be under way on them.
 	if d.t == nil || d.t.pairs[rank].Load() == nil {
 		s := d.lanes[rank]
 		if s == nil {
 			s = new(lanePair)
 			d.lanes[rank] = s
 		}
+		// The earlier lane is reset below, without the lock.
 		old, s[l.number] = s[l.number], l
 		d.beginLocked(rank)
 	}
@@ -96,6 +98,7 @@ func (d *lazyPairs) beginLocked(rank int) {
 	delete(d.lanes, rank)
 	delete(d.pending, rank)
 	d.t.begin(rank, *s, pending)
+	// With err set peerClosed has closed done already.
 	if pending != nil && pending.err == nil {
 		close(pending.done)
 	}
@@ -106,6 +109,7 @@ func (d *lazyPairs) beginLocked(rank int) {
 func (d *lazyPairs) adopt(t *Transport) {
 	d.mu.Lock()
 	d.t = t
+	// Lanes of pairs that were not planned may come before Connect has returned.
 	for rank := range d.lanes {
 		d.beginLocked(rank)
 	}
@@ -142,6 +146,7 @@ func (d *lazyPairs) need(rank int) (*pair, *pendingPair) {
 	if pending == nil && !d.over {
 		pending = &pendingPair{signals: make(chan []byte, signalQueue), probes: make(chan int, 1), done: make(chan struct{})}
 		d.pending[rank] = pending
+		// serve waits for make, so no pair begins after the lanes were ended.
 		d.holds.Add(1)
 		go d.make(rank, pending)
 	}
@@ -155,6 +160,7 @@ func (d *lazyPairs) make(rank int, pending *pendingPair) {
 	err := d.link(rank)
 	var over *overError
 	switch {
+	// After the end of the view the cause is known, and a failure to make the pair adds nothing.
 	case err == nil || d.life.Err() != nil:
 	case errors.As(err, &over) && len(over.cause) == 0:
 		d.peerClosed(rank, pending)
@@ -179,6 +185,7 @@ func (d *lazyPairs) link(rank int) error {
 	if rank > d.a.self {
 		return d.a.binder.life.retry(d.life, func() error { return d.requestLanes(rank) })
 	}
+	// The order matters: see lazyPairs.
 	for _, number := range []int{urgentStream, dataStream} {
 		if err := d.open(rank, number); err != nil {
 			return err
@@ -193,6 +200,7 @@ func (d *lazyPairs) open(rank, number int) error {
 	if l != nil {
 		select {
 		case err := <-bound:
+			// A lane that ended while it was idle is replaced by a new one.
 			if err == nil || isFinal(err) {
 				return err
 			}
@@ -215,6 +223,8 @@ func (d *lazyPairs) serve() {
 	default:
 	}
 	last, cause := wire.Header{Kind: wire.Bye}, []byte(nil)
+	// The error is compared by identity: Close of this rank fails the box with exactly this
+	// value.
 	if err := d.t.box.Cause(); err != d.t.closedErr {
 		last.Kind, cause = wire.Revoke, transport.EncodeCause(d.a.self, err)
 	}
@@ -281,6 +291,7 @@ func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
 	case p != nil:
 		return p, nil
 	case pending == nil:
+		// The view is over at this rank, so the box has failed.
 		<-t.box.Failed()
 		return nil, t.box.Cause()
 	}

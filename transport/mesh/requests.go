@@ -16,9 +16,10 @@ import (
 const (
 	// progressTime is how long a requester may read nothing before its answer is broken off.
 	progressTime = 30 * time.Second
-	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo
-	// those of one peer. Further requests wait for queueTime before they are refused: a peer that
-	// has just broken off an answer may send a new request before this side knows that.
+	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo those
+	// of one peer. Further requests wait for queueTime before they are refused: a peer that has
+	// just broken off an answer may send a new request before this side knows that. Each answer
+	// may hold pieces of the state in memory, and shares the upload with all others.
 	maxAnswers   = 64
 	maxAnswersTo = 8
 	queueTime    = time.Second
@@ -40,7 +41,8 @@ type requests struct {
 	answer answerer           // nil, so that all requests are refused, until Serve is called
 	all    int                // requests that are being answered
 	from   map[elastic.ID]int // of these, the requests of each peer
-	left   chan struct{}      // closed, and replaced, when a request has ended
+	// It is a broadcast: each waiting request looks again, as limits per peer differ.
+	left chan struct{} // closed, and replaced, when a request has ended
 }
 
 // newRequests returns the requests of a process that has sent and answered none.
@@ -107,6 +109,7 @@ func (r *requests) leave(from elastic.ID) {
 // accept handles the stream of one request of a peer.
 func (r *requests) accept(s Stream) {
 	from := s.Peer()
+	// The limit is checked before the request is read: a refused request costs no memory.
 	answer := r.enter(from)
 	if answer == nil {
 		refuseBulk(s)
@@ -123,6 +126,7 @@ func (r *requests) accept(s Stream) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	// Each answer has a window of its own, as each peer has its own path.
 	w := &pieceWriter{ctx: ctx, s: s, window: newCongestionWindow()}
 	var acks sync.WaitGroup
 	acks.Go(func() {
@@ -132,6 +136,7 @@ func (r *requests) accept(s Stream) {
 	if err := w.send(func(b io.Writer) error { return answer(ctx, from, request, b) }); err != nil {
 		_ = s.Reset()
 	}
+	// Without this wait the reset would drop bytes of the answer that are still under way.
 	acks.Wait() // until the other side has closed the stream
 }
 
@@ -142,6 +147,8 @@ func refuseBulk(s Stream) {
 	if setDeadline(s, time.Now().Add(refuseTime)) != nil {
 		return
 	}
+	// The request is read and discarded: a close with unread bytes would reset the stream, and
+	// the reset could overtake the refusal.
 	if _, err := s.Write(binary.LittleEndian.AppendUint32(nil, busyMark)); err == nil && s.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(s, 4+elastic.MaxRequest))
 	}
@@ -154,6 +161,7 @@ func readRequest(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
+	// The length is checked before the memory is allocated.
 	if n > elastic.MaxRequest {
 		return nil, fmt.Errorf("request of %d bytes, at most %d", n, elastic.MaxRequest)
 	}
@@ -178,6 +186,7 @@ func (w *pieceWriter) send(answer func(io.Writer) error) error {
 	if err := errors.Join(answer(b), b.Flush()); err != nil {
 		return err
 	}
+	// An empty piece marks the complete answer. A stream that ends without it was broken off.
 	if err := w.piece(nil); err != nil {
 		return err
 	}
@@ -210,6 +219,7 @@ func (w *pieceWriter) awaitRoom(n int) error {
 	for !w.window.reserve(n, time.Now()) {
 		select {
 		case <-w.window.room:
+			// Room means that the requester has acknowledged, so it reads.
 			timer.Reset(progressTime)
 		case <-w.ctx.Done():
 			return context.Cause(w.ctx)
@@ -222,6 +232,7 @@ func (w *pieceWriter) awaitRoom(n int) error {
 
 // piece writes one piece.
 func (w *pieceWriter) piece(b []byte) error {
+	// Simulated networks lose pieces here.
 	if watch, ok := w.s.(Observer); ok && len(b) > 0 {
 		if _, err := watch.Sending(Outgoing{Bytes: len(b)}); err != nil {
 			return err
@@ -241,6 +252,7 @@ func (w *pieceWriter) readAcks() {
 	var b [256]byte
 	for {
 		n, err := w.s.Read(b[:])
+		// One time for all acknowledgements of a read: they came together.
 		now := time.Now()
 		for _, ack := range b[:n] {
 			if ack != ackByte || !w.window.acknowledge(now) {

@@ -175,7 +175,7 @@ func (s *shmGroup) sendResult(err error) {
 	}
 }
 
-// resultError returns the error that tell has sent in m.
+// resultError returns the error that sendResult has sent in m.
 func resultError(m shareMessage) error {
 	switch {
 	case m.why == "":

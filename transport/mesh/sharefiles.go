@@ -27,26 +27,30 @@ func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
 func (s *shmGroup) sendOffer() error {
 	m := shareMessage{step: stepOffer}
 	for place, p := range s.processes {
+		// The mask tells the receiver which ranks have an arena: descriptors come without names.
 		if p.file != nil {
 			m.mask |= 1 << place
 		}
 	}
 	events := make([]*os.File, len(s.processes))
 	defer func() { closeFiles(events) }()
+	// The first rank does not send to itself, so place 0 is local rank 1.
 	for place, c := range s.conns[1:] {
 		files, err := s.missingFiles(s.knownFiles[place+1], events)
 		if err != nil {
 			return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 		}
 		if err := sendShare(c, m, append([]*os.File{s.memory.File()}, files...)...); err != nil {
+			// The other rank may have died. The ranks of the next view agree anew.
 			return transientError{fmt.Errorf("rank %d: %w", s.ranks[place+1], err)}
 		}
 	}
 	return nil
 }
 
-// missingFiles returns the files of the processes whose bit is not set in has: of each its event, and its arena if
-// there is one. events has the event files that are open, by local rank; missing adds those that it opens.
+// missingFiles returns the files of the processes whose bit is not set in has: of each its event,
+// and its arena if there is one. events has the event files that are open, by local rank;
+// missingFiles adds the files that it opens.
 func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File, err error) {
 	for place, p := range s.processes {
 		if has&(1<<place) != 0 {
@@ -68,6 +72,7 @@ func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File
 // holdKnown acquires the processes of the group whose files have come in earlier views. It returns a mask with a
 // bit for the local rank of each of them and of this rank.
 func (s *shmGroup) holdKnown() uint64 {
+	// 64 bits are enough: shm.MaxRanks bounds the group.
 	has := uint64(1) << s.localRank
 	for place, rank := range s.ranks {
 		if place == s.localRank {
@@ -88,6 +93,7 @@ func (s *shmGroup) mapOffer(m shareMessage, came []*os.File) error {
 		closeFiles(came)
 		return err
 	}
+	// After the first error the remaining files are still closed.
 	for place, f := range files {
 		switch {
 		case f[0] == nil:
@@ -121,6 +127,8 @@ func (s *shmGroup) sortFiles(arenas uint64, came []*os.File) (memory *os.File, f
 	for place, p := range s.processes {
 		has := arenas&(1<<place) != 0
 		switch {
+		// A process makes its arena once, before its first view: a change is an error of the
+		// other side.
 		case p != nil && has != (p.file != nil):
 			return nil, nil, fmt.Errorf("the arena of rank %d has changed: %w", s.ranks[place], errProtocol)
 		case p != nil:

@@ -13,6 +13,8 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
 		return nil, nil
 	}
+	// In a full mesh the hellos tell the site of each rank. In a sparse view this rank has hellos
+	// of few ranks, so there the group follows from the hosts that the members state.
 	s := &shmGroup{host: h, view: a.view, sparse: a.sparse, timeout: shareTime}
 	here := sameHost(a.view, a.self)
 	if n := len(here); a.sparse && n > shm.MaxRanks {
@@ -22,12 +24,15 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 		l := &a.streams[rank][dataStream]
 		switch {
 		case rank == a.self:
+			// ranks grows in the order of ranks, so the index of this rank is its local rank.
 			s.localRank = len(s.ranks)
 		case a.sparse && !slices.Contains(here, rank):
 			continue
 		case !a.planned[rank]:
 		case l.site != h.cfg.Site:
 			continue
+		// The group must be equal at all of its ranks, so a rank that does not want to share
+		// stays in it and disables it for all.
 		case !l.wants.sharesMemory():
 			s.disabled = fmt.Errorf("rank %d does not want to share memory", rank)
 		}
@@ -41,20 +46,24 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	switch n := len(s.ranks); {
 	case n == 1:
 		return nil, nil
+	// The first rank goes on, to tell the others that there is no shared memory.
 	case s.disabled != nil && s.localRank > 0:
 		return nil, s.disabled
 	case n > shm.MaxRanks:
 		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
 	}
 	s.processes, s.knownFiles = make([]*hostProcess, len(s.ranks)), make([]uint64, len(s.ranks))
+	// Only the first rank talks with all. The others use their connection with the first.
 	if s.localRank > 0 {
 		clear(s.conns[1:])
 	}
 	return s, nil
 }
 
-// layout returns a number that differs between programs that lay out memory in different ways. In a sparse view
-// ranks may have different ideas of the group, so there the number also differs between different groups.
+// layout returns a number that differs between programs that lay out memory in different ways. In
+// a sparse view ranks may have different ideas of the group, so there the number also differs
+// between different groups. The first rank compares it with the numbers of the others before it
+// offers the memory.
 func (s *shmGroup) layout() uint32 {
 	h := uint32(shm.Layout)
 	if !s.sparse {

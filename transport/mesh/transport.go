@@ -53,12 +53,14 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 		closedErr:  fmt.Errorf("mesh: %w", transport.ErrClosed),
 		closing:    make(chan struct{}),
 	}
+	// The mailbox revokes the view itself where it finds a mismatch of calls.
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
 	if s != nil {
 		t.box.Share(s.shared(t.box.Cause))
 	}
 	for rank := range streams {
 		t.paths[rank] = streams[rank][dataStream].path
+		// Ranks of a sparse view may share memory without a stream between them.
 		if s != nil && rank != self && slices.Contains(s.ranks, rank) {
 			t.paths[rank].Kind, t.paths[rank].Why = "shm", s.copyReason(rank)
 		}
@@ -74,6 +76,7 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 			t.begin(rank, lanes, nil)
 		}
 	}
+	// Lanes that came before now wait in lazy. adopt begins their pairs.
 	a.lazy.adopt(t)
 	t.working.Go(a.lazy.serve)
 	return t
@@ -87,6 +90,7 @@ func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 		p.signals, p.probes = pending.signals, pending.probes
 	}
 	t.pairs[rank].Store(p)
+	// The reader of each lane waits for its pair. l.pair has room for one.
 	for _, l := range lanes {
 		l.pair <- p
 	}
@@ -94,8 +98,8 @@ func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 	t.working.Go(p.finish)
 }
 
-// peerDied is called by the goroutine of the death watch. It handles its report that the process of a rank of
-// this host is ending.
+// peerDied handles a report of the death watch: the process of a rank of this host is ending. The
+// goroutine of the death watch calls it.
 func (t *Transport) peerDied(rank int) {
 	if p := t.pairs[rank].Load(); p != nil {
 		p.peerDied()
@@ -124,6 +128,7 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	if err := t.box.Check("send", to); err != nil {
 		return err
 	}
+	// An error of the argument does not revoke the view, unlike the errors below.
 	if len(buf) > wire.MaxData {
 		return fmt.Errorf("send: %d bytes, at most %d: %w", len(buf), wire.MaxData, collective.ErrArgument)
 	}
@@ -191,6 +196,8 @@ func (t *Transport) Probe(to, bytes int) {
 		return
 	}
 	_, probes := t.sendQueues(to)
+	// The queue has room for one probe. A further one would measure the same link, so it is
+	// dropped.
 	select {
 	case probes <- bytes:
 	default:
@@ -211,6 +218,7 @@ func (t *Transport) Signal(to int, msg []byte) {
 		return
 	}
 	signals, _ := t.sendQueues(to)
+	// A full queue drops the signal: Signal never blocks, and signals may be lost.
 	select {
 	case signals <- append([]byte(nil), msg...):
 	default:

@@ -53,6 +53,7 @@ func (t *viewTable) enter(a *attempt) error {
 	switch {
 	case t.life.isOver():
 		return errClosed()
+	// Epochs only grow: an earlier view cannot be entered after a later one.
 	case a.view.Epoch < t.floor:
 		return fmt.Errorf("epoch %d is over", a.view.Epoch)
 	case t.attempts[hash] != nil:
@@ -81,6 +82,7 @@ func (t *viewTable) entered(a *attempt) {
 func (t *viewTable) forget(a *attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// A second attempt for the same view may have begun meanwhile.
 	if t.attempts[a.hello.Lineage] == a {
 		delete(t.attempts, a.hello.Lineage)
 	}
@@ -110,6 +112,7 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 	case why != accepted:
 		refuse(s, why, cause)
 	case a == nil:
+		// A reset is no refusal, so the peer retries.
 		_ = s.Reset() // the peer may open it again
 	case !a.belongs(g, from):
 		refuse(s, refused, nil)
@@ -172,6 +175,7 @@ func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
 func (t *viewTable) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
+	// parked is sorted by age, so the first one of the peer is its oldest.
 	for _, o := range t.parked {
 		if o.peer != p.peer {
 			continue
@@ -214,6 +218,7 @@ func (t *viewTable) retire(a *attempt, cause []byte) {
 	delete(t.attempts, hash)
 	t.past = append(t.past, pastView{hash, cause[:min(len(cause), maxCause)]})
 	if len(t.past) > maxPast {
+		// A peer that asks for an older view is told that its epoch is stale.
 		t.past = t.past[1:]
 	}
 }

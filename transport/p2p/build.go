@@ -24,6 +24,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	// Above the connections: streams, the addresses to reach others at, and direct paths.
 	h.dialer = newDialer(h.conns, h.relays, h.punch)
 	h.addresses = &addressBook{dialer: h.dialer, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
+	// list is shared by paths, which enters connections, and watch, which checks them.
 	h.paths = &paths{conns: h.conns, listener: h.listener, routes: routes, punch: h.punch, list: list}
 	if err := h.paths.configure(cfg, key); err != nil {
 		return err
@@ -37,6 +38,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, Site: h.paths.offer(direct.Ticket{}).Site, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
+	// Listening is the last step that may fail: from then on handlers run.
 	if len(addrs) == 0 {
 		addrs = defaultAddrs(cfg.Transport)
 	}
@@ -51,6 +53,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 // connection, as it decides what a connection over UDP means.
 func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
+	// Without relays h.relays and h.punch stay nil. The methods that Host calls accept a nil
+	// receiver.
 	if err != nil || relay == neverRelay {
 		return err
 	}
@@ -68,6 +72,7 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 // openPorts opens the sockets for connections apart from libp2p's: the Unix sockets, and the direct
 // port, which listens at addresses once listenAt adds them.
 func (h *Host) openPorts() (err error) {
+	// All streams of views go over libp2p's connections then.
 	if h.paths.path == mesh.StreamPath {
 		return nil
 	}

@@ -51,6 +51,7 @@ func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	}
 	defer conn.Close()
 	g.Addr, g.Connect = conn.RemoteAddr().String(), time.Since(begun)
+	// multistream takes no ctx, so the limit of ctx is also the deadline of the socket.
 	limit, limited := ctx.Deadline()
 	if limited {
 		if err := conn.SetDeadline(limit); err != nil {

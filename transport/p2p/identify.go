@@ -34,6 +34,7 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 	}
 	m := elastic.Member{Addrs: []string{addr}}
 	_, id := peer.SplitAddr(a)
+	// The address names the peer. A later dial checks the name by its handshake.
 	if id != "" {
 		m.ID = elastic.ID(id.String())
 		return m, nil
@@ -71,6 +72,8 @@ func identifyAt(ctx context.Context, own *libp2ptls.Identity, a multiaddr.Multia
 	if err := multistream.SelectProtoOrFail(libp2ptls.ID, conn); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)
 	}
+	// HandshakeContext calls the verification of cfg, which sends the key before the handshake
+	// returns.
 	cfg, key := own.ConfigForPeer("") // any peer; its public key comes over the channel
 	if err := tls.Client(conn, cfg).HandshakeContext(ctx); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrStranger, err)

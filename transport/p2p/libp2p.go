@@ -32,6 +32,7 @@ import (
 // muxer returns yamux with windows that are large from the start. On a local network the round trip
 // is too short for yamux's windows to grow.
 func muxer() *yamux.Transport {
+	// A copy: other users of libp2p in this program keep the defaults.
 	m := *yamux.DefaultTransport
 	m.InitialStreamWindowSize = 4 << 20
 	return &m
@@ -73,6 +74,7 @@ func resources() (network.ResourceManager, error) {
 	// Two hosts have one connection as a rule, and one for each direction when both dial at once; a
 	// relayed one may be beside it. A view adds two streams to the control and bulk streams.
 	const peers, perPeer, streams = 1024, 8, 128
+	// Limits that are not named here are infinite: the members of a group are trusted.
 	partial := rcmgr.PartialLimitConfig{
 		Transient: rcmgr.ResourceLimits{Conns: peers, ConnsInbound: maxHalfOpen, ConnsOutbound: peers, Streams: peers,
 			StreamsInbound: peers, StreamsOutbound: peers},
@@ -84,9 +86,12 @@ func resources() (network.ResourceManager, error) {
 	return rcmgr.NewResourceManager(
 		rcmgr.NewFixedLimiter(partial.Build(rcmgr.InfiniteLimits)),
 		rcmgr.WithMetricsDisabled(),
+		// One prefix length per IP version: a single IPv4 address, and the usual IPv6 network of
+		// one site.
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: peers}},
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: peers}}),
+		// The empty limiter allows any rate: after a regrouping all members dial at once.
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
 }
 
@@ -113,6 +118,7 @@ func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) er
 	}
 	limits := newHalfOpen(manager)
 	c.limits = limits
+	// release closes the parts of below after the swarm, also if a later step of build fails.
 	c.below = append(c.below, limits)
 	bus := eventbus.NewBus()
 	c.swarm, err = swarm.NewSwarm(c.gate.self, store, bus,

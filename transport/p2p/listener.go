@@ -51,6 +51,7 @@ func (l *listener) listenAt(addrs []string) error {
 			return err
 		}
 		err = l.listenSwarm(p)
+		// A host that listens only on loopback needs no relays.
 		if err == nil && !manet.IsIPLoopback(p.addr) {
 			l.relays.widen()
 		}
@@ -74,6 +75,7 @@ func (l *listener) listenSwarm(p listenSpec) error {
 	if p.ports.First == 0 {
 		return l.swarm.AddListenAddr(p.addr)
 	}
+	// The ports are tried in order, so the peers of one host fill the range from its beginning.
 	for port := p.ports.First; ; port++ {
 		err := l.swarm.AddListenAddr(withPort(p.addr, p.ports.First, port))
 		if !errors.Is(err, syscall.EADDRINUSE) || port >= p.ports.Last {

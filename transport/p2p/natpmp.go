@@ -17,8 +17,9 @@ import (
 const (
 	// pmpTime is how long a router may take to answer by NAT-PMP (RFC 6886).
 	pmpTime = 2 * time.Second
-	// pmpLifetime is the lifetime of a mapping, after which the router removes it, and pmpRenew the
-	// age at which a mapping is renewed.
+	// pmpLifetime is the lifetime of a mapping, after which the router removes it, and pmpRenew
+	// the age at which a mapping is renewed. The lifetime is short, as a killed process cannot
+	// remove its mappings.
 	pmpLifetime = time.Minute
 	pmpRenew    = pmpLifetime / 3
 )
@@ -111,6 +112,7 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 		return nil
 	}
 	outer := port
+	// A router that was restarted has forgotten the mapping, and then grants the same port again.
 	if last.port != 0 { // others know this port already
 		outer = int(last.port)
 	}
@@ -122,6 +124,7 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 			grant.port = r.MappedExternalPort
 		}
 	}
+	// After a failure the port is 0: the former mapping may have ended.
 	g.granted[p] = grant
 	if err != nil {
 		return fmt.Errorf("map %s port %d: %w", protocol, port, err)

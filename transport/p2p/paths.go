@@ -64,6 +64,7 @@ func (p *paths) offer(t direct.Ticket) *offer {
 // have Encrypt "never". TLS checks the peers' libp2p identities: each side sends a certificate of
 // its own making, signed by the key of its ID (libp2p's TLS specification).
 func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
+	// Both offers came over authenticated streams, so no third side can switch encryption off.
 	if p.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
 	}
@@ -143,6 +144,7 @@ func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []d
 // may dial over TCP.
 func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := p.offer(direct.Ticket{})
+	// On a punched connection a TCP dial would only end at the peer's router.
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
 		return nil, false
 	}
@@ -159,6 +161,7 @@ func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp b
 // dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within
 // tcpDialTime.
 func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
+	// Each dial of an unresponsive target would cost the view tcpDialTime.
 	if p.routes.isSilent(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errSilent)
 	}
@@ -194,6 +197,7 @@ func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 			slices.Contains(own, ip) || slices.Contains(ips, ip) {
 			continue
 		}
+		// A host with many virtual interfaces would otherwise make the survey long.
 		if ips = append(ips, ip); len(ips) == maxRouteAddrs {
 			break
 		}
@@ -213,6 +217,7 @@ func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all [
 	var at []netip.Addr // parallel to all
 	for _, ip := range ips {
 		to, ok := theirs.ByTCP(ip)
+		// The bound is the segment size that is known to pass on the way to this address.
 		if to = p.routes.withBound(to, ip); ok && !p.routes.isSilent(to) {
 			all, at = append(all, to), append(at, ip)
 		}
@@ -227,6 +232,7 @@ func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all [
 		return all, p.routes.why(at[0])
 	}
 	key := routeKey(at)
+	// Every pair and every view would otherwise measure again.
 	found, ok := p.routes.find(key, time.Now())
 	if !ok {
 		found = fastestOf(direct.Survey(ctx, all, theirs.Ticket), at)

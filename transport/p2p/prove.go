@@ -25,6 +25,7 @@ var ErrImpostor = errors.New("no member of this job: it could not prove that it 
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := contact(m)
 	if err == nil {
+		// The addresses of a stranger expire. Introduce below makes those of a member permanent.
 		h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
 		defer h.conns.gate.allowDial(id)() // the member is not introduced before it has answered
 		err = h.dialer.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })
@@ -75,6 +76,7 @@ var errNotYet = errors.New("it cannot tell yet who may join")
 // newcomer's attempts with a made-up refusal.
 func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error {
 	switch {
+	// The MAC covers both IDs, so an answer to another newcomer is not valid here.
 	case !a.Of(c.Signers, member, self):
 		return final{ErrImpostor}
 	case a.Decision == ticket.NotYet:

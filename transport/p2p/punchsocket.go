@@ -22,7 +22,9 @@ import (
 )
 
 const (
-	// maxObservers is the number of members that are asked for this host's external address.
+	// maxObservers is the number of members that are asked for this host's external address. Two
+	// answers show whether the router takes another port for each destination. The third is a
+	// reserve.
 	maxObservers = 3
 	// observeTime is how long they may take to answer.
 	observeTime = 2 * time.Second
@@ -95,6 +97,7 @@ func (p *puncher) make() (*punchSocket, error) {
 		return nil, errNoIPv4
 	}
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, port)))
+	// A fixed port is only a help for firewalls: another port works behind most routers.
 	if err != nil { // the port is in use, by another peer of this host perhaps
 		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	}
@@ -117,6 +120,7 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 	_, _ = rand.Read(token[:])
 	given := false
 	manager, err := quicreuse.NewConnManager(reset, token, quicreuse.OverrideListenUDP(func(string, *net.UDPAddr) (net.PacketConn, error) {
+		// A second socket would have another external port than the checks have found.
 		if given {
 			return nil, errors.New("the only UDP socket is in use already")
 		}
@@ -167,6 +171,8 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	s.gathering.Lock()
 	defer s.gathering.Unlock()
+	// gathering is held while members are asked: an attempt that comes meanwhile waits, and finds
+	// the result.
 	if time.Since(s.lastAt) < seenTime {
 		return s.last
 	}
@@ -178,7 +184,8 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	}
 	told := s.observe(ctx, from)
 	// Members that see the same address and another port reveal a router with address-dependent
-	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be foretold.
+	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be foretold. told is
+	// sorted, so equal addresses stand side by side.
 	for i, at := range told {
 		all.varies = all.varies || i > 0 && at.Addr() == told[0].Addr() && at != told[0]
 		if !slices.Contains(all.addrs, at) {
@@ -200,6 +207,7 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 	defer cancel()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
+	// The peer of the attempt is left out: it is reached by a relay only, and so cannot observe.
 	for _, c := range s.p.relays.candidates(except, maxObservers) {
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)

@@ -19,7 +19,8 @@ const (
 	// helloTime is how long a connection may take to send its hello. It is long, as the processes
 	// of a crowded host wait for a processor.
 	helloTime = 30 * time.Second
-	// maxSilent is the number of connections that have not sent their hello.
+	// maxSilent is the number of connections that have not sent their hello. It is the number of
+	// processes of a large host that may connect at the same moment.
 	maxSilent = 1024
 	// firstPause and lastPause are the bounds of the pause between attempts to connect while the
 	// other side's queue is full. lastPause is also the pause after a temporary error of Accept.
@@ -61,6 +62,8 @@ func Listen(id string) (*Socket, error) {
 	if id == "" || len(id) > MaxID {
 		return nil, fmt.Errorf("colocated: listen: ID of %d bytes, want 1 to %d", len(id), MaxID)
 	}
+	// An abstract name ends with its process. So a killed process leaves no file, and a second
+	// process with the same ID fails here.
 	l, err := direct.ListenAbstract(nameOf(id))
 	if err != nil {
 		return nil, fmt.Errorf("colocated: listen: %w", err)
@@ -86,6 +89,7 @@ type Taker struct {
 func (s *Socket) Serve(key Key, t Taker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A second key cannot replace the first: streams that are open were proven with the first.
 	if s.closed || s.serving {
 		return
 	}
@@ -114,6 +118,7 @@ func (s *Socket) accept(t Taker) {
 			}
 			continue
 		}
+		// The dialler sees the end of the connection, and dials again.
 		if !s.addSilent(sock) {
 			_ = sock.Close()
 			continue
@@ -169,6 +174,8 @@ func (s *Socket) receive(sock *net.UnixConn, t Taker) (*Stream, error) {
 		err = sock.SetDeadline(time.Time{})
 	}
 	s.mu.Lock()
+	// Only now, when an accepted stream is in streams: Close finds the connection in one of the
+	// two.
 	delete(s.silent, sock)
 	s.mu.Unlock()
 	if err != nil {
@@ -187,6 +194,7 @@ func (s *Socket) answer(st *Stream, b *[helloSize]byte, t Taker) error {
 		return err
 	}
 	st.peer, st.kind = h.from, h.kind
+	// It stays the answer if the hello is for another ID, or its MAC is wrong.
 	code := wrongKey
 	if h.to == s.id && proven(&s.key, b) {
 		if err := s.admit(st, h.number); err != nil {
@@ -219,6 +227,7 @@ func (s *Socket) admit(st *Stream, number uint64) error {
 		w = &window{}
 		s.windows[st.peer] = w
 	}
+	// A process that has recorded a hello cannot open a second stream with it.
 	if !w.accept(number) {
 		return errReplay
 	}
@@ -253,6 +262,7 @@ func (s *Socket) dial(ctx context.Context, to string, kind byte) (*Stream, error
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	h := hello{kind: kind, from: s.id, to: to, number: s.number.Add(1)}
+	// The hello names both IDs, so that another process cannot pass it on to a third.
 	b := h.encode(&s.key)
 	if _, err := sock.Write(b[:]); err != nil { // the buffer has room for it
 		_ = sock.Close()
@@ -303,7 +313,7 @@ func (s *Socket) forget(st *Stream) {
 	delete(s.streams, st)
 }
 
-// HangUp ends the streams with a process for whose kind the function which returns true.
+// HangUp ends the streams with a process whose kind the function which selects.
 func (s *Socket) HangUp(peer string, which func(kind byte) bool) {
 	s.mu.Lock()
 	var all []*Stream
@@ -338,6 +348,7 @@ func (s *Socket) Close() error {
 	for sock := range s.silent {
 		_ = sock.Close()
 	}
+	// Streams call forget when they are closed, so Close takes the whole set first.
 	all := s.streams
 	s.streams = make(map[*Stream]struct{})
 	s.mu.Unlock()

@@ -30,6 +30,7 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(time.Unix(1, 0)) })
 	c, err := present(sock, socks, t, cfg)
 	if !stop() {
+		// The function of AfterFunc has begun, and may set the deadline only now.
 		err = context.Cause(ctx) // also after a success: the deadline may spoil it at any time
 	}
 	if err != nil {
@@ -60,6 +61,7 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// On a Unix socket the round trip is 0, so there is one connection.
 	more := make([]net.Conn, stripes(roundTrip(first))-1)
 	var dials sync.WaitGroup
 	for i := range more {
@@ -84,6 +86,8 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 // at the address sees the numbers and the proof, which are valid once and for the waiter's port
 // only.
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
+	// Each connection states the number of connections: the waiter does not know which of them
+	// comes first.
 	for i, s := range socks {
 		if err := CheckUser(s); err != nil {
 			return nil, err
@@ -102,5 +106,6 @@ func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn,
 	if _, err := c.Write(t.proof(dialLabel)); err != nil {
 		return nil, err
 	}
+	// The other side's proof is the last step: without it the connection may lead to an impostor.
 	return c, t.check(c, waitLabel)
 }

@@ -24,6 +24,8 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	if !ok {
 		return errors.New("direct: send files: no Unix socket")
 	}
+	// Fd returns only a number. KeepAlive below keeps the finalizers from closing the files
+	// before the kernel has duplicated the descriptors.
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd())
@@ -34,6 +36,8 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	}
 	n, _, err := sock.WriteMsgUnix(b, rights, nil)
 	runtime.KeepAlive(files)
+	// A short write has passed all descriptors, as they go with the first byte. The rest needs
+	// none.
 	if err == nil && n < len(b) {
 		_, err = sock.Write(b[n:])
 	}
@@ -55,12 +59,14 @@ func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	for len(b) > 0 {
 		n, m, flags, _, err := sock.ReadMsgUnix(b, rights)
+		// The files are collected before any error is looked at: the caller closes them.
 		came, wrong := filesOf(rights[:m])
 		files = append(files, came...)
 		switch {
 		case err != nil:
 		case n == 0:
 			err = io.ErrUnexpectedEOF
+		// The kernel drops descriptors that it cannot install, and reports only this flag.
 		case flags&unix.MSG_CTRUNC != 0:
 			err = errLost
 		}
@@ -72,8 +78,8 @@ func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// filesOf returns the files in the control messages of a read, also those before an error. They are
-// open already: who drops them leaks descriptors.
+// filesOf returns the files in the control messages of a read, also those before an error. They
+// are open already: a caller that drops them leaks descriptors.
 func filesOf(rights []byte) ([]*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

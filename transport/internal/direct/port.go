@@ -19,7 +19,9 @@ const (
 	strangerTime = 5 * time.Second
 	// proveTime is how long an expected connection may take for the handshake and the proof.
 	proveTime = 20 * time.Second
-	// maxStrangers is the number of connections that have not sent a number yet.
+	// maxStrangers is the number of connections that have not sent a number yet. A flood of them
+	// therefore costs at most 64 descriptors. It can push out a connection of a member, which
+	// then dials again.
 	maxStrangers = 64
 )
 
@@ -88,6 +90,7 @@ func (p *Port) Listen(ip netip.Addr, ports Range) error {
 		return fmt.Errorf("direct: listen: %w", err)
 	}
 	addr := netip.AddrPortFrom(ip.Unmap(), l.Addr().(*net.TCPAddr).AddrPort().Port())
+	// Clone, as callers of Offer may still read the old slice without the lock.
 	if !p.serve(l, func(o *Offer) { o.Addrs = append(slices.Clone(o.Addrs), addr) }) {
 		return fmt.Errorf("direct: listen: %w", net.ErrClosed)
 	}
@@ -103,6 +106,8 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 	for port := ports.First; ; port++ {
 		l, err := config.Listen(context.Background(), network, netip.AddrPortFrom(ip.Unmap(), port).String())
+		// Only a port in use is a reason to try the next. The zero Range tries port 0 once: the
+		// kernel chooses.
 		if !errors.Is(err, syscall.EADDRINUSE) || port >= ports.Last {
 			return l, err
 		}
@@ -110,12 +115,13 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 }
 
 // openUnix adds the Unix socket, if the system has abstract names and the site is known. Its name
-// is random: who knows it has seen an offer.
+// is random: a process that knows the name has seen an offer.
 func (p *Port) openUnix() {
 	site, ok := site()
 	if !ok {
 		return
 	}
+	// Without the socket peers on this host connect over TCP, so an error is not reported.
 	if l, err := ListenAbstract("elrun-direct-" + rand.Text()); err == nil {
 		p.serve(l, func(o *Offer) { o.Site, o.Socket = site, l.Addr().String() })
 	}
@@ -233,6 +239,7 @@ func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.Index(p.strangers, sock)
+	// addStranger has closed this connection to make room for a newer one.
 	if i < 0 {
 		return nil, false, errors.New("it had to make room")
 	}
@@ -255,6 +262,8 @@ func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
 		p.greeted[sock] = struct{}{}
 		return at.wait, true, nil
 	}
+	// A number is good for one connection: a second connection with it is an impostor or an
+	// error.
 	delete(p.expected, number)
 	all, err := at.wait.addLocked(sock, at.at, int(b[numberSize]))
 	if err != nil || !all {
@@ -272,6 +281,7 @@ func (p *Port) deliver(w *Wait, r result) {
 		r = result{err: net.ErrClosed}
 	}
 	w.dropLocked(r.err != nil || w.over)
+	// results has room: a Wait gets one result.
 	if !w.over {
 		w.results <- r
 	}

@@ -34,6 +34,8 @@ func Survey(ctx context.Context, targets []Target, t Ticket) []Surveyed {
 		working.Go(func() {
 			s, err := measureIn(ctx, to, t, &turn)
 			all[i] = Surveyed{to, s, err}
+			// Only a success starts the timer: refusals are fast, and say nothing about other
+			// targets.
 			if err == nil {
 				enough.Do(func() {
 					timer := time.AfterFunc(surveyMore, cancel)

@@ -65,7 +65,10 @@ func (w *Wait) Cancel() {
 	for i := range maxStripes {
 		delete(p.expected, w.ticket.number(i))
 	}
+	// The number for measurements outlives the connection, so that measurements can be repeated
+	// until Cancel.
 	delete(p.expected, w.ticket.measureNumber())
+	// A handshake may be running for w. Then deliver sees over, and closes the connection.
 	w.over = true
 	if w.missing > 0 {
 		w.dropLocked(true) // otherwise deliver does it
@@ -82,6 +85,7 @@ func (w *Wait) Cancel() {
 // addLocked adds connection i of count, and reports whether all have come. All connections of a
 // bundle must name the same count.
 func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
+	// The first connection fixes the count.
 	if w.socks == nil && i < count && count <= maxStripes {
 		w.socks, w.missing = make([]net.Conn, count), count
 	}
@@ -89,6 +93,7 @@ func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
 		return false, fmt.Errorf("connection %d of %d, %d are expected", i, count, len(w.socks))
 	}
 	w.socks[i] = sock
+	// From now on Close and Cancel find the connection in greeted.
 	w.port.greeted[sock] = struct{}{}
 	w.missing--
 	return w.missing == 0, nil
@@ -112,6 +117,8 @@ func (w *Wait) dropLocked(closing bool) {
 func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))
+	// A Unix socket needs no encryption: the kernel passes its bytes within the host, and
+	// CheckUser has checked the user of the other process.
 	if err == nil && w.tls != nil && !c.unix() {
 		err = c.encrypt(func(below net.Conn) *tls.Conn { return tls.Server(below, w.tls) })
 	}

@@ -127,14 +127,17 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.checks[m.user]
+	// No check has this credential: the packet is late, or from a stranger. It gets no answer.
 	if r == nil {
 		return nil
 	}
 	answer, theirs := r.process(&m, from)
+	// An address that an earlier check has added stays with that check.
 	if _, passes := s.passes[from]; theirs && !passes {
 		s.passes[from] = r.account
 		r.added = append(r.added, from)
 	}
+	// One token is enough: search looks at the whole state after each.
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -254,6 +257,7 @@ func (s *Socket) search(ctx context.Context, r *running) (netip.AddrPort, error)
 			return found, nil
 		}
 		for _, a := range ask {
+			// A new candidate is asked at once, and all candidates when the pause is over.
 			if again || !asked[a] {
 				asked[a] = true
 				_, _ = s.PacketConn.WriteTo(request, net.UDPAddrFromAddrPort(a)) // some candidates may have no route

@@ -69,6 +69,8 @@ func (m *message) encode(secret *[32]byte) []byte {
 		kind = bindingSuccess
 	}
 	b := binary.BigEndian.AppendUint16(nil, kind)
+	// The HMAC covers the length field as if the message already had the attribute of the HMAC
+	// (RFC 8489, section 14.6).
 	b = binary.BigEndian.AppendUint16(b, 0) // the length, set below
 	b = binary.BigEndian.AppendUint32(b, cookie)
 	b = append(b, m.tx[:]...)
@@ -123,6 +125,7 @@ func (m *message) setMapped(b []byte) bool {
 	if b[1] == family6 {
 		want = 16
 	}
+	// Anyone may send such a packet, so each length is checked before it is used.
 	if b[1] != family4 && b[1] != family6 || len(b) != 4+want {
 		return false
 	}
@@ -170,12 +173,15 @@ func parse(b []byte) (s sealed, ok bool) {
 	for at := headerSize; at+attrSize <= len(b); {
 		kind, size := binary.BigEndian.Uint16(b[at:]), int(binary.BigEndian.Uint16(b[at+2:]))
 		start := at + attrSize
+		// Attributes are padded to 4 bytes. The padding is not part of the value.
 		at = start + (size+3)&^3
 		if at > len(b) {
 			return s, false
 		}
 		if kind == attrIntegrity {
 			s.signed, s.mac = b[:start-attrSize], b[start:start+size]
+			// The role says that the username came. An answer needs the mapped address, and a
+			// request has none.
 			return s, size == macSize && at == len(b) && s.role != 0 && s.answer == s.mapped.IsValid()
 		}
 		if !s.attribute(kind, b[start:start+size]) {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// AppendFrame appends a frame to b. The kind must not be Data, so Seq, Comm and Call are zero.
+// AppendFrame appends a frame to b. The kind must not be Data, so Seq, Comm and Call are zero. It
+// is for frames outside of a view, such as hellos, which have no sequence number.
 func AppendFrame(b []byte, kind Kind, body []byte) []byte {
 	var head [HeaderSize]byte
 	h := Header{Kind: kind, Length: uint64(len(body))}
@@ -21,12 +22,14 @@ func ReadFrame(r io.Reader, kinds ...Kind) (Kind, []byte, error) {
 		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
 	}
 	h, err := DecodeHeader(&head)
+	// The kind is checked before the payload is read: a wrong frame costs no memory.
 	if err == nil && !slices.Contains(kinds, h.Kind) {
 		err = fmt.Errorf("got %v: %w", h.Kind, ErrFormat)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
 	}
+	// DecodeHeader has bounded the length by the limit of the kind.
 	body := make([]byte, h.Length)
 	if _, err := io.ReadFull(r, body); err != nil {
 		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
