@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// usesMemory reports whether calls of a kind are carried out in shared memory if the ranks
-// share some. Other kinds use messages in any case.
+// usesMemory reports whether calls of a kind are carried out in shared memory if all ranks share
+// some. Other kinds always use messages: they send different data to each rank, or they are rare.
 func usesMemory(k transport.Kind) bool {
 	switch k {
 	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
@@ -44,9 +44,9 @@ func memoryOf(s *transport.Shared) *memory {
 	return &memory{Shared: s, Attached: m}
 }
 
-// lane is the part of the shared memory in which a communicator carries out its calls, one
-// after the other in the order in which they began. Field now and the fields after it
-// belong to the call that holds the lock.
+// lane is the part of the shared memory in which a communicator carries out its calls, one after
+// the other in the order in which they began. The field current and the fields after it belong to
+// the call that holds the lock.
 type lane struct {
 	*shm.Lane
 	shared  *memory
@@ -97,8 +97,8 @@ func (m *memory) assignLane(i int, ranks []int) *lane {
 	return l
 }
 
-// recordWait records the rank for which the call in the lane waits, -1 for none. shm calls it
-// before a call sleeps.
+// recordWait records the rank for which the call in the lane waits, or -1 if it no longer waits.
+// shm calls it before a call sleeps (shm.Lane.Watch), so short calls do not pay for it.
 func (l *lane) recordWait(rank int) {
 	if rank < 0 {
 		l.current.recvFrom.Store(0)
@@ -106,6 +106,7 @@ func (l *lane) recordWait(rank int) {
 		return
 	}
 	l.current.recvFrom.Store(int32(l.ranks[rank] + 1))
+	// The call is about to sleep, so from here on the end of its context must wake it.
 	l.current.watchContext()
 }
 
@@ -114,7 +115,7 @@ func (o *operation) runShared(do func(l *shm.Lane, h *shm.Header) error) error {
 	l := o.lane
 	err := l.lock.acquire(o)
 	if err == nil && l.Revoked() {
-		err = shm.ErrRevoked // even if the other ranks could still take part
+		err = shm.ErrRevoked // fail even if all ranks have posted: a revoked communicator carries out no call
 	}
 	if err == nil {
 		l.current = o
@@ -124,7 +125,8 @@ func (o *operation) runShared(do func(l *shm.Lane, h *shm.Header) error) error {
 	return l.toTransportError(o, err)
 }
 
-// toTransportError converts an error of the segment to an error with ranks of the transport.
+// toTransportError converts an error of the segment, whose ranks are ranks of the lane, to an error
+// with ranks of the transport.
 func (l *lane) toTransportError(o *operation, err error) error {
 	if err == nil {
 		return nil
@@ -145,7 +147,8 @@ func (l *lane) toTransportError(o *operation, err error) error {
 	return err
 }
 
-// difference describes how two envelopes with equal calls differ.
+// difference describes the difference of two envelopes with equal calls, for the detail of a
+// MismatchError.
 func difference(e, o transport.Envelope) string {
 	switch {
 	case e.Call != o.Call:
@@ -156,7 +159,8 @@ func difference(e, o transport.Envelope) string {
 	return "at another place in the sequence"
 }
 
-// pack encodes an envelope as a header.
+// pack encodes an envelope as a header, which all ranks of the lane must post equally. The priority
+// is left out, because it may differ between ranks.
 func pack(e *transport.Envelope, h *shm.Header) {
 	c := &e.Call
 	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
@@ -184,14 +188,14 @@ func refs[T Number](o *operation, dst, src []T) shm.Refs {
 	return shm.Refs{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }
 
-// reducerOf returns the reduction for package shm, which reduces in the order of ranks, so
-// that a reduction need only be associative.
+// reducerOf returns the reduction for package shm. shm reduces in the order of ranks, so reductions
+// that do not commute are allowed.
 func reducerOf[T Number](red Reduction[T]) shm.Reducer[T] {
 	return shm.Reducer[T]{Pair: red.Fold, All: red.FoldAll}
 }
 
-// allReduceShared is AllReduce in shared memory. A short vector travels in the post itself.
-// If the call fails, dst is taken out of the shared memory.
+// allReduceShared is AllReduce in shared memory. A short vector is posted together with the header.
+// If the call fails, dst is removed from the shared memory.
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		if in := kernel.Bytes(src); len(in) <= shm.Inline {
@@ -202,7 +206,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 		l.PostVectors(h, kernel.Bytes(src), r)
 		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: reducerOf(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
-		if err != nil && r.Dst != 0 { // a rank that has read the post may still write to dst
+		if err != nil && r.Dst != 0 { // a rank that has read the position may still write to dst
 			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
 		}
 		return err
@@ -239,8 +243,8 @@ func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Redu
 	return err
 }
 
-// gatherShared brings the parts of all ranks, with bounds b, to root, or to all ranks if
-// root is shm.Everyone.
+// gatherShared copies the parts of all ranks, with bounds b, to root, or to all ranks if root is
+// shm.Everyone.
 func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
 	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
@@ -249,7 +253,8 @@ func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error
 	})
 }
 
-// broadcastShared is an allgather in which only the part of root is not empty.
+// broadcastShared is an allgather in which only the part of root is not empty. So one engine serves
+// both calls.
 func broadcastShared[T Number](o *operation, buf []T, root int) error {
 	b := make([]int, o.size+1)
 	for i := root + 1; i < len(b); i++ {

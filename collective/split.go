@@ -42,8 +42,9 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 // Dup returns a communicator of the same ranks with its own sequence of calls.
 func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, c.Rank()) }
 
-// columns is the number of columns of the table that Split gathers: color, key, and the
-// first lane that is free at the rank. The highest of these lanes is free at all ranks.
+// columns is the number of columns of the table that Split gathers: color, key, and the first lane
+// that is free at the rank. Lanes are used in ascending order, so the highest of these lanes is
+// free at all ranks.
 const columns = 3
 
 // membersOf returns the ranks with a color in the table, in the order of the new communicator, and
@@ -61,9 +62,9 @@ func membersOf(table []int64, color int) (ranks []int, lane int) {
 	return ranks, lane
 }
 
-// derive returns a communicator of some ranks of the transport, with default options and without
-// communication: each of these ranks makes it on its own. Its calls are refused after Close of
-// parent, which may be nil.
+// derive returns a communicator of some ranks of the transport, with default options. It does not
+// communicate: each of these ranks derives the same communicator from values that all of them know.
+// Its calls are refused after Close of parent, which may be nil.
 func (c *Comm) derive(id uint64, parent *sequence, ranks []int) *Comm {
 	return &Comm{endpoint: c.endpoint, group: newGroup(ranks, c.self), callOptions: callOptions{segment: c.opts.Segment},
 		seq: c.sequence(id, parent), id: id}

@@ -58,7 +58,7 @@ func (s Stall) String() string {
 	return fmt.Sprintf("%s waits %.1fs for rank %v (%s)", s.Name(), s.Since.Seconds(), s.Culprits, s.Phase)
 }
 
-// report reports the stall s of o to OnStall. It is silent if the same culprits were
+// report reports the stall s of o to OnStall. It suppresses the report if the same culprits were
 // reported recently for another call: usually several calls wait for the same rank.
 func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	o.watch.reported = s.Since
@@ -81,7 +81,7 @@ func (w *watchdog) culprits(o *operation, now time.Duration) ([]int, string) {
 	return ranks, phaseOf(why)
 }
 
-// reportKey is the last report. Repeated reports of the same culprits are suppressed by it.
+// reportKey identifies the last report, so that report can suppress repetitions.
 type reportKey struct {
 	by       *operation // the call that was reported
 	culprits []int

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// ticketLock serialises the calls that use the same resource, in the order in which they began.
-// It is a ticket lock whose waiters sleep, and whose unlock wakes only the next waiter (no
-// thundering herd).
+// ticketLock serialises the calls that use the same resource, in the order in which they began. It
+// is a ticket lock whose waiters sleep. Its release wakes only the next waiter (no thundering
+// herd).
 //
 // A call gets its ticket under endpoint.mu, together with its place in the sequence. So all
 // ranks serve their calls in the same order.
@@ -56,8 +56,8 @@ func (l *ticketLock) nextTicket() uint32 {
 	return l.issued - 1
 }
 
-// acquire waits until the turn of o comes. It returns the cause of the revocation if an
-// earlier call has failed.
+// acquire waits until the ticket of o is served. If an earlier call has failed, it returns the
+// cause of the revocation: then the state of the resource is unknown.
 func (l *ticketLock) acquire(o *operation) error {
 	if l.serving.Load() != o.ticket {
 		l.sleep(o.ticket)
@@ -68,8 +68,8 @@ func (l *ticketLock) acquire(o *operation) error {
 	return nil
 }
 
-// sleep sleeps until the turn of a ticket comes. It increments sleepers before it checks
-// serving, and release advances serving before it checks sleepers. So at least one of the two sees
+// sleep sleeps until a ticket is served. It increments sleepers before it checks serving, and
+// release advances serving before it checks sleepers. So at least one of the two sees the change of
 // the other, and no wake-up is lost.
 func (l *ticketLock) sleep(ticket uint32) {
 	l.sleepers.Add(1)
@@ -79,8 +79,8 @@ func (l *ticketLock) sleep(ticket uint32) {
 	}
 }
 
-// wakeup returns a channel that is closed when the turn of the ticket comes; nil if it has
-// come.
+// wakeup returns a channel that is closed when the ticket is served, or nil if it is served
+// already.
 func (l *ticketLock) wakeup(ticket uint32) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +95,8 @@ func (l *ticketLock) wakeup(ticket uint32) <-chan struct{} {
 	return c
 }
 
-// release passes the turn to the next call. After a failure (well is false) it wakes all
-// waiters, and all of them fail.
+// release lets the next call proceed. After a failure (well is false) it wakes all waiters, and all
+// of them fail.
 func (l *ticketLock) release(well bool) {
 	if !well {
 		l.failed.Store(true)

@@ -22,7 +22,7 @@ const (
 	headColor               // the leaders of all sites
 )
 
-// topology knows the hosts and the sites of the ranks. Ranks are ranks of the transport. Calibrate
+// topology has the hosts and the sites of the ranks. Ranks are ranks of the transport. Calibrate
 // sets the leaders before any other call, so the topology needs no lock.
 type topology struct {
 	leaders []int // first rank of the host of each rank, the same at all ranks; nil before Calibrate
@@ -34,9 +34,9 @@ func (t *topology) byHost(ranks []int) [][]int {
 	return groupBy(ranks, func(at int) int { return t.leaders[at] })
 }
 
-// bySite groups ranks by site. It returns nil if sites bring no gain: they are not known, there is
-// only one, or each has one rank. A host whose ranks are in two sites belongs to the site of its
-// first rank.
+// bySite groups ranks by site. It returns nil if a hierarchy of sites has no advantage: if they are
+// not known, if there is only one, or if each has one rank. A host whose ranks are in two sites
+// belongs to the site of its first rank.
 func (t *topology) bySite(ranks []int) [][]int {
 	if t.sites == nil {
 		return nil

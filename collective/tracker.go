@@ -10,8 +10,8 @@ import (
 
 // tracker holds the calls in progress. A tracked call is in calls, where the watch sees it, and
 // Close waits for it. A short call in shared memory takes less time than its tracking, so one such
-// call at a time may stay untracked. The watch begins to track it if it is still in progress at the
-// next check. All fields but started and working are guarded by endpoint.mu.
+// call at a time may stay untracked. If it is still in progress at the next check of the watch, the
+// watch begins to track it. All fields but started and working are guarded by endpoint.mu.
 type tracker struct {
 	started time.Time      // origin of all times that are durations
 	working sync.WaitGroup // the watch and all tracked calls
@@ -60,8 +60,8 @@ func (t *tracker) track(o *operation) {
 	o.tracked.Store(true)
 }
 
-// unregister removes a call that has ended, and reports whether it was tracked; then the caller
-// must call working.Done. The caller holds endpoint.mu.
+// unregister removes a call that has ended, and reports whether it was tracked. If it was, the
+// caller must call working.Done. The caller holds endpoint.mu.
 func (t *tracker) unregister(o *operation) bool {
 	if t.untracked == o {
 		*o = operation{}

@@ -8,24 +8,25 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// The watch is the watchdog of calls that wait. A call that makes progress costs it nothing.
-// It handles a waiting call in three steps:
+// The watch is the watchdog of calls that wait. It does no work for a call that makes progress. It
+// handles a waiting call in three steps:
 //
 //  1. After stall.AskAfter without a message, or when half of the limit has passed, it asks
 //     the ranks for which the call waits at which call they are. An ask names the waiting
 //     call.
 //  2. The watch of an asked rank answers at once: its rank is in the same call, has not
-//     begun it, or is past it. The answer also tells for which ranks that rank waits itself.
+// begun it, or is past it. The answer also has the end of the chain of waits that begins at that
+// rank.
 //     A rank that is in another call at the same place of the sequence has found a mismatch,
-//     and revokes instead. Later changes are sent as news.
+// and revokes instead. The asked rank also sends later changes, as news.
 //  3. After the limit, an adaptive timeout, it asks once more and then reports to OnStall
 //     the ranks that hold up the call. Package stall computes the limit and finds these
 //     ranks.
 //
-// A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that
-// rank A waits in Send or Recv for rank B, and B waits in a collective call for A. Calls
-// come from one goroutine per rank, so neither can ever be served, unless an ISend or IRecv
-// between the two is in progress. A is certain of that after two such answers of B.
+// A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that rank A
+// waits in Send or Recv for rank B, and B waits in a collective call for A. Calls come from one
+// goroutine per rank, so neither can ever be served, unless an ISend or IRecv between the two is in
+// progress. After two such answers of B, A concludes that neither call will end, and revokes.
 
 const (
 	// watchPeriod is the interval at which the watch checks the calls in progress.
@@ -36,9 +37,9 @@ const (
 	// maxAskInterval bounds the pause between two asks. The pause is stall.AskAfter at first and
 	// doubles with each report (exponential backoff).
 	maxAskInterval = 2 * time.Second
-	// closedAnswers is the number of answers that prove that a rank has closed the
-	// communicator of a call without serving it. Its message may have come before the first
-	// answer, and the receiver may not have run yet.
+	// closedAnswers is the number of answers that prove that a rank has closed the communicator of
+	// a call without serving it. One answer is not enough: a message of that rank may have arrived
+	// before it, and the receiving goroutine may not have run yet.
 	closedAnswers = 3
 	// rivalAnswers is the number of answers that prove that a rank is in a call which it
 	// cannot leave.
@@ -91,7 +92,8 @@ func (w *watchdog) run() {
 }
 
 // resetClocks restarts the clocks of all waits at now. It is called after this process did not run
-// for a while: if messages did not arrive meanwhile, the other ranks are not to blame.
+// for a while: messages could not be received during this time, so a wait of that length does not
+// show that another rank is slow.
 func (w *watchdog) resetClocks(now time.Duration) {
 	for _, o := range w.inProgress() {
 		o.lastMessage.Store(int64(now))
@@ -112,7 +114,7 @@ func (w *watchdog) checkAll() {
 		waiting = w.check(o, now) || waiting
 	}
 	if !waiting {
-		w.chase.Reset() // the next chase finds other conditions
+		w.chase.Reset() // response times of an earlier stall would mislead the next chase
 	}
 	w.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
 }
@@ -134,8 +136,9 @@ func (w *watchdog) updateLimit() {
 	w.limit.Step(step, now)
 }
 
-// check checks one call: if o has waited for long it asks, and reports. It returns whether any
-// rank needs the answers: this rank, or another rank that has asked.
+// check checks one call: if o has waited for long, it asks other ranks, and after the limit it
+// reports a stall. It returns true if some rank needs the answers: this rank, or another rank that
+// has asked.
 func (w *watchdog) check(o *operation, now time.Duration) bool {
 	r := o.watch
 	quiet := now - r.wait.Since
@@ -177,7 +180,7 @@ func (w *watchdog) inProgress() callList {
 	return w.all()
 }
 
-// updateWaits is inProgress, with the watchStates of the calls brought up to date.
+// updateWaits is inProgress; it also updates the watchStates of the calls.
 func (w *watchdog) updateWaits(now time.Duration) callList {
 	ops := w.inProgress()
 	for _, o := range ops {
@@ -211,8 +214,8 @@ func (o *operation) blockingWait() *stall.Wait {
 	return x
 }
 
-// handleSignal handles a signal of another rank. Signals are advisory, so undecodable ones are
-// dropped.
+// handleSignal handles a signal of another rank. A signal that cannot be decoded is dropped:
+// signals only help to find the cause of a stall, and the sender asks again.
 func (w *watchdog) handleSignal(s transport.Signal) {
 	m, err := stall.Decode(s.Data, w.ranks)
 	if err != nil {
@@ -257,7 +260,7 @@ func (w *watchdog) revokeIfHopeless(o *operation, from int, m *stall.Signal, now
 	}
 }
 
-// queued returns the queued call at the place of e.
+// queued returns the queued call with the communicator and the sequence number of e.
 func (ep *endpoint) queued(e transport.Envelope) (c transport.Call, ok bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -267,8 +270,8 @@ func (ep *endpoint) queued(e transport.Envelope) (c transport.Call, ok bool) {
 	return transport.Call{}, false
 }
 
-// handleAsk answers an ask of rank from with the place of this rank. It revokes if the two
-// ranks are in different calls at one place.
+// handleAsk answers an ask of rank from with the position of this rank. It revokes if the two ranks
+// make different calls at the same place in the sequence.
 func (w *watchdog) handleAsk(from int, ops callList, m *stall.Signal, now time.Duration) {
 	mine, here := w.queued(m.Envelope)
 	if o := ops.find(m.Envelope); o != nil {

@@ -65,8 +65,8 @@ func (c Call) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, c.Segment)
 }
 
-// DecodeCall reads the output of Append. Any CallSize bytes decode without an error. A call
-// that no rank could make differs from every real call, so the comparison rejects it.
+// DecodeCall reads the output of Append. Any CallSize bytes are decoded without an error. An
+// invalid call differs from every real call, so the comparison with the local call rejects it.
 func DecodeCall(b []byte) (Call, error) {
 	if len(b) < CallSize {
 		return Call{}, fmt.Errorf("transport: decode call: %d bytes, want %d", len(b), CallSize)

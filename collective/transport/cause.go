@@ -17,9 +17,9 @@ const (
 	causeMistake             // as causeAbort, with Mistake
 )
 
-// EncodeCause encodes the cause of a revocation for other ranks, in at most MaxSignal
-// bytes; longer texts are truncated. self is the rank that revokes. An error that is none
-// of *MismatchError, *PeerError and *AbortError becomes an *AbortError of self.
+// EncodeCause encodes the cause of a revocation for other ranks, in at most MaxSignal bytes; longer
+// texts are truncated. self is the rank that revokes. An error other than *MismatchError,
+// *PeerError and *AbortError becomes an *AbortError of self.
 func EncodeCause(self int, cause error) []byte {
 	switch e := CauseOf(self, cause).(type) {
 	case *MismatchError:
@@ -38,10 +38,9 @@ func EncodeCause(self int, cause error) []byte {
 	return nil // CauseOf returns one of the three
 }
 
-// CauseOf returns the cause with which err revokes at all ranks: the *MismatchError,
-// *PeerError or *AbortError in its chain, or else an *AbortError of rank self with the text
-// of err. That is a Mistake if err is ErrMistake. A nil err stands for a revocation without
-// a reason.
+// CauseOf returns the cause with which err revokes at all ranks: the *MismatchError, *PeerError or
+// *AbortError in its chain, or else an *AbortError of rank self with the text of err. Its field
+// Mistake is set if err is ErrMistake. A nil err stands for a revocation without a reason.
 func CauseOf(self int, err error) error {
 	if err == nil {
 		err = ErrRevoked

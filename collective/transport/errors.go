@@ -22,13 +22,13 @@ var (
 	ErrMistake = errors.New("mistake of the program")
 )
 
-// MismatchError says that two ranks made different calls at the same place in the sequence:
-// RankA made A, RankB made B. Ranks in errors are ranks of the transport, also for
-// communicators made by Split.
+// MismatchError reports that two ranks made different calls at the same place in the sequence:
+// RankA made A, RankB made B. Ranks in errors are ranks of the transport, also for communicators
+// made by Split.
 type MismatchError struct {
 	RankA, RankB int
 	A, B         Call
-	// Detail, if not empty, says what differs if the calls look alike.
+	// Detail, if not empty, describes a difference that the two calls do not show.
 	Detail string
 }
 
@@ -46,7 +46,7 @@ func (e *MismatchError) Is(target error) bool {
 	return target == ErrMismatch || target == ErrMistake || target == ErrRevoked
 }
 
-// PeerError says which rank was lost and how the loss was detected.
+// PeerError reports the loss of a rank, and the way in which it was detected.
 type PeerError struct {
 	Rank  int
 	Peer  string // ID of the peer, or empty
@@ -64,12 +64,13 @@ func (e *PeerError) Error() string {
 // Is reports ErrPeer and ErrRevoked.
 func (e *PeerError) Is(target error) bool { return target == ErrPeer || target == ErrRevoked }
 
-// AbortError says that a rank revoked for a reason of its own: a cancelled context, a bad
-// argument, or a Revoke by the user.
+// AbortError reports that a rank revoked for a local reason: a cancelled context, a bad argument,
+// or a Revoke by the user.
 type AbortError struct {
 	Rank  int    // the rank that revoked
 	Cause string // the reason, for people
-	// Mistake says that the reason is a bug of the program, so that it would recur.
+	// Mistake is set if the reason is a bug of the program, which would recur on any other
+	// transport.
 	Mistake bool
 }
 

@@ -2,10 +2,10 @@ package transport
 
 import "time"
 
-// Meter is an optional interface of a Transport. It measures the throughput of links: the
-// time from the header of a message to its last byte. Short messages are not measured, as
-// their time says nothing about the link. Ranks are ranks of the transport. All methods are
-// safe for concurrent use.
+// Meter is an optional interface of a Transport. It measures the throughput of links: the time from
+// the header of a message to its last byte. Short messages are not measured, because their time
+// depends on latency and not on the link's bandwidth. Ranks are ranks of the transport. All methods
+// are safe for concurrent use.
 type Meter interface {
 	// Arrived returns, by rank, the measurements since the last call.
 	Arrived() []Arrival

@@ -18,8 +18,8 @@ type Shared struct {
 	Ranks []int
 	// Cause returns the cause of the transport's revocation; nil before a revocation.
 	Cause func() error
-	// Release gives the memory back. It is called once, after Close of the transport, when
-	// nothing uses the memory any more.
+	// Release frees the memory. It is called once, after Close of the transport, when no call uses
+	// the memory any more.
 	Release func() error
 }
 
@@ -27,7 +27,7 @@ type Shared struct {
 type Memory interface {
 	// Revoke makes every pending and later wait of this process in the memory fail.
 	Revoke()
-	// Gone makes every pending and later wait for the given rank of the memory fail, except
-	// waits that the rank has satisfied already. It is for a rank that does nothing more.
+	// Gone makes every pending and later wait for the given rank of the memory fail, except waits
+	// that the rank has satisfied already. It is for a rank that has closed its transport.
 	Gone(rank int)
 }

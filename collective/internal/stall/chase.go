@@ -1,25 +1,24 @@
-// Package stall detects stalled calls: it finds the rank that holds up a call, and it
-// decides after how long a wait is unusual. It does no input or output and has no clock:
-// times come from the caller, as durations since one origin, and signals go to the caller.
-// A rank's watch owns the state; nothing here is safe for concurrent use.
+// Package stall detects stalled calls: it finds the rank that holds up a call, and computes the
+// time from which a wait is unusually long. It does no input or output and has no clock: times come
+// from the caller, as durations since one origin, and signals go to the caller. A rank's watch owns
+// the state; nothing here is safe for concurrent use.
 //
 // # Finding the cause
 //
-// The ranks that wait for messages of other ranks form the waits-for graph. Chase follows
-// its edges (edge chasing: Chandy, Misra, Haas 1983), and no rank needs to know the whole
-// graph. A rank asks only the ranks for which it waits. An asked rank answers with its
-// knowledge of the end of its own wait, and reports news of that end to its askers later.
-// So each rank has few ranks to ask, however many there are, and the end of a chain reaches
-// all ranks that wait for it as soon as it is known:
+// The ranks that wait for messages of other ranks form the waits-for graph. Chase follows its edges
+// (edge chasing: Chandy, Misra, Haas 1983), and no rank needs to know the whole graph. A rank asks
+// only the ranks for which it waits. An asked rank answers with its knowledge of the end of its own
+// wait, and reports news of that end to its askers later. So each rank asks only a few ranks,
+// whatever the number of ranks. As soon as the end of a chain is known, all ranks of the chain
+// learn it:
 //
 //	Ask:  0 -> 1 -> 2 -> 3    0 waits for 1, 1 for 2, 2 for 3
 //	Tell: 0 <- 1 <- 2 <- 3    3 is not in the call
 //
-// A rank that both receives and sends waits for two ranks. Both chains are followed, and
-// the end with the higher Cause counts. Where a connection is slow, and only there, the
-// waiting ranks also ask the two ends of the slow connection and the rank at the end of the
-// chain directly: this shows which end is slow, and an answer over the slow connection is
-// old.
+// A rank that both receives and sends waits for two ranks. Both chains are followed, and the end
+// with the higher Cause is used. If a connection is slow, the waiting ranks also ask directly the
+// two ends of the connection and the rank at the end of the chain: this shows which end is slow,
+// while an answer over the slow connection would be old.
 //
 // # Invariants
 //
@@ -27,11 +26,12 @@
 //
 //   - A cycle of waits within one call is no deadlock: a message is under way somewhere.
 //   - A cycle of waits in different calls is a deadlock only if every call in it blocks its
-//     rank and no message can be under way. Each rank proves the latter for its own wait:
-//     the awaited rank has answered asks that were sent after the wait began, and a signal
-//     never overtakes a message of the same pair.
-//   - Information that circulates in a cycle without an origin dies out: each hop is
-//     counted, and a chain cannot be longer than the number of ranks.
+//
+// rank and no message can be under way. Each rank proves the latter for its own wait: the awaited
+// rank has answered asks that were sent after the wait began. A signal never overtakes a message of
+// the same pair, so a message that was sent before the answer has arrived. - Old information could
+// circulate in a cycle for ever. It is discarded because hops are counted, and a chain cannot be
+// longer than the number of ranks.
 //
 // # The limit
 //
@@ -184,10 +184,10 @@ func (c *Chase) HasUnasked(w *Wait, now time.Duration) bool {
 	return slices.ContainsFunc(c.targets(w, now), func(rank int) bool { return w.answers[rank] == nil })
 }
 
-// Settled reports whether a report would be final: each target has answered or has been
-// silent for long enough, and the end of the chain is known. If the rank at the end is
-// reported as silent, that counts if it is silent towards this rank, too, or if it answers
-// this rank, as then the link is slow.
+// Settled reports whether a report would be final: each target has answered or has been silent for
+// long enough, and the end of the chain is known. If the rank at the end is reported as silent,
+// this rank must have its own evidence: either the rank is silent towards this rank, too, or it
+// answers this rank, and then the link is slow.
 func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	for _, rank := range c.targets(w, now) {
 		if w.answers[rank] == nil || !c.contact(rank).settled(now) {
@@ -217,9 +217,8 @@ func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 	}
 }
 
-// End returns this rank's knowledge of the end of the chain of waits that begins with w. Of
-// the two chains of a wait the one with the higher Cause counts; the slowest link of both
-// counts.
+// End returns this rank's knowledge of the end of the chain of waits that begins with w. Of the two
+// chains of a wait it returns the end with the higher Cause, with the slowest link of both chains.
 func (c *Chase) End(w *Wait, now time.Duration) End {
 	out := End{Rank: int32(c.Self), Slow: noLink()}
 	for i, rank := range w.For {

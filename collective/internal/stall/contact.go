@@ -10,7 +10,8 @@ const (
 	// confirmAsks is the number of unanswered asks that confirms the silence which another
 	// rank has reported.
 	confirmAsks = 2
-	// slowAfter is the shortest response time that says something about a link.
+	// slowAfter is the response time from which a link counts as slow. Shorter ones are common on a
+	// busy host.
 	slowAfter = 100 * time.Millisecond
 	// askWindow is the window within which asks about several calls count as one ask.
 	askWindow = 25 * time.Millisecond
@@ -45,7 +46,8 @@ func (c *contact) tell(at, now time.Duration) {
 	}
 }
 
-// responseTime returns the response time of the rank at now. The age of an unanswered ask counts.
+// responseTime returns the response time of the rank at now. The age of an unanswered ask is a
+// lower bound.
 func (c *contact) responseTime(now time.Duration) time.Duration {
 	if c.pending == 0 {
 		return c.slowest
@@ -53,9 +55,9 @@ func (c *contact) responseTime(now time.Duration) time.Duration {
 	return max(c.slowest, now-c.pending)
 }
 
-// silent reports whether the rank does not answer. A signal never overtakes a message of
-// the same pair. So a message that is under way for long makes its sender look silent, and
-// a rank that answers has not sent the awaited message.
+// silent reports whether the rank does not answer. A signal never overtakes a message of the same
+// pair. So while a long message is being sent, its sender looks silent. And a rank that answers has
+// not sent the awaited message before.
 func (c *contact) silent(now time.Duration) bool {
 	return c.pending != 0 && c.unanswered >= silentAsks && now-c.pending >= SilentAfter
 }

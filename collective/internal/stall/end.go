@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Cause is the reason for which a chase ends. Of the two chains of a wait the one with the
-// higher value counts.
+// Cause is the reason why a chase ends. Of the two chains of a wait the chain with the higher value
+// is reported.
 type Cause uint8
 
 // The reasons. The values are part of the wire format.
@@ -74,8 +74,9 @@ func (e *End) isValid(n int) bool {
 		min(e.Hops, e.SameCallPrefix, e.FirmPrefix) >= 0 && int(max(e.Hops, e.SameCallPrefix, e.FirmPrefix)) <= n && (e.Cause != Deadlock || len(e.Path) > 0)
 }
 
-// newsPath is the path length up to which a change of the path is news. So short cycles are
-// found at once. Long ones are found more slowly, as there the news would never end.
+// newsPath is the path length up to which a change of the path is news. So short cycles are found
+// at once. In long cycles each change would cause more news, so they are found by the periodic asks
+// only.
 const newsPath = 8
 
 // news reports whether a rank that was told f should be told e.

@@ -13,9 +13,9 @@ const (
 	// limitFactor: the limit is at least this factor times the decaying maximum of waits and
 	// steps.
 	limitFactor = 3
-	// limitGrowth is the factor by which a single wait can raise the limit. Repeated
-	// slowness raises the limit step by step and so becomes usual; a single evaluation that
-	// takes minutes does not.
+	// limitGrowth is the factor by which a single wait can raise the limit. Repeated slowness
+	// raises the limit step by step, until it is no longer reported. A single evaluation that takes
+	// minutes raises it only once.
 	limitGrowth = 1.5
 	// idleFactor: the limit is also at least this factor times the usual pause of this rank
 	// between its calls. If this rank computes for a second between calls, a rank that needs
@@ -28,19 +28,19 @@ const (
 	halfLife       = 20 * time.Second
 	halfLifeFactor = 10
 	maxHalfLife    = 10 * time.Minute
-	// sampleDelay is the delay before a recorded duration counts. It is longer than the
-	// report of a stall takes, so that the beginning of a stall does not excuse its rest.
+	// sampleDelay is the delay after which a recorded duration affects the limit. It is longer than
+	// the time to the report of a stall. Otherwise the first waits of a stall would raise the limit
+	// for the rest of it.
 	sampleDelay = 3 * time.Second
 )
 
 // MinRelevant is the shortest duration that can influence a limit.
 const MinRelevant = After / limitFactor
 
-// Limit is the adaptive timeout of a rank's calls: how long a call may be held up before it
-// is reported. It is computed from three quantities: the decaying maximum of waits and
-// steps, the usual pause between calls, and the lower bound After. Times come from the
-// caller, as durations since one origin. The zero value is ready. It is not safe for
-// concurrent use.
+// Limit is the adaptive timeout of a rank's calls: the time for which a call may be held up before
+// it is reported. It is computed from three quantities: the decaying maximum of waits and steps,
+// the usual pause between calls, and the lower bound After. Times come from the caller, as
+// durations since one origin. The zero value is ready. It is not safe for concurrent use.
 type Limit struct {
 	decayingMax, pending sample   // of waits and steps; pending counts only after sampleDelay
 	idleTime             idleTime // of the pauses between calls
@@ -54,7 +54,7 @@ type Limit struct {
 	sawBegin  bool          // the step was seen from its beginning
 }
 
-// Delay is the judgement of a wait.
+// Delay is the result of Judge for a wait.
 type Delay struct {
 	Held    time.Duration // how long the call, or its step, has been held up
 	Likely  bool          // a stall is likely: time to ask
@@ -172,8 +172,8 @@ type idleTime struct {
 	sum, squares float64 // decayed sums of the pauses and of their squares, in seconds
 }
 
-// record records a pause. The pause is clipped, so that a single one counts as little more
-// than a few usual ones.
+// record records a pause. The pause is clipped, so that a single long pause changes the mean only
+// as much as a few usual pauses.
 func (p *idleTime) record(d time.Duration) {
 	d = min(d, idleFactor*p.mean()+After)
 	f, s := decay(d, halfLife), d.Seconds()

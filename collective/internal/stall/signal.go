@@ -31,8 +31,8 @@ const (
 	Closed               // will never begin the call, as it has closed the communicator
 )
 
-// Signal is a message between the watches of two ranks. It travels as a transport.Signal,
-// whose limit of transport.MaxSignal bytes bounds the path.
+// Signal is a message between the watches of two ranks. It is sent as a transport.Signal, whose
+// limit of transport.MaxSignal bytes bounds the path.
 type Signal struct {
 	Kind Kind
 	transport.Envelope
@@ -80,8 +80,7 @@ func (s *Signal) Append(b []byte) []byte {
 	return b
 }
 
-// appendEnvelope appends the fields of an envelope that identify a call. The priority does
-// not travel.
+// appendEnvelope appends the fields of an envelope that identify a call. The priority is not sent.
 func appendEnvelope(b []byte, e *transport.Envelope) []byte {
 	b = binary.LittleEndian.AppendUint64(b, e.Comm)
 	return e.Call.Append(binary.LittleEndian.AppendUint32(b, e.Seq))
