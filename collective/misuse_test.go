@@ -246,8 +246,8 @@ func wrongCalls() []misuse {
 	return all
 }
 
-// Wrong arguments are an ErrArgument with an explanation at all ranks: their own, or that
-// of the rank that failed first.
+// Wrong arguments give an ErrArgument with an explanation at all ranks: each rank gets its own
+// error, or the error of the rank that failed first.
 func TestWrongCalls(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {

@@ -149,7 +149,7 @@ func TestAuditNamesAFalseAccuser(t *testing.T) {
 	})
 }
 
-// If two members repeat their claims, there is no majority: both are named, and the job goes on.
+// If two members repeat their claims, there is no majority: both are named, and the job continues.
 func TestAuditOfTwoNamesBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := audited(2, 30, 0.2, 1, func(x *actor) {

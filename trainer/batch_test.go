@@ -95,7 +95,8 @@ func TestUnreadParameters(t *testing.T) {
 	}
 }
 
-// A panic or runtime.Goexit at any place in Gradient passes through Run. The other peer goes on without this one.
+// A panic or runtime.Goexit at any place in Gradient passes through Run. The other peer continues
+// without this peer.
 func TestModelsThatDoNotReturn(t *testing.T) {
 	leave := map[string]func(){"panic": func() { panic("boom") }, "exit": runtime.Goexit}
 	for i := range 8 { // one of the calls 9 to 12 begins in the previous step

@@ -68,7 +68,7 @@ func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	}
 }
 
-// The group puts out a peer that diverges repeatedly, and goes on without it.
+// The group puts out a peer that diverges repeatedly, and continues without it.
 func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
 	out := train(t, 4, counting(3), &log{}, func(rank int, m *counter, c *trainer.Config) {
 		if rank == 1 {

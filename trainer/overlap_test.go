@@ -62,8 +62,8 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	}
 }
 
-// On one processor, a call that has started sends as much as it can before the model goes on
-// computing.
+// On one processor, a call that has started sends as much as it can before the model continues to
+// compute.
 func TestCallsGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var begun atomic.Int32

@@ -170,7 +170,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	}
 }
 
-// If a checkpoint cannot be written, the error is logged and the job goes on.
+// If a checkpoint cannot be written, the error is logged and the job continues.
 func TestACheckpointThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

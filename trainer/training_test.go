@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// judged is what a peer has seen of a training run with decision points.
+// judged has the observations of a peer in a training run with decision points.
 type judged struct {
 	points []int64 // steps of the decision points
 	scores []trainer.Score
@@ -63,7 +63,8 @@ func quality(m trainer.Model, lo, hi int) trainer.Score {
 	return s
 }
 
-// judging makes the members of an arena use decision points. It returns what each member has seen, by ID.
+// judging makes the members of an arena use decision points. It returns the observations of each
+// member, by ID.
 func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	all := make(map[elastic.ID]*judged)
 	before := a.adjust
@@ -81,7 +82,7 @@ func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	return all
 }
 
-// judgedAlone returns what a single process sees.
+// judgedAlone returns the observations of a single process.
 func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *arena)) (j judged, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +101,7 @@ func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *
 	return j, sha
 }
 
-// same checks that all members that were not killed have seen what a single process sees.
+// same checks that all members that were not killed have the same observations as a single process.
 func (a *arena) same(t *testing.T, about string, all map[elastic.ID]*judged, want judged, sha string) {
 	t.Helper()
 	for _, x := range a.actors {

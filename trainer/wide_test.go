@@ -74,7 +74,7 @@ type perMicrobatch struct {
 	wrong mistake
 }
 
-// mistake describes what a model does wrong. The zero value means no mistake.
+// mistake is a mistake of a model. The zero value means no mistake.
 type mistake struct {
 	skips func(k, i int) bool    // selects gradients that the model does not declare complete
 	ends  func(b *trainer.Batch) // the last action of the model in a call

@@ -26,7 +26,7 @@ const (
 	others = "33 22 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
 )
 
-// Count finds the lowest quota in both versions of cgroups, and ignores what it cannot read.
+// Count finds the lowest quota in both versions of cgroups, and ignores files that it cannot read.
 func TestCount(t *testing.T) {
 	v1 := func(dir, quota string) map[string]string {
 		return map[string]string{dir + "/cpu.cfs_quota_us": quota + "\n", dir + "/cpu.cfs_period_us": "100000\n"}

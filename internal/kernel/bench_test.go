@@ -71,7 +71,7 @@ func BenchmarkMax(b *testing.B) {
 	benchmarkFold[dtype.BFloat16](b, opMax)
 }
 
-// The built-in copy shows what the kernels can reach at most.
+// The built-in copy gives an upper bound for the throughput of the kernels.
 func BenchmarkCopy(b *testing.B) {
 	for _, bytes := range benchmarkSizes() {
 		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {

@@ -26,7 +26,8 @@ func pipe(t *testing.T) (in, out uintptr) {
 	return uintptr(fds[0]), uintptr(fds[1])
 }
 
-// What was written can be read. An empty pipe and a full pipe return EAGAIN. A write to a nearly full pipe writes only a part.
+// Written bytes can be read. An empty pipe and a full pipe return EAGAIN. A write to a nearly full
+// pipe writes only a part.
 func TestCalls(t *testing.T) {
 	in, out := pipe(t)
 	b := make([]byte, 10)

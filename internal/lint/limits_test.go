@@ -99,8 +99,9 @@ func shownValue(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// docs/elastic.md has a table of limits on what strangers and newcomers may use. Its values are equal to the constants in the
-// code. Every constant in the files named below is in the table: they hold nothing but such limits.
+// docs/elastic.md has a table of the resources that strangers and newcomers may use at most. Its
+// values are equal to the constants in the code. Every constant in the files named below is in the
+// table: they hold nothing but such limits.
 func TestLimitsInDocs(t *testing.T) {
 	b, err := os.ReadFile("../../docs/elastic.md")
 	if err != nil {

@@ -53,7 +53,8 @@ func TestWords(t *testing.T) {
 	})
 }
 
-// Documents and the lists of planted bugs do not contain words that are private everywhere. CHANGELOG.md names what there was.
+// Documents and the lists of planted bugs do not contain words that are private everywhere.
+// CHANGELOG.md names old identifiers.
 func TestWordsOfDocuments(t *testing.T) {
 	for name, text := range texts(t) {
 		for _, word := range lint.PrivateWords(text) {

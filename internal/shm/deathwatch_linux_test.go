@@ -140,7 +140,7 @@ func (w *watcher) leave(t *testing.T) {
 	}
 }
 
-// await waits until the function there returns true because of what another process or goroutine does.
+// await waits until the function there returns true. Another process or goroutine causes that.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

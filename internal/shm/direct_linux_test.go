@@ -237,8 +237,8 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 	return errs
 }
 
-// A rank that still runs in a call which the others have left may read what they have written since. It returns an error, not
-// this result. A rank that has not left yet also returns an error.
+// A rank that is still in a call after the others have left it may read data that they have written
+// since. It returns an error, not this result. A rank that has not left yet also returns an error.
 func TestLateResult(t *testing.T) {
 	for _, left := range []int{1, 2} {
 		const length = 5 * pageSize

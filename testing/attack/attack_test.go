@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// attacks returns what attackers with a ticket do, by name.
+// attacks returns the attacks that need a ticket, by name.
 func attacks() map[string]func(*attacker, context.Context) error {
 	return map[string]func(*attacker, context.Context) error{
 		"views": (*attacker).forgeViews, "pretend": (*attacker).pretend, "replay": (*attacker).replay,
@@ -23,7 +23,7 @@ func attacks() map[string]func(*attacker, context.Context) error {
 	}
 }
 
-// duration returns how long an attack goes on.
+// duration returns the duration of an attack.
 func duration() time.Duration {
 	if long() {
 		return 10 * time.Second
@@ -31,15 +31,16 @@ func duration() time.Duration {
 	return time.Second
 }
 
-// Holders of a ticket make all attacks at the same time. The job goes on as if they were not there.
+// Holders of a ticket make all attacks at the same time. The job continues as if they were not
+// there.
 func TestTicketHolders(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
 	j.finish(t)
 }
 
-// After the attacks all members except one are killed, and this one goes on alone. It may do so because its launcher has started
-// all members, and no attacker could change that.
+// After the attacks all members except one are killed, and this member continues alone. It may do
+// so because its launcher has started all members, and no attacker could change that.
 func TestLauncherStaysAlone(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)

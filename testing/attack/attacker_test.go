@@ -119,7 +119,7 @@ func (a *attacker) request(ctx context.Context, to elastic.ID, body []byte) ([]b
 	return b, errors.Join(err, answer.Close())
 }
 
-// sendAll sends a control message to every member. It does not learn what they do with it.
+// sendAll sends a control message to every member. It does not learn their reaction to it.
 func (a *attacker) sendAll(ctx context.Context, letter []byte) {
 	for _, m := range a.members {
 		_ = a.host.Send(ctx, m.ID, letter) // whether it was refused shows in the log of the job

@@ -12,8 +12,8 @@ import (
 
 // These attacks use control messages. An attack that ends before ctx does is repeated.
 
-// forgeViews sends changes that nobody has decided, with invalid signatures. It also sends its own views, with keys that rank
-// above all others.
+// forgeViews sends changes that the members have not decided, with invalid signatures. It also
+// sends its own views, with keys that rank above all others.
 func (a *attacker) forgeViews(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *attacker) forgeViews(ctx context.Context) error {
 	return nil
 }
 
-// pretend sends what a voter of the present view could send.
+// pretend sends messages that a voter of the present view could send.
 func (a *attacker) pretend(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {

@@ -101,8 +101,9 @@ func (j *job) join(t *testing.T, k ticket.Ticket) *process.Process {
 	return j.Start(t, cmd)
 }
 
-// A ticket for one peer admits one peer. When this peer is kicked, it is out at once, together with its ticket and all others by
-// which it could return. Its elrun says so and does not restart it.
+// A ticket for one peer admits one peer. When this peer is kicked, it is out at once, together with
+// its ticket and all others by which it could return. Its elrun reports this and does not restart
+// it.
 func TestUsedUpAndKicked(t *testing.T) {
 	j := startJob(t, 3)
 	k := j.ticket(t, "--uses", "1")

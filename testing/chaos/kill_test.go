@@ -79,9 +79,9 @@ func (j *job) identity(index int) string {
 	return ""
 }
 
-// measure takes the times from the log. ok is false if the peers died too late for another step. A peer reports a step when the
-// next one is committed. So its first report in the new epoch marks its first commit there. The times are those of the slowest
-// survivor.
+// measure takes the times from the log. ok is false if the peers died too late for another step. A
+// peer reports a step when the next one is committed. So its first report in the new epoch marks
+// its first commit there. The times are the times of the slowest survivor.
 func measure(events []event.Event, victims []string, killed time.Time) (l latency, ok bool) {
 	views, steps := process.After[event.View](events, killed), process.After[event.Step](events, killed)
 	views = slices.DeleteFunc(views, func(e event.Event) bool {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One or all peers of a job of five are killed at random instants and restarted. The job ends with its result or with a reason.
-// Nobody waits for ever for peers that are gone.
+// One or all peers of a job of five are killed at random instants and restarted. The job ends with
+// its result or with a reason. No peer waits for ever for peers that are gone.
 func TestKillWithRestart(t *testing.T) {
 	rng := chance(t)
 	const peers = 5

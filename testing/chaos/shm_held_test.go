@@ -15,7 +15,7 @@ import (
 // by its inode.
 type things map[string]bool
 
-// things returns what the processes of the job have now.
+// things returns the nameless files and sockets that the processes of the job have now.
 func (j *job) things(t *testing.T) things {
 	t.Helper()
 	all := make(things)

@@ -74,7 +74,7 @@ func (c *caller) settle(s *elastic.Session) error {
 	return nil
 }
 
-// free frees what settle has allocated.
+// free frees the memory that settle has allocated.
 func (c *caller) free() error {
 	var errs []error
 	for _, v := range c.ours {

@@ -74,7 +74,8 @@ func TestKillShared(t *testing.T) {
 	})
 }
 
-// A peer is killed at some moment during the start of a job. The job ends or goes on, and leaves nothing behind.
+// A peer is killed at some moment during the start of a job. The job ends or continues, and leaves
+// no process and no memory.
 func TestKillSharedEarly(t *testing.T) {
 	rng := chance(t)
 	const peers = 4

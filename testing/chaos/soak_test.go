@@ -42,9 +42,9 @@ type soak struct {
 // short reports whether there is no time to wait for the end of all leases.
 func (k *soak) short() bool { return k.length < time.Minute }
 
-// For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and are killed. The job goes on
-// all the time. In the end only the expected processes are left, and the oldest use no more than near the beginning. The weights
-// are the same as in an undisturbed run.
+// For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and
+// are killed. The job runs all the time. In the end only the expected processes are left, and the
+// oldest use no more than near the beginning. The weights are the same as in an undisturbed run.
 func TestSoak(t *testing.T) {
 	length := time.Duration(option[float64]("minutes") * float64(time.Minute))
 	if length == 0 {
@@ -227,8 +227,8 @@ func (k *soak) gather(t *testing.T) {
 // holdings are the resources of a process.
 type holdings struct{ resident, goroutines, heap int }
 
-// census asks the oldest peers for their resources. Those of elrun come last, without its goroutines and heap, for which it
-// cannot be asked.
+// census asks the oldest peers for their resources. The figures of elrun come last. They lack its
+// goroutines and heap, which it does not report.
 func (k *soak) census(t *testing.T) []holdings {
 	t.Helper()
 	var all []holdings

@@ -76,9 +76,10 @@ func Over[T transport.Transport](ts []T) Option {
 	}}
 }
 
-// InProcesses runs every rank in a process of its own, over libp2p. elrun's launcher starts the processes. Each of them is this
-// test binary and runs only the test t: it repeats what the test does before Run, calls f, and exits. The test fails with the
-// output of the processes unless f returns nil in all of them. MayFail and WithOptions cannot be used together with InProcesses.
+// InProcesses runs every rank in a process of its own, over libp2p. elrun's launcher starts the
+// processes. Each of them is this test binary and runs only the test t: it repeats the part of the
+// test before Run, calls f, and exits. The test fails with the output of the processes unless f
+// returns nil in all of them. MayFail and WithOptions cannot be used together with InProcesses.
 func InProcesses() Option {
 	return Option{func(s *setup) {
 		s.places = append(s.places, "InProcesses")

@@ -141,7 +141,7 @@ func ExampleStart() {
 	// Output: 20 20
 }
 
-// end does what the testing package does after a test.
+// end acts as the testing package does after a test.
 func (e *example) end() {
 	for i := len(e.cleanup) - 1; i >= 0; i-- {
 		e.cleanup[i]()

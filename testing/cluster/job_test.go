@@ -66,7 +66,7 @@ func TestJob(t *testing.T) {
 	})
 }
 
-// An error at a member that nobody killed fails the test. The message names the member.
+// An error at a member that was not killed fails the test. The message names the member.
 func TestJobFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}

@@ -2,8 +2,9 @@ package differential_test
 
 import "fmt"
 
-// testCase is one collective call. count is the number of elements in one part: of the whole vector in allreduce and scan, of the
-// result in reducescatter, of the source in allgather, and of what one rank sends to another in alltoall.
+// testCase is one collective call. count is the number of elements in one part: of the whole vector
+// in allreduce and scan, of the result in reducescatter, of the source in allgather, and of the
+// part that one rank sends to another in alltoall.
 type testCase struct {
 	collective string
 	typ        string

@@ -66,7 +66,8 @@ func difference(got, want []byte) string {
 	return ""
 }
 
-// algorithms lists the algorithms with which a case is run: the one that collective chooses, and for allreduce all others.
+// algorithms lists the algorithms with which a case is run: the algorithm that collective chooses,
+// and for allreduce all others.
 func (c testCase) algorithms() []collective.Algorithm {
 	if c.collective == "allreduce" {
 		return []collective.Algorithm{collective.Auto, collective.Ring, collective.RecursiveDoubling, collective.Rabenseifner}

@@ -54,7 +54,8 @@ func missing(t *testing.T, reason string) {
 	t.Skip(reason)
 }
 
-// run runs all cases at n ranks. It returns what each rank wrote: its results, one after the other.
+// run runs all cases at n ranks. It returns the output of each rank: its results, one after the
+// other.
 func (m openMPI) run(t *testing.T, n int) [][]byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)

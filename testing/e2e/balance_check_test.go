@@ -10,8 +10,9 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// check checks what holds for every job, however loaded the machine is. No sample is missing or counted twice. The peers have
-// equal weights. The policy derives the shares from the measured times. The log has a reason for every change.
+// check checks the properties that every job has, whatever the load of the machine. No sample is
+// missing or counted twice. The peers have equal weights. The policy derives the shares from the
+// measured times. The log has a reason for every change.
 func (r *trained) check(t *testing.T, policy string) {
 	t.Helper()
 	digests := 0

@@ -38,7 +38,7 @@ func (e *elrun) expectWholeDone(t *testing.T) {
 	}
 }
 
-// A launcher that reads nothing for a while does not count as dead, and its job goes on.
+// A launcher that reads nothing for a while does not count as dead, and its job continues.
 func TestLauncherStopped(t *testing.T) {
 	e := start(t, "chatty", 2)
 	e.expectRanks(t, 2)

@@ -11,7 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// When a machine is about to be preempted, its peers leave at a step boundary. The other peers lose nobody, and no work is lost.
+// When a machine is about to be preempted, its peers leave at a step boundary. The other peers
+// report no loss, and no work is lost.
 func TestPreemptNotice(t *testing.T) {
 	e := start(t, "train", 2)
 	e.expectSize(t, 0, 2)

@@ -272,7 +272,7 @@ func BenchmarkHandle(b *testing.B) {
 	}
 }
 
-// The program in docs/programs.md does what the document says, in each way to start it.
+// The program in docs/programs.md has the documented effect, in each way to start it.
 func TestProgramsDoc(t *testing.T) {
 	text, err := os.ReadFile("../../docs/programs.md")
 	if err != nil {

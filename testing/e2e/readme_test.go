@@ -22,7 +22,7 @@ type session struct {
 	members int
 }
 
-// The commands in the README's session do what the README says, in order, and the job finishes.
+// The commands in the README's session have the documented effect, in order, and the job finishes.
 func TestReadmeSession(t *testing.T) {
 	commands := readPage(t, "../../README.md").commands
 	at := slices.IndexFunc(commands, func(c string) bool { return strings.HasPrefix(c, "bin/elrun -n 4 --name m ") })

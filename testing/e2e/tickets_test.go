@@ -36,7 +36,7 @@ func TestFollowedTicket(t *testing.T) {
 	}
 }
 
-// A peer that no member admits ends. Its error has each address that it tried, and what the user can do.
+// A peer that no member admits ends. Its error has each address that it tried, and a remedy.
 func TestJoinTimeout(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)

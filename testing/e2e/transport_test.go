@@ -131,7 +131,7 @@ func checkBench(t *testing.T, args ...string) {
 	checkResults(t, stdout, sizes)
 }
 
-// checkResults checks what elrun bench has printed.
+// checkResults checks the output of elrun bench.
 func checkResults(t *testing.T, stdout string, sizes int) {
 	t.Helper()
 	for line := range strings.Lines(stdout) {

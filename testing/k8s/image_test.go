@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// image is what a container engine builds from the Containerfile.
+// image is the image that a container engine builds from the Containerfile.
 type image struct {
 	root       string
 	env        []string

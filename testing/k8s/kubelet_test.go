@@ -21,8 +21,9 @@ import (
 	"github.com/elrun/elrun/testing/dns"
 )
 
-// kubelet is a test double for several parts of a cluster: some nodes, a scheduler that assigns pods to them in turn, and the
-// cluster's DNS. It implements only what the pods of "elrun k8s" need. One goroutine owns it.
+// kubelet is a test double for several parts of a cluster: some nodes, a scheduler that assigns
+// pods to them in turn, and the cluster's DNS. It implements only the features that the pods of
+// "elrun k8s" need. One goroutine owns it.
 type kubelet struct {
 	api       *client
 	namespace string

@@ -84,7 +84,7 @@ func train(ctx context.Context, steps int64, pace time.Duration) error {
 	return g.Report(elastic.Result{})
 }
 
-// total returns what each peer prints at the end of a complete job.
+// total returns the line that each peer prints at the end of a complete job.
 func total(steps int64) string {
 	n := steps * samples
 	return fmt.Sprintf("total %d\n", n*(n-1)/2)

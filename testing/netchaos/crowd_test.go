@@ -180,8 +180,9 @@ func (c *crowd) causes(t *testing.T, victims []string, since time.Time) map[stri
 	return all
 }
 
-// 32 peers run on eight hosts; in the short form six peers run on three. Some peers are stopped, or a host falls silent. The
-// others put these peers out within two seconds, report the cause, and put out nobody else.
+// 32 peers run on eight hosts; in the short form six peers run on three. Some peers are stopped, or
+// a host falls silent. The others put these peers out within two seconds, report the cause, and put
+// out no other peer.
 func TestDetectMany(t *testing.T) {
 	parallel(t)
 	hosts, per := pick(3, 8), pick(2, 4)

@@ -73,7 +73,8 @@ func findOthers(t *testing.T, j *job, fresh bool) {
 	j.finish(t)
 }
 
-// Error lines say that nobody announces the job, and which node does not answer. Each says what the user can do.
+// Error lines say that no member announces the job, and name the node that does not answer. Each
+// has a remedy.
 func TestFindNobody(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -96,8 +97,8 @@ func TestFindNobody(t *testing.T) {
 	}
 }
 
-// The commands about finding members in docs/hosts.md do what the document says. They run in a folder with a program of the same
-// name as there.
+// The commands about finding members in docs/hosts.md have the documented effect. They run in a
+// folder with a program of the same name as there.
 func TestDocsFindingMembers(t *testing.T) {
 	parallel(t)
 	text, err := os.ReadFile("../../docs/hosts.md")

@@ -46,7 +46,8 @@ func TestOpenedJob(t *testing.T) {
 	j.finish(t)
 }
 
-// A job goes on if all its first members leave as soon as others have joined, before these have committed a step.
+// A job continues if all its first members leave as soon as others have joined, before these have
+// committed a step.
 func TestHandOver(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, 3), settings{pace: groupPace})

@@ -126,9 +126,9 @@ func (j *job) startAll(t *testing.T) {
 	j.untilWhole(t, time.Time{})
 }
 
-// members returns the peers by host if all hosts are in one view, all vote in it, and each has a step in it that became stable
-// after a time. Otherwise it returns what is missing. A peer that has just joined does not vote, and the others may go on without
-// it, so tests wait until it does.
+// members returns the peers by host if all hosts are in one view, all vote in it, and each has a
+// step in it that became stable after a time. Otherwise it returns the missing facts. A peer that
+// has just joined does not vote, and the others may go on without it, so tests wait until it does.
 func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 	t.Helper()
 	var epoch uint64

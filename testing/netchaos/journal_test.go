@@ -34,7 +34,7 @@ func without(id string) func(event.Event, event.View) bool {
 	return func(_ event.Event, v event.View) bool { return !slices.Contains(v.Members, id) }
 }
 
-// ledger collects what all journals of a job report about each step and each epoch.
+// ledger collects the reports of all journals of a job about each step and each epoch.
 type ledger struct {
 	digests map[int64]map[string]string   // by step and digest: a peer that has reported it
 	parts   map[int64]map[string][][2]int // microbatches, by step and peer
@@ -45,7 +45,7 @@ type ledger struct {
 	last    int64
 }
 
-// torn is what is known about a torn journal.
+// torn describes a torn journal.
 type torn struct {
 	peers map[string]bool
 	last  int64 // last step in the journal

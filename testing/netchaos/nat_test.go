@@ -45,9 +45,9 @@ func (k natKind) direct(o natKind) bool {
 // natJob is the number of steps for which a job of the matrix trains.
 const natJob = 30
 
-// Two hosts behind any two kinds of routers join a job at the same time, and the job trains the same parameters as one peer
-// alone. The two connect directly if RFC 4787 allows it. Otherwise the member without a router relays for them, and the log says
-// so.
+// Two hosts behind any two kinds of routers join a job at the same time, and the job trains the
+// same parameters as one peer alone. The two connect directly if RFC 4787 allows it. Otherwise the
+// member without a router relays for them, and the log reports it.
 func TestRouters(t *testing.T) {
 	parallel(t)
 	want := natAlone(t)

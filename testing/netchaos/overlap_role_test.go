@@ -47,7 +47,7 @@ type overlapTask struct {
 	Ahead bool
 }
 
-// overlapResult is what the process prints, as JSON.
+// overlapResult is the output of the process, as JSON.
 type overlapResult struct {
 	Steps      []time.Duration // time of each step
 	Waits      []time.Duration // part of this time in which the peer, its share computed, waits for others

@@ -161,7 +161,7 @@ func (m measured) String() string {
 		both.Seconds()/max(computing, communication).Seconds(), m.ratios[n/4], m.ratios[n*3/4], m.ideals[n/2])
 }
 
-// phaseResult has what both peers have measured in a phase. Times are medians over its steps.
+// phaseResult has the measurements of both peers in a phase. Times are medians over its steps.
 type phaseResult struct {
 	Step   time.Duration // of the peer whose steps are slower
 	Wait   time.Duration // of the peer that waits longer

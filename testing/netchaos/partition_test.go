@@ -68,8 +68,8 @@ func between(from, to []int) []hole {
 	return out
 }
 
-// The network breaks in all these ways and heals, again and again. No step has two results, the majority goes on, and after each
-// partition all hosts form one group again by themselves.
+// The network breaks in all these ways and heals, again and again. No step has two results, the
+// majority continues, and after each partition all hosts form one group again without help.
 func TestPartition(t *testing.T) {
 	parallel(t)
 	seed := flagged[uint64]("seed")

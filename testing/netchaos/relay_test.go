@@ -22,8 +22,9 @@ func (h *host) openUp(t *testing.T) {
 	h.inside(t, "flush chain ip netchaos in\nadd rule ip netchaos in ip saddr @deaf drop\n", "nft", "-f", "-")
 }
 
-// Two hosts cannot be connected to, so they cannot connect with each other, and there is no relay. The job goes on with the first
-// of them. The second waits and says why, until the two can connect.
+// Two hosts cannot be connected to, so they cannot connect with each other, and there is no relay.
+// The job continues with the first of them. The second waits and says why, until the two can
+// connect.
 func TestApart(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -46,8 +47,8 @@ func TestApart(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts cannot be connected to. They train with each other through a relay, a member to which all can connect. The log says
-// so, and why.
+// Two hosts cannot be connected to. They train with each other through a relay, a member to which
+// all can connect. The log has this event and its reason.
 func TestRelay(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)

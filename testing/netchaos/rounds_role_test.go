@@ -25,7 +25,7 @@ type roundsTask struct {
 	Rounds int64
 }
 
-// roundsResult is what the process prints, as JSON.
+// roundsResult is the output of the process, as JSON.
 type roundsResult struct {
 	Compute, Total []time.Duration // of each round except the first two and the last
 	SHA256         string

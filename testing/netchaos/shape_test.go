@@ -33,8 +33,8 @@ func (r rates) costs() [][]int64 {
 	return cost
 }
 
-// shape sets the rate of every link. What a host sends to another goes through a traffic class of its own. Packets leave one by
-// one, as on a wire.
+// shape sets the rate of every link. The packets from one host to another pass through their own
+// traffic class. Packets leave one by one, as on a wire.
 func (l *lab) shape(t *testing.T, r rates) {
 	t.Helper()
 	if _, err := exec.LookPath("tc"); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// transfer has what a test measures when a peer joins.
+// transfer has the measurements of a test when a peer joins.
 type transfer struct {
 	bytes     int64
 	took      time.Duration

@@ -27,7 +27,8 @@ func demandChecks(o Options) []check {
 	return all
 }
 
-// moments is how many times what happens at one time is tried, each a little later.
+// moments is the number of points in time at which an event is tried, each a little later than the
+// one before.
 const moments = 16
 
 // meanwhile has two things happen at about the same time, in views that follow each other: one delays the first
@@ -82,7 +83,8 @@ func firstMessages(g *group) error {
 	return nil
 }
 
-// revokedFromEndToEnd revokes at the first rank what the last one uses. No other messages have been sent.
+// revokedFromEndToEnd revokes a view at the first rank while the last rank uses it. No other
+// messages have been sent.
 func revokedFromEndToEnd(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {
@@ -153,7 +155,8 @@ func undisturbed(g *group, ts []transport.Transport, rank int) error {
 	return ts[rank].Recv(g.ctx, (rank+2)%3, envelope(2), nil)
 }
 
-// firstToRevoking sends the first message to a rank that revokes. Nobody is blamed for the end of a lane.
+// firstToRevoking sends the first message to a rank that revokes. No member is blamed for the end
+// of a lane.
 func firstToRevoking(g *group, ts []transport.Transport, wait, late time.Duration) error {
 	go func() {
 		after(wait)

@@ -27,7 +27,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Options say what a network supports.
+// Options has the features that a network supports.
 type Options struct {
 	// Kill ends one endpoint, as the death of its process does. If Kill is nil, there are no tests of deaths; this is for
 	// networks on which others do not see a death.
@@ -181,7 +181,7 @@ func closeAll(ts []transport.Transport) error {
 	})
 }
 
-// works sends a message from each rank to each other rank, and checks what arrives.
+// works sends a message from each rank to each other rank, and checks the received messages.
 func (g *group) works(v elastic.View, ts []transport.Transport) error {
 	n := len(ts)
 	return each(n, func(rank int) error {

@@ -25,8 +25,8 @@ func used() usage {
 	return u
 }
 
-// These are limits for what a view may leave behind. Goroutines and connections of the last views may still be ending. So the
-// limits for them are lower than one for each view.
+// These are limits for the resources that a view may leave behind. Goroutines and connections of
+// the last views may still be ending. So the limits for them are lower than one for each view.
 const (
 	viewHeap  = 16 << 10
 	slackHeap = 8 << 20

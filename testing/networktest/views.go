@@ -96,8 +96,9 @@ func comeAndGo(g *group) error {
 // large is the length of a message that does not fit into the buffers of a connection. A mailbox has no room for many of them.
 const large = 64 << 20
 
-// blockedSend revokes a view in the middle of a message that nobody receives. Send returns at once and does not use its buffer
-// any more. The rest of the message does not disturb the next view.
+// blockedSend revokes a view in the middle of a message that the peer does not receive. Send
+// returns at once and does not use its buffer any more. The rest of the message does not disturb
+// the next view.
 func blockedSend(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)

@@ -38,7 +38,8 @@ func withElrun(run func() int) (status int, err error) {
 	if err := Build(path, "cmd/elrun"); err != nil {
 		return 0, err
 	}
-	// elrun keeps the outcome of each job in a state directory. The tests must not use the one of the user who runs them.
+	// elrun keeps the outcome of each job in a state directory. The tests must not use the directory
+	// of the user who runs them.
 	if err := errors.Join(os.Setenv(elrunVariable, path), os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))); err != nil {
 		return 0, err
 	}

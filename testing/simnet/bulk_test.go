@@ -137,8 +137,9 @@ func TestRequestBrokenOff(t *testing.T) {
 	}
 }
 
-// Each answer is complete, whatever the links are, however both sides pause, and however many answers there are at a time. Nobody
-// waits for an acknowledgement that does not come, or for room that is not freed.
+// Each answer is complete, whatever the links are, however both sides pause, and however many
+// answers there are at a time. No call waits for an acknowledgement that does not come, or for a
+// buffer that is not freed.
 func TestRequestsEnd(t *testing.T) {
 	const members, requests = 3, 3 // requests to each other member at a time
 	for seed := range uint64(8) {

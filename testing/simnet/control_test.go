@@ -183,7 +183,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// A member that comes later receives what was sent to it before.
+// A member that joins later receives the messages that were sent to it before.
 func TestLateMember(t *testing.T) {
 	inBubble(t, 1, simnet.Config{}, func(t *testing.T, b *bench) {
 		done := begin(func() error { return b.ends[0].Network.Send(t.Context(), "z", []byte("hello")) })

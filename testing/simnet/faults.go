@@ -61,8 +61,9 @@ func (n *Network) cutLocked(from, to elastic.ID, plane Plane) bool {
 		n.cuts[cut{from, Any, plane}] || n.cuts[cut{Any, Any, plane}]
 }
 
-// Cut makes the link from one member to another a black hole, on the given planes: frames on it do not arrive, and nobody learns
-// of that. Senders can write until their windows are full. Any stands for all members.
+// Cut makes the link from one member to another a black hole, on the given planes: frames on it do
+// not arrive, and neither member gets an error. Senders can write until their windows are full. Any
+// stands for all members.
 func (n *Network) Cut(from, to elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,7 +72,8 @@ func (n *Network) Cut(from, to elastic.ID, planes ...Plane) {
 	}
 }
 
-// Mend undoes a Cut of the same members. What streams have accepted meanwhile is then delivered.
+// Mend undoes a Cut of the same members. Bytes that streams have accepted during the cut are then
+// delivered.
 func (n *Network) Mend(from, to elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,8 +113,9 @@ func (n *Network) releaseLocked() {
 	}
 }
 
-// Stop does to a member what SIGSTOP does to a process, as far as a network can. The member neither sends nor reads, and its
-// calls wait. Its connections stay open, and their windows fill. The code of the member continues to run until its next call.
+// Stop stops a member as SIGSTOP stops a process, as far as a network can simulate that. The member
+// neither sends nor reads, and its calls wait. Its connections stay open, and their windows fill.
+// The code of the member continues to run until its next call.
 func (n *Network) Stop(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +125,7 @@ func (n *Network) Stop(id elastic.ID) {
 	}
 }
 
-// Continue undoes Stop. The member then reads what has arrived meanwhile.
+// Continue undoes Stop. The member then reads the bytes that have arrived before.
 func (n *Network) Continue(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,8 +176,8 @@ func (n *Network) end(m *node) {
 	}
 }
 
-// endLocked marks the member as gone, drops what it has not yet put on the wire, and tells the others. It returns functions that
-// the caller must call without the lock.
+// endLocked marks the member as gone, drops the frames that it has not yet put on the wire, and
+// notifies the others. It returns functions that the caller must call without the lock.
 func (n *Network) endLocked(m *node) (after []func()) {
 	m.dead = cmp.Or(m.cause, errClosed)
 	if m.stopped {
@@ -237,7 +240,8 @@ func (m *node) loses(gone *node, plane Plane) {
 	m.losesLocked(gone, plane)
 }
 
-// losesLocked ends, at this side, the streams with another member on one plane. What has arrived before can still be read.
+// losesLocked ends, at this side, the streams with another member on one plane. Bytes that have
+// arrived before can still be read.
 func (m *node) losesLocked(other *node, plane Plane) {
 	for _, s := range m.streamsLocked(other.self.ID) {
 		if s.out.plane != plane || s.other == nil {

@@ -5,7 +5,8 @@ import "time"
 // reorderTime is the least maximum of the additional delay of a control message that may be overtaken.
 const reorderTime = 10 * time.Millisecond
 
-// fate is what Link does to a control message on its way. Other frames on Control, and frames of other streams, have no fate.
+// fate is the effect of Link on a control message. Other frames on Control, and frames of other
+// streams, have no fate.
 type fate struct {
 	twice bool
 	loose bool          // later messages may overtake it

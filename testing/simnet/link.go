@@ -179,8 +179,8 @@ func (l *link) take(p *pipe, f frame) (calls []func()) {
 	return calls
 }
 
-// releaseLocked handles the end of a cut, on the planes that are not cut any more. It sends again the frames that were held, and
-// acknowledges what was read meanwhile.
+// releaseLocked handles the end of a cut, on the planes that are not cut any more. It sends again
+// the frames that were held, and acknowledges the bytes that were read during the cut.
 func (l *link) releaseLocked() {
 	n := l.net
 	for _, p := range l.pipes {
@@ -201,7 +201,7 @@ func (l *link) releaseLocked() {
 	}
 }
 
-// dropLocked drops what a dead sender has not yet put on the wire.
+// dropLocked drops the frames that a dead sender has not yet put on the wire.
 func (l *link) dropLocked() {
 	for _, p := range l.pipes {
 		p.queue, p.held = nil, slices.DeleteFunc(p.held, func(f frame) bool { return !f.final })

@@ -24,8 +24,9 @@ type crowd struct {
 	summed   chan int     // gets the size of the session when a member has finished its first sum in it
 }
 
-// A large group forms with its data plane. It goes on when a member dies, and when another one joins. scripts/scale makes
-// docs/scale.md from the log of this test. All pairs of members have streams, which limits the flag -many.
+// A large group forms with its data plane. It continues when a member dies, and when another member
+// joins. scripts/scale makes docs/scale.md from the log of this test. All pairs of members have
+// streams, which limits the flag -many.
 func TestManyMembers(t *testing.T) {
 	n := flag.Lookup("many").Value.(flag.Getter).Get().(int)
 	synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,9 @@ var errReset = fmt.Errorf("connection lost: %w", mesh.ErrReset)
 // errEnded means that this side has ended the stream.
 var errEnded = errors.New("stream has ended")
 
-// stream is one side of a stream between two members. It implements mesh.Stream, TwoWriter and Observer. It has no goroutine: the
-// clock appends what arrives to in, from which Read takes it.
+// stream is one side of a stream between two members. It implements mesh.Stream, TwoWriter and
+// Observer. It has no goroutine: the clock appends arriving bytes to the buffer in, from which Read
+// takes them.
 type stream struct {
 	node *node
 	peer elastic.ID
@@ -75,7 +76,7 @@ func (s *stream) Peer() elastic.ID { return s.peer }
 // Path implements mesh.Stream.
 func (s *stream) Path() event.Path { return event.Path{} }
 
-// Read implements mesh.Stream. What has arrived before the end of the stream is read first.
+// Read implements mesh.Stream. Bytes that have arrived before the end of the stream are read first.
 func (s *stream) Read(b []byte) (int, error) {
 	data, err := s.take(len(b))
 	return copy(b, data), err
@@ -264,7 +265,7 @@ func (s *stream) closeWriteLocked() {
 	s.forgetLocked()
 }
 
-// Close implements mesh.Stream. What the peer still writes is discarded.
+// Close implements mesh.Stream. Later writes of the peer are discarded.
 func (s *stream) Close() error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -274,7 +275,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// discardLocked discards what was not read. For the peer it counts as read.
+// discardLocked discards the bytes that were not read. For the peer it counts as read.
 func (s *stream) discardLocked() {
 	for _, c := range s.in {
 		if !c.free && s.other != nil {
@@ -284,7 +285,8 @@ func (s *stream) discardLocked() {
 	s.in = nil
 }
 
-// Reset implements mesh.Stream. The peer first receives what is on the wire. What is not yet on the wire is dropped.
+// Reset implements mesh.Stream. The peer first receives the frames on the wire. Frames that are not
+// yet on the wire are dropped.
 func (s *stream) Reset() error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -312,13 +314,13 @@ func (s *stream) reset() {
 	}
 }
 
-// breakLocked ends this side at once. What has arrived and was not read is lost.
+// breakLocked ends this side at once. Bytes that have arrived and were not read are lost.
 func (s *stream) breakLocked(why error) {
 	s.discardLocked()
 	s.cutOffLocked(why)
 }
 
-// cutOffLocked ends this side. What has arrived can still be read.
+// cutOffLocked ends this side. Bytes that have arrived can still be read.
 func (s *stream) cutOffLocked(why error) {
 	if s.writeEnd == nil {
 		s.writeEnd = why

@@ -74,7 +74,7 @@ func inBubble(t *testing.T, c Config, f func(t *testing.T, n *streams)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newStreams(t, c, "a", "b")) })
 }
 
-// What was written can be read to the end, whatever the sizes of writes and reads.
+// All written bytes can be read, whatever the sizes of writes and reads.
 func TestStreamCarries(t *testing.T) {
 	for k := range mesh.Kinds {
 		inBubble(t, Config{Link: Link{Delay: time.Millisecond, Lag: 5 * time.Millisecond}}, func(t *testing.T, n *streams) {

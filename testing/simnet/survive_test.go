@@ -78,8 +78,8 @@ func (w *way) carry(sizes []int, by int) []<-chan error {
 	return []<-chan error{write, read}
 }
 
-// When all faults have passed, whatever they were, every stream has delivered what was written, once and in order, and then its
-// end.
+// When all faults have passed, every stream has delivered the written bytes, once and in order, and
+// then its end.
 func TestStreamsSurvive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, window := rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]int{1, 1000, 20_000}).Draw(rt, "window")

@@ -44,7 +44,7 @@ func (n *Network) Sent(id elastic.ID, plane Plane) int {
 	return 0
 }
 
-// observe counts a message, and kills its sender if the function of KillWhen says so.
+// observe counts a message, and kills its sender if the function of KillWhen returns true.
 func (m *node) observe(msg Message) error {
 	n := m.net
 	n.mu.Lock()

@@ -27,8 +27,9 @@ func blocks(t *testing.T) []string {
 	return out
 }
 
-// The commands about Slurm in docs/hosts.md do what the document says. Each runs in a folder that has a program named train, as
-// in the document. Commands that contain the number of a job run while a job does.
+// The commands about Slurm in docs/hosts.md have the documented effect. Each runs in a folder that
+// has a program named train, as in the document. Commands that contain the number of a job run
+// while a job does.
 func documented(t *testing.T, l *lab) {
 	script, ran := "", 0
 	for _, block := range blocks(t) {

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The first argument can change what the test binary is.
+// The first argument selects a role of the test binary.
 const (
 	playWord = "play" // a peer
 	hostWord = "host" // the first process of a host
@@ -106,5 +106,5 @@ func latest(dir string) (step int64, total []float64, err error) {
 	return step, total, err
 }
 
-// total returns what each peer prints at the end of a complete job.
+// total returns the line that each peer prints at the end of a complete job.
 func total() string { return fmt.Sprintf("total %d\n", steps*samples*(steps*samples-1)/2) }

@@ -49,8 +49,8 @@ func TestDocsTarball(t *testing.T) {
 	}
 }
 
-// The commands about ssh in docs/hosts.md do what the document says. They run in a folder with its file of hosts and a program of
-// the same name.
+// The commands about ssh in docs/hosts.md have the documented effect. They run in a folder with its
+// file of hosts and a program of the same name.
 func TestDocs(t *testing.T) {
 	section := docs(t, "ssh")
 	s := newServer(t)

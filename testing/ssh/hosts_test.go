@@ -93,7 +93,8 @@ func TestStart(t *testing.T) {
 	t.Logf("to the first step %v; from Ctrl-C to nothing left %v", first, last)
 }
 
-// Whatever ends, the job goes on or ends as on one host, and leaves nothing behind.
+// Whichever process ends, the job continues or ends as on one host, and leaves no process and no
+// file.
 func TestEnds(t *testing.T) {
 	t.Run("peer killed", func(t *testing.T) {
 		s := newServer(t)

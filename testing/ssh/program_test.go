@@ -22,7 +22,8 @@ const programRole = "program "
 // programSteps is the number of steps.
 const programSteps = 40
 
-// program returns a program that trains a line. A service records what the peers report, and a task reads that.
+// program returns a program that trains a line. A service records the reports of the peers, and a
+// task reads them.
 func program() *launch.Program {
 	p := launch.NewProgram("line")
 	told := make(chan int64, programSteps+1)

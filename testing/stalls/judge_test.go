@@ -101,7 +101,7 @@ func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem str
 	return took, problem
 }
 
-// check returns what is wrong with a stall event.
+// check returns the mistake in a stall event, or "" if there is none.
 func (f *field) check(c cause, s event.Stall, since time.Duration) string {
 	switch {
 	case since < 0:

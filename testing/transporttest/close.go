@@ -118,7 +118,8 @@ func closeDisturbsNobody(g *group) error {
 	return nil
 }
 
-// allClose lets each rank close as soon as it has received everything, while others may still receive what it has sent.
+// allClose lets each rank close as soon as it has received everything, while others may still
+// receive its messages.
 func allClose(g *group) error {
 	return g.each(func(rank int) error {
 		err := g.exchange(rank, 1)

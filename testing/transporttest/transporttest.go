@@ -24,7 +24,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Options say what a transport supports.
+// Options has the features that a transport supports.
 type Options struct {
 	// Kill ends the transport of one rank, as the death of its process does. It is required.
 	Kill func(transport.Transport)

@@ -28,7 +28,8 @@ func must(t testing.TB, name string) collective.Coding {
 // names lists a coding of each kind.
 func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
-// decoded encodes a copy of v. It returns the decoded vector, and the rest, which is what Encode left in the copy.
+// decoded encodes a copy of v. It returns the decoded vector, and the rest that Encode left in the
+// copy.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
 	t.Helper()
 	rest, out = slices.Clone(v), make([]float32, len(v))
