@@ -15,9 +15,11 @@ import (
 // error. The argument path names the value in messages. The argument within lists the enclosing
 // types, so that the recursion ends at a recursive type.
 func gobWith(t reflect.Type, path string, within []reflect.Type) error {
+	// A type with its own encoding is not looked into: gob calls its method for the whole value.
 	if slices.Contains(within, t) || marshals(t) {
 		return nil
 	}
+	// Each field continues the list on its own, so the list is copied.
 	within = append(slices.Clone(within), t)
 	refused := func(why string) error { return fmt.Errorf("gob: %s is a %v: %s", path, t, why) }
 	switch t.Kind() {
@@ -25,6 +27,7 @@ func gobWith(t reflect.Type, path string, within []reflect.Type) error {
 		return refused("the order of a map is random, so that equal states differ; keep a sorted slice")
 	case reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Uintptr:
 		return refused("it cannot be copied to other peers")
+	// An element has no name of its own, so path stays.
 	case reflect.Pointer, reflect.Slice, reflect.Array:
 		return gobWith(t.Elem(), path, within)
 	case reflect.Struct:
@@ -59,6 +62,7 @@ func hashValue(w io.Writer, v reflect.Value) error {
 	if marshals(v.Type()) {
 		return hashMarshaled(w, v)
 	}
+	// Slices of numbers are hashed as bytes. One call per element would be slow.
 	if b, _ := numbers(v.Interface()); b != nil {
 		return hashBytes(w, b)
 	}
@@ -67,6 +71,7 @@ func hashValue(w io.Writer, v reflect.Value) error {
 		if v.IsNil() {
 			return hashWord(w, 0)
 		}
+		// The word 1 tells a pointer to a zero value from nil.
 		return hashAfter(w, 1, v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -76,6 +81,7 @@ func hashValue(w io.Writer, v reflect.Value) error {
 		}
 		return nil
 	case reflect.Slice, reflect.Array:
+		// With the length two neighbouring slices cannot pass elements to each other unnoticed.
 		if err := hashWord(w, uint64(v.Len())); err != nil {
 			return err
 		}
@@ -102,6 +108,7 @@ func hashScalar(w io.Writer, v reflect.Value) error {
 		return hashWord(w, uint64(v.Int()))
 	case v.CanUint():
 		return hashWord(w, v.Uint())
+	// By its bits: -0 differs from 0, and a NaN equals itself.
 	case v.CanFloat():
 		return hashWord(w, math.Float64bits(v.Float()))
 	case v.CanComplex():
@@ -120,6 +127,7 @@ func hashMarshaled(w io.Writer, v reflect.Value) error {
 		return hashWord(w, 0)
 	}
 	values := []reflect.Value{v}
+	// GobEncode often has a pointer receiver.
 	if v.CanAddr() {
 		values = append(values, v.Addr())
 	}

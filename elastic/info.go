@@ -22,6 +22,8 @@ type info struct {
 // member.MaxInfo bytes, the last ones are omitted.
 func toMember(m Member) (member.Member, error) {
 	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
+	// Each round omits one more address. Others may reach the member all the same; the names
+	// cannot be replaced.
 	for {
 		b, err := json.Marshal(in)
 		if err != nil {
@@ -42,6 +44,7 @@ func toMember(m Member) (member.Member, error) {
 // without addresses, which others may still reach.
 func fromMember(m member.Member) Member {
 	var in info
+	// A decoding that failed halfway has filled some fields.
 	if json.Unmarshal([]byte(m.Info), &in) != nil {
 		in = info{}
 	}
@@ -61,6 +64,7 @@ func fromView(v member.View, old View) View {
 		}
 	}
 	out.lookUp()
+	// The voters are the first members of a view.
 	for _, m := range out.Members[:v.Voters] {
 		out.Voters = append(out.Voters, m.ID)
 	}

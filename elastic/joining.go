@@ -37,8 +37,10 @@ func (g *Group) joinIn(ctx context.Context, d *driver) error {
 		coming: make(map[ID]comer), cutOff: make(map[ID]bool)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
+	// Defers run in reverse order: cancel ends the goroutines for which Wait waits.
 	defer looking.Wait()
 	defer cancel(nil)
+	// The reason of lookOut becomes the cause of ctx, and so the error of joinIn.
 	looking.Go(func() { cancel(j.lookOut(ctx)) })
 	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
@@ -57,6 +59,7 @@ func (g *Group) joinIn(ctx context.Context, d *driver) error {
 	inView, stop := d.status.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
+	// After the end of inView an error of apply is only its consequence.
 	if err != nil && inView.Err() == nil {
 		return err
 	}
@@ -94,6 +97,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		// A refusal is for good: it compares programs, settings or tickets.
 		case errors.Is(err, ErrRefused):
 			return err
 		case round.answered:
@@ -112,6 +116,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		switch {
 		case time.Since(seen) > patience:
 			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
+		// Members that are alive but do not answer may be behind a cut.
 		case time.Since(begun) > g.cfg.RejoinTimeout && time.Since(answered) > g.cfg.RejoinTimeout:
 			return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)
 		}
@@ -135,6 +140,8 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 	if g.cfg.Reopen == nil {
 		return fmt.Errorf("%w: %s", ErrFenced, s.why)
 	}
+	// The last members are read before the driver stops: the new identity makes its offer to
+	// them.
 	old := g.current()
 	members := old.lastMembers()
 	g.retire(g.using(), nil)
@@ -156,8 +163,10 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 		d.stop()
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
+	// From now on others may ask the new identity. It answers that it is no member.
 	ep.Network.Serve(g.answer)
 	g.fresh = true
+	// The job has gone on without this peer, so its state is of an old step.
 	if g.state != nil {
 		g.void = true
 		g.donor.Reset(0)

@@ -84,6 +84,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Unlock()
 	now, _ := d.status.now()
 	switch {
+	// The network has proven from. The description is only a claim.
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
 	case d.report.get().Ended:
@@ -92,16 +93,20 @@ func (g *Group) consider(from ID, o offer) reply {
 		return reply{Wait: "is no member itself", Outside: true}
 	case !begun:
 		return reply{Wait: "has not begun"}
+	// Otherwise the newcomer would wait for a state that no member has, or go on without the
+	// state of the job.
 	case (held != nil) != o.State:
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not: run the same program at all peers"}
 	}
 	why := differ(settings, o.Settings)
+	// A program may join before it begins a loop of Steps. Then it has no last step to compare.
 	if why == "" && until != 0 && o.Until != 0 {
 		why = differ([]Setting{stepsSetting(until)}, []Setting{stepsSetting(o.Until)})
 	}
 	if why != "" {
 		return reply{Refused: why}
 	}
+	// The membership carries the description, so a description that does not fit is refused here.
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
@@ -114,6 +119,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	}
 	_ = d.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
+	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := held.(Judge)
 		r.decided(d.judge(o, e, judge))
@@ -147,6 +153,7 @@ func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
 		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
 	}
 	defer answer.Close()
+	// A longer reply is cut off, and then fails to decode.
 	b, err := io.ReadAll(io.LimitReader(answer, maxReply))
 	if err != nil {
 		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)

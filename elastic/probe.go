@@ -25,6 +25,7 @@ const maxAskers = 16
 // receiveProbe handles a request for an indirect probe, or a helper's answer.
 func (d *driver) receiveProbe(from ID, kind controlKind, q probeMessage) {
 	p := d.peerOf(q.About)
+	// Probes are for members of the present view only.
 	if p == nil || d.peerOf(from) == nil || q.About == from {
 		return
 	}
@@ -33,9 +34,12 @@ func (d *driver) receiveProbe(from ID, kind controlKind, q probeMessage) {
 			p.askers = append(p.askers, from)
 		}
 		d.sendHeartbeat(q.About, true)
+		// This reply says that the helper has the request. A second one follows when the probed
+		// member answers.
 		d.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))
 		return
 	}
+	// A reply that was not asked for must not vouch for a silent member.
 	if _, asked := p.helped[from]; !asked {
 		return
 	}

@@ -56,6 +56,7 @@ func (s *shared) newMachine(c member.Config, first []Member) (*member.Machine, e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The list first is equal at all members of the first view.
 	if s.first == nil {
 		v, err := make()
 		if err != nil {
@@ -74,11 +75,13 @@ func (s *shared) view(mv member.View, old View) View {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The hash covers the whole view, so equal hashes mean equal views.
 	if v, ok := s.views[mv.Hash()]; ok {
 		return v
 	}
 	v := fromView(mv, old)
 	s.views[mv.Hash()] = v
+	// A member that lags behind by more makes the view anew.
 	if s.line = append(s.line, mv.Hash()); len(s.line) > sharedViews {
 		delete(s.views, s.line[0])
 		s.line = s.line[1:]

@@ -127,6 +127,8 @@ func Decode(b []byte) (Message, error) {
 	d := &decoder{rest: b}
 	version, kind := d.byte(), Kind(d.byte())
 	parts, known := layout(kind)
+	// The version comes first of all fields: nothing behind it has a known form in another
+	// version.
 	if d.err == nil && (version != codecVersion || !known) {
 		d.fail(fmt.Errorf("version %d, message %v, want version %d and a known message: %w", version, kind, codecVersion, ErrFormat))
 	}
@@ -135,6 +137,7 @@ func Decode(b []byte) (Message, error) {
 	if parts&(partBranch|partGather) != 0 {
 		d.spread(&m, parts)
 	}
+	// Each message has one encoding, so nothing may follow its fields.
 	if d.err == nil && len(d.rest) > 0 {
 		d.fail(fmt.Errorf("%d bytes left over: %w", len(d.rest), ErrFormat))
 	}
@@ -170,6 +173,7 @@ func (d *decoder) parts(m *Message, parts part) {
 	if parts&partSignature != 0 {
 		m.Signature = d.signature()
 	}
+	// Only a Promise may be without a change.
 	if m.Kind == Accept && m.Change == nil {
 		d.fail(fmt.Errorf("no change: %w", ErrFormat))
 	}

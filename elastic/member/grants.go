@@ -58,6 +58,7 @@ func grantIndex(grants []Grant, key ID) int {
 // grant does. All members apply the same rules to the same change, so the count of uses is exact
 // although no single member keeps it.
 func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
+	// The usual change of a view touches no grant, and shares both slices with v.
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
 		return v.Grants, v.Barred, nil
 	}
@@ -89,6 +90,7 @@ func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 		if !(View{Grants: grants}).letsIn(m) {
 			return nil, nil, fmt.Errorf("member: apply to %v: %s joins by %s, which lets in nobody: %w", v, m.ID, m.By, ErrChange)
 		}
+		// A member that comes back under a new ID has used its grant before.
 		if m.By != "" && m.Was == "" {
 			grants[grantIndex(grants, m.By)].Used++
 		}
@@ -118,6 +120,7 @@ func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 		return nil, fmt.Errorf("grant of key %q, %d bytes of record: %w", g.Key, len(g.Record), ErrChange)
 	case grantIndex(grants, g.Key) >= 0:
 		return nil, fmt.Errorf("a second grant of key %s: %w", g.Key, ErrChange)
+	// Revoked and used-up grants count, too, until they have expired.
 	case len(grants) >= MaxGrants:
 		return nil, fmt.Errorf("%d grants, at most %d: %w", len(grants)+1, MaxGrants, ErrChange)
 	}
@@ -184,6 +187,7 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 			others = append(others, id)
 		case out[rank]:
 			ranks[rank] = true
+		// The request waits until the view has another member.
 		case left == 1:
 			continue
 		default:

@@ -18,6 +18,7 @@ func next(f facts) (Change, string) {
 	kicked, others := f.kicks(f.dead)
 	keep := f.kept(kicked)
 	f.holdBack(keep)
+	// A member is in one list at most, and the first case that applies wins.
 	for i, m := range f.view.Members {
 		switch {
 		case kicked[i]:
@@ -39,6 +40,7 @@ func next(f facts) (Change, string) {
 		why = append(why, fmt.Sprintf("%s is kicked", id))
 	}
 	why = append(why, f.grantChanges(&c)...)
+	// An empty change is enough: every change gives the members of the old view their votes.
 	if len(why) == 0 && f.promote && f.view.Voters < len(f.view.Members) {
 		why = append(why, fmt.Sprintf("%d joined members get a vote", len(f.view.Members)-f.view.Voters))
 	}

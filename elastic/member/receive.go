@@ -78,6 +78,7 @@ func (m *Machine) receiveGather(msg Message) {
 		return
 	}
 	v := m.view
+	// Answers may come after the view has changed. The view before is kept for them.
 	if s.In != v.hash {
 		v = m.dissemination.before
 	}
@@ -89,6 +90,7 @@ func (m *Machine) receiveGather(msg Message) {
 		// about: their authors are being sent the new view already.
 		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
 		for _, rank := range a.Ranks {
+			// The ranks come from another member, so they are checked.
 			if !late && int(rank) < len(v.Members) {
 				one := *a.Message
 				one.From, one.To = v.Members[rank].ID, m.cfg.Self.ID
@@ -105,6 +107,7 @@ func (m *Machine) receiveOutside(msg Message) {
 		m.dissemination.acknowledged(msg.From)
 		return
 	}
+	// A Chain is never answered with a Chain: two members that are out would go on for ever.
 	if msg.Kind != Chain && m.history.index(msg.View) >= 0 {
 		m.catchUp.sendChain(msg.From, msg.View)
 	}
@@ -138,6 +141,7 @@ func (m *Machine) follow(msg Message, t treatment) {
 func (m *Machine) enterAll(all []Decision) {
 	for _, d := range all {
 		v, err := m.view.Apply(d.Change)
+		// One of the views may be without this member.
 		if err != nil || m.phase != inside {
 			return
 		}
@@ -208,6 +212,7 @@ func (m *Machine) adopt(msg Message) {
 		m.history = h
 		m.enter(v)
 		m.gossip.show()
+	// History and view are set before leave: receiveOutside answers from them.
 	case in:
 		m.history, m.view = h, v
 		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was a member, and is none in %v", v)})

@@ -10,6 +10,7 @@ import (
 // bytes for each.
 func appendSpread(b []byte, m Message, parts part) []byte {
 	s := m.Spread
+	// Decode refuses the bytes then: the fields of the spread are missing.
 	if s == nil || parts&partBranch != 0 && s.Inner == nil {
 		return b // the caller's mistake
 	}
@@ -44,6 +45,7 @@ func appendRanks(b []byte, ranks []uint32) []byte {
 	var runs []uint64
 	next := uint32(0)
 	for i, rank := range ranks {
+		// The first run is begun also at rank 0: it skips none.
 		if i == 0 || rank != next {
 			runs = append(runs, uint64(rank-next), 0)
 		}
@@ -68,6 +70,7 @@ func (d *decoder) ranks() []uint32 {
 		if d.err != nil {
 			return nil
 		}
+		// skip and n are bounded before the sum, which could otherwise wrap around.
 		if skip > MaxMembers || n > MaxMembers || next+skip+n > MaxMembers {
 			d.fail(fmt.Errorf("ranks above %d: %w", MaxMembers, ErrLimit))
 			return nil
@@ -90,6 +93,7 @@ func (d *decoder) inner(outer *Message) *Message {
 	m := &Message{Kind: Kind(d.byte()), Epoch: outer.Epoch, View: outer.View}
 	if d.bool() {
 		m.Epoch, m.View = d.uint(), d.hash()
+		// The short form exists for this case, and each message has one encoding.
 		if d.err == nil && m.Epoch == outer.Epoch && m.View == outer.View {
 			d.fail(fmt.Errorf("view twice: %w", ErrFormat))
 		}

@@ -13,9 +13,9 @@ const (
 
 // promise is a snapshot that donors hold or will make.
 type promise struct {
-	step    int64 // donors that have promised it
-	donors  []string
-	replays bool // the donors keep the updates after step
+	step    int64
+	donors  []string // donors that have promised it
+	replays bool     // the donors keep the updates after step
 }
 
 // chooser chooses a snapshot that as many donors as possible can provide.
@@ -57,7 +57,8 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	}
 	ahead := false
 	p.step, p.donors, ahead = c.target(names, where)
-	// Second round trip: order the snapshot at the chosen donors.
+	// Second round trip: order the snapshot at the chosen donors. The donors go on meanwhile, so
+	// some may have passed the step.
 	took := c.gather(ctx, p.donors, request{Do: opTake, Step: p.step})
 	c.missed, c.full = false, false
 	p.donors = slices.DeleteFunc(p.donors, func(n string) bool {
@@ -68,6 +69,7 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 		return !ok || h.Code != codeOK && h.Code != codePending
 	})
 	if c.missed {
+		// Only a step in the future can be chosen further ahead.
 		if ahead {
 			c.distance *= 2
 		}
@@ -120,5 +122,6 @@ func (c *chooser) shared(names []string, where map[string]header) (best int64, d
 			best, donors = step, list
 		}
 	}
+	// The caller deletes from the slice.
 	return best, slices.Clone(donors)
 }

@@ -48,6 +48,7 @@ func newFeed(c client, after int64) *feed {
 // for running.
 func (f *feed) start(ctx context.Context) {
 	f.running.Go(func() { f.read(ctx) })
+	// Received updates need no donor any more, whether applied or not.
 	f.running.Go(func() { f.renew(ctx, f.received.Load) })
 }
 
@@ -115,6 +116,7 @@ func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 			gone, at = true, max(at, h.At)
 		}
 		if errors.Is(err, errOther) {
+			// The next round begins with the donor behind the slow one.
 			f.turn += i + 1
 			return gone, at
 		}
@@ -164,12 +166,14 @@ func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) err
 	if err != nil {
 		return err
 	}
+	// A gap would be applied unnoticed.
 	if fr.Step != step {
 		return errWire
 	}
 	if err := f.send(ctx, item{step: step, data: &data, last: last}); err != nil {
 		return err
 	}
+	// Only now, when Follow has the update: a new donor is asked for what comes after it.
 	f.received.Store(step)
 	return nil
 }

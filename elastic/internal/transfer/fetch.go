@@ -58,6 +58,7 @@ func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 				return c.snapshot(stats), nil
 			}
 		}
+		// All other errors come from the end of ctx.
 		if !errors.Is(err, errLost) || pause(ctx, wait) != nil {
 			return nil, fmt.Errorf("transfer: fetch: %w", context.Cause(ctx))
 		}
@@ -71,6 +72,7 @@ func (c *copying) run(ctx context.Context) error {
 	defer c.workers.Wait()
 	defer cancel()
 	c.hire(ctx, c.promise.donors)
+	// The list of donors has no notice of a change, so it is polled.
 	tick := time.NewTicker(c.o.Patience / 8)
 	defer tick.Stop()
 	for {
@@ -97,6 +99,8 @@ func (c *copying) hire(ctx context.Context, donors []string) bool {
 	var fresh []string
 	c.mu.Lock()
 	for _, name := range donors {
+		// A donor whose worker has ended keeps its entry, so it is not tried again for this
+		// snapshot.
 		if c.hands[name] == nil && !c.odd[name] && c.working < c.o.MaxDonors {
 			c.hands[name] = &hand{name: name, rank: len(c.hands)}
 			c.working++
@@ -118,6 +122,7 @@ func (c *copying) work(ctx context.Context, h *hand) {
 		if fails >= maxFails {
 			return
 		}
+		// fails is below maxFails, so the pause stays short.
 		if fails > 0 && pause(ctx, firstPause<<fails) != nil {
 			return
 		}
@@ -181,6 +186,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 		return fmt.Errorf("%w: %d chunks, not %d", errWire, a.Count, count)
 	}
 	var buf []byte
+	// The rest is not read if other donors have sent it: stop breaks the answer off.
 	for i := first; i < first+count && c.needs(i, first+count-i); i++ {
 		if buf, err = readN(a, buf, int64(h.vote.length(i))); err != nil {
 			return fmt.Errorf("chunk %d of %s: %w", i, h.name, err)
@@ -190,6 +196,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 			return err
 		}
 		if kept {
+			// The chunk belongs to the copy now.
 			buf = nil
 		}
 	}

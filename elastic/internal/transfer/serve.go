@@ -27,6 +27,7 @@ func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	if closed {
 		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, errClosed)
 	}
+	// A long answer renews the lease while it is sent.
 	p := &pacedWriter{ctx: ctx, w: w, bucket: d.bucket, sent: func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -88,6 +89,7 @@ func (d *Donor) serveTake(r request, w io.Writer) error {
 	}
 	h := d.headerLocked(c)
 	d.mu.Unlock()
+	// The answer goes out first, as the allocation takes long.
 	if err := writeLine(w, h); err != nil || c != codePending {
 		return err
 	}
@@ -122,6 +124,7 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 			return false, errClosed
 		}
 		var c code
+		// Each look renews the lease, so it lasts through a long wait.
 		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.phase != ready {
 			c = codePending
 		}
@@ -156,6 +159,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 	}
 	// A ready snapshot is immutable, so it is read without the lock.
 	pieces := s.data.pieces
+	// decodeRequest knows the form of a request, and not the number of chunks.
 	if r.First+r.Count > len(pieces) {
 		return fmt.Errorf("%w: chunks %d+%d of %d", errWire, r.First, r.Count, len(pieces))
 	}
@@ -221,6 +225,7 @@ func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error 
 		if d.closed {
 			return false, errClosed
 		}
+		// A request for updates also says that all earlier ones were received.
 		c := d.keepLocked(r)
 		h, list = d.headerLocked(c), nil
 		if c == codeOK {

@@ -39,6 +39,7 @@ func (s *slabs) grow() {
 	if len(s.pieces) == 0 && s.first > 0 {
 		size = min(s.first, size)
 	}
+	// The first piece may be smaller. Then it gets new memory.
 	if n := len(s.spare); n > 0 && cap(s.spare[n-1]) == size {
 		s.pieces = append(s.pieces, s.spare[n-1][:0])
 		s.spare = s.spare[:n-1]
