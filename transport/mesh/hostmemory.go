@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -16,12 +17,13 @@ type hostMemory struct {
 	life         *lifetime
 	processes    *hostProcesses // the files of the processes of the host
 	spare        spare          // memory for the next view
+	spareAfter   time.Duration  // spareAfter, except in tests
 	wasInSession atomic.Bool    // this end has been in a session
 }
 
 // newHostMemory returns the hostMemory of a process with the ID self before its first view.
 func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
-	return &hostMemory{cfg: cfg, life: life, processes: newHostProcesses(self)}
+	return &hostMemory{cfg: cfg, life: life, processes: newHostProcesses(self), spareAfter: spareAfter}
 }
 
 // close releases the memory that no view uses. The memory of a view is released when the view ends.

@@ -85,7 +85,7 @@ func (p transientError) Unwrap() error { return p.error }
 func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 	s, err := h.findGroup(a)
 	if s == nil {
-		h.reserveNext(0)
+		h.reserveNext(a.lazy.life, 0)
 		return nil, err
 	}
 	if err := s.negotiate(ctx); err != nil {
@@ -95,7 +95,7 @@ func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 	if s.localRank == 0 {
 		next = shm.LargestSize(len(s.ranks) + 1) // one may join
 	}
-	h.reserveNext(next)
+	h.reserveNext(a.lazy.life, next)
 	return s, nil
 }
 

@@ -1,14 +1,15 @@
 package mesh
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spareAfter is how long after the beginning of a view the memory for the next view is reserved. By then all
-// ranks have begun the view, and the work does not delay them.
+// spareAfter is how long after the beginning of a view the memory for the next view is reserved, unless the view
+// ends earlier. By then all ranks have begun the view, and the work does not delay them.
 const spareAfter = 10 * time.Millisecond
 
 // spare is memory that is reserved for the next view of a host. The first rank of the host keeps the memory, as
@@ -77,13 +78,15 @@ func (s *spare) isEmpty() bool {
 	return s.memory == nil
 }
 
-// reserveNext reserves size bytes for the next view, after spareAfter. With size 0 it releases the reserved memory.
-func (h *hostMemory) reserveNext(size int) {
+// reserveNext reserves size bytes for the next view, after spareAfter, or as soon as the context view ends: then the
+// next view is about to come. With size 0 it releases the reserved memory.
+func (h *hostMemory) reserveNext(view context.Context, size int) {
 	if size == 0 && h.spare.isEmpty() {
 		return
 	}
 	h.life.run(func() {
-		if h.life.pause(h.life.ctx, spareAfter, errClosed()) == nil {
+		_ = h.life.pause(view, h.spareAfter, errClosed())
+		if !h.life.isOver() {
 			h.spare.fill(size)
 		}
 	})

@@ -95,6 +95,20 @@ func TestSpareOfFirst(t *testing.T) {
 	closeAll(t, hs)
 }
 
+// If a view ends early, the first rank reserves memory for the next view at once.
+func TestSpareAtEnd(t *testing.T) {
+	keepsFiles(t)
+	hs, v := party(t, "auto", "auto")
+	hs[0].memory.spareAfter = 2 * hang
+	ts := mustMeet(t, hs, v)
+	if !hs[0].memory.spare.isEmpty() {
+		t.Error("memory is reserved while the view is used")
+	}
+	endAll(t, ts)
+	await(t, "memory at rank 0", func() bool { return !hs[0].memory.spare.isEmpty() })
+	closeAll(t, hs)
+}
+
 // await waits until there returns true: a goroutine brings that about in a moment.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
