@@ -39,7 +39,7 @@ func (d *driver) entered(mv member.View) {
 	switch v.Reason {
 	// The members stay, so the session must be replaced even though no member of it is lost.
 	case "renew":
-		d.session.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
+		d.session.revoke(fmt.Errorf("epoch %d begins, because the session broke", v.Epoch))
 	case "forced", "lost", "kick":
 		d.session.revokeFor(gone)
 	}

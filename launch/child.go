@@ -163,7 +163,7 @@ func (f *feed) outputEnd(t target) {
 	s := &f.streams[t]
 	f.emit(t, s.shown.flush(), s.logged.flush())
 	if s.err != nil {
-		f.con.say(fmt.Sprintf("peer %d: its log: %v; what cannot be written is dropped", f.index, cause(s.err)))
+		f.con.say(fmt.Sprintf("log of peer %d: %v; lines that cannot be written are dropped", f.index, cause(s.err)))
 	}
 }
 

@@ -162,7 +162,7 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	// An elrun that writes no Ready frame is older than the protocol, or another program of that
 	// name.
 	case first.Ready == nil:
-		return &hostError{"its elrun does not say what it is: install the same version, or use --copy"}
+		return &hostError{"its elrun does not answer as an agent: install the same version, or use --copy"}
 	case first.Ready.Protocol != agentProtocol:
 		return &hostError{fmt.Sprintf("its elrun is of another version (protocol %d, want %d): install the same one, or use --copy", first.Ready.Protocol, agentProtocol)}
 	}
@@ -217,7 +217,7 @@ func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 			}
 		}
 	}
-	return &hostError{"its shell writes without end when somebody logs in: keep .bashrc silent where there is no terminal"}
+	return &hostError{"its login shell prints without end: keep .bashrc silent where there is no terminal"}
 }
 
 // sendFile sends the program in frames of at most maxPart bytes, and restarts the timer limit at

@@ -150,7 +150,7 @@ func (c *console) progress(s string) {
 func (c *console) failed(t target, err error, final bool) {
 	switch {
 	case !final:
-		c.say(fmt.Sprintf("%v: %v; what cannot be written is dropped", t, cause(err)))
+		c.say(fmt.Sprintf("%v: %v; lines that cannot be written are dropped", t, cause(err)))
 	case t == toEvents: // the job matters more
 		c.say(fmt.Sprintf("%v: %v; no more events are logged", t, cause(err)))
 	default:

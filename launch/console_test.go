@@ -236,7 +236,7 @@ func TestConsoleDiskFull(t *testing.T) {
 			if !strings.HasPrefix(got, "abc\nd\n") || !strings.HasSuffix(got, gap+"jkl\n") || strings.Count(got, "\n") != 4 {
 				t.Errorf("%v: %q", to, got)
 			}
-			if n := strings.Count(err.String(), "no space left on device; what cannot be written is dropped"); n != 1 {
+			if n := strings.Count(err.String(), "no space left on device; lines that cannot be written are dropped"); n != 1 {
 				t.Errorf("%v: told %d times: %q", to, n, err.String())
 			}
 		})

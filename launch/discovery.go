@@ -166,7 +166,7 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 // formatDiscoveryError describes the failed action, the cause and the remedy in one line.
 func formatDiscoveryError(what string, err error) string {
 	why := strings.TrimPrefix(err.Error(), "discovery: ")
-	return clipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying on", what, printable.Line(why)))
+	return clipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying again", what, printable.Line(why)))
 }
 
 // seeker looks up the key of a ticket. Its only goroutine is run.
@@ -202,7 +202,7 @@ func (s *seeker) run(ctx context.Context) {
 			s.found(members)
 		case err == nil && !found && !missed && time.Since(begun) > seekNews:
 			missed = true
-			s.say(fmt.Sprintf("--dht: nobody has announced the job of this ticket for %v; do its members have --dht, with the same --bootstrap? trying on", seekNews))
+			s.say(fmt.Sprintf("--dht: nobody has announced the job of this ticket for %v; do its members run with --dht and the same --bootstrap? trying again", seekNews))
 		}
 		timer.Reset(pause)
 	}

@@ -126,7 +126,7 @@ func checkDirection(from, to, why string, failed, back bool) Check {
 	c := Check{Level: OK, Name: from + " -> " + to, Found: "connects"}
 	switch {
 	case failed && back:
-		c.Level, c.Found, c.Advice = Fail, clipNote(why), "let TCP through between them; if they can both connect to another host of the job it stands in"
+		c.Level, c.Found, c.Advice = Fail, clipNote(why), "let TCP through between them; until then a third host to which both can connect relays"
 	case failed:
 		c.Level, c.Found, c.Advice = Warn, clipNote(why), "the other direction is enough"
 	}

@@ -71,7 +71,7 @@ func endedDir() (string, error) {
 	if !filepath.IsAbs(state) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("no folder for the ends of jobs: %w", err)
+			return "", fmt.Errorf("no folder for the records of ended jobs: %w", err)
 		}
 		state = filepath.Join(home, ".local", "state")
 	}

@@ -84,7 +84,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 		return environment{}, false, nil
 	}
 	if len(missing) > 0 {
-		return environment{}, false, fmt.Errorf("launch: environment: %s not set, though other ELRUN_ variables are",
+		return environment{}, false, fmt.Errorf("launch: environment: %s not set, though other ELRUN_ variables are: start the program by elrun, or unset them all",
 			strings.Join(missing, ", "))
 	}
 	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt],

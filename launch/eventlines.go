@@ -66,7 +66,7 @@ func (l *membershipLog) formatOther(e event.Event) string {
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			l.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
 	case event.Forged:
-		return fmt.Sprintf("%s gave a newcomer a state that most members do not have (%s); it was refused: look at the memory of %s, or put it out",
+		return fmt.Sprintf("%s gave a newcomer a state that most members do not have (%s); the state was refused: check the memory of the host of %s, or kick it",
 			l.describe(b.Who), b.Reason, l.describe(b.Who))
 	case event.Audit:
 		return l.formatAudit(b, e.Step)

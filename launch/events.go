@@ -178,7 +178,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 			c.result = true
 		}
 	case event.Dropped:
-		r.report.printf("peer %d: %s of its log dropped, which elrun did not take in time", from, countLines(b.Events))
+		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))
 	case event.Quorum:
 		r.outcome.gaveUp = r.outcome.gaveUp || b.State == "gave-up"
 	}

@@ -20,8 +20,8 @@ func TestRunRestartsNoneThatEnded(t *testing.T) {
 func TestWordSites(t *testing.T) {
 	for want, sites := range map[string][]string{
 		"": {"", ""},
-		"--site does not count as long as 1 peer names no site: name one for all peers": {"a", "", "b"},
-		"--site does not count as long as 2 peers name no site: name one for all peers": {"", "", "b"},
+		"--site is ignored while 1 peer names no site: name one for all peers": {"a", "", "b"},
+		"--site is ignored while 2 peers name no site: name one for all peers": {"", "", "b"},
 	} {
 		var members []elastic.Member
 		for _, s := range sites {

@@ -103,7 +103,7 @@ func (n nodeInfo) check() error {
 	case n.Kind == kindService && len(n.Methods) == 0, len(n.Methods) > maxMethods, slices.ContainsFunc(n.Methods, long):
 		return fmt.Errorf("node %s: %d methods, want 1 to %d with short names", n.Name, len(n.Methods), maxMethods)
 	case n.Restarts < 0 || n.Backoff < 0:
-		return fmt.Errorf("node %s: %d restarts, the second after %v; want none or more", n.Name, n.Restarts, n.Backoff)
+		return fmt.Errorf("node %s: %d restarts with a pause of %v: want 0 or more of both", n.Name, n.Restarts, n.Backoff)
 	case len(n.StopAfter) > 0 && n.Kind != kindService:
 		return fmt.Errorf("node %s: StopAfter is for services: peers and tasks end by themselves", n.Name)
 	case n.Group != "":

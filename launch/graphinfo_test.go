@@ -37,7 +37,7 @@ func TestProgramMistakes(t *testing.T) {
 		{"p", []nodeInfo{peersNode(), serviceNode("a", "a")}, "services a wait for each other"},
 		{"p", with(func(n *nodeInfo) { n.StopAfter = []string{"a"} }, taskNode("a")), "StopAfter is for services"},
 		{"p", with(func(n *nodeInfo) { n.Restarts = -1 }, taskNode("a")), "-1 restarts"},
-		{"p", with(func(n *nodeInfo) { n.Backoff = -time.Second }, taskNode("a")), "after -1s"},
+		{"p", with(func(n *nodeInfo) { n.Backoff = -time.Second }, taskNode("a")), "with a pause of -1s"},
 		{"p", with(func(n *nodeInfo) { n.Group = "a/b" }, taskNode("a")), `group name "a/b"`},
 	} {
 		err := programInfo{c.name, c.nodes}.check()

@@ -266,7 +266,7 @@ func (a *hostAgent) prepare() error {
 	case err != nil:
 		return err
 	case sum != a.order.SHA256:
-		return fmt.Errorf("its %s is another build than the one here: copy that there, or use --copy", a.order.Program)
+		return fmt.Errorf("its %s differs from the one here: copy this one there, or use --copy", a.order.Program)
 	}
 	return nil
 }

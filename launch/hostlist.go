@@ -57,7 +57,7 @@ func (r *runner) connect(ctx context.Context) error {
 	room := len(hosts.assignments)
 	if room < max(1, r.o.MinPeers) {
 		if len(hosts.hosts) > 0 {
-			failed = append(failed, fmt.Errorf("the hosts that work have room for %s, the job wants at least %d (--min-peers)", plural(room, "peer", "peers"), r.o.MinPeers))
+			failed = append(failed, fmt.Errorf("the usable hosts have room for %s, and --min-peers wants %d: name more hosts, or a lower minimum", plural(room, "peer", "peers"), r.o.MinPeers))
 		}
 		return fmt.Errorf("launch: %s", joinErrors(failed))
 	}

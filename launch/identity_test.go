@@ -248,7 +248,7 @@ func TestIntroduceBy(t *testing.T) {
 		"all are gone":        {nil, map[string]error{"/ip4/192.0.2.1/tcp/7": gone}, []string{"/ip4/192.0.2.1/tcp/7"}, nil, "192.0.2.1:7: connection refused: nobody listens there", 15 * time.Second},
 		"nobody answers":      {nil, map[string]error{"a": context.DeadlineExceeded}, []string{"a"}, nil, "a: no answer: is the host up", 0},
 		"two hang":            {nil, nil, []string{"a", "b"}, nil, "no member has let this peer in for 1m0s (2 addresses tried)", 0},
-		"an impostor answers": {map[elastic.ID]error{"a": p2p.ErrImpostor}, nil, []string{"a"}, nil, "no member of the job", 0},
+		"an impostor answers": {map[elastic.ID]error{"a": p2p.ErrImpostor}, nil, []string{"a"}, nil, "a peer of another job answers there", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -76,14 +76,14 @@ func (p *peer) widen() error {
 // names the members that cannot listen there, or "".
 func (p *peer) openJob(ctx context.Context) (note string) {
 	if err := p.widen(); err != nil {
-		return fmt.Sprintf("the ticket works on this host alone, for its peers cannot be reached from others: %v", err)
+		return fmt.Sprintf("the ticket works on this host only, because other hosts cannot reach its peers: %v", err)
 	}
 	p.awaitMapped(ctx)
 	failed := p.openMembers(ctx, p.known().Members)
 	if len(failed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d members cannot be reached from other hosts; newcomers from there are not let in: %s", len(failed), failed[0])
+	return fmt.Sprintf("%d members cannot be reached from other hosts, so newcomers on other hosts cannot join: %s", len(failed), failed[0])
 }
 
 // awaitMapped waits for the router's port mapping, so that a ticket contains the mapped address.

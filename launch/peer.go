@@ -80,7 +80,7 @@ func (p *peer) mapPorts(id *identity) {
 // onPortsMapped handles the result of the port mapping.
 func (p *peer) onPortsMapped(err error) {
 	if err != nil {
-		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch that on there, or let it forward the ports of --listen by hand", inner(err)))}, history)
+		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch NAT-PMP or UPnP on at the router, or let it forward the ports of --listen", inner(err)))}, history)
 		return
 	}
 	p.report()

@@ -94,7 +94,7 @@ func formatSites(members []elastic.Member) string {
 	if without == 0 || without == len(members) {
 		return ""
 	}
-	return fmt.Sprintf("--site does not count as long as %s no site: name one for all peers", plural(without, "peer names", "peers name"))
+	return fmt.Sprintf("--site is ignored while %s no site: name one for all peers", plural(without, "peer names", "peers name"))
 }
 
 // observe follows the steps of the job, from an event of any peer.

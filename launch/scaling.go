@@ -24,7 +24,7 @@ func (r *runner) scale(from int, o scaleOrder) {
 	case o.Peers == 0:
 		err = fmt.Errorf("host %s has no peers of this job: name a host as -H did", o.Host)
 	case r.peers.listen() == listenAuto || r.peers.listen() == listenLocal:
-		err = fmt.Errorf("the peers listen on their own host alone: open the job by elrun ticket, or start it with --listen all")
+		err = fmt.Errorf("the peers listen on loopback only, where no other host reaches them: open the job by elrun ticket, or start it with --listen all")
 	default:
 		if err = hosts.add(o, from); err == nil {
 			return // hostConnected will answer

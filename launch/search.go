@@ -352,9 +352,9 @@ func formatAttemptError(err error) string {
 	case is(os.ErrDeadlineExceeded), is(context.DeadlineExceeded), is(syscall.ETIMEDOUT):
 		return "no answer: is the host up, and does a firewall let the port through?"
 	case is(p2p.ErrImpostor):
-		return "who answers is no member of the job; ask for a new ticket"
+		return "a peer of another job answers there; ask for a new ticket"
 	case is(p2p.ErrStranger):
-		return "who answers is no elrun; ask for a new ticket"
+		return "another program listens there; ask for a new ticket"
 	}
 	return inner(err)
 }

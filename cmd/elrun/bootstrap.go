@@ -25,9 +25,9 @@ type dhtFlags struct {
 func (f *dhtFlags) check() error {
 	switch {
 	case f.DHT && len(f.Bootstrap) == 0:
-		return errors.New("--dht: it needs --bootstrap ADDR, the address of a node of your own, which elrun bootstrap prints")
+		return errors.New("--dht needs --bootstrap ADDR: give the address of a node of your own, which elrun bootstrap prints")
 	case !f.DHT && len(f.Bootstrap) > 0:
-		return errors.New("--bootstrap: it goes with --dht")
+		return errors.New("--bootstrap needs --dht: add --dht, or leave --bootstrap out")
 	case !f.DHT:
 		return nil
 	}

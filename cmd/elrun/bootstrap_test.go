@@ -18,8 +18,8 @@ func TestDHTFlags(t *testing.T) {
 	}{
 		{dhtFlags{}, ""},
 		{dhtFlags{DHT: true, Bootstrap: []string{nodeAddr, nodeAddr}}, ""},
-		{dhtFlags{DHT: true}, "--dht: it needs --bootstrap ADDR, the address of a node of your own"},
-		{dhtFlags{Bootstrap: []string{nodeAddr}}, "--bootstrap: it goes with --dht"},
+		{dhtFlags{DHT: true}, "--dht needs --bootstrap ADDR: give the address of a node of your own"},
+		{dhtFlags{Bootstrap: []string{nodeAddr}}, "--bootstrap needs --dht"},
 		{dhtFlags{DHT: true, Bootstrap: []string{"192.0.2.1:7474"}}, "it is no multiaddr; want /ip4/"},
 		{dhtFlags{DHT: true, Bootstrap: []string{nodeAddr, strings.Repeat("x", 1000)}}, "too long; want /ip4/"},
 	} {

@@ -47,9 +47,9 @@ var errDiscover = errors.New("the job was not found in time")
 func (f *discoverFlags) Validate() error {
 	switch {
 	case f.Discover == "" && f.KeyFile != "":
-		return errors.New("--key-file: it goes with --discover")
+		return errors.New("--key-file needs --discover: add --discover, or leave --key-file out")
 	case f.Discover != "" && f.KeyFile == "":
-		return errors.New("--discover: it needs --key-file, with the same key for all")
+		return errors.New("--discover needs --key-file: give all launchers the same key")
 	case f.ReadyPort < 0 || f.ReadyPort > 65535:
 		return fmt.Errorf("--ready-port %d: want a port", f.ReadyPort)
 	case f.StartWith < 1:
@@ -115,7 +115,7 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 		return rendezvous.Config{}, fmt.Errorf("--discover %w", err)
 	}
 	if c.Name == "" {
-		return rendezvous.Config{}, errors.New("--discover: it needs --name, the same for all")
+		return rendezvous.Config{}, errors.New("--discover needs --name: give all launchers the same name")
 	}
 	// The key is in a file, because other users of the host can see the command line.
 	key, err := readFile(c.KeyFile)

@@ -4,7 +4,7 @@ import "testing"
 
 func TestDiscoverUsage(t *testing.T) {
 	usageErrors(t, map[string]string{
-		"--key-file x ls":                               "goes with --discover",
+		"--key-file x ls":                               "--key-file needs --discover",
 		"--discover dns:x ls":                           "needs --key-file",
 		"--discover dns:x --key-file /dev/null ls":      "needs --name",
 		"--discover x --name a --key-file /dev/null ls": "want dns:NAME",

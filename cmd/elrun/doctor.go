@@ -25,7 +25,7 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 		return exitStatus(statusUsage)
 	}
 	if c.Member != "" && len(hosts) > 0 {
-		fmt.Fprintln(t.stderr, "elrun: -H and a peer: name one of them")
+		fmt.Fprintln(t.stderr, "elrun: -H does not go with a peer or a ticket: name one of them")
 		return exitStatus(statusUsage)
 	}
 	ctx, release := t.interruptible(ctx)

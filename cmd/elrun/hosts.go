@@ -62,7 +62,7 @@ func (f *hostFlags) exported() ([]string, error) {
 		case name == "":
 			return nil, fmt.Errorf("-x %s: want a variable's NAME, or NAME=VALUE", v)
 		case !given && !set:
-			return nil, fmt.Errorf("-x %s: it is not set here; give it a value by -x %s=VALUE", v, v)
+			return nil, fmt.Errorf("-x %s: the variable is not set here; give it a value by -x %s=VALUE", v, v)
 		case !given:
 			v = name + "=" + value
 		}

@@ -76,8 +76,8 @@ func TestReadTicket(t *testing.T) {
 		{"-", "", "from standard input: it is empty"},
 		{"@", "\n \n", ": it is empty"},
 		{"-", strings.Repeat("x", maxTicket), strings.Repeat("x", maxTicket)},
-		{"-", strings.Repeat("x", maxTicket+1), "are no ticket"},
-		{"@", strings.Repeat("x", 3*maxTicket), "are no ticket"},
+		{"-", strings.Repeat("x", maxTicket+1), "name the file of a ticket"},
+		{"@", strings.Repeat("x", 3*maxTicket), "name the file of a ticket"},
 	} {
 		name := written(t, c.text)
 		if c.arg == "@" {

@@ -39,7 +39,7 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 	var work sync.WaitGroup
 	work.Go(func() {
 		text, err := source.Wait(ctx, func(err error) {
-			fmt.Fprintf(t.stderr, "elrun: no notice of preemption can come yet, trying again: %s\n", printable.Line(err.Error()))
+			fmt.Fprintf(t.stderr, "elrun: the source of preemption notices cannot be read, trying again: %s\n", printable.Line(err.Error()))
 		})
 		if err == nil {
 			cancel(preemption{text})

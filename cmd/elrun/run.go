@@ -140,7 +140,7 @@ func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 	case err != nil:
 		return fmt.Errorf("%q: want a number of peers", text)
 	case v < 1:
-		return fmt.Errorf("%d: want at least one peer; without -n there are as many as cores", v)
+		return fmt.Errorf("%d peers: want at least one; without -n elrun starts one for each core", v)
 	}
 	*n = peerCount(v)
 	return nil

@@ -67,7 +67,7 @@ func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCo
 		return nil, false, err
 	case a.Here:
 		*peers = peerCount(a.Hosts[0].Slots)
-		fmt.Fprintf(t.stderr, "elrun: %s has %d places, all on this host; -n chooses another number\n", a.From, a.Hosts[0].Slots)
+		fmt.Fprintf(t.stderr, "elrun: %s has %d slots, all on this host: starting a peer for each; -n N starts another number\n", a.From, a.Hosts[0].Slots)
 		return nil, false, nil
 	}
 	for _, h := range a.Hosts {

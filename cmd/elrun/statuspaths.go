@@ -51,7 +51,7 @@ func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pa
 func writePaths(to io.Writer, members []launch.MemberStatus) error {
 	groups, pairs := groupPaths(members)
 	if len(groups) == 0 {
-		_, err := fmt.Fprintln(to, "no path is known: the peers are connecting, or there is one")
+		_, err := fmt.Fprintln(to, "no path is known: the peers are still connecting, or there is only one peer")
 		return err
 	}
 	return table(to, "PAIRS\tBETWEEN\tAND\tPATH\tENCRYPTED\tWHY NO BETTER ONE", func(w io.Writer) {

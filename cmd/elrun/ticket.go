@@ -129,7 +129,7 @@ func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job
 			if errors.Is(err, launch.ErrNoJob) {
 				return nil
 			}
-			fmt.Fprintf(t.stderr, "elrun: job %s: %s stays as it is for now: %s\n", job.Name(), c.Follow, printable.Line(err.Error()))
+			fmt.Fprintf(t.stderr, "elrun: job %s: the ticket in %s was not updated, trying again: %s\n", job.Name(), c.Follow, printable.Line(err.Error()))
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 	if err := r.write("wait"); err != nil {
 		return fmt.Errorf("rendezvous of the tasks: %w; --rendezvous DIR names a folder that all hosts share", err)
 	}
-	fmt.Fprintf(t.stderr, "elrun: Slurm runs %d tasks: this one begins, the others join it by %s\n", r.task.Tasks, printable.Line(r.path))
+	fmt.Fprintf(t.stderr, "elrun: Slurm runs %d tasks: this one starts the job, the others join it by the ticket in %s\n", r.task.Tasks, printable.Line(r.path))
 	// The invitation runs beside the job, because a ticket exists only when the first peer is a
 	// member.
 	inviting, cancel := context.WithCancel(ctx)

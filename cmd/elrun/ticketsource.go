@@ -68,7 +68,7 @@ func readFile(name string) ([]byte, error) {
 func readLimited(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxTicket+1))
 	if err == nil && len(b) > maxTicket {
-		err = fmt.Errorf("more than %d bytes are no ticket", maxTicket)
+		err = fmt.Errorf("it has more than %d bytes: name the file of a ticket or of a key", maxTicket)
 	}
 	return b, err
 }

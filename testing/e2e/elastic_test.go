@@ -204,7 +204,7 @@ func TestRestart(t *testing.T) {
 func (e *elrun) issue(t *testing.T, flags ...string) string {
 	t.Helper()
 	stdout, stderr, status := process.Command(t, append([]string{"ticket", e.job.Name}, flags...)...)
-	if status != 0 || strings.Count(stdout, "\n") != 1 || strings.Contains(stderr, "on this host alone") != (listen() == "local") {
+	if status != 0 || strings.Count(stdout, "\n") != 1 || strings.Contains(stderr, "on this host only") != (listen() == "local") {
 		t.Fatalf("ticket: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	return strings.TrimSpace(stdout)

@@ -53,7 +53,7 @@ func TestLauncherStopped(t *testing.T) {
 	process.Until(t, "the end of the last round", func() bool { return strings.Count(progress(), "\n") == 2 })
 	e.Signal(t, syscall.SIGCONT)
 	e.expectWholeDone(t)
-	e.Expect(t, "of its log dropped")
+	e.Expect(t, "of its event log dropped")
 }
 
 // longestSilence is longer than a member may be silent.

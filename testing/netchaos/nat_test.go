@@ -112,7 +112,7 @@ func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string)
 		t.Logf("host %d to host %d: %s %s %s", pair[0], pair[1], p.Kind, p.Addr, p.Why)
 		direct = direct && p.Kind != "relay" && p.Kind != ""
 		path = cmp.Or(path, fmt.Sprintf("%s %s", p.Kind, cmp.Or(p.Why, p.Addr)))
-		if p.Kind == "relay" && !strings.Contains(p.Why, "no way through the routers") {
+		if p.Kind == "relay" && !strings.Contains(p.Why, "no path through the routers") {
 			t.Errorf("host %d: without a reason: %+v", pair[0], p)
 		}
 	}

@@ -157,7 +157,7 @@ func hostFailures() map[string]failure {
 			a.flags = append(a.flags, "--dir", there)
 			a.program = []string{"./train"}
 			t.Chdir(here)
-		}, want: "another build"},
+		}, want: "differs from the one here"},
 		"no working folder": {prepare: func(_ *testing.T, a *attempt) { a.flags = append(a.flags, "--dir", "/no/such/folder") }, want: "no working folder /no/such/folder"},
 		"no room for copies": {prepare: func(t *testing.T, a *attempt) {
 			a.flags = append(a.flags, "--copy", "--ssh", a.wrapper(t, "export XDG_CACHE_HOME=/dev/null"))

@@ -119,7 +119,7 @@ func (p *puncher) tryPunch(id peer.ID) {
 }
 
 // errNotLed means that the initiator has sent no message.
-var errNotLed = errors.New("the other side, which begins the search for a way through the routers, has sent no request")
+var errNotLed = errors.New("the other side, which begins the hole punching, has sent no request")
 
 // beginAttempt marks an attempt as in progress and returns the function that marks its end with the
 // result. If asked is false it returns nil if an attempt is in progress or has failed in the last
@@ -386,7 +386,7 @@ func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q p
 	case !p.onlyRelayed(id):
 		return nil
 	case err == nil:
-		err = errors.New("no connection by UDP, though there is a way through the routers")
+		err = errors.New("hole punching found a path through the routers, but QUIC did not connect over it")
 	}
 	return own.explain(err)
 }

@@ -82,7 +82,7 @@ func (p *puncher) ask(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, 
 	}
 	if err != nil {
 		t.end()
-		return nil, a, fmt.Errorf("ask %s for a way through routers: %w", id.ShortString(), err)
+		return nil, a, fmt.Errorf("ask %s for hole punching: %w", id.ShortString(), err)
 	}
 	return t, a, nil
 }

@@ -35,7 +35,7 @@ const (
 
 // errNoIPv4 means that this host has no IPv4 address to punch from. Only IPv4 routers translate
 // addresses.
-var errNoIPv4 = errors.New("this host listens at no IPv4 address of a network, as a way through routers needs: add one to --listen")
+var errNoIPv4 = errors.New("hole punching needs an IPv4 address, and this host listens at none: add one to --listen")
 
 // punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads. Checks and QUIC must
 // share a socket: a router maps the pair of address and port, so an address that was found by

@@ -210,7 +210,7 @@ type Search struct {
 func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	at, err := m.s.search(ctx, m.r)
 	if err != nil {
-		return at, fmt.Errorf("no way through the routers by UDP: %w", err)
+		return at, fmt.Errorf("UDP hole punching found no path through the routers: %w", err)
 	}
 	return at, nil
 }
