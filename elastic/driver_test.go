@@ -182,8 +182,9 @@ func TestOwnLateness(t *testing.T) {
 	})
 }
 
-// A member makes way only if another member asks, for the session that it is in, and if it has
-// reported no reason.
+// A member makes way for a new session only under three conditions: another member asks for it, the
+// request names the session that this member is in, and this member has not reported that it is
+// busy.
 func TestMakeWayConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

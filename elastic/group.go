@@ -114,7 +114,7 @@ var (
 	errNoContext = errors.New("the context is nil")
 )
 
-// made reports whether Join made g. On any other group, getters return zero values, calls without
+// made reports whether g was made by Join, and not as a zero Group. On any other group, getters return zero values, calls without
 // an error do nothing, and the other calls fail.
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 

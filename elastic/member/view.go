@@ -81,7 +81,7 @@ const (
 	ForGrant                // same members; grants were issued or revoked
 )
 
-// String returns the word of the event log.
+// String returns the reason as one word, as the event log has it.
 func (r Reason) String() string {
 	names := [...]string{"start", "join", "leave", "lost", "forced", "vote", "renew", "kick", "grant"}
 	if int(r) < len(names) {

@@ -72,8 +72,8 @@ func (w *hole) accept() {
 	}
 }
 
-// copy forwards bytes of a connection that was made at the given value of filled. Once the hole has
-// opened again it drops them.
+// copy forwards the bytes of a connection once filled is closed: the hole's channel when the connection
+// was made. When the hole has opened again, copy drops the bytes.
 func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
 	<-filled
 	b := make([]byte, 64<<10)
