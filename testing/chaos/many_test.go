@@ -45,17 +45,10 @@ func manyJobs() []many {
 //
 //	go test ./testing/chaos -run TestManyPeers -v -long -runs 10 -timeout 10h
 func TestManyPeers(t *testing.T) {
-	dir, built := t.TempDir(), make(map[string]string)
 	alone := make(map[string]string) // results of a single process
 	for _, m := range manyJobs() {
 		t.Run(fmt.Sprintf("%s/%d/%s", m.program, m.peers, m.load), func(t *testing.T) {
-			if built[m.program] == "" {
-				built[m.program] = filepath.Join(dir, m.program)
-				if err := process.Build(built[m.program], "examples/"+m.program); err != nil {
-					t.Fatal(err)
-				}
-			}
-			path := built[m.program]
+			path := process.Example(t, m.program)
 			if m.program == "mnist" {
 				data, err := filepath.Abs("../../data/mnist")
 				if _, missing := os.Stat(data); err != nil || missing != nil {

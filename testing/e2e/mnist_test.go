@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// mnist builds bin/mnist. It returns the paths of the program and of the data.
+// mnist returns the paths of the program examples/mnist and of the data.
 func mnist(t *testing.T) (program, data string) {
 	t.Helper()
 	data, err := filepath.Abs("../../data/mnist")
@@ -27,11 +27,7 @@ func mnist(t *testing.T) (program, data string) {
 	if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no MNIST in data/mnist: make data fetches it")
 	}
-	program = filepath.Join(t.TempDir(), "mnist")
-	if err := process.Build(program, "examples/mnist"); err != nil {
-		t.Fatal(err)
-	}
-	return program, data
+	return process.Example(t, "mnist"), data
 }
 
 // train trains on MNIST for a number of steps. It returns the step events of each peer, in the order of the steps.

@@ -171,10 +171,7 @@ func TestServiceDies(t *testing.T) {
 // evaluatorJob starts the program examples/evaluator.
 func evaluatorJob(t *testing.T, args ...string) (*elrun, *process.Log) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "evaluator")
-	if err := process.Build(program, "examples/evaluator"); err != nil {
-		t.Fatal(err)
-	}
+	program := process.Example(t, "evaluator")
 	log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
 	e := &elrun{job: process.NewJob(t)}
 	e.begin(t, exec.Command(process.Elrun(), append([]string{"-n", "3", "--name", e.job.Name, "--listen", listen(), "--events", log.Path, program}, args...)...))

@@ -106,10 +106,7 @@ func (im image) find(command string) (string, error) {
 
 // An image from the Containerfile contains the manifest's command. A user other than root can run it, and it needs no other file.
 func TestContainerfile(t *testing.T) {
-	data, mnist := t.TempDir(), filepath.Join(t.TempDir(), "mnist")
-	if err := process.Build(mnist, "examples/mnist"); err != nil {
-		t.Fatal(err)
-	}
+	data, mnist := t.TempDir(), process.Example(t, "mnist")
 	im := buildImage(t, t.TempDir(), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": mnist, "data/mnist": data})
 	if !slices.Equal(im.entrypoint, []string{"/bin/elrun"}) || im.user != "65532:65532" {
 		t.Errorf("%q as %q", im.entrypoint, im.user)

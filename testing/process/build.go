@@ -49,6 +49,20 @@ func withElrun(run func() int) (status int, err error) {
 // Elrun returns the path of the elrun that WithElrun has built.
 func Elrun() string { return os.Getenv(elrunVariable) }
 
+// Example returns the path of an example program of this module. The first call for a name builds the program, beside the elrun
+// that WithElrun has built. Tests that run in parallel must not ask for the same name.
+func Example(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(Elrun()), name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := Build(path, "examples/"+name); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Build builds the command of this module that is in a folder. The binary is written to path and is static, as in a distribution.
 // The error has the output of the go command.
 func Build(path, folder string) error {
