@@ -14,16 +14,20 @@ FUZZTIME = 10s
 BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
-PACKAGES = ./...
 TIMEOUT  = 60m
+# Packages whose tests take longest begin first, so that none of them runs alone at the end.
+PACKAGES = ./transport/p2p ./testing/e2e ./testing/netchaos ./testing/chaos ./trainer ./...
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # TIMEOUT bounds the tests of a package. Only a hang should take so long, also under the race
 # detector on a loaded machine, where some packages take ten minutes.
 #
 # Left out of "make race": tests that look at files or compare results, and those that
-# start processes for long; they run no code concurrently that others do not run.
-RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/howto$$|/scripts/
+# start processes for long; they run no code concurrently that others do not run. elrun itself, as tests
+# start it, is built without the detector.
+RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/ssh$$|/testing/howto$$|/scripts/
+# So are all programs of these tests, which therefore bring nothing under the detector.
+UNRACED = ^Test(Balance|Compression|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
 
 # Left out of "make check": tests that start processes, and take minutes.
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
@@ -32,6 +36,11 @@ BASE   =
 # Tests that look at many seeds or points of a protocol, a part of them in "make test" and all in
 # "make test-long".
 LONG = ./trainer
+
+# Rows of matrices that differ little from those in "make test", and tests of training that compare long runs: they are left to
+# "make test-long". THINNED has the packages with such tests.
+THIN    = ^TestMatrixInMemory$$/^n=[67]$$|^TestSelectionOverP2P$$/^n=[679]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^TestCompression$$|^TestBalance$$/^(homogeneous|step)$$|^TestLocalStepsBetweenFarHosts$$
+THINNED = ./collective ./transport/p2p ./testing/e2e ./testing/netchaos
 
 .PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
 
@@ -59,18 +68,21 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
 
-test: data ## all tests, and a summary
+# More packages than processors run at a time, because many tests wait for processes and for time to pass.
+test: data ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
 		(cd scripts/figures && ../gotest.sh ./...) || failed=1; \
-		scripts/gotest.sh -timeout $(TIMEOUT) $(PACKAGES) || failed=1; exit $$failed
+		scripts/gotest.sh -p=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout $(TIMEOUT) -skip='$(THIN)' $$($(GO) list $(PACKAGES) | grep -v '/internal/lint$$') || failed=1; exit $$failed
 
-test-long: ## the long forms of tests that make test thins out, in minutes (chaos, soak and k8s take hours)
-	@GO="$(GO)" CGO_ENABLED=0 scripts/gotest.sh -count=1 -timeout $(TIMEOUT) $(LONG) -long
+test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
+	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
+		scripts/gotest.sh -count=1 -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
+		scripts/gotest.sh -count=1 -timeout $(TIMEOUT) $(LONG) -long || failed=1; exit $$failed
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
 		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
-	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout $(TIMEOUT) $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
+	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout $(TIMEOUT) -skip='$(UNRACED)' $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
 
 lint: ## import rules, format, vet, staticcheck, documentation, sizes
 	@CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint
