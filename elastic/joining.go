@@ -92,8 +92,9 @@ func (j *joiner) lookOut(ctx context.Context) error {
 	begun, pause := time.Now(), offerPause
 	var answered time.Time // time of the last reply of a member
 	seen := begun          // the last time at which some member was not certainly gone
-	for {
-		round, err := j.offerToAll(ctx)
+	for heard := false; ; {
+		round, err := j.offerToAll(ctx, heard)
+		heard = round.answered
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

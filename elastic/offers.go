@@ -29,9 +29,10 @@ type answered struct {
 const maxOffers = 16
 
 // offerToAll makes the offer to every contact and, transitively, to every member that a reply
-// names. Offers run concurrently, as some of the peers may be gone. It returns the last error. A
-// refusal holds for the whole job, so offerToAll returns it at once.
-func (j *joiner) offerToAll(ctx context.Context) (round, error) {
+// names. Offers run concurrently, as some of the peers may be gone. The argument heard tells whether
+// a member replied in the round before. It returns the last error. A refusal holds for the whole
+// job, so offerToAll returns it at once.
+func (j *joiner) offerToAll(ctx context.Context, heard bool) (round, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -47,7 +48,7 @@ func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 		})
 	}
 	did := round{last: errors.New("no member is known")}
-	todo, known, under := j.contacts(), map[ID]bool{j.d.ep.Self.ID: true}, 0
+	todo, known, under := j.contacts(heard), map[ID]bool{j.d.ep.Self.ID: true}, 0
 	for {
 		for len(todo) > 0 && under < maxOffers {
 			if m := todo[0]; !known[m.ID] {
@@ -73,12 +74,17 @@ func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 	}
 }
 
-// contacts returns the peers to ask first: the members of the latest known view, then the contacts,
-// then members that an earlier identity knew.
-func (j *joiner) contacts() []Member {
+// contacts returns the peers to ask first: the members of the latest known view, and, unless a
+// member has replied in the last round, the contacts, then members that an earlier identity knew.
+// Contacts may be newcomers themselves, to which a newcomer cannot prove its right to join: each
+// attempt would cost both a handshake.
+func (j *joiner) contacts(heard bool) []Member {
 	j.mu.Lock()
 	all := slices.Clone(j.members)
 	j.mu.Unlock()
+	if heard && len(all) > 0 {
+		return all
+	}
 	g := j.group
 	g.mu.Lock()
 	more, met := g.cfg.Contacts, g.met
