@@ -51,7 +51,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return a, nil
 		}
 	}
-	return Auto, fmt.Errorf("collective: unknown algorithm %q (one of %v)", name, algorithms())
+	return Auto, fmt.Errorf("collective: unknown algorithm %q: want one of %v", name, algorithms())
 }
 
 // supported lists the algorithms of a kind of call that work by messages, the algorithm for small
@@ -137,6 +137,6 @@ func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
 	if want == Auto {
 		return best, nil
 	}
-	return Auto, fmt.Errorf("%w: %v cannot be done by %v here (one of %v; a ring needs a commutative reduction)",
+	return Auto, fmt.Errorf("%w: %v cannot use %v here: want auto or one of %v (a ring needs a commutative reduction)",
 		ErrArgument, r.kind, want, supported(r.kind))
 }

@@ -93,7 +93,7 @@ func (h *Handle) Done() <-chan struct{} {
 // from several goroutines, or not at all: an error of the call revokes in any case.
 func (h *Handle) Wait(ctx context.Context) error {
 	if !h.isValid() {
-		return fmt.Errorf("collective: wait: %w: the handle is nil, or of no call", ErrArgument)
+		return fmt.Errorf("collective: wait: %w: the handle is nil or not the result of a call", ErrArgument)
 	}
 	if h.over.Load() {
 		// The usual case for a call that has overlapped with computation: no channel is allocated.

@@ -139,7 +139,7 @@ func (c *Comm) admit(p *plan) error {
 		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
 	}
 	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
-		return &callError{fmt.Errorf("%w: %v during %v: Dup one for each goroutine, or use the I forms",
+		return &callError{fmt.Errorf("%w: %v during %v: use one communicator per goroutine (Dup), or start both calls from one goroutine by functions with I",
 			ErrConcurrent, p.call, now.env.Call)}
 	}
 	return nil

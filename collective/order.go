@@ -22,7 +22,7 @@ func newRingOrder(order []int, n int) ringOrder {
 		own[i] = i
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(order)), own) {
-		return ringOrder{err: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
+		return ringOrder{err: fmt.Errorf("%w: order %v of %d ranks, want each rank once", ErrArgument, order, n)}
 	}
 	// Rotations of an order are the same ring and need the same hash, so the order is rotated to
 	// begin with rank 0.

@@ -54,7 +54,7 @@ func (p *plan) describe(c *Comm, v *vector) {
 		p.call.Layout = c.order.layout(p.call.Layout)
 	}
 	if rooted(v.kind) && (v.root < 0 || v.root >= c.size) {
-		p.fail("root %d of %d ranks", v.root, c.size)
+		p.fail("root %d of %d ranks, want 0 to below their number", v.root, c.size)
 	}
 }
 
@@ -108,7 +108,7 @@ func checkVectors[T Number](p *plan, c *Comm, whole, part, allowed []T) {
 	checkFreed(p, c, whole)
 	checkFreed(p, c, part)
 	if p.err == nil && kernel.Overlap(whole, part) && !(len(part) == len(allowed) && &part[0] == &allowed[0]) {
-		p.fail("dst and src overlap, and not as the call allows")
+		p.fail("dst and src overlap in a way that the call does not allow: pass separate slices")
 	}
 }
 
@@ -145,7 +145,7 @@ func (g *group) total(counts []int) (int, error) {
 			return 0, fmt.Errorf("%w: count %d of rank %d", ErrArgument, n, rank)
 		}
 		if n > math.MaxInt-sum {
-			return 0, fmt.Errorf("%w: the counts add up to more than a vector can have", ErrArgument)
+			return 0, fmt.Errorf("%w: the sum of the counts exceeds the length of a vector", ErrArgument)
 		}
 		sum += n
 	}

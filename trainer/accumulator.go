@@ -197,7 +197,7 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 		case k != last:
 		case known && q.lacks(i, from):
 			// An earlier group would still change a gradient that is about to be reduced.
-			early = fmt.Errorf("the model called Done for parameter %d in the last group before it called Done in another group", i)
+			early = fmt.Errorf("the model called Done for parameter %d in the last group first: call it in the order of the groups", i)
 		default:
 			ready(i, from)
 		}

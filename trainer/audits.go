@@ -151,7 +151,7 @@ func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, sh
 		return
 	}
 	if err := a.compute(r, victim, most, s.Comm.Err); err != nil {
-		a.log("step %d: an audit of %s was given up: %v", p.step, peerName(s)(victim), err)
+		a.log("step %d: the audit of %s has ended without a result: %v", p.step, peerName(s)(victim), err)
 		return
 	}
 	a.open = check{step: p.step, victim: victim}
@@ -242,7 +242,7 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 	// published.
 	if audit.Sum(r.prints) != w.sums {
 		// No single member can be named.
-		return event.Audit{Who: []string{}, Reason: "the sums of the step are not those of what the members have contributed"}
+		return event.Audit{Who: []string{}, Reason: "the sums of the step differ from the sums of the members' contributions"}
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (a *audits) vote(step int64, accused elastic.ID, most int, broken func() er
 		swapped(p.Data, r.params[i])
 	}
 	if err != nil {
-		a.log("step %d: a part of it could not be computed again for an audit: %v", step, err)
+		a.log("step %d: this peer cannot vote in an audit: recomputing a part of the step failed: %v", step, err)
 		return none
 	}
 	return audit.Vote{Told: r.prints[rank], Computed: r.coefficients.Of(a.sums.own)}

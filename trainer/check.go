@@ -30,7 +30,7 @@ import (
 // gradients.
 func CheckModel(m Model, samples []int) error {
 	if len(samples) < 2 {
-		return errors.New("trainer: check model: give it two samples or more")
+		return errors.New("trainer: check model: want two samples or more")
 	}
 	if err := m.check(); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *checker) bits() error {
 		return err
 	}
 	if !finite(c.want.loss) {
-		return fmt.Errorf("the loss of samples %v is %v: give it samples with a finite one", c.first, c.want.loss)
+		return fmt.Errorf("the loss of samples %v is %v: check it with samples whose loss is finite", c.first, c.want.loss)
 	}
 	// First compute the same samples again at another address, then once more after other
 	// samples.
@@ -167,7 +167,7 @@ func (c *checker) adds() error {
 		}
 		for k, g := range grad[i] {
 			if want := begin + c.want.grad[i][k]; !near(g, want) {
-				return fmt.Errorf("element %d of the gradient of %s was %v and became %v, want %v: it has to be added", k, p.Name, float32(begin), g, want)
+				return fmt.Errorf("element %d of the gradient of %s was %v and became %v, want %v: add it to the present value", k, p.Name, float32(begin), g, want)
 			}
 		}
 	}
@@ -317,13 +317,13 @@ func (c *checker) leaves() error {
 		Err:  func() error { return useless },
 	}))
 	if err != nil && !errors.Is(err, useless) {
-		return fmt.Errorf("a call that is of no use: %w", err)
+		return fmt.Errorf("a call whose result is discarded (Batch.Err): %w", err)
 	}
 	got, err := c.compute(c.first, 0)
 	if err != nil {
 		return err
 	}
-	return c.equal(got, c.want, "after a call that was of no use")
+	return c.equal(got, c.want, "after a call whose result was discarded (Batch.Err)")
 }
 
 // sameBits reports whether two vectors have the same bits.

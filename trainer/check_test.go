@@ -86,7 +86,7 @@ func simpleMistakes() map[string]trainer.Model {
 		"MaxSamples is -1":      with(func(m *trainer.Model) { m.MaxSamples = -1 }),
 		"loss 8, want 7 as in":  on(func(b *trainer.Batch, _ trainer.Model) { losses++; b.Loss(float64(losses)) }),
 		"other bits than in":    on(func(b *trainer.Batch, _ trainer.Model) { gradients++; b.Grad(1)[2] += float32(gradients) }),
-		"finite one":            on(func(b *trainer.Batch, _ trainer.Model) { b.Loss(math.Inf(1)) }),
+		"whose loss is finite":  on(func(b *trainer.Batch, _ trainer.Model) { b.Loss(math.Inf(1)) }),
 		"p1 has changed: Gradi": on(func(_ *trainer.Batch, m trainer.Model) { m.Params[1].Data[0]++ }),
 		"twice or out of order": on(func(b *trainer.Batch, _ trainer.Model) { b.Done(1, 0) }),
 		"p0 has changed after":  on(func(b *trainer.Batch, _ trainer.Model) { b.Grad(0)[0]++ }),
@@ -101,7 +101,7 @@ func simpleMistakes() map[string]trainer.Model {
 // mistakes returns models that break other rules, keyed by a part of the expected error.
 func mistakes() map[string]trainer.Model {
 	return map[string]trainer.Model{
-		"it has to be added": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
+		"add it to the present value": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
 			clear(b.Grad(1))
 			return gradient(b)
 		}),
@@ -141,7 +141,7 @@ func mistakes() map[string]trainer.Model {
 		"were done in the order": with(func(m *trainer.Model) {
 			m.Order = func(bool) []trainer.Piece { return []trainer.Piece{{}, {Param: 1}} }
 		}),
-		"a call that is of no use: lost": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
+		"whose result is discarded (Batch.Err): lost": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
 			if b.Err() != nil {
 				return 0, errors.New("lost")
 			}

@@ -218,7 +218,7 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 				x.killed.Store(true) // the peer has no result
 			}
 			a.check(t, why)
-			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": this peer drops gradients of norm ") {
+			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": this peer discards the coding error of compression, of norm ") {
 				t.Errorf("%s: the log has %q", why, got)
 			}
 		})

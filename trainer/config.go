@@ -240,7 +240,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Passes < 0 || c.Steps < 0 || (c.Passes == 0) == (c.Steps == 0):
 		return c, fmt.Errorf("trainer: Passes is %d and Steps %d, want one of them above 0 and the other 0", c.Passes, c.Steps)
 	case c.Optimizer == nil || c.Schedule == nil:
-		return c, fmt.Errorf("trainer: Optimizer and Schedule must be set")
+		return c, fmt.Errorf("trainer: Optimizer or Schedule is nil: set both")
 	// The negated comparison also refuses NaN.
 	case !(c.Clip >= 0):
 		return c, fmt.Errorf("trainer: Clip is %v, want 0 or more", c.Clip)
@@ -251,9 +251,9 @@ func (c Config) withDefaults() (Config, error) {
 	case !(c.Audit >= 0 && c.Audit <= 1):
 		return c, fmt.Errorf("trainer: Audit is %v, want 0 to 1", c.Audit)
 	case c.Audit > 0 && !c.Exact:
-		return c, fmt.Errorf("trainer: Audit %v without Exact: only there a peer's part has the same bits wherever it is computed", c.Audit)
+		return c, fmt.Errorf("trainer: Audit %v without Exact: set Exact, with which a recomputed part has the same bits", c.Audit)
 	case c.Exact && c.Compression != compress.None:
-		return c, fmt.Errorf("trainer: Exact and Compression %q, want one of them: what is compressed depends on who computed what", c.Compression)
+		return c, fmt.Errorf("trainer: Exact and Compression %q, want one of them: the compressed bits depend on the shares of the peers", c.Compression)
 	}
 	coding, err := compress.Parse(c.Compression)
 	if err != nil {
@@ -275,7 +275,7 @@ func (c Checkpoint) check() error {
 	case c.EverySteps < 0 || c.Every < 0 || c.Keep < 0:
 		return fmt.Errorf("trainer: Checkpoint has EverySteps %d, Every %v and Keep %d, want none below 0", c.EverySteps, c.Every, c.Keep)
 	case c.Dir == "" && (c.EverySteps > 0 || c.Every > 0):
-		return fmt.Errorf("trainer: Checkpoint says how often to write, but not where: set Dir, or leave Every and EverySteps at 0")
+		return fmt.Errorf("trainer: Checkpoint has an interval but no folder: set Dir, or leave Every and EverySteps at 0")
 	}
 	return nil
 }

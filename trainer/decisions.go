@@ -322,7 +322,7 @@ func (p *Point) sum(part Score) (total Score, err error) {
 }
 
 // errSums is returned by a call of Sum after the fourth.
-var errSums = errors.New("a point has at most 4 sums: add up what belongs together")
+var errSums = errors.New("a point has at most 4 sums: combine several scores in one Sum")
 
 // settings returns the settings of points that all members must share; nil without points.
 func (d *decisions) settings() []elastic.Setting {

@@ -79,7 +79,7 @@ func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
 			}
 		}
 	})
-	expectAll(t, out[1:2], trainer.ErrDiverged, "rank 1 (member-1)", "2 times before")
+	expectAll(t, out[1:2], trainer.ErrDiverged, "rank 1 (member-1)", "2 times already")
 	sameWeights(t, []outcome{out[0], out[2], out[3]})
 	if steps := len(out[0].steps); steps != 12 || out[0].result.Peers != 3 {
 		t.Errorf("%d steps with %d peers at the end", steps, out[0].result.Peers)

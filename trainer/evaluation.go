@@ -89,7 +89,7 @@ func addScores(words []int64, name func(rank int) string) (score *Score, stale b
 		stale = stale || words[4] != 0
 	}
 	if total.Samples < 1 {
-		return nil, false, errors.New("evaluate: the parts have no samples")
+		return nil, false, errors.New("evaluate: no part has samples: check Config.Evaluate")
 	}
 	return &total, stale, nil
 }

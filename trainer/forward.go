@@ -65,7 +65,7 @@ func (f *forward) another() bool {
 
 // errAnother is the reason to drop a call that began before the share was decided, if the decided
 // share is another one.
-var errAnother = errors.New("the share of this peer has become another one")
+var errAnother = errors.New("the share of this peer has changed since the call began")
 
 // lookAhead makes the first call of the step after t, if that may begin now. finish finishes step
 // t.

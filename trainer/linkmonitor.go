@@ -217,7 +217,7 @@ func (l *linkMonitor) changeReason(cost [][]int64, most int64) string {
 			return fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to)
 		}
 	}
-	return "it is better"
+	return "its links are faster"
 }
 
 // slowestOf returns the highest known cost on a ring; 0 if none is known.

@@ -119,7 +119,7 @@ func (m Model) check() error {
 		return errors.New("trainer: the model has no parameters: set Model.Params")
 	}
 	if m.Gradient == nil {
-		return errors.New("trainer: the model computes nothing: set Model.Gradient")
+		return errors.New("trainer: the model has no gradient function: set Model.Gradient")
 	}
 	if m.MaxSamples < 0 {
 		return fmt.Errorf("trainer: Model.MaxSamples is %d, want 0 or more", m.MaxSamples)
@@ -130,7 +130,7 @@ func (m Model) check() error {
 			size *= side
 		}
 		if size != len(p.Data) || size == 0 {
-			return fmt.Errorf("trainer: parameter %d, %q, has %d elements in the shape %v", i, p.Name, len(p.Data), p.Shape)
+			return fmt.Errorf("trainer: parameter %d, %q, has %d elements in the shape %v: want the product of the shape, at least 1", i, p.Name, len(p.Data), p.Shape)
 		}
 	}
 	return nil

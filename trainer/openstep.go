@@ -208,7 +208,7 @@ func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 		o.balance.most = share / 2
 		o.cfg.log("this peer computes at most %d microbatches of a step from now on: %v", o.balance.most, cause)
 	default:
-		return fmt.Errorf("a single microbatch is too much: %w", cause)
+		return fmt.Errorf("not even a single microbatch fits: lower Config.Microbatch: %w", cause)
 	}
 	o.own.reset(p.step, o.own.attempt, o.own.scale, p.microbatches)
 	return fmt.Errorf("%w: %w", errNextSession, cause)

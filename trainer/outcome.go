@@ -49,13 +49,13 @@ func (o outcome) check(p plan) error {
 	}
 	step := p.step(o.Step)
 	if want := int64(step.end - step.first); o.Samples != want {
-		return fmt.Errorf("step %d with %d samples, it has %d", o.Step, o.Samples, want)
+		return fmt.Errorf("its outcome of step %d has %d samples, want %d", o.Step, o.Samples, want)
 	}
 	for _, s := range o.Shares {
 		next := 0
 		for _, r := range s.Microbatches {
 			if r[0] < next || r[1] <= r[0] || r[1] > step.microbatches {
-				return fmt.Errorf("step %d: %s contributed the microbatches %v, want ascending ranges up to %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
+				return fmt.Errorf("its outcome in step %d: %s contributed the microbatches %v, want ascending ranges up to %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
 			}
 			next = r[1]
 		}

@@ -43,7 +43,7 @@ func (r *reducer) migrate(c *collective.Comm) {
 	}
 	now := sharedBuffers{comm: c, previous: old.allocations}
 	if err := r.sums.migrate(&now); err != nil {
-		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, freeExcept(now.allocations, old.allocations)))
+		r.log("gradients stay in private memory, and reductions copy them: %v", errors.Join(err, freeExcept(now.allocations, old.allocations)))
 		r.shared.comm, r.shared.full = c, true
 		return
 	}
@@ -136,7 +136,7 @@ func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }
 // leaves. last is the mean gradient of the last step, for comparison.
 func (r *reducer) giveUp(why string, last [][]float32) {
 	if norm := r.coded.forget(); norm > 0 {
-		r.log("%s: this peer drops gradients of norm %.3g that compression had held back (the mean gradient of the last step has norm %.3g)",
+		r.log("%s: this peer discards the coding error of compression, of norm %.3g (the mean gradient of the last step has norm %.3g)",
 			why, norm, optim.Norm(last))
 	}
 }

@@ -403,20 +403,20 @@ func TestClipLimitsTheStep(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	tests := map[string]func(c *trainer.Config){
-		"Samples is 0":                func(c *trainer.Config) { c.Samples = 0 },
-		"GlobalBatch is -1":           func(c *trainer.Config) { c.GlobalBatch = -1 },
-		"Microbatch is -2":            func(c *trainer.Config) { c.Microbatch = -2 },
-		"Passes is 0 and Steps 0":     func(c *trainer.Config) { c.Passes = 0 },
-		"Passes is 1 and Steps 5":     func(c *trainer.Config) { c.Steps = 5 },
-		"Passes is 1 and Steps -5":    func(c *trainer.Config) { c.Steps = -5 },
-		"Optimizer and Schedule":      func(c *trainer.Config) { c.Optimizer = nil },
-		"Clip is NaN":                 func(c *trainer.Config) { c.Clip = math.NaN() },
-		"EverySteps -1":               func(c *trainer.Config) { c.Checkpoint.EverySteps = -1 },
-		"write, but not where":        func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
-		"microbatches in a step":      func(c *trainer.Config) { c.Exact, c.Samples, c.GlobalBatch, c.Microbatch = true, 1<<17, 1<<17, 1 },
-		"BucketBytes is -1":           func(c *trainer.Config) { c.BucketBytes = -1 },
-		"momentum 2 is not in [0, 1)": func(c *trainer.Config) { c.Optimizer = optim.SGD{Momentum: 2} },
-		"learning rate NaN":           func(c *trainer.Config) { c.Schedule = optim.Constant(math.NaN()) },
+		"Samples is 0":                                  func(c *trainer.Config) { c.Samples = 0 },
+		"GlobalBatch is -1":                             func(c *trainer.Config) { c.GlobalBatch = -1 },
+		"Microbatch is -2":                              func(c *trainer.Config) { c.Microbatch = -2 },
+		"Passes is 0 and Steps 0":                       func(c *trainer.Config) { c.Passes = 0 },
+		"Passes is 1 and Steps 5":                       func(c *trainer.Config) { c.Steps = 5 },
+		"Passes is 1 and Steps -5":                      func(c *trainer.Config) { c.Steps = -5 },
+		"Optimizer or Schedule":                         func(c *trainer.Config) { c.Optimizer = nil },
+		"Clip is NaN":                                   func(c *trainer.Config) { c.Clip = math.NaN() },
+		"EverySteps -1":                                 func(c *trainer.Config) { c.Checkpoint.EverySteps = -1 },
+		"an interval but no folder":                     func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
+		"microbatches in a step":                        func(c *trainer.Config) { c.Exact, c.Samples, c.GlobalBatch, c.Microbatch = true, 1<<17, 1<<17, 1 },
+		"BucketBytes is -1":                             func(c *trainer.Config) { c.BucketBytes = -1 },
+		"momentum is 2, want 0 or more and less than 1": func(c *trainer.Config) { c.Optimizer = optim.SGD{Momentum: 2} },
+		"learning rate NaN":                             func(c *trainer.Config) { c.Schedule = optim.Constant(math.NaN()) },
 	}
 	for want, change := range tests {
 		out := train(t, 1, counting(1), &log{}, func(_ int, _ *counter, c *trainer.Config) { change(c) })

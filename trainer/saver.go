@@ -194,12 +194,12 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 		return err
 	})
 	for _, p := range problems {
-		v.log("passed over a checkpoint: %v", p)
+		v.log("skipped a checkpoint: %v", p)
 	}
 	switch {
 	case err == nil:
 	case (errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist)) && other == nil:
-		v.log("no checkpoint to go on from in %s", dir)
+		v.log("no checkpoint to resume from in %s: starting at step 1", dir)
 		return nil
 	default:
 		return fmt.Errorf("trainer: resume: %w", errors.Join(other, err))
@@ -207,7 +207,7 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	if err := errors.Join(load(s, c), c.Close()); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
-	v.log("going on after step %d from %s", s.committed(), c.Path)
+	v.log("resumed after step %d from %s", s.committed(), c.Path)
 	v.step = s.committed()
 	return nil
 }
@@ -216,10 +216,10 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 func load(s *state, c *checkpoint.Checkpoint) error {
 	var h header
 	if err := json.Unmarshal(c.State, &h); err != nil {
-		return fmt.Errorf("its state: %w", err)
+		return fmt.Errorf("decode its state: %w", err)
 	}
 	if h.Outcome.Step != c.Step {
-		return fmt.Errorf("its state is of step %d, the file of step %d", h.Outcome.Step, c.Step)
+		return fmt.Errorf("its state is of step %d but the file is of step %d", h.Outcome.Step, c.Step)
 	}
 	return s.replace(h, func() error { return c.Load(tensorsOf(s)) })
 }

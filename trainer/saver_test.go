@@ -105,7 +105,7 @@ func TestOnePeerHasTheCheckpoint(t *testing.T) {
 			if x.err != nil || x.result.SHA256 != want || len(x.steps) != 5 {
 				t.Errorf("%s: error %v, result %v", x.self.ID, x.err, x.result)
 			}
-			if line := []string{"no checkpoint to go on from", "going on after step 6", "no checkpoint to go on from"}[i]; !strings.Contains(told[i], line) {
+			if line := []string{"no checkpoint to resume from", "resumed after step 6", "no checkpoint to resume from"}[i]; !strings.Contains(told[i], line) {
 				t.Errorf("rank %d logged %q, want %q", i, told[i], line)
 			}
 		}
@@ -142,7 +142,7 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 	if x.err != nil || x.result.SHA256 != want || x.steps[0].Step != 5 {
 		t.Errorf("error %v, result %v", x.err, x.result)
 	}
-	if !strings.Contains(told, "passed over") || !strings.Contains(told, stepFile(6)) || !strings.Contains(told, "after step 4") {
+	if !strings.Contains(told, "skipped a checkpoint") || !strings.Contains(told, stepFile(6)) || !strings.Contains(told, "after step 4") {
 		t.Errorf("told %q", told)
 	}
 }

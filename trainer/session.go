@@ -187,12 +187,12 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	j.resyncs++
 	if j.resyncs > mostResyncs {
 		j.group.Leave()
-		return fmt.Errorf("re-synced %d times before: %w", mostResyncs, err)
+		return fmt.Errorf("re-synced %d times already: check the memory of this host: %w", mostResyncs, err)
 	}
 	j.state.invalidate() // also drops the contribution that was computed from the bad state
 	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
 		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
-	j.cfg.log("this peer has other parameters than the others and takes theirs: %v", err)
+	j.cfg.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }
 

@@ -50,7 +50,7 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
 	if c.Exact {
 		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Audit)})
-		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "that of " + runtime.GOARCH})
+		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "arithmetic of " + runtime.GOARCH})
 	}
 	return s
 }

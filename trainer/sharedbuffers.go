@@ -67,7 +67,7 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 		}
 		w, err := collective.Alloc[T](comm, len(v))
 		if err != nil {
-			return nil, fmt.Errorf("memory for %d gradients: %w", len(v), err)
+			return nil, fmt.Errorf("shared memory for %d gradients: %w", len(v), err)
 		}
 		h.allocations = append(h.allocations, allocation{
 			first:  &w[0],

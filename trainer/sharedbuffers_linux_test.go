@@ -347,7 +347,7 @@ func TestSharedBuffersWithoutRoom(t *testing.T) {
 	if m := a.actors[1].trained.(*memoryModel); m.inside != 0 || a.actors[0].trained.(*memoryModel).outside != 0 {
 		t.Errorf("%d microbatches where there is no room, %d elsewhere where there is", m.inside, a.actors[0].trained.(*memoryModel).outside)
 	}
-	if told := strings.Count(strings.Join(lines, "\n"), "gradients stay where they are"); told != 1 {
+	if told := strings.Count(strings.Join(lines, "\n"), "gradients stay in private memory"); told != 1 {
 		t.Errorf("logged %d times: %q", told, lines)
 	}
 }

@@ -130,7 +130,7 @@ func (s *state) Apply(from io.Reader) error {
 		return fmt.Errorf("trainer: apply an update: %w", err)
 	}
 	if h.Outcome.Step != s.committed()+1 {
-		return fmt.Errorf("trainer: apply an update: it is of step %d, the state after step %d", h.Outcome.Step, s.committed())
+		return fmt.Errorf("trainer: apply an update: it is of step %d, but the state is of step %d", h.Outcome.Step, s.committed())
 	}
 	// No reduction is under way while elastic applies an update, so the staging buffer is free.
 	if err := decodeVectors(from, s.grads.staging.views); err != nil {

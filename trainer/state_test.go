@@ -153,7 +153,7 @@ func damaged(good []byte) map[string][]byte {
 		"bytes follow":           append(slices.Clone(good), 0),
 		"have [9 3 17] elements": bytes.Replace(good, []byte(`"Sizes":[2,`), []byte(`"Sizes":[9,`), 1),
 		"keeps 9 vectors":        bytes.Replace(good, []byte(`"Slots":2`), []byte(`"Slots":9`), 1),
-		"15 samples, it has 20":  bytes.Replace(good, []byte(`"Samples":20`), []byte(`"Samples":15`), 1),
+		"15 samples, want 20":    bytes.Replace(good, []byte(`"Samples":20`), []byte(`"Samples":15`), 1),
 		"microbatches [[4 4]]":   bytes.Replace(good, []byte(`[[0,4]]`), []byte(`[[4,4]]`), 1),
 	}
 }
@@ -249,7 +249,7 @@ func TestUpdatesThatDoNotFit(t *testing.T) {
 	train(t, leader)
 	first := updated(t, leader)
 	train(t, leader)
-	if err := r.Apply(bytes.NewReader(updated(t, leader))); err == nil || !strings.Contains(err.Error(), "is of step 2, the state after step 0") {
+	if err := r.Apply(bytes.NewReader(updated(t, leader))); err == nil || !strings.Contains(err.Error(), "is of step 2, but the state is of step 0") {
 		t.Errorf("error %v", err)
 	}
 	inf := slices.Clone(first)

@@ -54,7 +54,7 @@ type Interval int64
 const EveryPass Interval = 0
 
 // errNotRun is the error of a Training before the call of Points.
-var errNotRun = errors.New("trainer: not run yet: range over Points")
+var errNotRun = errors.New("trainer: the training has not begun: range over Points")
 
 // New returns a training of model on all peers of group. It begins with Points; Err returns
 // errors of the arguments.
@@ -73,10 +73,10 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 			return
 		}
 		if every < 0 {
-			t.err = errors.New("trainer: the interval of points is below 0: want EveryPass, or a number of steps")
+			t.err = errors.New("trainer: negative interval of Points: want EveryPass, or a number of steps")
 			return
 		}
-		t.err = errors.New("trainer: the loop of Points was left by a panic")
+		t.err = errors.New("trainer: a panic ended the loop of Points")
 		t.err = t.run(ctx, func(j *job) {
 			j.decisions.every, j.decisions.show = int64(every), yield
 			if every == EveryPass {

@@ -163,9 +163,9 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 // If a model makes a mistake with several microbatches in a call, the job ends with an error that describes it.
 func TestWrongMicrobatchesTogether(t *testing.T) {
 	for want, wrong := range map[string]mistake{
-		"Done(0, 0) of group 1":                  {skips: func(k, i int) bool { return k > 0 && i == 0 }},
-		"before it called Done in another group": {skips: func(k, i int) bool { return k == 1 && i == 0 }, ends: func(b *trainer.Batch) { b.Groups()[1].Done(0, 0) }},
-		"out of range":                           {ends: func(b *trainer.Batch) { b.Done(9, 0) }},
+		"Done(0, 0) of group 1":   {skips: func(k, i int) bool { return k > 0 && i == 0 }},
+		"in the last group first": {skips: func(k, i int) bool { return k == 1 && i == 0 }, ends: func(b *trainer.Batch) { b.Groups()[1].Done(0, 0) }},
+		"out of range":            {ends: func(b *trainer.Batch) { b.Done(9, 0) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(3)

@@ -20,7 +20,7 @@ func TestDHTFlags(t *testing.T) {
 		{dhtFlags{DHT: true, Bootstrap: []string{nodeAddr, nodeAddr}}, ""},
 		{dhtFlags{DHT: true}, "--dht needs --bootstrap ADDR: give the address of a node of your own"},
 		{dhtFlags{Bootstrap: []string{nodeAddr}}, "--bootstrap needs --dht"},
-		{dhtFlags{DHT: true, Bootstrap: []string{"192.0.2.1:7474"}}, "it is no multiaddr; want /ip4/"},
+		{dhtFlags{DHT: true, Bootstrap: []string{"192.0.2.1:7474"}}, "it is not a multiaddr; want /ip4/"},
 		{dhtFlags{DHT: true, Bootstrap: []string{nodeAddr, strings.Repeat("x", 1000)}}, "too long; want /ip4/"},
 	} {
 		err := c.flags.check()

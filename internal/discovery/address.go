@@ -16,7 +16,7 @@ const maxBootstrap = 64
 // IP address or DNS name, a TCP port and an ID. Several addresses with one ID belong to one node.
 func parseBootstrap(addrs []string) ([]peer.AddrInfo, error) {
 	if len(addrs) > maxBootstrap {
-		return nil, fmt.Errorf("%d bootstrap addresses, at most %d", len(addrs), maxBootstrap)
+		return nil, fmt.Errorf("%d bootstrap addresses, at most %d: name fewer", len(addrs), maxBootstrap)
 	}
 	all := make([]multiaddr.Multiaddr, 0, len(addrs))
 	for _, text := range addrs {
@@ -41,19 +41,19 @@ func parseAddr(text string) (multiaddr.Multiaddr, error) {
 	}
 	a, err := multiaddr.NewMultiaddr(text)
 	if err != nil {
-		return nil, errors.New("it is no multiaddr")
+		return nil, errors.New("it is not a multiaddr")
 	}
 	// Exactly three parts: host, TCP port and ID.
 	if len(a) != 3 || a[1].Code() != multiaddr.P_TCP || a[1].Value() == "0" {
-		return nil, errors.New("it has not the parts that it needs")
+		return nil, errors.New("it must have three parts: host, TCP port and ID")
 	}
 	switch a[0].Code() {
 	case multiaddr.P_IP4, multiaddr.P_IP6, multiaddr.P_DNS, multiaddr.P_DNS4, multiaddr.P_DNS6:
 	default:
-		return nil, errors.New("it begins with no address and no name")
+		return nil, errors.New("it must begin with an IP address or a DNS name")
 	}
 	if a[2].Code() != multiaddr.P_P2P {
-		return nil, errors.New("it has no ID at its end")
+		return nil, errors.New("it must end with the ID of the node")
 	}
 	return a, nil
 }

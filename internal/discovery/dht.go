@@ -44,7 +44,7 @@ var (
 	ErrNoBootstrap = errors.New("no bootstrap node answers")
 	// ErrHeld reports that another holder of the ticket has announced a record with the highest
 	// number, which no other record can replace.
-	ErrHeld = errors.New("somebody who has the ticket keeps its record from being announced: revoke the ticket")
+	ErrHeld = errors.New("another holder of the ticket blocks its record in the table: revoke the ticket")
 )
 
 // DHT announces and finds members in the distributed hash table of some bootstrap nodes. It is
@@ -62,7 +62,7 @@ func New(bootstrap ...string) (*DHT, error) {
 	case err != nil:
 		return nil, fmt.Errorf("discovery: %w", err)
 	case len(nodes) == 0:
-		return nil, errors.New("discovery: no bootstrap node: there are no public ones, run one of your own")
+		return nil, errors.New("discovery: no bootstrap node given: start one with elrun bootstrap, and name its address")
 	}
 	return &DHT{nodes}, nil
 }

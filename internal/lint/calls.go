@@ -24,7 +24,7 @@ func forbidden(f *File, callee string) string {
 	case "time.Sleep":
 		// A sleep is too long on a fast machine and too short on a busy one.
 		if f.Test() || matches(f.Name, "testing/...") {
-			return "wait for what you wait for, by a channel, a context or a condition, or use a timer in a testing/synctest bubble"
+			return "wait for the event itself by a channel, a context or a condition, or use a timer in a testing/synctest bubble"
 		}
 	// Standard output belongs to the program; a library's text would mix with it.
 	case "fmt.Print", "fmt.Printf", "fmt.Println", "print", "println":

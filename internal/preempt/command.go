@@ -50,7 +50,7 @@ func (c command) run(ctx context.Context) (string, error) {
 	case len(notice) > 0:
 		return string(c), nil
 	case err == nil:
-		err = errors.New("its status is not known")
+		err = errors.New("its exit status is unknown")
 	}
 	if line := said.lastLine(); line != "" {
 		err = fmt.Errorf("%w: %s", err, line)

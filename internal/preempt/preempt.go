@@ -42,7 +42,7 @@ func Parse(text string) (*Source, error) {
 	}
 	switch {
 	case strings.TrimSpace(text) == "":
-		return nil, errors.New("no command and no file given")
+		return nil, errors.New("neither a file nor a command given: name one of them, or aws, gcp or azure")
 	case !filepath.IsAbs(text) || strings.ContainsAny(text, " \t\r\n\"'`$&|;<>()*?[]{}#~!\\"):
 		return &Source{command(text).run, retryPeriod}, nil
 	}
@@ -56,7 +56,7 @@ func Parse(text string) (*Source, error) {
 	case info.Mode().IsRegular() && info.Mode()&0o111 != 0:
 		return &Source{command(text).run, retryPeriod}, nil
 	}
-	return nil, fmt.Errorf("%s is there already, and no program: remove it, or name a command", text)
+	return nil, fmt.Errorf("%s exists already and is not executable: remove it, or name a command", text)
 }
 
 // Wait waits for the notice and returns its text, which is not empty. After an error it polls

@@ -132,13 +132,13 @@ func (r rules) decide(self candidate, s survey, waited time.Duration) (decision,
 	// The order of the cases gives people the most basic obstacle first.
 	switch {
 	case s.err != nil:
-		return wait, fmt.Sprintf("nobody is known yet: %v", s.err)
+		return wait, fmt.Sprintf("no other launcher is known yet: %v", s.err)
 	case len(s.unreachable) > 0:
-		return wait, fmt.Sprintf("%s may have the job, and cannot be asked: %v", s.unreachable[0].addr, s.unreachable[0].why)
+		return wait, fmt.Sprintf("%s may have the job but does not answer: %v", s.unreachable[0].addr, s.unreachable[0].why)
 	case there < r.need && waited < r.patience:
-		return wait, fmt.Sprintf("%d of the %d are there that may start the job; in %v those there start it", there, r.need, r.patience)
+		return wait, fmt.Sprintf("%d of the %d launchers needed are present; after %v those present start the job", there, r.need, r.patience)
 	case there > 1 && s.answers[0].From.compare(self) < 0:
-		return wait, fmt.Sprintf("%s is to start the job", s.answers[0].From.Name)
+		return wait, fmt.Sprintf("waiting for %s to start the job", s.answers[0].From.Name)
 	}
 	return claim, ""
 }

@@ -19,7 +19,7 @@ const minKey = 32
 
 // errForeign reports that the other side has another key, and so belongs to another job. Such a
 // launcher is not counted.
-var errForeign = errors.New("it has another key, or is no elrun")
+var errForeign = errors.New("it has another key, or is not elrun")
 
 // newTLS returns the TLS configuration of both sides for holders of a key. A key that is too short
 // is an error.

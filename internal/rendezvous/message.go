@@ -39,7 +39,7 @@ const (
 
 // errMessage reports an invalid message. Its sender has the key, so it is another version of
 // elrun.
-var errMessage = errors.New("it speaks as no elrun of this version does")
+var errMessage = errors.New("it runs another version of elrun: use the same version on all hosts")
 
 // read reads a question or an answer of at most maxMessage bytes and checks it.
 func read(r io.Reader, m interface{ check() error }) error {

@@ -24,7 +24,7 @@ const defaultPort = 7473
 
 // ParseName parses dns:NAME or dns:NAME:PORT, with an optional @SERVER or @SERVER:PORT after it.
 func ParseName(text string) (Name, error) {
-	wrong := fmt.Errorf("%.80q: want dns:NAME or dns:NAME:PORT, with @SERVER behind it for another DNS server", text)
+	wrong := fmt.Errorf("%.80q: want dns:NAME or dns:NAME:PORT, followed by @SERVER to ask another DNS server", text)
 	rest, ok := strings.CutPrefix(text, "dns:")
 	rest, server, other := strings.Cut(rest, "@")
 	host, port, hasPort := strings.Cut(rest, ":")
@@ -65,7 +65,7 @@ func (n Name) lookup(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := r.LookupNetIP(ctx, "ip", n.Host)
 	var e *net.DNSError
 	if errors.As(err, &e) {
-		err = fmt.Errorf("the DNS does not know %s: %s", n.Host, e.Err)
+		err = fmt.Errorf("DNS lookup of %s: %s", n.Host, e.Err)
 	}
 	// An IPv4 address may come in its IPv6-mapped form; the plain form compares equal everywhere.
 	for i, a := range addrs {

@@ -152,7 +152,7 @@ func (p *Point) answer(ctx context.Context, q question, from netip.Addr) answer 
 	switch {
 	case q.Ask != askTicket:
 	case ticket == nil:
-		a.Why = "it is not in the job yet"
+		a.Why = "it has not joined the job yet"
 	default:
 		text, err := ticket(ctx)
 		if a.Ticket = text; err != nil {

@@ -114,9 +114,9 @@ func seekUntil(t *testing.T, l *lab, i int, key, text string) {
 func TestNoStart(t *testing.T) {
 	l := newLab(t, 1)
 	l.Break(true)
-	seekUntil(t, l, 0, key, "the DNS does not know m: server misbehaving")
+	seekUntil(t, l, 0, key, "DNS lookup of m: server misbehaving")
 	l.Break(false)
-	seekUntil(t, l, 0, key, "the DNS does not know m: no such host")
+	seekUntil(t, l, 0, key, "DNS lookup of m: no such host")
 	l.publish(0, 1)
 	_ = l.point(t, 1, key, nil)
 	seekUntil(t, l, 0, strings.ToUpper(key), "another key")
@@ -126,7 +126,7 @@ func TestNoStart(t *testing.T) {
 	}
 	defer mute.Close()
 	l.publish(0, 2)
-	seekUntil(t, l, 0, key, "may have the job, and cannot be asked")
+	seekUntil(t, l, 0, key, "may have the job but does not answer")
 }
 
 // A launcher that has ended does not delay the start, because its address refuses connections.
@@ -187,7 +187,7 @@ func TestTicketLater(t *testing.T) {
 	tries := 0
 	late := l.point(t, 1, key, func(text string) {
 		switch {
-		case strings.Contains(text, "not in the job yet"):
+		case strings.Contains(text, "not joined the job yet"):
 			first.Serve(func(context.Context) (string, error) {
 				if tries++; tries == 1 {
 					return "", errors.New("no peer yet")

@@ -70,9 +70,9 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
 		switch {
 		case err != nil:
-			why = fmt.Sprintf("%s has the job and gives no ticket: %v", v.From.Name, err)
+			why = fmt.Sprintf("%s has the job but gave no ticket: %v", v.From.Name, err)
 		case a.Ticket == "":
-			why = fmt.Sprintf("%s has the job and gives no ticket yet: %s", v.From.Name, a.Why)
+			why = fmt.Sprintf("%s has the job but gives no ticket yet: %s", v.From.Name, a.Why)
 		default:
 			p.setStage(running)
 			return Found{Ticket: a.Ticket, Host: v.From.Name}, true, ""
@@ -89,7 +89,7 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	granted := p.ballot.grant(p.self(), netip.Addr{}, begun)
 	p.mu.Unlock()
 	if !granted {
-		return false, "another one is about to start the job"
+		return false, "another launcher is about to start the job"
 	}
 	// Then the grants of all others, concurrently.
 	refusals := make([]error, len(others))
@@ -98,7 +98,7 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 		work.Go(func() {
 			a, err := p.ask(ctx, v.addr, askClaim, askPeriod)
 			if err == nil && !a.Granted {
-				err = errors.New("another one may do so")
+				err = errors.New("another launcher may start it")
 			}
 			refusals[i] = err
 		})
@@ -110,9 +110,9 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	refused := slices.IndexFunc(refusals, func(err error) bool { return err != nil })
 	switch {
 	case refused >= 0:
-		why = fmt.Sprintf("%s does not let this one start the job: %v", others[refused].From.Name, refusals[refused])
+		why = fmt.Sprintf("%s refused to let this launcher start the job: %v", others[refused].From.Name, refusals[refused])
 	case time.Since(begun) > lease/2: // for example on a host that was suspended
-		why = "the others took too long to let this one start the job"
+		why = "the other launchers took too long to let this launcher start the job"
 	}
 	if why != "" {
 		p.ballot.withdraw()

@@ -119,7 +119,7 @@ func expandRanges(text string, most int) ([]string, error) {
 		case err != nil:
 			return nil, err
 		case hi < lo:
-			return nil, fmt.Errorf("range %.40q runs backwards", r)
+			return nil, fmt.Errorf("range %.40q: the end is below the start", r)
 		// The size is checked before the loop, because the range may be enormous.
 		case hi-lo >= most-len(out):
 			return nil, errMany
@@ -135,7 +135,7 @@ func expandRanges(text string, most int) ([]string, error) {
 func parseNumber(text string) (int, error) {
 	const mostDigits = 18
 	if text == "" || len(text) > mostDigits || strings.Trim(text, "0123456789") != "" {
-		return 0, fmt.Errorf("%.40q, want a number of at most %d digits", text, mostDigits)
+		return 0, fmt.Errorf("%.40q: want a number of at most %d digits", text, mostDigits)
 	}
 	return strconv.Atoi(text)
 }
@@ -147,7 +147,7 @@ func checkName(name string) error {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("._-", c)
 	})
 	if name == "" || len(name) > maxName || odd || name[0] == '-' {
-		return fmt.Errorf("%.80q is no name of a host", name)
+		return fmt.Errorf("%.80q is not a host name", name)
 	}
 	return nil
 }
@@ -170,13 +170,13 @@ func ExpandCounts(list string, n int) ([]int, error) {
 			return nil, fmt.Errorf("counts %.80q: %w", list, err)
 		}
 		if times > n-len(out) {
-			return nil, fmt.Errorf("counts %.80q: more than the %d hosts", list, n)
+			return nil, fmt.Errorf("counts %.80q: for more than the %d hosts", list, n)
 		}
 		out = append(out, slices.Repeat([]int{count}, times)...)
 	}
 	// A shorter list would leave hosts without a number.
 	if len(out) != n {
-		return nil, fmt.Errorf("counts %.80q are for %d hosts, want %d", list, len(out), n)
+		return nil, fmt.Errorf("counts %.80q: for %d hosts, want %d", list, len(out), n)
 	}
 	return out, nil
 }

@@ -71,11 +71,11 @@ func FindTask(env Environment) (Task, bool, error) {
 	t.Crowded = t.Tasks > nodes
 	t.Step = fmt.Sprintf("%s-%s.%s.%s", env.Get("SLURM_CLUSTER_NAME"), env.Get("SLURM_JOB_ID"), env.Get("SLURM_STEP_ID"), orZero(env.Get("SLURM_RESTART_COUNT")))
 	if t.Rank >= t.Tasks {
-		return Task{}, false, fmt.Errorf("SLURM_PROCID=%d of %d tasks", t.Rank, t.Tasks)
+		return Task{}, false, fmt.Errorf("SLURM_PROCID=%d, want less than the %d tasks of the step", t.Rank, t.Tasks)
 	}
 	for _, name := range []string{t.Step, t.Host} { // they are used in file names and in lines of output
 		if err := checkName(name); err != nil {
-			return Task{}, false, fmt.Errorf("the environment of Slurm: %w", err)
+			return Task{}, false, fmt.Errorf("environment of Slurm: %w", err)
 		}
 	}
 	return t, true, nil
@@ -155,7 +155,7 @@ func slurm(env Environment) (*Allocation, error) {
 func slotFile(env Environment, from, path string) (*Allocation, error) {
 	text, err := env.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: its list of hosts: %w", from, err)
+		return nil, fmt.Errorf("read the hosts of %s: %w", from, err)
 	}
 	a := &Allocation{From: from}
 	for line := range strings.Lines(text) {

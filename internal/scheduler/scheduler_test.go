@@ -26,12 +26,12 @@ func TestExpandHosts(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"":                         "no name",
-		"a,":                       "no name",
+		"":                         "not a host name",
+		"a,":                       "not a host name",
 		"a[1-2":                    "brackets",
 		"a]1[":                     "brackets",
 		"a[[1]]":                   "brackets",
-		"a[2-1]":                   "backwards",
+		"a[2-1]":                   "below the start",
 		"a[]":                      "want a number",
 		"a[1-]":                    "want a number",
 		"a[1-2-3]":                 "want a number",
@@ -41,11 +41,11 @@ func TestExpandHosts(t *testing.T) {
 		"a[0-9999999999999999999]": "want a number",
 		"a[0-300]b[0-300]":         "more than",
 		"a[0-65535],b":             "more than",
-		"-oProxyCommand=x":         "no name",
-		"a;b":                      "no name",
-		"$(b)":                     "no name",
-		"a b":                      "no name",
-		strings.Repeat("a", 256):   "no name",
+		"-oProxyCommand=x":         "not a host name",
+		"a;b":                      "not a host name",
+		"$(b)":                     "not a host name",
+		"a b":                      "not a host name",
+		strings.Repeat("a", 256):   "not a host name",
 	} {
 		if got, err := ExpandHosts(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %d names, error %v, want %s", list, len(got), err, want)
@@ -171,7 +171,7 @@ func TestFind(t *testing.T) {
 		"SLURM_TASKS_PER_NODE": with("", "SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n1", "SLURM_TASKS_PER_NODE=1(x2)"),
 		"no such file":         with("", "PBS_NODEFILE=f"),
 		"no hosts":             with("\n", "PBS_NODEFILE=f"),
-		"no name":              with("-x\n", "PBS_NODEFILE=f"),
+		"not a host name":      with("-x\n", "PBS_NODEFILE=f"),
 		"pairs":                with("", "LSB_MCPU_HOSTS=h1 2 h2"),
 		"want a number":        with("", "LSB_MCPU_HOSTS=h1 many"),
 		"at most 4096":         with("", "LSB_MCPU_HOSTS=h1 999999999999"),

@@ -83,7 +83,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 		first = s.end
 	}
 	if first+size > len(a.memory.Bytes()) {
-		return nil, fmt.Errorf("shm: allocate %d bytes: no room in an arena of %d", n, len(a.memory.Bytes()))
+		return nil, fmt.Errorf("shm: allocate %d bytes: no gap of this size in an arena of %d", n, len(a.memory.Bytes()))
 	}
 	if err := a.memory.reserve(first, size); err != nil {
 		return nil, err

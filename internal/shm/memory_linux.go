@@ -74,7 +74,7 @@ func open(file *os.File) (*Memory, error) {
 		return nil, fmt.Errorf("read its seals: %w", err)
 	}
 	if has&seals != seals {
-		return nil, fmt.Errorf("its seals are %#x, want %#x: it could shrink", has, seals)
+		return nil, fmt.Errorf("its seals are %#x, want %#x: another process could shrink it", has, seals)
 	}
 	info, err := file.Stat()
 	if err != nil {

@@ -63,7 +63,7 @@ func TestPreemptNoticeThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(there, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := process.Command(t, "-n", "1", "--preempt-notice", there, "true"); status != 2 || !strings.Contains(stderr, "is there already") {
+	if _, stderr, status := process.Command(t, "-n", "1", "--preempt-notice", there, "true"); status != 2 || !strings.Contains(stderr, "exists already") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }

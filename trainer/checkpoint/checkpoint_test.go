@@ -120,7 +120,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	overwrite(t, path, append(whole, 0))
 	checkLatest(t, dir, 1, 100, "damaged")
 	overwrite(t, path, whole[:len(whole)-1])
-	checkLatest(t, dir, 1, 100, "399 bytes of data, the header says 400")
+	checkLatest(t, dir, 1, 100, "399 bytes of data, but the header describes 400")
 }
 
 func overwrite(t *testing.T, path string, b []byte) {
@@ -178,7 +178,7 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 		"step--00000000001.safetensors", "step-000000000012.elrun", temporaryName(fileName(11))} {
 		overwrite(t, filepath.Join(dir, name), []byte("x"))
 	}
-	checkLatest(t, dir, 1, 5, "unknown version 3", "0 bytes are too few", "it is no checkpoint", "not a regular file",
+	checkLatest(t, dir, 1, 5, "unknown version 3", "0 bytes are too few", "it is not a checkpoint", "not a regular file",
 		"no such file", "it is of step 3")
 }
 
@@ -306,11 +306,11 @@ func TestLoadErrors(t *testing.T) {
 	defer c.Close()
 	whole := stateOf(1, 5000)
 	for want, tensors := range map[string][]Tensor{
-		`has a tensor "layer0.weight"`:                  whole[:1],
-		`no tensor "scale"`:                             append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
-		`no tensor "layer0.bias", or this program asks`: {whole[0], whole[0]},
-		"has the shape [1666], want 1665":               {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
-		"want 1666 elements in the shape [833 2]":       {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
+		`has a tensor "layer0.weight"`:                     whole[:1],
+		`no tensor "scale"`:                                append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
+		`no tensor "layer0.bias", or the program requests`: {whole[0], whole[0]},
+		"has the shape [1666], want 1665":                  {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
+		"want 1666 elements in the shape [833 2]":          {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
 	} {
 		if err := c.Load(tensors); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("error %v, want %s", err, want)

@@ -61,7 +61,7 @@ func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error)
 		}
 		problems = append(problems, Problem{path, err})
 	}
-	return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s: %d passed over", ErrNone, dir, len(problems))
+	return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s (%d skipped)", ErrNone, dir, len(problems))
 }
 
 // stepsOf returns the steps of the checkpoints among the entries, latest first.

@@ -84,7 +84,7 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	c := &Checkpoint{size: size, layout: l}
 	switch v, ok := l.metadata[versionKey]; {
 	case !ok:
-		return nil, fmt.Errorf("%w: it is no checkpoint: its metadata lack %s", ErrDamaged, versionKey)
+		return nil, fmt.Errorf("%w: it is not a checkpoint: %s is missing in its metadata", ErrDamaged, versionKey)
 	case v != version:
 		return nil, fmt.Errorf("%w %s of the format; this program reads version %s", ErrVersion, v, version)
 	}
@@ -94,7 +94,7 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	at := checksumAt(l.header)
 	c.sum, err = strconv.ParseUint(digits, 16, 64)
 	if at < 0 || digits != string(l.header[at:at+len(noChecksum)]) || err != nil || digits != checksumText(c.sum) {
-		return nil, fmt.Errorf("%w: its metadata lack a checksum", ErrDamaged)
+		return nil, fmt.Errorf("%w: the checksum is missing in its metadata", ErrDamaged)
 	}
 	if err := c.read(r, func(data io.Reader) error {
 		_, err := io.Copy(io.Discard, data)
@@ -154,7 +154,7 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 	for _, t := range tensors {
 		shape, ok := shapes[t.Name]
 		if !ok {
-			return fmt.Errorf("it has no tensor %q, or this program asks for that tensor twice", t.Name)
+			return fmt.Errorf("it has no tensor %q, or the program requests this tensor twice", t.Name)
 		}
 		if n, _ := elements(t.Shape); !slices.Equal(shape, t.Shape) || n != int64(len(t.Data)) {
 			return fmt.Errorf("its tensor %q has the shape %v, want %d elements in the shape %v", t.Name, shape, len(t.Data), t.Shape)
@@ -162,7 +162,7 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 		delete(shapes, t.Name)
 	}
 	for name := range shapes {
-		return fmt.Errorf("it has a tensor %q, for which this program does not ask", name)
+		return fmt.Errorf("it has a tensor %q, which the program does not request", name)
 	}
 	return nil
 }

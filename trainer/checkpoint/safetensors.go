@@ -87,7 +87,7 @@ type object struct {
 // add appends a name and its value. A name that is not unique or not UTF-8 is an error.
 func (o *object) add(name string, value any) error {
 	if o.seen[name] || !utf8.ValidString(name) {
-		return fmt.Errorf("name %q: want valid UTF-8 that names nothing else in the file", name)
+		return fmt.Errorf("name %q: want valid UTF-8, and each name once", name)
 	}
 	o.seen[name] = true
 	key, err := json.Marshal(name)
@@ -135,7 +135,7 @@ func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		header.text.WriteByte(' ')
 	}
 	if n := header.text.Len(); n > maxTensorHeader {
-		return nil, fmt.Errorf("header: %d bytes, at most %d are allowed", n, maxTensorHeader)
+		return nil, fmt.Errorf("header of %d bytes, want at most %d: shorten the names of the tensors", n, maxTensorHeader)
 	}
 	return header.text.Bytes(), nil
 }
@@ -147,7 +147,7 @@ func infoOf(t Tensor, offset int64) (tensorInfo, error) {
 		info.Shape = []int{} // null would not be a valid shape
 	}
 	if n, ok := elements(info.Shape); !ok || n != int64(len(t.Data)) {
-		return info, fmt.Errorf("tensor %q: %d elements in the shape %v", t.Name, len(t.Data), t.Shape)
+		return info, fmt.Errorf("tensor %q: %d elements do not match the shape %v", t.Name, len(t.Data), t.Shape)
 	}
 	return info, nil
 }

@@ -92,7 +92,7 @@ func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	}
 	length := binary.LittleEndian.Uint64(prefix)
 	if length > maxTensorHeader || length > uint64(size-8) {
-		return nil, fmt.Errorf("%w: a file of %d bytes with a header of %d, at most %d are allowed", ErrDamaged, size, length, maxTensorHeader)
+		return nil, fmt.Errorf("%w: a file of %d bytes claims a header of %d, want at most %d", ErrDamaged, size, length, maxTensorHeader)
 	}
 	header := make([]byte, length)
 	if _, err := r.ReadAt(header, 8); err != nil {
@@ -125,7 +125,7 @@ func (l layout) check(size int64) error {
 		end = e.info.Offsets[1]
 	}
 	if end != size {
-		return fmt.Errorf("%w: %d bytes of data, the header says %d", ErrDamaged, size, end)
+		return fmt.Errorf("%w: %d bytes of data, but the header describes %d", ErrDamaged, size, end)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (l layout) check(size int64) error {
 // the length of its shape.
 func (e entry) check(first int64) error {
 	if e.info.DType != "F32" {
-		return fmt.Errorf("elements of type %q, only F32 is read", e.info.DType)
+		return fmt.Errorf("elements of type %q, want F32", e.info.DType)
 	}
 	n, ok := elements(e.info.Shape)
 	if !ok || e.info.Offsets[0] != first || e.info.Offsets[1] != first+4*n || e.info.Offsets[1] < first {

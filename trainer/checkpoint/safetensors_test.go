@@ -65,12 +65,12 @@ func TestSafetensorsRefusesToWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	one := []float32{1}
 	for want, tensors := range map[string][]Tensor{
-		`"a": want valid UTF-8`:            {{"a", []int{1}, one}, {"a", []int{1}, one}},
-		`"__metadata__": want valid UTF-8`: {{"__metadata__", []int{1}, one}},
-		`"\xff": want valid UTF-8`:         {{"\xff", []int{1}, one}},
-		"1 elements in the shape [2]":      {{"a", []int{2}, one}},
-		"shape [-1 -1]":                    {{"a", []int{-1, -1}, one}},
-		"shape [4294967296 429496":         {{"a", []int{1 << 32, 1 << 32}, nil}},
+		`"a": want valid UTF-8`:                 {{"a", []int{1}, one}, {"a", []int{1}, one}},
+		`"__metadata__": want valid UTF-8`:      {{"__metadata__", []int{1}, one}},
+		`"\xff": want valid UTF-8`:              {{"\xff", []int{1}, one}},
+		"1 elements do not match the shape [2]": {{"a", []int{2}, one}},
+		"shape [-1 -1]":                         {{"a", []int{-1, -1}, one}},
+		"shape [4294967296 429496":              {{"a", []int{1 << 32, 1 << 32}, nil}},
 	} {
 		if err := WriteSafetensors(path, tensors, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
@@ -94,11 +94,11 @@ func TestSafetensorsRefusesToRead(t *testing.T) {
 	a := `"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}`
 	for want, b := range map[string][]byte{
 		"too few":                   {1, 2, 3},
-		"with a header of":          binary.LittleEndian.AppendUint64(nil, 1),
+		"claims a header of":        binary.LittleEndian.AppendUint64(nil, 1),
 		"a header of 1844674407":    binary.LittleEndian.AppendUint64(nil, math.MaxUint64),
 		"does not begin with {":     file(" {}", 0),
 		"is not JSON":               file("{", 0),
-		`"a" comes twice`:           file("{"+a+","+a+"}", 8),
+		`"a" occurs twice`:          file("{"+a+","+a+"}", 8),
 		"1 bytes of data":           file("{}", 1),
 		"7 bytes of data":           file("{"+a+"}", 7),
 		`type "F64"`:                file(`{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}`, 8),

@@ -87,7 +87,7 @@ func fieldsOf(object json.RawMessage) ([]field, error) {
 		}
 		f := field{name: token.(string)} // valid objects have only strings here
 		if seen[f.name] {
-			return nil, fmt.Errorf("%q comes twice", f.name)
+			return nil, fmt.Errorf("%q occurs twice", f.name)
 		}
 		seen[f.name] = true
 		if err := d.Decode(&f.value); err != nil {

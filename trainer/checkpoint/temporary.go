@@ -61,7 +61,7 @@ func createTemporary(path string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("create a temporary file beside %s: all %d attempts failed, as each file was deleted before it was locked",
+	return nil, fmt.Errorf("create a temporary file beside %s: each of %d files was deleted before it was locked: is another program cleaning the folder?",
 		path, temporaryTries)
 }
 

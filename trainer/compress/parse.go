@@ -51,7 +51,7 @@ func parseTopK(name, rest string) (collective.Coding, error) {
 	case !given:
 		return c, nil
 	case width != twoBit:
-		return nil, fmt.Errorf("compression %q: width %q of values: want %s, or nothing for 16 bits", name, width, twoBit)
+		return nil, fmt.Errorf("compression %q: %q after the fraction: want %s, or nothing for values of 16 bits", name, width, twoBit)
 	}
 	return c.In2Bits(), nil
 }

@@ -42,7 +42,7 @@ func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
 func TestPackedBomb(t *testing.T) {
 	const side = 256
 	b := bomb(t, freeBytes+1<<20, 0x803, MaxPixels/side/side, side, side)
-	if _, err := DecodeImages(bytes.NewReader(b)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "packed to less than 1/100") {
+	if _, err := DecodeImages(bytes.NewReader(b)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "compressed to less than 1/100") {
 		t.Errorf("%d bytes that claim to be %d: %v", len(b), MaxPixels, err)
 	}
 	b = bomb(t, 1<<20, 0x803, 16, side, side)

@@ -113,7 +113,7 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	}
 	// checkSides limits the sides, so the product is below 2^60.
 	if dims[0] > MaxItems || dims[0]*size(dims) > MaxPixels {
-		return nil, nil, formatErrorf("header claims %s, more than this reader takes into memory", k.describe(dims))
+		return nil, nil, formatErrorf("header claims %s, more than the limit for files in memory: decompress it, so that it is mapped", k.describe(dims))
 	}
 	allowed := func(got uint64) bool { return !unpacked || got <= freeBytes || got <= maxRatio*source.n }
 	if body, err = readBody(r, dims[0]*size(dims), allowed); err != nil {
@@ -126,7 +126,7 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 func checkSides(dims []uint64, k kind) error {
 	for _, side := range dims[1:] {
 		if side > MaxSide {
-			return formatErrorf("header claims %s, more than this reader takes", k.describe(dims))
+			return formatErrorf("header claims %s, more than the largest side of an image", k.describe(dims))
 		}
 	}
 	if size(dims) == 0 && dims[0] > 0 {
@@ -161,7 +161,7 @@ func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) 
 // withPath adds the path to an error, and a remedy to a violation of the format.
 func withPath(path string, err error) error {
 	if errors.Is(err, ErrFormat) {
-		return fmt.Errorf("idx: read %s: %w; put a whole file of this kind in its place", path, err)
+		return fmt.Errorf("idx: read %s: %w; replace it by a complete file of this kind", path, err)
 	}
 	return fmt.Errorf("idx: read %s: %w", path, err)
 }
@@ -225,7 +225,7 @@ func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, err
 		body = body[:len(body)+got]
 		switch {
 		case !allowed(uint64(len(body))):
-			return nil, formatErrorf("is packed to less than 1/%d, as no pictures are; unpack it with gzip -dk if it is right", maxRatio)
+			return nil, formatErrorf("is compressed to less than 1/%d, unlike images: decompress it with gzip -dk if it is genuine", maxRatio)
 		case errors.Is(err, io.EOF) && uint64(len(body)) < n:
 			return nil, formatErrorf("ends after %d of %d bytes", len(body), n)
 		case err != nil && !errors.Is(err, io.EOF):

@@ -63,9 +63,9 @@ func TestDamagedImages(t *testing.T) {
 		{"truncated", twoImages()[:20], "ends after 4 of 6 bytes"},
 		{"trailing", append(twoImages(), 7), "more than the 6 bytes"},
 		{"labels", file([]byte{1}, 0x801, 1, 0, 0), "magic number is 0x00000801, want 0x00000803 for images"},
-		{"huge count", file(nil, 0x803, 1<<31, 1, 1), "more than this reader takes"},
-		{"huge side", file(nil, 0x803, 1, 1<<31, 1), "more than this reader takes"},
-		{"huge product", file(nil, 0x803, 1<<20, 1<<10, 1<<10), "more than this reader takes"},
+		{"huge count", file(nil, 0x803, 1<<31, 1, 1), "more than the limit for files in memory"},
+		{"huge side", file(nil, 0x803, 1, 1<<31, 1), "more than the largest side of an image"},
+		{"huge product", file(nil, 0x803, 1<<20, 1<<10, 1<<10), "more than the limit for files in memory"},
 		{"no pixels", file(nil, 0x803, 5, 0, 28), "5 images of 0 x 28 pixels"},
 		{"claims a lot", file([]byte{1, 2}, 0x803, 1<<10, 1<<10, 1<<10), "ends after 2 of 1073741824 bytes"},
 		{"bad gzip header", []byte{0x1f, 0x8b, 0xff}, "gzip header"},
@@ -89,7 +89,7 @@ func TestDamagedLabels(t *testing.T) {
 		{"truncated", file([]byte{1, 2}, 0x801, 3), "ends after 2 of 3 bytes"},
 		{"trailing", file([]byte{1, 2}, 0x801, 1), "more than the 1 bytes"},
 		{"out of range", file([]byte{9, 10}, 0x801, 2), "label 1 is 10, but there are 10 classes"},
-		{"huge", file(nil, 0x801, 1<<31), "more than this reader takes"},
+		{"huge", file(nil, 0x801, 1<<31), "more than the limit for files in memory"},
 	}
 	for _, tt := range tests {
 		_, err := idx.DecodeLabels(bytes.NewReader(tt.b), 10)

@@ -98,7 +98,7 @@ func TestMappedSetsMayBeLarge(t *testing.T) {
 	if label := set.Sample(pixels, 1<<11-1); label != 0 || set.Err() != nil {
 		t.Errorf("label %d, error %v", label, set.Err())
 	}
-	if _, err := idx.Load(dir, "train", 10); err == nil || !strings.Contains(err.Error(), "into memory") {
+	if _, err := idx.Load(dir, "train", 10); err == nil || !strings.Contains(err.Error(), "limit for files in memory") {
 		t.Errorf("decoded: error %v, want the limit", err)
 	}
 }

@@ -81,7 +81,7 @@ func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	case got > want:
 		return nil, formatErrorf("has more than the %d bytes that its header claims", want)
 	case want > math.MaxInt:
-		return nil, formatErrorf("%d bytes do not fit the addresses of this system", want)
+		return nil, formatErrorf("%d bytes exceed the address space of this system", want)
 	}
 	return dims, nil
 }

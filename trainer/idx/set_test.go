@@ -86,7 +86,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 		{"trailing", trainImages, append(twoImages(), 7), "more than the 6 bytes"},
 		{"labels", trainImages, file([]byte{1}, 0x801, 1, 0, 0), "want 0x00000803 for images"},
 		{"no pixels", trainImages, file(nil, 0x803, 5, 0, 28), "5 images of 0 x 28"},
-		{"huge side", trainImages, file(nil, 0x803, 1, 1<<31, 1), "more than this reader takes"},
+		{"huge side", trainImages, file(nil, 0x803, 1, 1<<31, 1), "more than the largest side of an image"},
 		{"cut gzip", trainImages, packed(t, twoImages())[:20], "header of images"},
 		{"bad gzip", trainImages, []byte{0x1f, 0x8b, 0xff}, "gzip header"},
 		{"labels truncated", trainLabels, file([]byte{3}, 0x801, 2), "ends after 1 of 2 bytes"},
@@ -101,7 +101,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 				t.Errorf("%s, %s: error %v, want ErrFormat", tt.name, how, err)
 				continue
 			}
-			for _, want := range []string{tt.want, filepath.Join(dir, tt.file), "put a whole file"} {
+			for _, want := range []string{tt.want, filepath.Join(dir, tt.file), "replace it by a complete file"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%s, %s: error %v does not have %q", tt.name, how, err, want)
 				}

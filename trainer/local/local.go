@@ -151,21 +151,21 @@ func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer
 func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	switch {
 	case m.Gradient == nil:
-		return errors.New("local: the model computes nothing: set Model.Gradient")
+		return errors.New("local: the model has no gradient function: set Model.Gradient")
 	case c.Steps < 1:
 		return fmt.Errorf("local: Steps is %d, want 1 or more", c.Steps)
 	case cfg.Samples < 1 || cfg.GlobalBatch < 1 || cfg.Microbatch < 1:
 		return fmt.Errorf("local: Samples is %d, GlobalBatch %d and Microbatch %d, want 1 or more", cfg.Samples, cfg.GlobalBatch, cfg.Microbatch)
 	case c.Steps > math.MaxInt/max(cfg.GlobalBatch, cfg.Microbatch):
-		return fmt.Errorf("local: Steps is %d, too many for batches of %d", c.Steps, max(cfg.GlobalBatch, cfg.Microbatch))
+		return fmt.Errorf("local: Steps is %d, too many for batches of %d: lower it", c.Steps, max(cfg.GlobalBatch, cfg.Microbatch))
 	case cfg.Optimizer == nil || cfg.Schedule == nil:
-		return errors.New("local: Optimizer and Schedule of the local steps must be set")
+		return errors.New("local: Optimizer or Schedule of the local steps is nil: set both")
 	case c.BySpeed && cfg.Exact:
-		return errors.New("local: BySpeed does not go with Exact: results would depend on the speeds of the peers; leave one of them out")
+		return errors.New("local: BySpeed and Exact are both set: unset one of them, as results with BySpeed depend on the speeds of the peers")
 	case c.BySpeed && cfg.Balance == "equal":
-		return errors.New("local: BySpeed does not go with Balance \"equal\", because then shares do not follow speeds: choose another Balance")
+		return errors.New("local: BySpeed does not go with Balance \"equal\", with which shares do not follow speeds: choose another Balance")
 	case cfg.Delay:
-		return errors.New("local: Delay of the trainer is set: set that of local.Config instead, as it is rounds that are late")
+		return errors.New("local: Delay of the trainer is set: set Delay of local.Config instead")
 	case !(cfg.Clip >= 0):
 		return fmt.Errorf("local: Clip is %v, want 0 or more", cfg.Clip)
 	}

@@ -360,20 +360,20 @@ func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 
 func TestWrapRefuses(t *testing.T) {
 	for want, change := range map[string]func(m *trainer.Model, cfg *trainer.Config, c *local.Config){
-		"set Model.Gradient":    func(m *trainer.Model, _ *trainer.Config, _ *local.Config) { m.Gradient = nil },
-		"Steps is 0":            func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = 0 },
-		"too many":              func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = math.MaxInt / 39 },
-		"GlobalBatch 0":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.GlobalBatch = 0 },
-		"Samples is -1":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Samples = -1 },
-		"Microbatch -5":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
-		"must be set":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
-		"Schedule of the local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
-		"go with Exact":         func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Exact, c.BySpeed = true, true },
-		"choose another":        func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Balance, c.BySpeed = "equal", true },
-		"set that of local":     func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Delay = true },
-		"Clip is NaN":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
-		"local steps: optim":    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
-		"Outer: optim":          func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
+		"set Model.Gradient":             func(m *trainer.Model, _ *trainer.Config, _ *local.Config) { m.Gradient = nil },
+		"Steps is 0":                     func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = 0 },
+		"too many":                       func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = math.MaxInt / 39 },
+		"GlobalBatch 0":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.GlobalBatch = 0 },
+		"Samples is -1":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Samples = -1 },
+		"Microbatch -5":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
+		"is nil: set both":               func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
+		"Schedule of the local":          func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
+		"BySpeed and Exact are both set": func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Exact, c.BySpeed = true, true },
+		"choose another":                 func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Balance, c.BySpeed = "equal", true },
+		"set Delay of local":             func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Delay = true },
+		"Clip is NaN":                    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
+		"local steps: optim":             func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
+		"Outer: optim":                   func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
 	} {
 		m, cfg, c := newBowl().model(), ordinary(1), local.Config{Steps: 2}
 		change(&m, &cfg, &c)

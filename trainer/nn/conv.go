@@ -226,7 +226,7 @@ func Pool() Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		out := Shape{b.in.C, b.in.H / 2, b.in.W / 2}
 		if out.Size() == 0 {
-			return nil, Shape{}, fmt.Errorf("nn: %s: nothing left of inputs of %v, want at least 2 rows and 2 columns", b.name, b.in)
+			return nil, Shape{}, fmt.Errorf("nn: %s: inputs of %v are too small, want at least 2 rows and 2 columns", b.name, b.in)
 		}
 		return &pool{in: b.in, out: out}, out, nil
 	}}

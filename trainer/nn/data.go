@@ -52,14 +52,14 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 	b.classes = b.classes[:0]
 	for k, i := range samples {
 		if i < 0 || i >= d.Len() {
-			return fmt.Errorf("nn: sample %d was asked for, but the data have %d samples, numbered from 0", i, d.Len())
+			return fmt.Errorf("nn: sample %d does not exist: the data have %d samples, numbered from 0", i, d.Len())
 		}
 		class := d.Sample(b.inputs[k*size:(k+1)*size], i)
 		if class < 0 || class >= classes {
 			if f, ok := d.(interface{ Err() error }); ok && f.Err() != nil {
 				return fmt.Errorf("nn: sample %d: %w", i, f.Err())
 			}
-			return fmt.Errorf("nn: sample %d is of class %d, the model has %d", i, class, classes)
+			return fmt.Errorf("nn: sample %d has class %d, but the model has only the classes below %d: give its last layer more outputs", i, class, classes)
 		}
 		b.classes = append(b.classes, class)
 	}

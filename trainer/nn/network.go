@@ -45,7 +45,7 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	shape, own := in, &workspace{}
 	for i, described := range layers {
 		if described.make == nil {
-			return nil, fmt.Errorf("nn: new network: layer %d was made by none of Dense, Conv, Pool and ReLU", i)
+			return nil, fmt.Errorf("nn: new network: layer %d is the zero Layer: make it by Dense, Conv, Pool or ReLU", i)
 		}
 		// Each layer has a random generator of its own, so its weights do not depend on other
 		// layers.
@@ -303,7 +303,7 @@ func (n *Network) maxSamples() int {
 // is cancelled.
 func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
 	if len(samples) == 0 { // gonum panics for matrices without rows
-		return errors.New("nn: no samples to compute with")
+		return errors.New("nn: no samples: want at least one")
 	}
 	if err := ws.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
 		return err

@@ -224,16 +224,16 @@ func TestBadCalls(t *testing.T) {
 		}
 	}
 	_, err := m.Model().Accumulate(grad, []int{0, 2}, nil)
-	check(err, "sample 2 was asked for, but the data have 2 samples")
+	check(err, "sample 2 does not exist: the data have 2 samples")
 	_, err = m.Model().Accumulate(grad, []int{-1}, nil)
-	check(err, "sample -1 was asked for, but the data have 2 samples")
+	check(err, "sample -1 does not exist: the data have 2 samples")
 	_, err = m.Model().Accumulate(grad[:1], []int{0}, nil)
 	check(err, "1 gradients for 2 parameters")
 	_, err = m.Model().Accumulate(grad, nil, nil)
 	check(err, "no samples")
 	data.Classes[1] = 3
 	_, err = m.Model().Accumulate(grad, []int{1}, nil)
-	check(err, "class 3, the model has 3")
+	check(err, "class 3, but the model has only the classes below 3")
 	_, err = m.Predict(make([]float32, 3))
 	check(err, "3 inputs, want 7")
 	for _, g := range grad {
@@ -246,14 +246,14 @@ func TestBadCalls(t *testing.T) {
 func TestNewRefusesWhatDoesNotFit(t *testing.T) {
 	in := nn.Shape{C: 1, H: 4, W: 4}
 	tests := map[string][]nn.Layer{
-		"0 layers":            {},
-		"layer0: 0 outputs":   {nn.Dense(0)},
-		"3 filters of 5 x 5":  {nn.Conv(3, 5)},
-		"0 filters of 1 x 1":  {nn.Conv(0, 1)},
-		"nothing left of":     {nn.Pool(), nn.Pool(), nn.Pool()},
-		"layer1: 2 filters":   {nn.Pool(), nn.Conv(2, 3)},
-		"1 filters of 0 x 0 ": {nn.Conv(1, 0)},
-		"layer 1 was made by": {nn.Dense(3), {}},
+		"0 layers":                  {},
+		"layer0: 0 outputs":         {nn.Dense(0)},
+		"3 filters of 5 x 5":        {nn.Conv(3, 5)},
+		"0 filters of 1 x 1":        {nn.Conv(0, 1)},
+		"are too small":             {nn.Pool(), nn.Pool(), nn.Pool()},
+		"layer1: 2 filters":         {nn.Pool(), nn.Conv(2, 3)},
+		"1 filters of 0 x 0 ":       {nn.Conv(1, 0)},
+		"layer 1 is the zero Layer": {nn.Dense(3), {}},
 	}
 	for want, layers := range tests {
 		if _, err := nn.New(nn.Table{}, in, 1, layers...); err == nil || !strings.Contains(err.Error(), want) {

@@ -25,7 +25,7 @@ func elementOf(descr string) (element, error) {
 	if len(descr) > 1 && descr[0] == '>' && strings.ContainsRune("iuf", rune(descr[1])) {
 		return element{}, formatErrorf("its elements are big-endian, %s; save a.astype('<%s')", descr, descr[1:])
 	}
-	return element{}, formatErrorf("its elements are of type %q; save a.astype('<f4'), or another type of integers or floats", descr)
+	return element{}, formatErrorf("its elements are of type %q; save a.astype('<f4'), or another integer or float type", descr)
 }
 
 // integers reports whether the elements are integers; booleans are not.

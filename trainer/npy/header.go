@@ -30,7 +30,7 @@ func parseHeader(text string) (header, error) {
 		key := s.quoted()
 		s.want(':')
 		if s.err == nil && seen[key] {
-			s.fail("the key %q is there twice", key)
+			s.fail("the key %q occurs twice", key)
 		}
 		// An unknown key is an error of value, so three different keys are the three known ones.
 		seen[key] = true
@@ -61,7 +61,7 @@ func (s *scanner) value(h *header, key string) {
 	switch key {
 	case "descr":
 		if s.accept('[') {
-			s.fail("elements have several fields; save each field as an array of its own")
+			s.fail("elements have several fields; save each field as a separate array")
 			return
 		}
 		h.descr = s.quoted()
@@ -109,7 +109,7 @@ func (s *scanner) quoted() string {
 	}
 	end := strings.IndexByte(s.rest, quote)
 	if end < 0 {
-		s.fail("no end of the string %q", shorten(s.rest))
+		s.fail("the string %q has no closing quote", shorten(s.rest))
 		return ""
 	}
 	text := s.rest[:end]

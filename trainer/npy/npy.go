@@ -76,7 +76,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	}
 	// A shorter file would fail in a later read, and in a longer one the header is wrong.
 	if got := f.Size() - start; got != want {
-		return nil, formatErrorf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
+		return nil, formatErrorf("it has %d bytes of elements, but the shape %v of %s needs %d; save it again", got, h.shape, h.descr, want)
 	}
 	return &Array{Type: h.descr, Shape: h.shape, path: f.Path(), kind: kind, rows: f.Records(start, row, h.shape[0])}, nil
 }
@@ -168,11 +168,11 @@ func readHeader(r io.Reader) (h header, start int64, err error) {
 		_, err = io.ReadFull(r, length)
 		start = 4
 	default:
-		return h, 0, formatErrorf("it is of format %d.%d, 1.0, 2.0 and 3.0 are known; save it again with this version of numpy.save", major, minor)
+		return h, 0, formatErrorf("it has version %d.%d of the format, want 1.0, 2.0 or 3.0; save it again with a current numpy.save", major, minor)
 	}
 	n := binary.LittleEndian.Uint32(length)
 	if err == nil && n > maxHeader {
-		return h, 0, formatErrorf("its header claims to have %d bytes, want at most %d", n, maxHeader)
+		return h, 0, formatErrorf("its header claims %d bytes, want at most %d; save it again", n, maxHeader)
 	}
 	text := make([]byte, n)
 	if err == nil {
@@ -193,7 +193,7 @@ func checkMagic(head []byte) error {
 	case bytes.HasPrefix(head, []byte(magic)):
 		return nil
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return formatErrorf("it is a zip archive, as numpy.savez writes; unpack it and name a file of it")
+		return formatErrorf("it is a zip archive, as numpy.savez writes; unpack it and name one of its files")
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		return formatErrorf("it is compressed; unpack it with gunzip, so that it can be mapped")
 	}

@@ -56,7 +56,7 @@ func (s *Set) check(classes int) error {
 	case l.Len() > 0 && l.Size() != 1:
 		return fmt.Errorf("npy: labels in %s have the shape %v, want one for each sample; save a.argmax(1) if these are scores: %w", l.path, l.Shape, ErrFormat)
 	case l.Len() != s.inputs.Len():
-		return fmt.Errorf("npy: %s has %d samples, %s %d labels: %w", s.inputs.path, s.inputs.Len(), l.path, l.Len(), ErrFormat)
+		return fmt.Errorf("npy: %s has %d samples but %s has %d labels: %w", s.inputs.path, s.inputs.Len(), l.path, l.Len(), ErrFormat)
 	}
 	// Read from the file and not from the mapping: pages of the mapping would count as memory of
 	// this process.

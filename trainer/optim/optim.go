@@ -70,7 +70,7 @@ func (o SGD) Check() error {
 		return err
 	}
 	if o.Nesterov && o.Momentum == 0 {
-		return fmt.Errorf("optim: Nesterov needs a momentum")
+		return fmt.Errorf("optim: Nesterov is set without a momentum: set Momentum, such as 0.9")
 	}
 	return notNegative("weight decay", o.WeightDecay)
 }
@@ -202,7 +202,7 @@ func checkMoments(b1, b2, eps, decay float64) error {
 // below1 requires v in [0, 1), which excludes NaN.
 func below1(name string, v float64) error {
 	if !(v >= 0 && v < 1) {
-		return fmt.Errorf("optim: %s %v is not in [0, 1)", name, v)
+		return fmt.Errorf("optim: %s is %v, want 0 or more and less than 1", name, v)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func below1(name string, v float64) error {
 // notNegative requires a finite v of 0 or more.
 func notNegative(name string, v float64) error {
 	if !(v >= 0) || math.IsInf(v, 1) {
-		return fmt.Errorf("optim: %s %v is negative or not finite", name, v)
+		return fmt.Errorf("optim: %s is %v, want a finite number of 0 or more", name, v)
 	}
 	return nil
 }

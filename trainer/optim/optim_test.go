@@ -145,16 +145,16 @@ func TestRulesDescend(t *testing.T) {
 
 func TestCheckNamesTheSetting(t *testing.T) {
 	bad := map[string]optim.Optimizer{
-		"optim: momentum 1 is not in [0, 1)":                 optim.SGD{Momentum: 1},
-		"optim: Nesterov needs a momentum":                   optim.SGD{Nesterov: true},
-		"optim: weight decay -1 is negative or not finite":   optim.SGD{WeightDecay: -1},
-		"optim: beta1 -0.1 is not in [0, 1)":                 optim.Adam{Beta1: -0.1},
-		"optim: beta2 NaN is not in [0, 1)":                  optim.AdamW{Beta2: math.NaN()},
-		"optim: epsilon -1 is negative or not finite":        optim.Adam{Epsilon: -1},
-		"optim: weight decay +Inf is negative or not finite": optim.AdamW{WeightDecay: math.Inf(1)},
-		"optim: weight decay -0.5 is negative or not finite": optim.Adam{WeightDecay: -0.5},
-		"optim: momentum -0.5 is not in [0, 1)":              optim.SGD{Momentum: -0.5},
-		"optim: beta1 1.5 is not in [0, 1)":                  optim.AdamW{Beta1: 1.5},
+		"optim: momentum is 1, want 0 or more and less than 1":                 optim.SGD{Momentum: 1},
+		"optim: Nesterov is set without a momentum: set Momentum, such as 0.9": optim.SGD{Nesterov: true},
+		"optim: weight decay is -1, want a finite number of 0 or more":         optim.SGD{WeightDecay: -1},
+		"optim: beta1 is -0.1, want 0 or more and less than 1":                 optim.Adam{Beta1: -0.1},
+		"optim: beta2 is NaN, want 0 or more and less than 1":                  optim.AdamW{Beta2: math.NaN()},
+		"optim: epsilon is -1, want a finite number of 0 or more":              optim.Adam{Epsilon: -1},
+		"optim: weight decay is +Inf, want a finite number of 0 or more":       optim.AdamW{WeightDecay: math.Inf(1)},
+		"optim: weight decay is -0.5, want a finite number of 0 or more":       optim.Adam{WeightDecay: -0.5},
+		"optim: momentum is -0.5, want 0 or more and less than 1":              optim.SGD{Momentum: -0.5},
+		"optim: beta1 is 1.5, want 0 or more and less than 1":                  optim.AdamW{Beta1: 1.5},
 	}
 	for want, rule := range bad {
 		if err := rule.Check(); err == nil || err.Error() != want {

@@ -35,7 +35,7 @@ import (
 
 // ErrShrunk is wrapped by the error of a read from a file that has become shorter since it was
 // opened.
-var ErrShrunk = errors.New("the file has become shorter since it was opened; leave data alone while it is in use, and replace it by renaming")
+var ErrShrunk = errors.New("the file has become shorter since it was opened: do not change it while it is in use; to replace it, rename a new file over it")
 
 // File is a file opened for reading. It is safe for concurrent use.
 type File struct {
@@ -74,7 +74,7 @@ func (f *File) begin() error {
 	}
 	f.size = info.Size()
 	if f.size > math.MaxInt {
-		return fmt.Errorf("map %s: %d bytes do not fit the addresses of this system", f.path, f.size)
+		return fmt.Errorf("map %s: %d bytes exceed the address space of this system", f.path, f.size)
 	}
 	if err := f.mapAll(); err != nil {
 		return fmt.Errorf("map %s: %w", f.path, err)
