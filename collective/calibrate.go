@@ -18,7 +18,8 @@ import (
 // for example the Cost of an earlier session. Otherwise Calibrate measures for a few milliseconds:
 // reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a message takes more
 // than a few milliseconds, it makes only five calls, by recursive doubling. All ranks get the costs
-// of the slowest rank.
+// of the slowest rank. If all ranks share memory there is nothing to measure, and Calibrate makes no
+// call.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -35,6 +36,12 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 // calibrate gathers host leaders and costs of all ranks, sets the hierarchy, and measures
 // unless all costs agree.
 func (c *Comm) calibrate(ctx context.Context) error {
+	// Ranks that share memory have agreed on it, so all of them know that there is one host. With a lane
+	// Auto never sends messages, so their costs are not needed.
+	if c.lane != nil {
+		c.topology.leaders = slices.Repeat([]int{c.shared.Ranks[0]}, c.size)
+		return nil
+	}
 	const words = 6
 	leader := int64(c.self)
 	if c.shared != nil {
@@ -55,8 +62,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	}
 	c.topology.leaders = leaders
 	c.initTopology(0)
-	// With a lane Auto never sends messages, so their costs are not needed.
-	if c.lane != nil || same && c.opts.Cost != DefaultCost() {
+	if same && c.opts.Cost != DefaultCost() {
 		return nil
 	}
 	probing, n := c, c.size
