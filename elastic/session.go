@@ -26,7 +26,9 @@ type Session struct {
 	entered time.Time // when the session was made
 	once    sync.Once // guards retire
 
-	calibrated bool // its costs are measured; owned by Next
+	// Owned by Next.
+	calibrated bool              // its costs are measured
+	paths      map[ID]event.Path // the paths to other members, as reported
 
 	// For loops of Steps. The loop's goroutine owns division; collective calls read turn.
 	division *division            // nil before the members have exchanged their speeds
@@ -97,6 +99,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
+	before := d.session.Load()
 	d.enter(s)
 	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
 		// Members that learned this before they connected have not entered the session, and the
@@ -104,7 +107,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
-		reportPaths(d, v, rank, p)
+		s.reportPaths(before, p)
 	}
 	return s, nil
 }
@@ -112,14 +115,23 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 // slowEntry is the time after which the log names the members that have not entered a session.
 const slowEntry = 1500 * time.Millisecond
 
-// reportPaths logs the path to each other member with which there is a connection.
-func reportPaths(d *driver, v View, self int, p Pather) {
-	for rank, m := range v.Members {
-		if rank != self {
-			if path := p.Path(rank); path.Kind != "" {
-				path.Who = m.ID.Short()
-				d.emit(v.Epoch, path)
-			}
+// reportPaths logs the path to each other member with which there is a connection, unless it is the
+// same as in the session before. In a large group most paths stay, and a report of each pair would
+// delay the first step of the session. before is nil in the first session of this identity.
+func (s *Session) reportPaths(before *Session, p Pather) {
+	s.paths = make(map[ID]event.Path)
+	for rank, m := range s.View.Members {
+		if rank == s.Rank {
+			continue
+		}
+		path := p.Path(rank)
+		if path.Kind == "" {
+			continue
+		}
+		path.Who = m.ID.Short()
+		s.paths[m.ID] = path
+		if before == nil || before.paths[m.ID] != path {
+			s.driver.emit(s.View.Epoch, path)
 		}
 	}
 }

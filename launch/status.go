@@ -2,6 +2,7 @@ package launch
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
@@ -82,7 +83,6 @@ type PeerPath struct {
 type reducer struct {
 	status  Status
 	self    MemberStatus
-	paths   []string              // kinds of the paths in the present view
 	to      map[string]event.Path // paths to the members of the view, by ID
 	stalled []string              // members that this peer waits for
 	short   bool                  // too few members are left to go on
@@ -99,7 +99,7 @@ func newReducer(job string, self elastic.Member) *reducer {
 
 // renew records that the peer has a new ID and is in no view.
 func (r *reducer) renew(self elastic.Member) {
-	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths, r.to = self.ID.Short(), -1, "", nil, nil, make(map[string]event.Path)
+	r.self.ID, r.self.Rank, r.state, r.stalled, r.to = self.ID.Short(), -1, "", nil, make(map[string]event.Path)
 }
 
 // apply updates the status from the next event.
@@ -128,12 +128,8 @@ func (r *reducer) apply(e event.Event) {
 			r.self.Rank, r.stalled = -1, nil
 		}
 	case event.Path:
-		if e.Epoch == r.status.Epoch {
+		if r.inView(b.Who) {
 			r.to[b.Who] = b
-		}
-		if e.Epoch == r.status.Epoch && !slices.Contains(r.paths, b.Kind) {
-			r.paths = append(r.paths, b.Kind)
-			slices.Sort(r.paths)
 		}
 	case event.Done:
 		r.state, r.stalled = stateDone, nil
@@ -154,9 +150,11 @@ func (r *reducer) inView(id string) bool {
 	return slices.ContainsFunc(r.status.Members, func(m MemberStatus) bool { return m.ID == id })
 }
 
-// view starts an epoch: the ranks are new, no member is waited for, and no path is known yet.
+// view starts an epoch: the ranks are new, and no member is waited for. A path stays until the peer
+// reports another one.
 func (r *reducer) view(epoch uint64, v event.View) {
-	r.status.Epoch, r.stalled, r.short, r.paths, r.to = epoch, nil, false, nil, make(map[string]event.Path)
+	r.status.Epoch, r.stalled, r.short = epoch, nil, false
+	maps.DeleteFunc(r.to, func(id string, _ event.Path) bool { return !slices.Contains(v.Members, id) })
 	if r.state == stateParked {
 		r.state = ""
 	}
@@ -196,7 +194,13 @@ const (
 func (r *reducer) report() Status {
 	s := r.status
 	self := r.self
-	self.Path = join(r.paths)
+	var kinds []string // in sorted order, each once
+	for _, p := range r.to {
+		if at, found := slices.BinarySearch(kinds, p.Kind); !found {
+			kinds = slices.Insert(kinds, at, p.Kind)
+		}
+	}
+	self.Path = join(kinds)
 	// The state of a peer, the most definite one first.
 	switch {
 	case r.state != "":

@@ -54,20 +54,21 @@ func TestReducerStates(t *testing.T) {
 
 func TestReducerFigures(t *testing.T) {
 	r := newTestReducer("aaaaaaaa", 3)
-	r.apply(viewOf(1, "aaaaaaaa"))
-	r.apply(event.Event{Epoch: 1, Body: event.Path{Kind: "unix"}})
-	r.apply(viewOf(2, "bbbbbbbb", "aaaaaaaa"))
-	r.apply(event.Event{Epoch: 1, Body: event.Path{Kind: "direct"}}) // too late
-	for _, kind := range []string{"shm", "p2p", "shm"} {
-		who := map[string]string{"p2p": "bbbbbbbb"}[kind]
-		r.apply(event.Event{Epoch: 2, Body: event.Path{Who: who, Kind: kind}})
-	}
+	r.apply(viewOf(1, "aaaaaaaa", "bbbbbbbb", "cccccccc"))
+	r.apply(event.Event{Epoch: 1, Body: event.Path{Who: "bbbbbbbb", Kind: "direct"}})
+	r.apply(event.Event{Epoch: 1, Body: event.Path{Who: "cccccccc", Kind: "unix"}})
+	r.apply(viewOf(2, "bbbbbbbb", "aaaaaaaa", "dddddddd")) // a path that stays is not reported again
+	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "bbbbbbbb", Kind: "p2p"}})
+	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "dddddddd", Kind: "shm"}})
+	r.apply(viewOf(3, "bbbbbbbb", "aaaaaaaa", "dddddddd"))
+	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // it is out
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
 	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
-	want := Status{Job: "job", Epoch: 2, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
+	want := Status{Job: "job", Epoch: 3, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
 		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown, SeenMS: -1, Path: "p2p"},
 		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
-			StepMS: 46, PredictedMS: 39, Path: "p2p,shm", Paths: []PeerPath{{ID: "bbbbbbbb", Kind: "p2p"}}},
+			StepMS: 46, PredictedMS: 39, Path: "p2p,shm", Paths: []PeerPath{{ID: "bbbbbbbb", Kind: "p2p"}, {ID: "dddddddd", Kind: "shm"}}},
+		{ID: "dddddddd", Index: -1, Rank: 2, State: stateUnknown, SeenMS: -1, Path: "shm"},
 	}}
 	if got := r.report(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -18,8 +18,7 @@ import (
 type latency struct {
 	net    time.Duration // from the death to the next commit, minus two median steps
 	view   time.Duration // from the death until all survivors have agreed on the next view
-	enter  time.Duration // from then until all are connected
-	settle time.Duration // from then until the step is resumed, when states and contributions are known
+	settle time.Duration // from then until the step is resumed: all are connected, states and contributions are known
 	step   time.Duration // from then to the commit
 	median time.Duration // median step before the death
 }
@@ -105,23 +104,11 @@ func measure(events []event.Event, victims []string, killed time.Time) (l latenc
 		commit, step := own[0].Time.Sub(killed), own[1].Body.(event.Step)
 		if net := commit - 2*l.median; net > l.net || l.step == 0 {
 			l.net, l.view = net, views[v].Time.Sub(killed)
-			l.enter = connected(events, id, views[v]).Sub(views[v].Time)
 			l.step = time.Duration(step.StepMS * float64(time.Millisecond))
-			l.settle = commit - l.view - l.enter - l.step
+			l.settle = commit - l.view - l.step
 		}
 	}
 	return l, true
-}
-
-// connected returns the time at which a peer had paths to all other members of a view.
-func connected(events []event.Event, id string, view event.Event) time.Time {
-	last := view.Time
-	for _, e := range process.After[event.Path](events, view.Time) {
-		if e.Peer == id && e.Epoch == view.Epoch {
-			last = e.Time
-		}
-	}
-	return last
 }
 
 // medianStep returns the median duration of the steps before an instant.
@@ -178,8 +165,7 @@ func report(t *testing.T, killed, of int, all []latency) {
 	reportColumns(t, fmt.Sprintf("%d kills of %d of %d peers before the last step", len(all), killed, of), all, []column[latency]{
 		{"kill to next commit, less two median steps", func(l latency) time.Duration { return l.net }},
 		{"  kill to view", func(l latency) time.Duration { return l.view }},
-		{"  view to connected", func(l latency) time.Duration { return l.enter }},
-		{"  connected to begin of step", func(l latency) time.Duration { return l.settle }},
+		{"  view to begin of step", func(l latency) time.Duration { return l.settle }},
 		{"  step", func(l latency) time.Duration { return l.step }},
 		{"median step before", func(l latency) time.Duration { return l.median }},
 	})

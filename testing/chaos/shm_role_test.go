@@ -57,7 +57,7 @@ type caller struct {
 // settle prepares the calls of a session.
 func (c *caller) settle(s *elastic.Session) error {
 	c.session = s
-	fmt.Printf("session epoch=%d size=%d shared=%t\n", s.View.Epoch, s.Comm.Size(), s.Comm.SharesMemory())
+	fmt.Printf("session epoch=%d size=%d shared=%t at=%d\n", s.View.Epoch, s.Comm.Size(), s.Comm.SharesMemory(), time.Now().UnixNano())
 	for i := range c.ours {
 		if c.ours[i] != nil && (collective.IsShared(s.Comm, c.ours[i]) || !s.Comm.SharesMemory()) {
 			continue

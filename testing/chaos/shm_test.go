@@ -312,8 +312,8 @@ func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n detectionTi
 	for _, e := range process.After[event.View](j.events(), killed) {
 		n.lost = max(n.lost, e.Time.Sub(killed))
 	}
-	for _, e := range process.After[event.Path](j.events(), killed) {
-		n.next = max(n.next, e.Time.Sub(killed))
+	for _, at := range regexp.MustCompile(`(?m)^\[\d+\] session .* at=(\d+)$`).FindAllStringSubmatch(j.elruns[0].Out.String(), -1) {
+		n.next = max(n.next, time.Unix(0, int64(number(at[1]))).Sub(killed))
 	}
 	return n
 }
