@@ -233,7 +233,7 @@ func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 			out[i].Addrs = b.own()
 			continue
 		}
-		id, err := idOf(string(m.ID))
+		id, err := b.gate.decode(m.ID)
 		if err != nil {
 			continue
 		}

@@ -33,7 +33,7 @@ func (c carrier) Introduce(members []elastic.Member) error { return c.h.Introduc
 // Open implements mesh.Carrier. It makes one attempt, or two if the first was limited to the
 // address where the peer was found last.
 func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
-	id, err := idOf(string(to))
+	id, err := c.h.conns.gate.decode(to)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mesh.ErrBadID, err)
 	}
@@ -120,7 +120,7 @@ func (c carrier) Close() error { return c.h.close() }
 // Entering implements mesh.Viewer. It fails if the view has a banned peer.
 func (c carrier) Entering(v elastic.View) error {
 	for rank, m := range v.Members {
-		if id, err := idOf(string(m.ID)); err == nil && c.h.conns.gate.isBanned(id) {
+		if id, err := c.h.conns.gate.decode(m.ID); err == nil && c.h.conns.gate.isBanned(id) {
 			return &transport.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: mesh.ErrBanned.Error()}
 		}
 	}
@@ -134,7 +134,7 @@ func (c carrier) Entering(v elastic.View) error {
 func (c carrier) Entered(v elastic.View) {
 	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // with the relays that have been found meanwhile
 	for _, m := range v.Members {
-		if id, err := idOf(string(m.ID)); err == nil {
+		if id, err := c.h.conns.gate.decode(m.ID); err == nil {
 			c.h.conns.gate.markReached(id, nil)
 		}
 	}
@@ -143,7 +143,7 @@ func (c carrier) Entered(v elastic.View) {
 // Took implements mesh.Throttler: a control message from an outsider costs messageTokens. It blocks
 // the reader of the control stream while the outsider is in debt.
 func (c carrier) Took(from elastic.ID) {
-	if id, err := idOf(string(from)); err == nil {
+	if id, err := c.h.conns.gate.decode(from); err == nil {
 		c.h.throttle.spend(id, messageTokens)
 	}
 }

@@ -122,7 +122,7 @@ func (c *conns) isAdvertised(a multiaddr.Multiaddr) bool {
 func (c *conns) insiders(v elastic.View) []peer.ID {
 	var all []peer.ID
 	for _, m := range v.Members {
-		id, err := idOf(string(m.ID))
+		id, err := c.gate.decode(m.ID)
 		if err != nil {
 			continue // no peer has such an ID
 		}

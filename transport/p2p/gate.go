@@ -11,6 +11,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // gate is libp2p's connection gater: it decides which peers may connect, in either direction. It
@@ -34,6 +36,7 @@ type gate struct {
 	mu      sync.RWMutex
 	open    bool                     // strangers may connect
 	known   map[peer.ID]*memberState // the members
+	ids     map[elastic.ID]peer.ID   // the decoded IDs of members (decode)
 	banned  map[peer.ID]struct{}     // refused for good
 	allowed map[peer.ID]int          // number of calls of Prove in progress, for which dials are allowed
 }
@@ -47,7 +50,7 @@ type memberState struct {
 
 // newGate returns a gate that admits nobody yet.
 func newGate(self peer.ID) *gate {
-	return &gate{self: self, known: make(map[peer.ID]*memberState),
+	return &gate{self: self, known: make(map[peer.ID]*memberState), ids: make(map[elastic.ID]peer.ID),
 		banned: make(map[peer.ID]struct{}), allowed: make(map[peer.ID]int)}
 }
 
@@ -78,7 +81,29 @@ func (g *gate) ban(id peer.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.known, id)
+	maps.DeleteFunc(g.ids, func(_ elastic.ID, known peer.ID) bool { return known == id })
 	g.banned[id] = struct{}{}
+}
+
+// decode returns the libp2p form of an ID. It remembers those of members: in a group of n a new view
+// asks for n of them several times at each of n peers, and to decode one takes microseconds.
+func (g *gate) decode(text elastic.ID) (peer.ID, error) {
+	g.mu.RLock()
+	id, ok := g.ids[text]
+	g.mu.RUnlock()
+	if ok {
+		return id, nil
+	}
+	id, err := idOf(string(text))
+	if err != nil {
+		return "", err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.known[id] != nil {
+		g.ids[text] = id
+	}
+	return id, nil
 }
 
 // isBanned reports whether ban was called with id.

@@ -131,7 +131,7 @@ func (h *Host) Introduce(members []elastic.Member) error {
 		if m.ID == h.id {
 			continue
 		}
-		id, addrs, err := contact(m)
+		id, addrs, err := h.conns.contact(m)
 		if err != nil {
 			return fmt.Errorf("p2p: introduce: %w", err)
 		}

@@ -77,7 +77,7 @@ func (l *local) serve(key []byte, take func(mesh.Kind, mesh.Stream)) {
 // has proven that it holds the key, but not its ID: all processes with the key trust each other.
 // The gate decides as for connections of libp2p.
 func (l *local) admit(from string, _ byte) colocated.Code {
-	id, err := idOf(from)
+	id, err := l.gate.decode(elastic.ID(from))
 	switch {
 	case err == nil && l.gate.isBanned(id):
 		return bannedCode

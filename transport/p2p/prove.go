@@ -23,7 +23,7 @@ var ErrImpostor = errors.New("no member of this job: it could not prove that it 
 // the member cannot be reached or cannot decide yet. It fails at once with an error of package
 // ticket if the member refuses, and with ErrImpostor if the peer is no member.
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
-	id, addrs, err := contact(m)
+	id, addrs, err := h.conns.contact(m)
 	if err == nil {
 		// The addresses of a stranger expire. Introduce below makes those of a member permanent.
 		h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)

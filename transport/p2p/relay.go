@@ -244,7 +244,7 @@ func (r *relays) dropRelays(v elastic.View, then func(peer.ID)) {
 		return
 	}
 	for _, m := range v.Members {
-		id, err := idOf(string(m.ID))
+		id, err := r.gate.decode(m.ID)
 		if err != nil || !r.onlyRelayed(id) {
 			continue
 		}

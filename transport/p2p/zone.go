@@ -85,8 +85,8 @@ func ownZones() []string {
 // contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled
 // (onLinks). A peer ID at the end of an address is dropped: the member's ID alone counts, and the
 // handshake proves it. One address that is no multiaddr makes the whole member invalid.
-func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
-	id, err := idOf(string(m.ID))
+func (c *conns) contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
+	id, err := c.gate.decode(m.ID)
 	if err != nil {
 		return "", nil, err
 	}
