@@ -68,11 +68,10 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
 
-# More packages than processors run at a time, because many tests wait for processes and for time to pass.
 test: data ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
 		(cd scripts/figures && ../gotest.sh ./...) || failed=1; \
-		scripts/gotest.sh -p=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout $(TIMEOUT) -skip='$(THIN)' $$($(GO) list $(PACKAGES) | grep -v '/internal/lint$$') || failed=1; exit $$failed
+		scripts/gotest.sh -timeout $(TIMEOUT) -skip='$(THIN)' $$($(GO) list $(PACKAGES) | grep -v '/internal/lint$$') || failed=1; exit $$failed
 
 test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
