@@ -61,7 +61,7 @@ func workloadOf(a Algorithm, r request) workload {
 	case transport.KindBroadcast:
 		if a == Ring { // a pipeline: the time to the last rank, and the vector once
 			ranks := float64(r.ranks)
-			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: (ranks - 1) * r.bytes}
+			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: max(1, ranks-1) * r.bytes}
 		}
 		return treeWorkload(r.ranks, r.bytes)
 	case transport.KindAllGather:
