@@ -137,7 +137,7 @@ func hostFailures() map[string]failure {
 		"another version": {prepare: func(t *testing.T, a *attempt) {
 			a.shadow(t, `echo elrun-agent ready; echo "{\"ready\":{\"protocol\":99,\"cores\":1}}"; cat >/dev/null`)
 		}, want: "another version"},
-		"a shell that talks for ever": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "yes") }, want: "writes without end"},
+		"a shell that talks for ever": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "yes") }, want: "prints without end"},
 		"a shell that says nothing": {prepare: func(t *testing.T, a *attempt) {
 			a.timeout = 10 * time.Second
 			a.shadow(t, "cat >/dev/null")
