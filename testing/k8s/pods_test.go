@@ -186,7 +186,7 @@ func TestPods(t *testing.T) {
 func TestReady(t *testing.T) {
 	p := newPods(t, 2, 1<<20, "20ms")
 	first := p.start(t, 0)
-	first.Expect(t, "1 of the 2 are there")
+	first.Expect(t, "1 of the 2 launchers needed are present")
 	if p.ready(0) {
 		t.Error("ready before there is a job")
 	}
