@@ -208,7 +208,9 @@ func (w wrongLoop) test(t *testing.T, all bool) {
 	})
 	peers := []int{0, 1, 2}
 	if w.kill {
-		wait(200 * time.Millisecond)
+		// Peer 2 dies while it computes, before it has contributed to a step, so the call of each
+		// other peer fails. Peers begin their calls at multiples of stepTime.
+		wait(200*time.Millisecond + stepTime/2)
 		r.Kill(2)
 		peers = peers[:2]
 	}
