@@ -116,8 +116,8 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 const slowEntry = 1500 * time.Millisecond
 
 // reportPaths logs the path to each other member with which there is a connection, unless it is the
-// same as in the session before. In a large group most paths stay, and a report of each pair would
-// delay the first step of the session. before is nil in the first session of this identity.
+// same as in the session before. In a large group most paths stay, and each view would otherwise
+// cause a report of each pair. before is nil in the first session of this identity.
 func (s *Session) reportPaths(before *Session, p Pather) {
 	s.paths = make(map[ID]event.Path)
 	for rank, m := range s.View.Members {
