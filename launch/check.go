@@ -53,8 +53,8 @@ func checkCores(cores, usable int, set string) Check {
 		c.Level, c.Found = Warn, fmt.Sprintf("%d; GOMAXPROCS=%s is set and holds for every peer", cores, set)
 		c.Advice = "unset it, so that peers share the cores"
 	case usable < cores:
-		c.Level, c.Found = Warn, fmt.Sprintf("%d, but a limit of the system grants the time of %d", cores, usable)
-		c.Advice = fmt.Sprintf("start as many peers as that: -n %d", usable)
+		c.Level, c.Found = Warn, fmt.Sprintf("%d, but a limit of the system grants the processor time of %d", cores, usable)
+		c.Advice = fmt.Sprintf("start one peer for each core granted: -n %d", usable)
 	}
 	return c
 }

@@ -29,7 +29,7 @@ func TestChecks(t *testing.T) {
 		want  string // part of the line
 	}{
 		{checkCores(4, 4, ""), OK, "cores: 4; -n N gives each of N peers GOMAXPROCS = max(1, 4/N)"},
-		{checkCores(4, 2, ""), Warn, "4, but a limit of the system grants the time of 2; start as many peers as that: -n 2"},
+		{checkCores(4, 2, ""), Warn, "4, but a limit of the system grants the processor time of 2; start one peer for each core granted: -n 2"},
 		{checkCores(4, 3, "3"), Warn, "GOMAXPROCS=3 is set"},
 		{checkMemory(1 << 30), OK, "memory: 1024 MiB available"},
 		{checkMemory(littleMemory - 1), Warn, "255 MiB available; start few"},

@@ -270,8 +270,15 @@ func (r *rendezvous) describe(ids string) string {
 	return join(parts) + more
 }
 
-// isWaiting reports whether several programs run that do not form a group yet.
-func (r *rendezvous) isWaiting() bool { return !r.started && len(r.peers) > 1 }
+// isWaiting reports whether programs run that do not form a group yet.
+func (r *rendezvous) isWaiting() bool {
+	for _, p := range r.peers {
+		if !p.ended {
+			return !r.started
+		}
+	}
+	return false
+}
 
 // leads reports whether a peer of this launcher has rank 0, as far as is known.
 func (r *rendezvous) leads() bool {

@@ -68,6 +68,14 @@ func TestRendezvousBroken(t *testing.T) {
 	if len(messages) != 1 || messages[0].to != 2 || messages[0].msg.Abort == "" {
 		t.Fatalf("late hello: got %+v", messages)
 	}
+	if !r.isWaiting() {
+		t.Error("two programs run, and it says that none does")
+	}
+	r.recordExit(0, "ended", true)
+	r.recordExit(2, "ended", true)
+	if r.isWaiting() {
+		t.Error("all programs have ended, and it says that some run")
+	}
 }
 
 func TestRendezvousSecondHello(t *testing.T) {

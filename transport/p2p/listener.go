@@ -62,6 +62,9 @@ func (l *listener) listenAt(addrs []string) error {
 		if errors.Is(err, syscall.EADDRINUSE) && p.ports.First != 0 {
 			return fmt.Errorf("%s has no free port left: each peer takes two, or one with --transport p2p: %w", text, err)
 		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("address %q: %w; give a range with two ports for each peer, as in 7000-7019", text, syscall.EADDRINUSE)
+		}
 		if err != nil {
 			return fmt.Errorf("address %q: %w", text, err)
 		}

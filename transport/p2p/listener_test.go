@@ -38,7 +38,8 @@ func freeRange(t *testing.T, n int) int {
 	return 0
 }
 
-// Each host takes two free ports of a range. The first host for which none is left reports that.
+// Each host takes two free ports of a range. The first host for which none is left reports that, and so does a host at
+// a single port that is in use.
 func TestListenInRange(t *testing.T) {
 	first := freeRange(t, 5)
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d-%d", first, first+4)}}
@@ -61,6 +62,13 @@ func TestListenInRange(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "no free port left: each peer takes two") {
 		t.Errorf("a third host in five ports: %v", err)
+	}
+	cfg.ListenAddrs = []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", first)}
+	if h, err = p2p.Listen(t.Context(), cfg); err == nil {
+		_ = h.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "address already in use; give a range with two ports for each peer") {
+		t.Errorf("a host at a port in use: %v", err)
 	}
 	for _, bad := range []string{"/ip4/127.0.0.1/tcp/5-4", "/ip4/127.0.0.1/tcp/0-4", "/ip4/127.0.0.1/tcp/x-y", "nowhere"} {
 		if err := p2p.CheckAddr(bad); err == nil {
