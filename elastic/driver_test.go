@@ -44,17 +44,28 @@ func testDriver(t *testing.T, n, self int) *driver {
 	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
 	t.Cleanup(d.dialer.work.Wait)
-	d.view.Epoch = 3
+	v := View{Epoch: 3}
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
-		d.view.Members = append(d.view.Members, m)
+		v.Members = append(v.Members, m)
 		d.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
-	delete(d.peers, d.view.Members[self].ID)
-	d.self = d.view.Members[self]
+	d.self = v.Members[self]
+	delete(d.peers, d.self.ID)
+	d.replace(v)
 	d.ep = Endpoint{Self: d.self, Network: w}
 	d.status.current.phase, d.status.current.view = inside, d.view
 	return d
+}
+
+// Views of one epoch may have other members: if the first views differ, a member meets another one.
+func TestWatchedInAnotherViewOfTheEpoch(t *testing.T) {
+	d := testDriver(t, 5, 0)
+	d.replace(View{Epoch: d.view.Epoch, Members: []Member{d.self, {ID: "other"}}})
+	if got := d.watched(); !slices.Equal(got, []ID{"other"}) {
+		t.Errorf("watches %v, which are not the others of the view", got)
+	}
+	d.sendHeartbeats()
 }
 
 // Each member watches the members that watch it: two before and two after it, or all others in a

@@ -13,28 +13,23 @@ import (
 // driver's goroutine owns it.
 type roster struct {
 	self   Member
-	view   View         // the machine's present view; epoch 0 has no members
+	view   View         // the machine's present view, see replace; epoch 0 has no members
 	peers  map[ID]*peer // records of the members about which something is known, see peerOf
-	around watching     // the members that this one watches
+	around []ID         // the members that this one watches
 }
 
-// watched returns the members that this one watches and that watch it. The caller must not change
-// the slice.
-func (r *roster) watched() []ID {
-	if w := &r.around; w.epoch != r.view.Epoch {
-		*w = watching{epoch: r.view.Epoch}
-		for _, rank := range ranksAround(len(r.view.Members), r.view.Rank(r.self.ID), distances(watchReach)) {
-			w.ids = append(w.ids, r.view.Members[rank].ID)
-		}
+// replace makes v the present view. Its epoch may be that of the view before: a member that was told
+// another first view can meet a view of the others with the epoch of its own.
+func (r *roster) replace(v View) {
+	r.view, r.around = v, nil
+	for _, rank := range ranksAround(len(v.Members), v.Rank(r.self.ID), distances(watchReach)) {
+		r.around = append(r.around, v.Members[rank].ID)
 	}
-	return r.around.ids
 }
 
-// watching is the cached list of the members that a member of a view watches.
-type watching struct {
-	epoch uint64 // epoch of the view
-	ids   []ID   // in the order of the ring of ranks, from this member on
-}
+// watched returns the members that this one watches and that watch it, in the order of the ring of
+// ranks, from this member on. The caller must not change the slice.
+func (r *roster) watched() []ID { return r.around }
 
 // crowded reports whether the group is so large that members do not all watch each other.
 func (r *roster) crowded() bool { return len(r.view.Members) > 2*watchReach+1 }

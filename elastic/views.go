@@ -22,7 +22,7 @@ func (d *driver) entered(mv member.View) {
 	old := d.view
 	v := d.cfg.shared.view(mv, old)
 	came, left := v.changes(old)
-	d.view = v
+	d.replace(v)
 	// An unreadable address is the member's own mistake; it will show as a member that cannot be
 	// reached.
 	_ = d.ep.Network.Introduce(came)
