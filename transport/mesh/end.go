@@ -61,7 +61,7 @@ func (p *pair) finish() {
 // stopFilling waits until nothing is read into the mailbox any more. If a message is being read, it resets the
 // stream and returns false.
 func (p *pair) stopFilling() bool {
-	empty := p.filling.TryLock()
+	empty := p.tryFilling()
 	if !empty {
 		_ = p.data.raw.Reset()
 		p.filling.Lock()
@@ -112,7 +112,7 @@ func (p *pair) forwardCause(cause error) bool {
 // endData ends the view on the data stream by a last frame, End, and returns true. If this rank is in the
 // middle of writing or reading a frame, it resets the stream and returns false, so that buffers are free.
 func (p *pair) endData() bool {
-	whole := p.filling.TryLock()
+	whole := p.tryFilling()
 	if whole {
 		p.filling.Unlock() // the mailbox has failed: it accepts nothing any more
 		at, idle := p.tryTurn()
@@ -174,4 +174,16 @@ func (p *pair) tryTurn() (*ticket, bool) {
 		}
 		runtime.Gosched()
 	}
+}
+
+// tryFilling locks filling after the mailbox has failed. It returns false if a message is being read. A reader
+// that has the lock without reading is about to give it up, so tryFilling waits for it.
+func (p *pair) tryFilling() bool {
+	for !p.filling.TryLock() {
+		if p.reading.Load() {
+			return false
+		}
+		runtime.Gosched()
+	}
+	return true
 }
