@@ -17,8 +17,8 @@ const maxFullMesh = 16
 // sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at the
 // distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its lanes grows as
 // log n, and so does the number of steps in which a revocation gets from any rank to any other: the steps are the
-// binary digits of the distance, as with the fingers of Chord (Stoica et al. 2001). Each rank of
-// a host also has lanes with the lowest rank of the host, over which they agree to share memory.
+// binary digits of the distance, as with the fingers of Chord (Stoica et al. 2001). Each rank also has lanes
+// with the lowest rank of its memory group, over which the group agrees to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= maxFullMesh {
@@ -28,13 +28,28 @@ func sparse(v elastic.View, self int) []bool {
 	for d := 1; d <= n/2; d *= 2 {
 		planned[(self+d)%n], planned[(self-d+n)%n] = true, true
 	}
-	beside := sameHost(v, self)
-	for _, rank := range beside {
-		if len(beside) <= shm.MaxRanks && (self == beside[0] || rank == beside[0]) {
+	group := memoryGroup(v, self)
+	for _, rank := range group {
+		if self == group[0] || rank == group[0] {
 			planned[rank] = rank != self
 		}
 	}
 	return planned
+}
+
+// memoryGroup returns the ranks of a view that may share memory with the rank self, that rank included: all ranks
+// of its host, or one of the equal parts into which a host with more than shm.MaxRanks ranks is divided. It returns
+// nil if the host of self is not stated.
+func memoryGroup(v elastic.View, self int) []int {
+	here := sameHost(v, self)
+	parts := (len(here) + shm.MaxRanks - 1) / shm.MaxRanks
+	for i := range parts {
+		part := here[i*len(here)/parts : (i+1)*len(here)/parts]
+		if part[len(part)-1] >= self {
+			return part
+		}
+	}
+	return nil
 }
 
 // sameHost returns the ranks of a view that are on the host of the rank self, that rank included. It compares

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// findGroup finds the ranks on this rank's host. It returns nil if this rank cannot share memory with any of them,
-// and an error if there is a reason to report.
+// findGroup finds the ranks with which this rank can share memory. It returns nil if there are none, and an error if
+// there is a reason to report.
 func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
 		return nil, nil
@@ -16,17 +16,14 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	// In a full mesh the hellos tell the site of each rank. In a sparse view this rank has hellos
 	// of few ranks, so there the group follows from the hosts that the members state.
 	s := &shmGroup{host: h, view: a.view, sparse: a.sparse, timeout: shareTime}
-	here := sameHost(a.view, a.self)
-	if n := len(here); a.sparse && n > shm.MaxRanks {
-		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
-	}
+	stated := memoryGroup(a.view, a.self)
 	for rank := range a.streams {
 		l := &a.streams[rank][dataStream]
 		switch {
 		case rank == a.self:
 			// ranks grows in the order of ranks, so the index of this rank is its local rank.
 			s.localRank = len(s.ranks)
-		case a.sparse && !slices.Contains(here, rank):
+		case a.sparse && !slices.Contains(stated, rank):
 			continue
 		case !a.planned[rank]:
 		case l.site != h.cfg.Site:
