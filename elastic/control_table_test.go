@@ -30,7 +30,7 @@ func worst(k controlKind) [][]byte {
 
 // effects describes all fields of a driver that messages may change.
 func (d *driver) effects() string {
-	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.stalled, d.status.current, d.approved, d.dialer.running, len(d.peers))
+	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.report.get().Stalled, d.status.current, d.approved, d.dialer.running, len(d.peers))
 	for _, m := range d.view.Members {
 		if p := d.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.heartbeat, p.suspected, p.silence.last, p.askers, p.helped)

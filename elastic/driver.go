@@ -2,7 +2,6 @@ package elastic
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,10 +12,6 @@ import (
 const (
 	// tickPeriod is the length of a tick, the unit of time of the membership machine.
 	tickPeriod = 10 * time.Millisecond
-	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks.
-	heartbeatTicks = 5
-	// slowTicks is the period of heartbeats to suspects, in ticks.
-	slowTicks = 25
 	// A tick that is late by more than lateTick shows that this process was stopped or starved.
 	lateTick = 100 * time.Millisecond
 )
@@ -41,11 +36,10 @@ type driver struct {
 	tickClock
 	m          *member.Machine // nil while a newcomer is not level
 	launcher   singleLauncher  // whether one launcher has started all members
-	first      [32]byte        // hash of the first view until it is agreed; zero afterwards
+	heartbeats heartbeatSender // to the members that watch this one
 	dialer     reverseDialer   // attempts to connect with newcomers that cannot connect with this member
 	regrouping regrouping      // suspects that were heard again while too few members are reached
 	quorumLost bool            // too few members can be reached
-	stalled    bool            // this member makes way because it holds up the others
 	budget     budget          // of control messages of outsiders
 
 	stable atomic.Int64 // last step that all members have committed
@@ -59,10 +53,7 @@ type driver struct {
 // newDriver starts the driver of an identity: of a member of the first view, or, if first is nil,
 // of a newcomer.
 func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
-	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
-		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)},
-		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
-	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
+	d := idleDriver(cfg, ep, emit)
 	if first != nil {
 		if err := d.begin(first); err != nil {
 			d.loop.cancel()
@@ -72,6 +63,16 @@ func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 	}
 	go d.run()
 	return d, nil
+}
+
+// idleDriver returns a driver of connected parts. It has neither a goroutine nor a machine yet.
+func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver {
+	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
+		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)},
+		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
+	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
+	d.heartbeats = heartbeatSender{&d.roster, &d.tickClock, &d.report, &d.launcher, d.out}
+	return d
 }
 
 // begin enters the first view. It runs before the driver's goroutine starts.
@@ -127,7 +128,7 @@ func (d *driver) run() {
 	timer := time.NewTimer(tickPeriod)
 	defer timer.Stop()
 	d.ticked = time.Now()
-	d.sendDueHeartbeats()
+	d.heartbeats.sendDue()
 	events := d.ep.Network.Events()
 	for {
 		select {
@@ -163,11 +164,7 @@ func (d *driver) span() int {
 	if d.m == nil || d.entering() || !d.m.Idle() {
 		return 1
 	}
-	period := heartbeatTicks
-	if d.crowded() && !slices.ContainsFunc(d.watched(), func(id ID) bool { return !d.peerOf(id).near || d.peerOf(id).suspected != "" }) {
-		period = slowTicks
-	}
-	return period - d.ticks%period
+	return d.heartbeats.next()
 }
 
 // tick handles a number of ticks: it detects lateness of this process, drives the machine, and
@@ -190,7 +187,7 @@ func (d *driver) tick(now time.Time, span int) {
 		}
 	}
 	if d.ticks%heartbeatTicks == 0 {
-		d.sendDueHeartbeats()
+		d.heartbeats.sendDue()
 		d.judgeAll(now)
 		d.launcher.again(&d.roster)
 	}

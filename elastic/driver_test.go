@@ -37,25 +37,29 @@ func (w wall) Introduce([]Member) error { return nil }
 // testDriver returns the driver of a member of a view of n members. It has neither a goroutine nor
 // a machine.
 func testDriver(t *testing.T, n, self int) *driver {
-	w := wall{sent: make(chan string)}
-	d := &driver{cfg: new(Config), out: newSendQueues(w), roster: roster{peers: make(map[ID]*peer)}, loop: newEventLoop(),
-		newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)}}
-	d.launcher = newSingleLauncher(false, d.step, d.out)
+	r := testRoster(n, self)
+	d := idleDriver(new(Config), Endpoint{Self: r.self, Network: wall{sent: make(chan string)}}, nil)
+	d.roster = *r
 	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
 	t.Cleanup(d.dialer.work.Wait)
+	d.status.current.phase, d.status.current.view = inside, d.view
+	return d
+}
+
+// testRoster returns the roster of a member of a view of n members, which have all spoken.
+func testRoster(n, self int) *roster {
+	r := &roster{peers: make(map[ID]*peer)}
 	v := View{Epoch: 3}
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
 		v.Members = append(v.Members, m)
-		d.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
+		r.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
-	d.self = v.Members[self]
-	delete(d.peers, d.self.ID)
-	d.replace(v)
-	d.ep = Endpoint{Self: d.self, Network: w}
-	d.status.current.phase, d.status.current.view = inside, d.view
-	return d
+	r.self = v.Members[self]
+	delete(r.peers, r.self.ID)
+	r.replace(v)
+	return r
 }
 
 // Views of one epoch may have other members: if the first views differ, a member meets another one.
@@ -65,7 +69,7 @@ func TestWatchedInAnotherViewOfTheEpoch(t *testing.T) {
 	if got := d.watched(); !slices.Equal(got, []ID{"other"}) {
 		t.Errorf("watches %v, which are not the others of the view", got)
 	}
-	d.sendHeartbeats()
+	d.heartbeats.sendAll()
 }
 
 // Each member watches the members that watch it: two before and two after it, or all others in a
@@ -97,42 +101,6 @@ func TestWatched(t *testing.T) {
 			}
 		}
 	})
-}
-
-// In a large group members of one host get periodic heartbeats rarely, and changes of state at
-// once; in a small group they get heartbeats as often as members of other hosts.
-func TestHeartbeatsWithinAHost(t *testing.T) {
-	for _, c := range []struct {
-		members int
-		near    bool
-		want    int // heartbeats in a second
-	}{{5, true, 4 * 20}, {12, true, 4 * 4}, {12, false, 4 * 20}} {
-		synctest.Test(t, func(t *testing.T) {
-			d := testDriver(t, c.members, 0)
-			d.out.cancel() // messages stay in the queues
-			for _, p := range d.peers {
-				p.near = c.near
-			}
-			sent := func() (n int) {
-				for _, q := range d.out.queue {
-					n += len(q)
-				}
-				return n
-			}
-			d.ticked = time.Now()
-			for range time.Second / tickPeriod {
-				d.tick(d.ticked.Add(tickPeriod), 1)
-			}
-			if got := sent(); got != c.want {
-				t.Errorf("%d members, of one host %v: %d heartbeats in a second, want %d", c.members, c.near, got, c.want)
-			}
-			before := sent()
-			d.sendHeartbeats()
-			if got := sent() - before; got != 4 {
-				t.Errorf("%d members, of one host %v: %d heartbeats when something is new, want 4", c.members, c.near, got)
-			}
-		})
-	}
 }
 
 // An idle member handles all ticks up to its next heartbeat at once, but no tick waits while it has
@@ -216,8 +184,8 @@ func TestMakeWayConditions(t *testing.T) {
 			d := testDriver(t, 3, 0)
 			d.report.report = heartbeat{Entered: c.entered, Busy: c.busy}
 			d.receive(c.from, stepDown{c.epoch}.append(nil))
-			if d.stalled != c.want {
-				t.Errorf("%s: makes way is %v", name, d.stalled)
+			if got := d.report.get().Stalled; got != c.want {
+				t.Errorf("%s: makes way is %v", name, got)
 			}
 		}
 	})
@@ -334,32 +302,4 @@ func TestGone(t *testing.T) {
 	if (failed{"a", fmt.Errorf("refused: %w", ErrGone)}).gone() != true || (failed{"a", errors.New("timeout")}).gone() {
 		t.Error("wrong about who is gone")
 	}
-}
-
-// In a large group each member greets few others, and these pairs connect all members.
-func TestGreetsFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {
-			d := testDriver(t, n, 0)
-			d.first[0], d.ticks = 1, firstTicks+1
-			clear(d.peers)
-			w := d.ep.Network.(wall)
-			got := 0
-			d.greetAll()
-			for {
-				synctest.Wait()
-				select {
-				case <-w.sent:
-					got++
-					continue
-				default:
-				}
-				break
-			}
-			if got > most || got < min(n-1, most)/2 {
-				t.Errorf("a member of %d greets %d, at most %d", n, got, most)
-			}
-			d.out.stop()
-		}
-	})
 }

@@ -36,10 +36,6 @@ func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }
 
-// Until the first view is agreed, the lower rank of a pair waits for firstTicks ticks before it
-// connects to the higher rank.
-const firstTicks = 100
-
 // A member watches watchReach members on each side in rank order, and they watch it. In a group of
 // up to five members all watch each other; in larger groups the cost per member is constant.
 const watchReach = 2
@@ -85,7 +81,7 @@ func (d *driver) happened(e PeerEvent) {
 	case PeerDown:
 		if p := d.peerOf(e.Peer); p != nil {
 			p.down = true
-			d.sendHeartbeat(e.Peer, true) // connects again, or fails if no process listens there
+			d.heartbeats.send(e.Peer, true) // connects again, or fails if no process listens there
 		}
 	}
 }
@@ -101,8 +97,8 @@ func (d *driver) heard(id ID, p *peer) {
 	d.vouchFor(id, p)
 	if p.suspected != "" {
 		p.suspected, p.exceeded = "", 0
-		d.health.worse(time.Now()) // this member may have been the late one
-		d.sendHeartbeat(id, false) // it must learn that it is heard again before it gets the machine's messages
+		d.health.worse(time.Now())   // this member may have been the late one
+		d.heartbeats.send(id, false) // it must learn that it is heard again before it gets the machine's messages
 		d.trust(id)
 	}
 	if p.brokeEpoch != 0 {
@@ -143,7 +139,7 @@ func (d *driver) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
 		d.step(member.Suspect{Peer: member.ID(id), Gone: gone})
-		d.sendHeartbeat(id, false) // it may receive this heartbeat, and must learn that it is not heard
+		d.heartbeats.send(id, false) // it may receive this heartbeat, and must learn that it is not heard
 	}
 }
 
@@ -154,10 +150,6 @@ func (d *driver) notSent(f failed) {
 		d.suspect(f.to, p, "reset", true)
 	}
 }
-
-// entering reports whether the first session has not been entered yet. Until then many pairs of
-// members connect at once, and silence does not count.
-func (d *driver) entering() bool { return d.first != [32]byte{} }
 
 // judgeAll judges the watched members: it probes a member that is nearly overdue, and suspects a
 // member that does not answer. It also reports long-silent suspects to OnSuspect.
@@ -217,74 +209,6 @@ func (d *driver) stateOf(id ID) ProcessState {
 	return d.cfg.Inspect(m)
 }
 
-// sendHeartbeats sends a heartbeat, with this member's new state, to the members that watch this
-// one.
-func (d *driver) sendHeartbeats() { d.sendHeartbeatsIf(func(*peer) bool { return true }) }
-
-// sendDueHeartbeats sends the periodic heartbeats. Suspects receive them more rarely. So do members
-// of this host in a large group: the end of a process of this host is noticed without heartbeats,
-// and a hundred processes would wake each other thousands of times a second.
-func (d *driver) sendDueHeartbeats() {
-	seldom := d.ticks%slowTicks == 0
-	if d.entering() && seldom {
-		d.greetAll()
-	}
-	d.sendHeartbeatsIf(func(p *peer) bool { return seldom || p.suspected == "" && !(d.crowded() && p.near) })
-}
-
-// sendHeartbeatsIf sends a heartbeat to the watching members for which the function wanted returns
-// true. Before the first view is agreed, it skips members that have not spoken yet: greetAll sends
-// to them.
-func (d *driver) sendHeartbeatsIf(wanted func(*peer) bool) {
-	for _, id := range d.watched() {
-		if p := d.peerOf(id); wanted(p) && (p.spoke || p.near || !d.entering()) {
-			d.sendHeartbeat(id, false)
-		}
-	}
-}
-
-// greetAll announces this member's first view to members that have not spoken yet, and requests a
-// heartbeat with their first view. It skips members of this host, as one launcher has given them
-// the same view. Of each pair the higher rank connects, as it does for data; the lower rank follows
-// after firstTicks, as connections may be possible in its direction only.
-func (d *driver) greetAll() {
-	n, self := len(d.view.Members), d.view.Rank(d.ep.Self.ID)
-	for _, rank := range ranksAround(n, self, greeted(n)) {
-		m := d.view.Members[rank]
-		p := d.peers[m.ID]
-		if d.near(m) || p != nil && p.spoke || rank > self && d.ticks <= firstTicks {
-			continue
-		}
-		d.sendHeartbeat(m.ID, true)
-	}
-}
-
-// greetedAll is the number of members up to which each member greets all others.
-const greetedAll = 64
-
-// greeted returns the distances, on the ring of ranks, of the members that a member of n greets. In
-// a large group they are 1, 2, 4, 8 and so on. The pairs connect the whole group, so if first views
-// differ at least one pair detects it.
-func greeted(n int) (all []int) {
-	if n <= greetedAll {
-		return distances(n / 2)
-	}
-	for d := 1; d <= n/2; d *= 2 {
-		all = append(all, d)
-	}
-	return all
-}
-
-// sendHeartbeat sends a heartbeat; reply requests one in return.
-func (d *driver) sendHeartbeat(id ID, reply bool) {
-	t := d.report.get()
-	t.Reply, t.First, t.Sole, t.Stalled = reply, d.first, d.launcher.on, d.stalled
-	if p := d.peerOf(id); p != nil {
-		t.Deaf = !d.entering() && p.overdue(d.ticked, d.health.factor(d.ticked))
-	}
-	d.out.send(id, t.append(nil))
-}
-
 // receiveHeartbeat handles a heartbeat.
 func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	p := d.peerOf(from)
@@ -298,7 +222,7 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	}
 	p.heartbeat = t
 	if t.Reply {
-		d.sendHeartbeat(from, false)
+		d.heartbeats.send(from, false)
 	}
 	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })

@@ -7,7 +7,7 @@ import (
 
 // askFor probes a silent member, directly and through helpers.
 func (d *driver) askFor(id ID, p *peer) {
-	d.sendHeartbeat(id, true)
+	d.heartbeats.send(id, true)
 	if p.helped == nil {
 		p.helped = make(map[ID]bool)
 	}
@@ -33,7 +33,7 @@ func (d *driver) receiveProbe(from ID, kind controlKind, q probeMessage) {
 		if len(p.askers) < maxAskers && !slices.Contains(p.askers, from) {
 			p.askers = append(p.askers, from)
 		}
-		d.sendHeartbeat(q.About, true)
+		d.heartbeats.send(q.About, true)
 		// This reply says that the helper has the request. A second one follows when the probed
 		// member answers.
 		d.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))

@@ -16,6 +16,7 @@ type roster struct {
 	view   View         // the machine's present view, see replace; epoch 0 has no members
 	peers  map[ID]*peer // records of the members about which something is known, see peerOf
 	around []ID         // the members that this one watches
+	first  [32]byte     // hash of the first view until it is agreed; zero afterwards
 }
 
 // replace makes v the present view. Its epoch may be that of the view before: a member that was told
@@ -24,6 +25,22 @@ func (r *roster) replace(v View) {
 	r.view, r.around = v, nil
 	for _, rank := range ranksAround(len(v.Members), v.Rank(r.self.ID), distances(watchReach)) {
 		r.around = append(r.around, v.Members[rank].ID)
+	}
+}
+
+// entering reports whether the first session has not been entered yet. Until then many pairs of
+// members connect at once, and silence does not count.
+func (r *roster) entering() bool { return r.first != [32]byte{} }
+
+// agreed records that the first view is agreed, as the members around this one have connected to
+// it. Pauses that were observed before say nothing about later pauses.
+func (r *roster) agreed() {
+	if !r.entering() {
+		return
+	}
+	r.first = [32]byte{}
+	for _, p := range r.peers {
+		p.restart(time.Now())
 	}
 }
 

@@ -3,10 +3,10 @@ package elastic
 import "sync"
 
 // selfReport is what this member reports of itself in its heartbeats. The goroutines of the user
-// change it; the driver's goroutine sends it.
+// and the driver change it; the driver's goroutine sends it.
 type selfReport struct {
 	mu     sync.Mutex
-	report heartbeat // Entered, Step, Leaving, Ended and Busy; the driver adds the other fields
+	report heartbeat // Entered, Step, Leaving, Ended, Stalled and Busy; the heartbeatSender adds the other fields
 }
 
 // get returns the present report.
@@ -46,6 +46,9 @@ func (r *selfReport) notBusy(why string) {
 		}
 	})
 }
+
+// stall reports that this member makes way because it holds up the others.
+func (r *selfReport) stall() { r.update(func(h *heartbeat) { h.Stalled = true }) }
 
 // leave reports that this member has asked to leave; ended: because the job is at its end. The
 // first reason counts: a member that has asked to leave before the end goes as one that has asked.

@@ -109,7 +109,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 // over ends the membership of this identity.
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.shorten(n.Why, n.Before)
-	if p == left && d.stalled {
+	if p == left && d.report.get().Stalled {
 		p, n.Why = fenced, "stalled: it made no progress and held up the others, and said no Busy"
 	}
 	switch p {
@@ -131,18 +131,6 @@ func (d *driver) enter(s *Session) {
 	d.loop.do(d.agreed)
 }
 
-// agreed records that the first view is agreed, as the members around this one have connected to
-// it. Pauses that were observed before say nothing about later pauses.
-func (d *driver) agreed() {
-	if !d.entering() {
-		return
-	}
-	d.first = [32]byte{}
-	for _, p := range d.peers {
-		p.restart(time.Now())
-	}
-}
-
 // broken handles the end of v's session with an error while no later view is known. The argument
 // blamed is the rank of the member that the error names, or -1. That member must first show that it
 // lives. Then, or at once if the error names no member, broken requests a view of the same members.
@@ -155,7 +143,7 @@ func (d *driver) broken(v View, blamed int) {
 			id := v.Members[blamed].ID
 			if p := d.peerOf(id); p != nil {
 				p.brokeEpoch = v.Epoch
-				d.sendHeartbeat(id, true)
+				d.heartbeats.send(id, true)
 				return
 			}
 		}
@@ -167,7 +155,7 @@ func (d *driver) broken(v View, blamed int) {
 func (d *driver) leave(ended bool) {
 	d.report.leave(ended)
 	d.loop.do(func() {
-		d.sendHeartbeats() // so that the others log a leave, not a loss
+		d.heartbeats.sendAll() // so that the others log a leave, not a loss
 		d.step(member.Leave{})
 	})
 }
@@ -186,10 +174,10 @@ func (d *driver) dead(id ID) {
 // reported a reason. If it leaves itself, the others need no quorum without it.
 func (d *driver) makeWay(y stepDown) {
 	mine := d.report.get()
-	if y.Epoch != d.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || d.stalled {
+	if y.Epoch != d.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || mine.Stalled {
 		return
 	}
-	d.stalled = true
-	d.sendHeartbeats() // so that the others log that this member was stalled, not that it was asked to leave
+	d.report.stall()
+	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it was asked to leave
 	d.step(member.Leave{})
 }

@@ -1,0 +1,104 @@
+package elastic
+
+import "slices"
+
+const (
+	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks.
+	heartbeatTicks = 5
+	// slowTicks is the period of heartbeats to suspects, in ticks.
+	slowTicks = 25
+	// Until the first view is agreed, the lower rank of a pair waits for firstTicks ticks before it
+	// connects to the higher rank.
+	firstTicks = 100
+	// greetedAll is the number of members up to which each member greets all others.
+	greetedAll = 64
+)
+
+// heartbeatSender sends the heartbeats of this member: what it reports of itself, and whether it
+// hears the receiver. The driver's goroutine owns it. It changes none of the parts that it reads.
+type heartbeatSender struct {
+	members  *roster
+	clock    *tickClock
+	report   *selfReport
+	launcher *singleLauncher
+	out      *sendQueues
+}
+
+// sendAll sends a heartbeat, with this member's new state, to the members that watch this one.
+func (h *heartbeatSender) sendAll() { h.sendIf(func(*peer) bool { return true }) }
+
+// sendDue sends the periodic heartbeats. Suspects receive them more rarely. So do members of this
+// host in a large group: the end of a process of this host is noticed without heartbeats, and a
+// hundred processes would wake each other thousands of times a second.
+func (h *heartbeatSender) sendDue() {
+	seldom := h.clock.ticks%slowTicks == 0
+	if h.members.entering() && seldom {
+		h.greetAll()
+	}
+	h.sendIf(func(p *peer) bool { return seldom || p.suspected == "" && !(h.members.crowded() && p.near) })
+}
+
+// next returns the number of ticks until a periodic heartbeat is due, for a member that is not
+// entering its first session.
+func (h *heartbeatSender) next() int {
+	often := func(id ID) bool {
+		p := h.members.peerOf(id)
+		return !p.near || p.suspected != ""
+	}
+	period := heartbeatTicks
+	if h.members.crowded() && !slices.ContainsFunc(h.members.watched(), often) {
+		period = slowTicks
+	}
+	return period - h.clock.ticks%period
+}
+
+// sendIf sends a heartbeat to the watching members for which the function wanted returns true.
+// Before the first view is agreed, it skips members that have not spoken yet: greetAll sends to
+// them.
+func (h *heartbeatSender) sendIf(wanted func(*peer) bool) {
+	for _, id := range h.members.watched() {
+		if p := h.members.peerOf(id); wanted(p) && (p.spoke || p.near || !h.members.entering()) {
+			h.send(id, false)
+		}
+	}
+}
+
+// greetAll announces this member's first view to members that have not spoken yet, and requests a
+// heartbeat with their first view. It skips members of this host, as one launcher has given them
+// the same view. Of each pair the higher rank connects, as it does for data; the lower rank follows
+// after firstTicks, as connections may be possible in its direction only.
+func (h *heartbeatSender) greetAll() {
+	v := h.members.view
+	n, self := len(v.Members), v.Rank(h.members.self.ID)
+	for _, rank := range ranksAround(n, self, greeted(n)) {
+		m := v.Members[rank]
+		p := h.members.peers[m.ID]
+		if h.members.near(m) || p != nil && p.spoke || rank > self && h.clock.ticks <= firstTicks {
+			continue
+		}
+		h.send(m.ID, true)
+	}
+}
+
+// greeted returns the distances, on the ring of ranks, of the members that a member of n greets. In
+// a large group they are 1, 2, 4, 8 and so on. The pairs connect the whole group, so if first views
+// differ at least one pair detects it.
+func greeted(n int) (all []int) {
+	if n <= greetedAll {
+		return distances(n / 2)
+	}
+	for d := 1; d <= n/2; d *= 2 {
+		all = append(all, d)
+	}
+	return all
+}
+
+// send sends a heartbeat; reply requests one in return.
+func (h *heartbeatSender) send(id ID, reply bool) {
+	t := h.report.get()
+	t.Reply, t.First, t.Sole = reply, h.members.first, h.launcher.on
+	if p := h.members.peerOf(id); p != nil {
+		t.Deaf = !h.members.entering() && p.overdue(h.clock.ticked, h.clock.health.factor(h.clock.ticked))
+	}
+	h.out.send(id, t.append(nil))
+}
