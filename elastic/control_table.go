@@ -75,6 +75,19 @@ func (b *budget) spend(id ID) bool {
 	return (*b)[id] <= outsiderMessages
 }
 
+// happened handles an event of the control network.
+func (d *driver) happened(e PeerEvent) {
+	switch e.Kind {
+	case PeerMessage:
+		d.receive(e.Peer, e.Data) // a heartbeat may report that this member is not heard
+		d.watcher.received(e.Peer)
+	case PeerUp:
+		d.watcher.connected(e.Peer)
+	case PeerDown:
+		d.watcher.disconnected(e.Peer)
+	}
+}
+
 // receive handles a control message, as far as its sender is believed. Malformed messages are
 // dropped.
 func (d *driver) receive(from ID, b []byte) {
@@ -103,7 +116,7 @@ func (d *driver) receive(from ID, b []byte) {
 		}
 	case controlProbe, controlProbeReply:
 		if about, err := decodeProbe(body); err == nil {
-			d.receiveProbe(from, controlKind(b[0]), about)
+			d.watcher.receiveProbe(from, controlKind(b[0]), about)
 		}
 	case controlReverseDial:
 		if c, err := decodeReverseDial(body); err == nil {
@@ -115,4 +128,25 @@ func (d *driver) receive(from ID, b []byte) {
 	case controlForeignJoinAck:
 		d.launcher.acknowledged(&d.roster, from)
 	}
+}
+
+// receiveHeartbeat handles a heartbeat.
+func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
+	p := d.peerOf(from)
+	if p == nil {
+		// The sender belongs to the job but not to this view, so one of the two has missed a view.
+		// A newcomer only asks peers that it knows as members.
+		if d.view.Epoch > 0 {
+			d.step(member.Met{Peer: member.ID(from)})
+		}
+		return
+	}
+	p.heartbeat = t
+	if t.Reply {
+		d.heartbeats.send(from, false)
+	}
+	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
+		d.status.set(func(s *status) { s.wrong = errFirst(from) })
+	}
+	d.launcher.confirm(&d.roster)
 }

@@ -1,10 +1,8 @@
 package elastic
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -189,100 +187,6 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// While the first session is being entered silence does not count, except for a halted process, and
-// for a process of another host that is silent for longer than the largest limit.
-func TestNotJudgedWhileEntering(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct {
-			state  ProcessState
-			silent time.Duration
-			want   bool
-		}{
-			{ProcessAsleep, time.Hour, false}, {ProcessBusy, time.Hour, false},
-			{ProcessUnknown, mostSilence - time.Second, false}, {ProcessUnknown, mostSilence + time.Second, true},
-			{ProcessHalted, time.Second, false}, {ProcessHalted, 2 * time.Second, true},
-		} {
-			d := testDriver(t, 3, 0)
-			d.first = [32]byte{1}
-			d.self.Launcher = "here"
-			if c.state != ProcessUnknown {
-				d.view.Members[1].Process, d.view.Members[1].Launcher = "1", "here"
-				d.cfg.Inspect = func(Member) ProcessState { return c.state }
-			}
-			p := d.peerOf("001")
-			now := time.Now().Add(c.silent)
-			for range 10 * slowTicks {
-				d.ticks++
-				now = now.Add(time.Millisecond)
-				d.look("001", p, now)
-			}
-			if got := p.suspected != "" || !p.asked.IsZero(); got != c.want {
-				t.Errorf("state %d, silent for %v: judged is %v", c.state, c.silent, got)
-			}
-		}
-	})
-}
-
-// A helper answers a probe request at once, which shows that it can be reached, and again when the
-// probed member has answered. Only the second answer counts for that member.
-func TestHelpers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := testDriver(t, 7, 3)
-		sent := make(map[string]string)
-		read := make(chan struct{})
-		go func() {
-			defer close(read)
-			for {
-				select {
-				case s := <-d.ep.Network.(wall).sent:
-					sent[fmt.Sprintf("%d %s", s[0], s[1:])] = s
-				case <-d.out.ctx.Done():
-					return
-				}
-			}
-		}()
-		if got := fmt.Sprint(d.helpersFor("005")); got != "[004 001]" {
-			t.Errorf("helpers about 005: %s", got)
-		}
-		d.peerOf("004").asked = time.Now()
-		if got := fmt.Sprint(d.helpersFor("005")); got != "[001 002]" {
-			t.Errorf("helpers about 005 while 004 owes a word: %s", got)
-		}
-		p := d.peerOf("005")
-		d.askFor("005", p)
-		if d.wellHelped(p) {
-			t.Error("nobody has answered yet")
-		}
-		d.receive("002", probeMessage{About: "005"}.append(controlProbeReply, nil))
-		if !d.wellHelped(p) || !p.vouched.IsZero() {
-			t.Errorf("helped is %v, vouched at %v", p.helped, p.vouched)
-		}
-		d.receive("006", probeMessage{About: "005", Heard: true}.append(controlProbeReply, nil))
-		if !p.vouched.IsZero() {
-			t.Error("a member that was not asked vouches")
-		}
-		d.receive("002", probeMessage{About: "005", Heard: true}.append(controlProbeReply, nil))
-		if p.vouched.IsZero() {
-			t.Error("the helper's word does not count")
-		}
-		d.receive("001", probeMessage{About: "006"}.append(controlProbe, nil))
-		d.receive("else", probeMessage{About: "006"}.append(controlProbe, nil))
-		d.happened(PeerEvent{Peer: "006", Kind: PeerMessage, Data: heartbeat{}.append(nil)})
-		synctest.Wait()
-		for _, want := range []probeMessage{{About: "006"}, {About: "006", Heard: true}} {
-			b := string(want.append(controlProbeReply, nil))
-			if sent[fmt.Sprintf("%d %s", b[0], b[1:])] == "" {
-				t.Errorf("%+v was not sent", want)
-			}
-		}
-		if got := d.peerOf("006").askers; len(got) > 0 {
-			t.Errorf("%v still wait for the word", got)
-		}
-		d.out.cancel()
-		<-read
-	})
-}
-
 // The log distinguishes a member that leaves because it held up the others from a member that asked
 // to leave, even if its own report comes after the view.
 func TestWordForLeaving(t *testing.T) {
@@ -307,19 +211,4 @@ func TestWordForLeaving(t *testing.T) {
 			t.Errorf("%+v, named %v ago: %q, want %q", c.heartbeat, c.blamed, got, c.want)
 		}
 	}
-}
-
-// A suspicion is withdrawn only by messages which report that the sender hears this member.
-func TestDeafStaysSuspected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := testDriver(t, 3, 0)
-		p := d.peerOf("001")
-		p.suspected = "unreachable"
-		for _, deaf := range []bool{true, false} {
-			d.happened(PeerEvent{Peer: "001", Kind: PeerMessage, Data: heartbeat{Deaf: deaf}.append(nil)})
-			if got := p.suspected != ""; got != deaf {
-				t.Errorf("deaf %v: suspected is %v", deaf, got)
-			}
-		}
-	})
 }

@@ -58,10 +58,10 @@
 // # Parts
 //
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
-//	driver     the membership of one identity: a goroutine that drives elastic/member, sends
-//	           heartbeats, and judges which members live
+//	driver     the membership of one identity: a goroutine that drives elastic/member
 //	           owned by that goroutine: roster (the view, and a record of each member that
-//	           matters), newcomers, tickClock, regrouping, singleLauncher, reverseDialer
+//	           matters), watcher (which members can be reached), heartbeatSender, newcomers,
+//	           singleLauncher, tickClock, reverseDialer
 //	           shared, with locks: watchedStatus, selfReport, sessionInUse, sendQueues
 //	Endpoint   the network below: control messages, data planes, long answers, keys
 //

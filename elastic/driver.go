@@ -37,9 +37,8 @@ type driver struct {
 	m          *member.Machine // nil while a newcomer is not level
 	launcher   singleLauncher  // whether one launcher has started all members
 	heartbeats heartbeatSender // to the members that watch this one
+	watcher    watcher         // which members can be reached
 	dialer     reverseDialer   // attempts to connect with newcomers that cannot connect with this member
-	regrouping regrouping      // suspects that were heard again while too few members are reached
-	quorumLost bool            // too few members can be reached
 	budget     budget          // of control messages of outsiders
 
 	stable atomic.Int64 // last step that all members have committed
@@ -72,6 +71,7 @@ func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver
 		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
 	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
 	d.heartbeats = heartbeatSender{&d.roster, &d.tickClock, &d.report, &d.launcher, d.out}
+	d.watcher = watcher{cfg: cfg, network: ep.Network, members: &d.roster, clock: &d.tickClock, heartbeats: &d.heartbeats, out: d.out, step: d.step}
 	return d
 }
 
@@ -120,6 +120,13 @@ func (d *driver) ask(contacts []ID) error {
 	return nil
 }
 
+// step passes an event to the machine, if there is one.
+func (d *driver) step(e member.Event) {
+	if d.m != nil {
+		d.m.Step(e)
+	}
+}
+
 // run is the driver's goroutine. It ends with stop.
 func (d *driver) run() {
 	defer close(d.loop.ended)
@@ -139,7 +146,7 @@ func (d *driver) run() {
 			}
 			d.happened(e)
 		case f := <-d.out.failures:
-			d.notSent(f)
+			d.watcher.notSent(f)
 		case f := <-d.loop.functions:
 			f()
 		case now := <-timer.C:
@@ -179,7 +186,7 @@ func (d *driver) tick(now time.Time, span int) {
 	if d.ticks%budgetTicks == 0 {
 		clear(d.budget)
 	}
-	d.trustAll(now)
+	d.watcher.unsuspectAll(now)
 	if d.m != nil {
 		d.m.Step(member.Stable{Steps: uint64(d.stable.Load())})
 		for range span {
@@ -188,7 +195,7 @@ func (d *driver) tick(now time.Time, span int) {
 	}
 	if d.ticks%heartbeatTicks == 0 {
 		d.heartbeats.sendDue()
-		d.judgeAll(now)
+		d.watcher.judgeAll(now)
 		d.launcher.again(&d.roster)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// testHeartbeats returns the heartbeats of member 0 of a view of n members. The messages stay in the
+// testHeartbeats returns the heartbeats of a member of a view of n members. The messages stay in the
 // queues.
-func testHeartbeats(t *testing.T, n int) *heartbeatSender {
-	h := &heartbeatSender{testRoster(n, 0), &tickClock{ticked: time.Now()}, new(selfReport), new(singleLauncher), newSendQueues(nil)}
+func testHeartbeats(t *testing.T, n, self int) *heartbeatSender {
+	h := &heartbeatSender{testRoster(n, self), &tickClock{ticked: time.Now()}, new(selfReport), new(singleLauncher), newSendQueues(nil)}
 	h.out.cancel()
 	t.Cleanup(h.out.stop)
 	return h
@@ -45,7 +45,7 @@ func TestHeartbeatsWithinAHost(t *testing.T) {
 		want    int // heartbeats in a second
 	}{{5, true, 4 * 20}, {12, true, 4 * 4}, {12, false, 4 * 20}} {
 		synctest.Test(t, func(t *testing.T) {
-			h := testHeartbeats(t, c.members)
+			h := testHeartbeats(t, c.members, 0)
 			for _, p := range h.members.peers {
 				p.near = c.near
 			}
@@ -71,7 +71,7 @@ func TestHeartbeatsWithinAHost(t *testing.T) {
 // not before the first session.
 func TestHeartbeatSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := testHeartbeats(t, 3)
+		h := testHeartbeats(t, 3, 0)
 		h.report.busy("evaluating")
 		h.launcher.on = true
 		h.send("001", true)
@@ -97,7 +97,7 @@ func TestHeartbeatSays(t *testing.T) {
 func TestGreetsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {
-			h := testHeartbeats(t, n)
+			h := testHeartbeats(t, n, 0)
 			h.members.first[0], h.clock.ticks = 1, firstTicks+1
 			clear(h.members.peers)
 			h.greetAll()

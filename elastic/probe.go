@@ -6,16 +6,16 @@ import (
 )
 
 // askFor probes a silent member, directly and through helpers.
-func (d *driver) askFor(id ID, p *peer) {
-	d.heartbeats.send(id, true)
+func (w *watcher) askFor(id ID, p *peer) {
+	w.heartbeats.send(id, true)
 	if p.helped == nil {
 		p.helped = make(map[ID]bool)
 	}
-	for _, h := range d.helpersFor(id) {
+	for _, h := range w.members.helpersFor(id) {
 		if _, asked := p.helped[h]; !asked {
 			p.helped[h] = false
 		}
-		d.out.send(h, probeMessage{About: id}.append(controlProbe, nil))
+		w.out.send(h, probeMessage{About: id}.append(controlProbe, nil))
 	}
 }
 
@@ -23,20 +23,20 @@ func (d *driver) askFor(id ID, p *peer) {
 const maxAskers = 16
 
 // receiveProbe handles a request for an indirect probe, or a helper's answer.
-func (d *driver) receiveProbe(from ID, kind controlKind, q probeMessage) {
-	p := d.peerOf(q.About)
+func (w *watcher) receiveProbe(from ID, kind controlKind, q probeMessage) {
+	p := w.members.peerOf(q.About)
 	// Probes are for members of the present view only.
-	if p == nil || d.peerOf(from) == nil || q.About == from {
+	if p == nil || w.members.peerOf(from) == nil || q.About == from {
 		return
 	}
 	if kind == controlProbe {
 		if len(p.askers) < maxAskers && !slices.Contains(p.askers, from) {
 			p.askers = append(p.askers, from)
 		}
-		d.heartbeats.send(q.About, true)
+		w.heartbeats.send(q.About, true)
 		// This reply says that the helper has the request. A second one follows when the probed
 		// member answers.
-		d.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))
+		w.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))
 		return
 	}
 	// A reply that was not asked for must not vouch for a silent member.
@@ -51,9 +51,9 @@ func (d *driver) receiveProbe(from ID, kind controlKind, q probeMessage) {
 
 // vouchFor reports to the members that asked for an indirect probe that the probed member has
 // answered.
-func (d *driver) vouchFor(id ID, p *peer) {
+func (w *watcher) vouchFor(id ID, p *peer) {
 	for _, asker := range p.askers {
-		d.out.send(asker, probeMessage{About: id, Heard: true}.append(controlProbeReply, nil))
+		w.out.send(asker, probeMessage{About: id, Heard: true}.append(controlProbeReply, nil))
 	}
 	p.askers = nil
 }

@@ -17,6 +17,8 @@ type roster struct {
 	peers  map[ID]*peer // records of the members about which something is known, see peerOf
 	around []ID         // the members that this one watches
 	first  [32]byte     // hash of the first view until it is agreed; zero afterwards
+
+	quorumLost bool // too few members of the view can be reached
 }
 
 // replace makes v the present view. Its epoch may be that of the view before: a member that was told

@@ -142,8 +142,7 @@ func (d *driver) broken(v View, blamed int) {
 		if blamed >= 0 && blamed < len(v.Members) && v.Members[blamed].ID != d.ep.Self.ID {
 			id := v.Members[blamed].ID
 			if p := d.peerOf(id); p != nil {
-				p.brokeEpoch = v.Epoch
-				d.heartbeats.send(id, true)
+				d.watcher.requireAnswer(id, p, v.Epoch)
 				return
 			}
 		}
@@ -161,14 +160,7 @@ func (d *driver) leave(ended bool) {
 }
 
 // dead records a certain death.
-func (d *driver) dead(id ID) {
-	d.loop.do(func() {
-		if p := d.peerOf(id); p != nil {
-			p.suspected = "exit"
-		}
-		d.step(member.Dead{Peer: member.ID(id)})
-	})
-}
+func (d *driver) dead(id ID) { d.loop.do(func() { d.watcher.dead(id) }) }
 
 // makeWay handles a request to make way for the others. This member then leaves, unless it has
 // reported a reason. If it leaves itself, the others need no quorum without it.

@@ -76,7 +76,6 @@ elastic/member/proposer.go yield
 elastic/member/quorum.go beyond
 elastic/member/sender_test.go standing
 elastic/member/simcheck_test.go own
-elastic/peer.go heard trust
 elastic/silence.go heard
 internal/shm/segment.go Refs
 trainer/balance.go early

@@ -80,7 +80,7 @@ func deathWalk() walk {
 		{"transport/mesh", "pair", "lossCause", "the stream broke (in a host pair.peerDied is first): a revocation explains it, or the peer is lost"},
 		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
 		{"elastic", "driver", "happened", "the carrier reports the peer as down: it is dialled again"},
-		{"elastic", "driver", "suspect", "nobody answers: the member is suspected"},
+		{"elastic", "watcher", "suspect", "nobody answers: the member is suspected"},
 		{"elastic/member", "proposer", "choose", "proposes the next view to the voters"},
 		{"elastic/member", "proposer", "decide", "a quorum has accepted the view"},
 		{"elastic", "Group", "next", "connects the members of the next view, and brings all to one step"},

@@ -1,0 +1,173 @@
+package elastic
+
+import (
+	"time"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// watcher judges which members can be reached. It records their messages, probes members that are
+// nearly overdue, and passes suspicions and their withdrawal to the membership machine. The driver's
+// goroutine owns it.
+type watcher struct {
+	cfg        *Config // Inspect and OnSuspect
+	network    Network
+	members    *roster
+	clock      *tickClock
+	heartbeats *heartbeatSender
+	out        *sendQueues        // for probes
+	step       func(member.Event) // passes an event to the membership machine
+
+	regrouping regrouping // suspects that were heard again while too few members are reached
+}
+
+// received records a message of a member: the member lives. A suspicion is withdrawn.
+func (w *watcher) received(id ID) {
+	p := w.members.peers[id]
+	if p == nil {
+		return // no member, or one about which nothing needs to be known
+	}
+	p.down = false
+	p.word(time.Now(), p.heartbeat.Deaf)
+	if p.heartbeat.Deaf {
+		return // messages to this member do not arrive
+	}
+	p.helped = nil
+	w.vouchFor(id, p)
+	if p.suspected != "" {
+		p.suspected, p.exceeded = "", 0
+		w.clock.health.worse(time.Now()) // this member may have been the late one
+		w.heartbeats.send(id, false)     // it must learn that it is heard again before it gets the machine's messages
+		w.unsuspect(id)
+	}
+	if p.brokeEpoch != 0 {
+		epoch := p.brokeEpoch
+		p.brokeEpoch = 0
+		w.step(member.Renew{Epoch: epoch})
+	}
+}
+
+// connected records that a connection with a member exists.
+func (w *watcher) connected(id ID) {
+	if p := w.members.peers[id]; p != nil {
+		p.down = false
+	}
+}
+
+// disconnected records that the connection with a member has ended. The heartbeat connects again, or
+// fails if no process listens there.
+func (w *watcher) disconnected(id ID) {
+	if p := w.members.peerOf(id); p != nil {
+		p.down = true
+		w.heartbeats.send(id, true)
+	}
+}
+
+// requireAnswer lets a member show that it lives, as a session of an epoch broke because of it. When the
+// member is heard, the machine gets a Renew.
+func (w *watcher) requireAnswer(id ID, p *peer, epoch uint64) {
+	p.brokeEpoch = epoch
+	w.heartbeats.send(id, true)
+}
+
+// dead records a certain death.
+func (w *watcher) dead(id ID) {
+	if p := w.members.peerOf(id); p != nil {
+		p.suspected = "exit"
+	}
+	w.step(member.Dead{Peer: member.ID(id)})
+}
+
+// unsuspect withdraws a suspicion: at once or, in a group that is too small, together with others, see
+// regrouping.
+func (w *watcher) unsuspect(id ID) {
+	if w.members.quorumLost {
+		w.regrouping.add(id, time.Now())
+		return
+	}
+	w.step(member.Trust{Peer: member.ID(id)})
+}
+
+// unsuspectAll withdraws the postponed suspicions that are due.
+func (w *watcher) unsuspectAll(now time.Time) {
+	for _, id := range w.regrouping.due(now, w.members.suspects) {
+		if p := w.members.peerOf(id); p != nil && p.suspected == "" {
+			w.step(member.Trust{Peer: member.ID(id)})
+		}
+	}
+}
+
+// suspect records that a member cannot be reached; gone: no process listens at its addresses.
+func (w *watcher) suspect(id ID, p *peer, cause string, gone bool) {
+	if p.suspected == "" {
+		p.suspected = cause
+		w.step(member.Suspect{Peer: member.ID(id), Gone: gone})
+		w.heartbeats.send(id, false) // it may receive this heartbeat, and must learn that it is not heard
+	}
+}
+
+// notSent handles a message that could not be sent. Its receiver is suspected if it is certainly
+// gone; otherwise its silence decides.
+func (w *watcher) notSent(f failed) {
+	if p := w.members.peerOf(f.to); p != nil && f.gone() {
+		w.suspect(f.to, p, "reset", true)
+	}
+}
+
+// judgeAll judges the watched members: it probes a member that is nearly overdue, and suspects a
+// member that does not answer. It also reports long-silent suspects to OnSuspect.
+func (w *watcher) judgeAll(now time.Time) {
+	for _, id := range w.members.watched() {
+		if p := w.members.peerOf(id); p.suspected == "" {
+			w.judge(id, p, now)
+		}
+	}
+	if w.cfg.OnSuspect == nil || w.clock.ticks%slowTicks != 0 {
+		return
+	}
+	for id, p := range w.members.peers {
+		if p.suspected == "silent" || p.suspected == "unreachable" {
+			w.cfg.OnSuspect(id)
+		}
+	}
+}
+
+// judge judges one member.
+func (w *watcher) judge(id ID, p *peer, now time.Time) {
+	factor, state := w.clock.health.factor(now), func() ProcessState { return w.stateOf(id) }
+	// Silence does not count while the first session is entered, except for absent members.
+	if w.members.entering() && !(w.clock.ticks%slowTicks == 0 && p.absent(now, state)) {
+		return
+	}
+	switch p.judge(now, factor, state) {
+	case probe:
+		w.askFor(id, p)
+	case suspected:
+		// Before a suspicion a helper must show that this member is heard, unless no helper can be
+		// relied on.
+		if !w.members.wellHelped(p) && !w.clock.health.worst() {
+			w.clock.health.worse(now) // the fault may be this member's own; its limits grow
+			return
+		}
+		cause := "silent"
+		if p.down || p.heartbeat.Deaf || p.vouched.After(p.last) {
+			cause = "unreachable" // it may live
+		}
+		w.network.Redial(id)
+		p.exceeded = p.limit(factor)
+		w.suspect(id, p, cause, false)
+	}
+}
+
+// stateOf returns the state of a member's process, if that is on this host.
+func (w *watcher) stateOf(id ID) ProcessState {
+	rank := w.members.view.Rank(id)
+	if w.cfg.Inspect == nil || rank < 0 {
+		return ProcessUnknown
+	}
+	m := w.members.view.Members[rank]
+	if m.Process == "" || !w.members.near(m) {
+		return ProcessUnknown
+	}
+	return w.cfg.Inspect(m)
+}
