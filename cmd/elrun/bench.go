@@ -198,6 +198,7 @@ func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.
 		return 0, nil
 	}
 	links, err := bench.Links(ctx, s.Comm)
+	// All ranks have taken part in the measurement, and only rank 0 has the results.
 	if err != nil || len(links) == 0 || s.Rank != 0 {
 		return 0, err
 	}

@@ -140,6 +140,7 @@ func report(w io.Writer, err error) int {
 	switch {
 	case err == nil:
 		return 0
+	// The command has printed the reason itself, and the error only carries the status.
 	case errors.As(err, &s):
 		return int(s)
 	}

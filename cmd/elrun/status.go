@@ -65,6 +65,7 @@ func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case err != nil:
 		return err
+	// JSON has every field in any case, so the other flags do not matter.
 	case c.JSON:
 		return writeJSON(t.stdout, s)
 	case s.Ended != nil:

@@ -93,6 +93,8 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 // invite writes the job's ticket as soon as the job can make one.
 func (r *ticketFile) invite(ctx context.Context, name string) error {
 	for {
+		// Errors mean that the job is still starting, so they are not reported; the end of ctx ends
+		// the wait.
 		job, err := launch.Find(ctx, name)
 		if err == nil {
 			var ticket launch.Ticket
@@ -114,6 +116,7 @@ func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Durati
 		return err
 	}
 	err = run(ticket)
+	// Success and specific statuses, such as a lost quorum, stand as they are.
 	if status := endStatus(err); status != statusFailed {
 		return err
 	}
