@@ -37,8 +37,11 @@ func (c *cond) await(ctx context.Context, limit time.Duration, done func() (bool
 	for late := false; ; {
 		c.mu.Lock()
 		finished, err := done()
+		// The channel is taken under the lock under which done was called, so no change in between
+		// is missed.
 		changes := c.changesLocked()
 		c.mu.Unlock()
+		// At the limit done is called once more: a change and the timer may have come together.
 		if finished || late || err != nil {
 			return err
 		}

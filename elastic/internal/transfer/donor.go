@@ -91,8 +91,8 @@ type Donor struct {
 	logSize   int   // bytes of the newest update
 }
 
-// NewDonor returns a donor whose state is the state after step, 0 at the start of a job. The caller
-// closes it.
+// NewDonor returns a donor whose state is the state after step, 0 at the start of a job. It holds
+// no bytes of the state until a newcomer asks for a snapshot. The caller closes it.
 func NewDonor(step int64, cfg Config) *Donor {
 	cfg = cfg.withDefaults()
 	d := &Donor{

@@ -56,6 +56,7 @@ func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	ctx, cancel := context.WithCancel(ctx)
 	fd := newFeed(client{src, o}, f.After)
 	fd.start(ctx)
+	// Deferred calls run in reverse order: cancel ends the feed before Wait waits for it.
 	defer fd.running.Wait()
 	defer cancel()
 	fo := &follower{Following: f, fd: fd, applied: f.After, gauge: gauge{window: o.Window}, slack: o.Slack}
@@ -155,6 +156,7 @@ func (g *gauge) strike(at, applied int64, level bool) int {
 		g.strikes = 0
 		return 0
 	}
+	// The rates are measured in every window, also in one that counts neither way.
 	g.rates(at, elapsed)
 	if elapsed < g.window || g.updates < 2 {
 		return 0

@@ -33,6 +33,8 @@ func newLeases(term time.Duration, expire func()) leases {
 // stop.
 func (l *leases) renew(who string) *lease {
 	if l.by[who] == nil {
+		// stop sets by to nil. The bound limits the snapshots and updates that newcomers can make a
+		// donor keep.
 		if l.by == nil || len(l.by) >= maxLeases {
 			return nil
 		}
@@ -41,6 +43,7 @@ func (l *leases) renew(who string) *lease {
 	l.touch(who)
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.term, l.expire)
+		// No lease was left, so end has not set the timer again.
 	} else if len(l.by) == 1 {
 		l.timer.Reset(l.term)
 	}

@@ -70,6 +70,7 @@ func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
 			return append([]*slabs(nil), list[:i]...)
 		}
 	}
+	// The result is a copy: the log drops old entries while the caller sends.
 	return append([]*slabs(nil), list...)
 }
 

@@ -51,6 +51,7 @@ func (p *plan) next(donor string, donors int) (first, count int) {
 // sends it last.
 func (p *plan) steal(donor string) (first, count int) {
 	best := -1
+	// The end of the snapshot comes first, as slow donors send in ascending order.
 	for i := len(p.chunks) - 1; i >= 0; i-- {
 		c := &p.chunks[i]
 		if !c.done && !c.heldBy(donor) && (best < 0 || len(c.holders) < len(p.chunks[best].holders)) {
@@ -90,6 +91,8 @@ func (p *plan) release(donor string, first, count int) {
 		}
 		if c.open() {
 			p.open++
+			// All chunks before the cursor are requested or done, so a chunk that is open again
+			// moves it back.
 			p.cursor = min(p.cursor, i)
 		}
 	}

@@ -166,6 +166,7 @@ func (c client) gather(ctx context.Context, donors []string, r request) map[stri
 		err error
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	// The channel has room for all results, so that a late donor's goroutine ends without a reader.
 	results := make(chan result, len(donors))
 	var asking sync.WaitGroup
 	for _, donor := range donors {
@@ -187,6 +188,7 @@ func (c client) gather(ctx context.Context, donors []string, r request) map[stri
 			if res.err != nil {
 				continue
 			}
+			// True once: for the answer that makes it half of the donors.
 			if got[res.donor] = res.header; 2*len(got) >= len(donors) && 2*(len(got)-1) < len(donors) {
 				grace.Reset(min(c.o.Patience, time.Since(start)+c.o.Patience/16))
 			}

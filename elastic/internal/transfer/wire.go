@@ -104,6 +104,7 @@ func decodeRequest(line []byte) (request, error) {
 	if r.Who == "" || len(r.Who) > maxName {
 		return r, fmt.Errorf("%w: a name of %d bytes", errWire, len(r.Who))
 	}
+	// Requests come from newcomers that may be faulty: every number is bounded before it is used.
 	if r.Step < 0 || r.First < 0 || r.Count < 0 || r.First > maxChunks || r.Count > maxChunks || r.WaitMS < 0 || r.WaitMS > maxWaitMS {
 		return r, fmt.Errorf("%w: request out of range: %+v", errWire, r)
 	}
@@ -177,6 +178,7 @@ func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, erro
 	if err != nil {
 		return f, nil, fmt.Errorf("update of step %d: %w", f.Step, err)
 	}
+	// The hash finds damage on the way, not a forgery: a donor can compute it over any bytes.
 	if sum := xxhash.Sum64(data); sum != f.Sum {
 		return f, nil, fmt.Errorf("%w: update of step %d has hash %016x, not %016x", errWire, f.Step, sum, f.Sum)
 	}
@@ -261,6 +263,8 @@ func (m *manifest) length(i int) int {
 
 // readManifest reads the hashes that follow the header h, and checks their number and the sum.
 func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
+	// The check of the header has bounded Bytes and Count. Here they must agree, as chunks are
+	// found by their numbers.
 	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
 		return nil, fmt.Errorf("%w: %d bytes in %d chunks of %d", errWire, h.Bytes, h.Count, h.Chunk)
 	}
