@@ -107,6 +107,7 @@ func appendRequest(b []byte, r Request) []byte {
 
 // appendReport appends r; nil has the encoding of an empty report.
 func appendReport(b []byte, r *Report) []byte {
+	// A message of a kind with a report may lack it; decoders get an empty one.
 	if r == nil {
 		r = &Report{}
 	}

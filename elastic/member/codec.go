@@ -94,6 +94,8 @@ func appendParts(b []byte, m Message, parts part) []byte {
 		b = appendBallot(b, m.Seen)
 	}
 	if parts&partChange != 0 {
+		// A Promise of a voter that has accepted nothing has no change, unlike one with an empty
+		// change.
 		b = appendBool(b, m.Change != nil)
 		if m.Change != nil {
 			b = appendChange(b, *m.Change)

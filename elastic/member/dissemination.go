@@ -33,6 +33,7 @@ func (d *dissemination) tell(before View, c Change) {
 		}
 	}
 	slices.Sort(d.open)
+	// Newcomers are not in the view before, but have to learn that they are members.
 	for _, p := range c.Join {
 		d.open.add(p.ID)
 		d.joined.add(p.ID)

@@ -64,6 +64,8 @@ func (f *facts) answered(pair [2]int) bool {
 
 // add adds a member's report.
 func (f *facts) add(h *history, rank int, r *Report) {
+	// Reports are combined by or and by union, so their order does not matter, except for that of
+	// newcomers.
 	f.leaving[rank] = f.leaving[rank] || r.Leaving
 	f.renew = f.renew || r.Renew
 	f.wishes.add(r)
@@ -73,6 +75,7 @@ func (f *facts) add(h *history, rank int, r *Report) {
 		}
 	}
 	for _, j := range r.Joins {
+		// A newcomer may have asked several members; one admission counts.
 		known := slices.ContainsFunc(f.joins, func(m Member) bool { return m.ID == j.Member.ID })
 		if !known && h.fresh(f.view, j) {
 			f.joins = append(f.joins, j.Member)

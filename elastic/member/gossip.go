@@ -27,6 +27,7 @@ func (g *gossip) beat() bool {
 	if len(g.view.Members) > 1 {
 		g.send(Message{Kind: Status, To: g.view.Members[g.target()].ID})
 	}
+	// Only a member without a vote waits to be promoted.
 	if g.rank >= g.view.Voters {
 		g.show()
 	}

@@ -225,6 +225,7 @@ func (f facts) grantChanges(c *Change) (why []string) {
 			why = append(why, fmt.Sprintf("%s grants %s", g.Issuer, g.Key))
 		}
 	}
+	// A view travels in one message, so its encoded size is bounded as well as its members.
 	room, bytes := MaxMembers-len(f.view.Members), MaxView-f.view.size-spare
 	for _, m := range f.joins {
 		try := *c

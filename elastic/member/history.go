@@ -148,6 +148,7 @@ type branch struct {
 // content of views, so it trusts no hash in the message.
 func (h *history) meet(msg Message) branch {
 	rest := msg.Changes
+	// The sender names the view after which its changes begin, and expects it to be known here.
 	if msg.Base == nil {
 		return h.part(h.index(msg.After), rest)
 	}
@@ -157,6 +158,7 @@ func (h *history) meet(msg Message) branch {
 			return h.part(i, rest)
 		}
 		if len(rest) == 0 {
+			// No view of the Chain is in the history: nothing is known in common.
 			return branch{}
 		}
 		var err error
@@ -178,6 +180,7 @@ func (h *history) part(i int, rest []Decision) branch {
 		if len(rest) == 0 {
 			break
 		}
+		// The hash covers the whole lineage, so equal hashes mean equal views up to here.
 		after, err := v.Apply(rest[0].Change)
 		if err != nil || after.hash != e.hash {
 			return branch{known: true, root: v, fork: true, rest: rest}

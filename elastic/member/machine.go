@@ -68,7 +68,9 @@ func New(cfg Config, first []Member) (*Machine, error) {
 	return NewIn(cfg, v)
 }
 
-// NewIn is like New, but takes the view that First has made of the members and Config.Grants.
+// NewIn is like New, but takes the view that First has made of the members and Config.Grants: many
+// machines in one process then share one view. The error wraps ErrChange if Config.Self is not in
+// the view.
 func NewIn(cfg Config, v View) (*Machine, error) {
 	m := newMachine(cfg)
 	v = m.cfg.Views.whole(v)
@@ -109,6 +111,7 @@ func (m *Machine) Step(e Event) {
 		m.met(e.Peer)
 	case Stable:
 		m.conflict.stable = max(m.conflict.stable, e.Steps)
+	// Whether this launcher is the only one changes the rule for a quorum, not the report.
 	case Sole:
 		m.local.sole = e.On
 		m.quorum.invalidate()
@@ -229,6 +232,7 @@ func (m *Machine) move(d Decision, v View) {
 		return
 	}
 	m.view = v
+	// Without a reason of its own in the change the member was lost to the others while it lived.
 	kind := Fenced
 	switch {
 	case slices.Contains(c.Left, m.cfg.Self.ID):

@@ -53,6 +53,7 @@ func (m *membership) marks(s idSet, n int) []bool {
 			ranks = append(ranks, rank)
 		}
 	}
+	// The usual case: a large group would otherwise allocate a slice for each question.
 	if l := m.view.lookup; l != nil && len(ranks) == 0 {
 		return l.none[:n]
 	}

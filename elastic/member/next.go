@@ -55,6 +55,7 @@ func next(f facts) (Change, string) {
 func (f facts) holdBack(keep []bool) {
 	first := -1
 	for i, k := range keep {
+		// Some member stays, so all that want to leave may go at once.
 		if k && !f.leaving[i] {
 			return
 		}
@@ -78,6 +79,8 @@ func (f facts) kept(kicked []bool) []bool {
 	for i := range gone {
 		gone[i] = gone[i] || kicked[i]
 	}
+	// First pass: the members that nobody reports as unreachable, and those that have answered in
+	// this ballot nevertheless.
 	here := slices.Repeat([]bool{true}, len(gone))
 	for _, c := range f.cut {
 		here[c[1]] = f.here[c[1]]
@@ -87,6 +90,7 @@ func (f facts) kept(kicked []bool) []bool {
 		out[i] = out[i] || !here[i]
 	}
 	keep := newPartitionGraph(f.cut, out).largest()
+	// Second pass: the others, as far as no kept member is cut off from them.
 	copy(out, gone)
 	for i := range out {
 		out[i] = out[i] || here[i]

@@ -27,6 +27,7 @@ func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 	g := &partitionGraph{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
 	for _, p := range pairs {
 		a, b := p[0], p[1]
+		// Both ends may report the same cut: an edge counts once.
 		if a == b || out[a] || out[b] || slices.Contains(g.adjacent[a], b) {
 			continue
 		}
@@ -57,9 +58,12 @@ func (g *partitionGraph) largest() []bool {
 // to drop the rank, so of equally large sets it finds the set with the lowest ranks first. That set
 // stays the best.
 func (g *partitionGraph) search(at int) {
+	// A rank whose neighbours are all excluded is kept without a choice.
 	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
 		at++
 	}
+	// The problem (maximum independent set) is NP-hard: the number of steps is bounded, once there
+	// is a result.
 	if g.removed >= g.bestCount || g.best != nil && g.steps >= searchSteps {
 		return
 	}
@@ -69,6 +73,7 @@ func (g *partitionGraph) search(at int) {
 		return
 	}
 	rank := g.cut[at]
+	// To keep the rank means to drop all that it cannot reach.
 	g.dropAll(g.adjacent[rank], at)
 	g.dropAll([]int{rank}, at)
 }

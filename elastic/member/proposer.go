@@ -73,6 +73,8 @@ func (p *proposer) refresh() {
 	if !p.nothingDue() {
 		p.want, p.why = next(p.facts())
 	}
+	// since is the tick at which a change became due or stopped being due; it stays while only the
+	// change itself varies.
 	if p.due != (p.why != "") {
 		p.due, p.since = !p.due, p.tick
 	}
@@ -117,6 +119,7 @@ func (p *proposer) solicit() {
 	p.times++
 	msg, n := Message{Kind: Prepare, Ballot: p.ballot}, len(p.view.Members)
 	if p.stage == accepting {
+		// Only voters accept; the electorate has the first ranks.
 		msg = Message{Kind: Accept, Ballot: p.ballot, Change: p.change}
 		n = len(p.quorum.electorate().dead)
 	}
@@ -222,6 +225,7 @@ func (p *proposer) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, p.tick
 	}
+	// An accepted change of an earlier ballot leaves no choice (Paxos), so no report can matter.
 	if p.change != nil || p.tick >= p.full+p.cfg.Grace+2*p.relay.spreadTime(len(p.votes)) {
 		return true
 	}

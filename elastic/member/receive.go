@@ -34,6 +34,7 @@ func (m *Machine) receive(msg Message) {
 // receivePresent handles a message of a member of the present view about that view.
 func (m *Machine) receivePresent(msg Message) {
 	rank := m.view.Rank(msg.From)
+	// Any message shows that the member takes part, whatever its kind.
 	m.reports.present(rank, m.tick)
 	switch msg.Kind {
 	case Ask:
@@ -122,12 +123,14 @@ func (m *Machine) follow(msg Message, t treatment) {
 		rest := b.rest
 		if t != believed {
 			if rest, _ = m.local.verifier().provedPart(b.root, rest); len(rest) == 0 && len(b.rest) > 0 {
+				// Unproven changes may still be true: a member of the view will know.
 				m.catchUp.askWithin()
 				return
 			}
 		}
 		m.enterAll(rest)
 		m.send(Message{Kind: Status, To: msg.From})
+	// The log here does not reach back to that view: the answer then begins with a whole view.
 	case !b.known && msg.Base == nil:
 		m.catchUp.ask(msg.From)
 	case msg.Base == nil:

@@ -60,6 +60,7 @@ const maxGatherings = 64
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
 // than Config.Direct.
 func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
+	// An unreliable member in a tree would hold up those below it.
 	direct := func(rank uint32) bool { return r.unreliable(v.Members[rank].ID) }
 	if len(ranks) <= r.cfg.Direct {
 		direct = func(uint32) bool { return true }
@@ -185,6 +186,7 @@ func (r *relay) gather(msg Message) {
 // suspected they go to the author, so that its death does not lose them.
 func (r *relay) answerUp() {
 	r.open = slices.DeleteFunc(r.open, func(g *gathering) bool {
+		// due bounds the wait for ranks below that do not answer: what has come is passed up.
 		if len(g.below) > 0 && r.tick < g.due {
 			return false
 		}

@@ -173,9 +173,11 @@ func (v View) follow(c Change) (View, error) {
 	if next.Grants, next.Barred, err = v.applyGrants(c); err != nil {
 		return View{}, err
 	}
+	// A change without any content gives all members a vote, unless they all have one.
 	if c.reason() == ForVote && v.Voters == len(v.Members) {
 		return View{}, fmt.Errorf("member: apply to %v: changes nothing: %w", v, ErrChange)
 	}
+	// Newcomers follow the voters in rank order. They get their vote with the next change.
 	next.Voters = len(kept)
 	next.Members = append(kept, c.Join...)
 	next.lookup = newLookup(next.Members)
@@ -203,6 +205,7 @@ func (v View) without(c Change) ([]Member, error) {
 		}
 		kept = append(kept, m)
 	}
+	// A peer that is no member was not found, and a member that is named twice was found once.
 	if gone != len(c.Lost)+len(c.Left) {
 		return nil, fmt.Errorf("member: apply to %v: the change removes a peer that is no member, or a member twice: %w", v, ErrChange)
 	}

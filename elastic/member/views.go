@@ -62,6 +62,7 @@ func (s *Views) make(v View, c Change) (View, error) {
 	if s == nil {
 		return v.apply(c)
 	}
+	// The hash of a view covers its lineage, so equal keys have equal results.
 	key := step{v.hash, sha256.Sum256(appendChange(nil, c))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
