@@ -67,7 +67,9 @@ func New(bootstrap ...string) (*DHT, error) {
 	return &DHT{nodes}, nil
 }
 
-// Announce makes the members known under each of the keys, for some minutes.
+// Announce makes the members known under each of the keys, for some minutes. It connects to the
+// bootstrap nodes, writes a record for each key, and closes its connections: nothing runs after it.
+// It returns the first error; the other keys may have been announced.
 func (d *DHT) Announce(ctx context.Context, all []string, members []elastic.Member) error {
 	return d.session(ctx, func(ctx context.Context, table *dht.IpfsDHT) error {
 		errs := make([]error, len(all))
@@ -145,8 +147,9 @@ func (k keys) sameMembers(record []byte, members []elastic.Member) bool {
 	return err == nil && slices.EqualFunc(said, want, func(a, b elastic.Member) bool { return a.ID == b.ID })
 }
 
-// Find returns the members that were announced under a key. They are not authenticated. No result
-// is no error.
+// Find returns the members that were announced under a key. They are not authenticated: whoever
+// knows the key can announce others. No result is no error. Like Announce it leaves no connection
+// behind.
 func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err error) {
 	k, err := deriveKeys(key)
 	if err != nil {

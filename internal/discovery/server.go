@@ -34,7 +34,9 @@ type Bootstrap struct {
 // is shorter, so that no session is cut off.
 const idleTime = 20 * time.Second
 
-// Serve starts a bootstrap node, which runs until Close.
+// Serve starts a bootstrap node, which runs until Close; ctx limits the start only. The error names
+// an invalid address of another node, a key file that cannot be read, or an address at which it
+// cannot listen.
 func Serve(ctx context.Context, cfg Server) (*Bootstrap, error) {
 	others, err := parseBootstrap(cfg.Others)
 	if err != nil {
@@ -83,7 +85,9 @@ func (b *Bootstrap) listen(addrs []netip.AddrPort) error {
 	return nil
 }
 
-// Addrs returns the addresses at which the node listens, with its ID.
+// Addrs returns the addresses at which the node listens, with its ID, as multiaddrs for the
+// bootstrap lists of clients. For an unspecified listen address it returns the addresses of all
+// interfaces.
 func (b *Bootstrap) Addrs() ([]string, error) {
 	addrs, err := b.node.Network().InterfaceListenAddresses()
 	if err != nil {
