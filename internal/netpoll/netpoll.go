@@ -57,6 +57,8 @@ type Engine struct {
 const minInterval = 500 * time.Microsecond
 
 // New returns an Engine for the present number of processors (GOMAXPROCS). The caller closes it.
+// With more than one processor the Engine needs neither a pipe nor a goroutine, and New cannot
+// fail.
 func New() (*Engine, error) {
 	e := new(Engine)
 	if runtime.GOMAXPROCS(0) > 1 {
