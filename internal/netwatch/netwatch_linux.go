@@ -11,7 +11,8 @@ import (
 // groups is the set of rtnetlink multicast groups for changes of interfaces and addresses.
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 
-// Open returns a Watcher of the caller's network namespace. The caller closes it.
+// Open returns a Watcher of the caller's network namespace, by an rtnetlink socket. The caller
+// closes it. It needs no privileges.
 func Open() (*Watcher, error) {
 	f, err := listen()
 	if err != nil {
