@@ -23,6 +23,8 @@ type Name struct {
 const defaultPort = 7473
 
 // ParseName parses dns:NAME or dns:NAME:PORT, with an optional @SERVER or @SERVER:PORT after it.
+// SERVER is the IP address of a DNS server in place of the system's; without a port it is asked at
+// port 53. The error says which forms are valid.
 func ParseName(text string) (Name, error) {
 	wrong := fmt.Errorf("%.80q: want dns:NAME or dns:NAME:PORT, followed by @SERVER to ask another DNS server", text)
 	rest, ok := strings.CutPrefix(text, "dns:")

@@ -58,7 +58,8 @@ type Point struct {
 	connSlots     chan struct{}                         // a semaphore with a slot for each connection
 }
 
-// Listen starts a Point that answers the questions of others. End it with Close.
+// Listen starts a Point that answers the questions of others, at the port of the name. ctx limits
+// the start only. It fails if the port is in use. End it with Close.
 func Listen(ctx context.Context, cfg Config) (*Point, error) {
 	secure, err := newTLS(cfg.Key)
 	if err != nil {
