@@ -152,7 +152,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// ExpandCounts returns the numbers of a Slurm list, one for each of n hosts: 2(x3),1 is 2 2 2 1.
+// ExpandCounts returns the numbers of a Slurm list, one for each of n hosts: 2(x3),1 is 2 2 2 1. A
+// list for more or fewer hosts is an error: n also bounds the memory that a wrong list can take.
 func ExpandCounts(list string, n int) ([]int, error) {
 	var out []int
 	for item := range strings.SplitSeq(list, ",") {
