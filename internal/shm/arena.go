@@ -42,7 +42,8 @@ type span struct {
 // overlaps reports whether the spans have bytes in common.
 func (s span) overlaps(t span) bool { return s.first < t.end && t.first < s.end }
 
-// NewArena returns an arena from which size bytes can be allocated at a time.
+// NewArena returns an arena from which size bytes can be allocated at a time. It reserves addresses
+// only; Alloc reserves the pages. The caller closes the arena.
 func NewArena(size int) (*Arena, error) {
 	m, err := newMemory(size)
 	if err != nil {
@@ -62,7 +63,8 @@ func (a *Arena) Again() (*Memory, error) { return a.memory.again() }
 func (a *Arena) Bytes() []byte { return a.memory.Bytes() }
 
 // Alloc returns n zero bytes that begin at a page. The garbage collector does not manage them: they
-// stay allocated until Free.
+// stay allocated until Free. It fails if n is below 1, if no gap of the arena is large enough, if
+// the system has no pages left, and after Close. It is safe for concurrent use, as is Free.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("shm: allocate %d bytes", n)
@@ -103,7 +105,8 @@ func Alloc[T dtype.Number](a *Arena, n int) ([]T, error) {
 	return viewAs[T](b), nil
 }
 
-// Free frees a result of Alloc. No process may use it any more.
+// Free frees a result of Alloc, which must begin where the result began. No process may use it any
+// more. Other memory is an error.
 func (a *Arena) Free(b []byte) error {
 	offset, ok := a.offset(b)
 	a.mu.Lock()

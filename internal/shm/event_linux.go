@@ -16,7 +16,8 @@ type eventFile struct {
 	reading sync.WaitGroup
 }
 
-// NewEvent returns an event that other processes can signal. Close ends its goroutine.
+// NewEvent returns an event that other processes can signal, through an eventfd. Its goroutine
+// turns their signals into signals within this process; Close ends it.
 func NewEvent() (*Event, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

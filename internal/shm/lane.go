@@ -75,7 +75,8 @@ func (e *MismatchError) Error() string {
 }
 
 // Post posts this rank's description of its next call. The inline vectors, together at most Inline
-// bytes, travel with it.
+// bytes, travel with it. It copies its arguments and never waits: a rank uses its two slots in
+// turn.
 func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
 	p := &l.own().slots[l.calls%2]
 	p.header.set(h)
@@ -107,7 +108,9 @@ func (l *Lane) awaitSlot(rank int) (*slot, error) {
 // slotOf returns a rank's slot of the present call, which it may not have posted yet.
 func (l *Lane) slotOf(rank int) *slot { return &l.areas[rank].slots[(l.calls-1)%2] }
 
-// AwaitAll waits until all ranks have posted the present call, as a barrier does.
+// AwaitAll waits until all ranks have posted the present call, as a barrier does. It compares their
+// headers: a rank with another header is a *MismatchError. A revocation ends the wait with an
+// error.
 func (l *Lane) AwaitAll() error {
 	for i := range l.size {
 		if _, err := l.awaitSlot(i); err != nil {
@@ -118,7 +121,8 @@ func (l *Lane) AwaitAll() error {
 }
 
 // Small reduces the vectors that all ranks have posted inline, in the order of ranks, into dst. It
-// is the inline engine.
+// is the inline engine: each rank reduces all vectors itself, so all ranks get the same bits and no
+// rank waits for the result of another. The errors are those of AwaitAll.
 func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 	bytes := len(dst) * kernel.Size[T]()
 	for i := range l.size {

@@ -28,7 +28,8 @@ type Memory struct {
 	mapped []byte // the memory and aliasPadding after it
 }
 
-// NewMemory makes shared memory of size bytes, all zero, every page of it reserved.
+// NewMemory makes shared memory of size bytes, all zero, every page of it reserved: a later access
+// cannot fail for lack of memory, which would kill the process by SIGBUS. The caller closes it.
 func NewMemory(size int) (*Memory, error) {
 	m, err := newMemory(size)
 	if err != nil {
