@@ -111,6 +111,8 @@ func (ad *admission) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer
 // claim checks one claim of a newcomer against the grants of a view.
 func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ticket.Claim) (ticket.Answer, elastic.Entry) {
 	names := func(id elastic.ID) bool { return c.Names(string(id)) }
+	// A claim names its signer by a hash, so the signer is found by comparing the keys of all
+	// grants.
 	if i := slices.IndexFunc(v.Grants, func(g elastic.Grant) bool { return names(g.Key) }); i >= 0 {
 		grant := v.Grants[i]
 		if !c.Proves(string(grant.Key), string(newcomer)) {
@@ -118,9 +120,12 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 		}
 		return ad.grant(v, grant), elastic.Entry{By: grant.Key}
 	}
+	// No grant has the key, so the signer may be a former member: one that was kicked gets a
+	// decision of its own.
 	if slices.ContainsFunc(v.Barred, names) {
 		return ticket.Answer{Decision: ticket.Kicked}, elastic.Entry{}
 	}
+	// A lost member may come back once, under a new ID that its old identity signs.
 	e, ok := g.Returns(names)
 	if !ok || !c.Proves(string(e.Was), string(newcomer)) {
 		return ticket.Answer{Decision: ticket.Unknown}, elastic.Entry{}

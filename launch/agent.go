@@ -47,6 +47,8 @@ const (
 // outlives this process, and on a single processor the writer might otherwise run only many steps
 // later.
 type agent struct {
+	// pipe is the socket to the launcher. Close leaves it open: its end would tell the launcher
+	// that this process has ended.
 	pipe *pipe
 	exit func(int) // os.Exit, replaced in tests
 
@@ -57,7 +59,9 @@ type agent struct {
 	work         sync.WaitGroup     // owns the writer
 
 	scaling chan struct{} // capacity 1: one scale request waits at a time
-	scaled  chan scaleResult
+	// scaled has capacity 1. The reader replaces an answer that no request has taken, and so never
+	// blocks.
+	scaled chan scaleResult
 
 	// mu guards the fields that Emit and the reader change and the control socket reads.
 	mu      sync.Mutex
@@ -336,6 +340,8 @@ func (a *agent) post(m message, c class) {
 	defer timer.Stop()
 	select {
 	case <-sent:
+	// From now on the outbox returns no channel to wait on, until the launcher has read all
+	// messages.
 	case <-timer.C:
 		a.out.readerLate()
 	case <-a.launcherGone.Done():

@@ -49,8 +49,10 @@ func (c *callers) call(ctx context.Context, service string, method int, request 
 	answer, err := conn.Call(ctx, method, request)
 	var failure *rpc.Failure
 	switch {
+	// The handler has returned an error: the connection is sound and stays.
 	case errors.As(err, &failure):
 		return nil, fmt.Errorf("%w: %s", ErrHandler, failure.Text)
+	// The call may or may not have run in the service, so it is not repeated here.
 	case errors.Is(err, rpc.ErrLost):
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

@@ -108,6 +108,7 @@ func checkNetwork(all []address) Check {
 		}
 		others = append(others, a.ip+" on "+a.on)
 	}
+	// A host with containers can have hundreds of addresses; the finding is one line.
 	if n := len(others) - shownAddresses; n > 0 {
 		others = append(others[:shownAddresses], fmt.Sprintf("%d more", n))
 	}

@@ -234,7 +234,10 @@ func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) er
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &hostError{err.Error()}
 		}
+		// The time limit is for one frame: a slow link may take long for the whole program.
 		limit.Reset(h.timeout)
+		// At the end of the file n is 0, and the empty part tells the agent that the file is
+		// complete.
 		if err := w.write(frame{Part: &filePart{buf[:n]}}); err != nil || n == 0 {
 			return err
 		}
@@ -267,6 +270,7 @@ func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 // must be called before run, which reads all frames. It kills the connection's process after the
 // timeout.
 func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
+	// A read of the connection has no deadline of its own; it fails when the process ends.
 	limit := time.AfterFunc(max(h.timeout, doctorPeriod), func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()
 	h.send(f)

@@ -61,6 +61,7 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 		if w == nil {
 			continue
 		}
+		// A printer is shared with the first earlier stream that is the same file.
 		for earlier, other := range streams[:t] {
 			if c.printers[t] == nil && oneFile(w, other, target(t)) {
 				c.printers[t] = c.printers[earlier]
@@ -182,7 +183,9 @@ func (c *console) close(ctx context.Context, last string) error {
 	for _, p := range c.distinct() {
 		p.close()
 		select {
+		// The queue of this printer has been written.
 		case <-p.ended:
+		// Its goroutine stays in the write, and ends when the write returns.
 		case <-ctx.Done():
 		}
 	}
@@ -197,9 +200,11 @@ func (c *console) finish(ctx context.Context, last string) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
+		// The channel done has room for the result, so the printer does not block on it later.
 		err = context.Cause(ctx)
 	}
 	if err != nil {
+		// Standard error may still work, so the result is not lost.
 		c.sayWhole(fmt.Sprintf("the result could not be written to standard output: %v: %s", cause(err), last))
 	}
 	return err

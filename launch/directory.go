@@ -84,6 +84,7 @@ func (d *directory) learn(u directoryUpdate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
+	// Only the first update describes the process itself; later updates carry changed services.
 	case <-d.begun:
 	default:
 		d.host, d.secret, d.wide, d.refused = u.Host, u.Secret, u.Wide, u.Refused
@@ -92,6 +93,7 @@ func (d *directory) learn(u directoryUpdate) {
 	for _, s := range u.Services {
 		d.services[s.Name] = s
 	}
+	// This wakes every call in find; each looks up its own service again.
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
@@ -116,6 +118,8 @@ func (d *directory) wait(ctx context.Context, gone context.Context) error {
 func (d *directory) find(ctx context.Context, name string) (serviceEntry, error) {
 	for {
 		d.mu.Lock()
+		// The channel is taken together with the entry, so that no update between here and the wait
+		// below is missed.
 		entry, changed := d.services[name], d.changed
 		d.mu.Unlock()
 		switch {

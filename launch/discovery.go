@@ -152,6 +152,7 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 	err := a.to.Announce(ctx, what.keys, what.members)
 	switch {
 	case ctx.Err() != nil:
+	// People get one line when announcements begin to fail and one when they work again.
 	case err != nil && !a.failed:
 		a.say(formatDiscoveryError("newcomers cannot find this job", err))
 	case err == nil && a.failed:
@@ -236,6 +237,7 @@ func (d *discoveryState) start(ctx context.Context, to Discovery, key string, sa
 	s := &seeker{from: to, key: key, say: say, found: func(m []elastic.Member) {
 		select {
 		case <-d.found:
+		// found has capacity 1: an older result that the loop has not read yet is replaced.
 		default:
 		}
 		d.found <- m

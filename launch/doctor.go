@@ -30,6 +30,7 @@ const (
 func Doctor(ctx context.Context) []Check {
 	out := []Check{checkCores(runtime.NumCPU(), cores.Count(), os.Getenv("GOMAXPROCS"))}
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		// The file exists on Linux only; elsewhere the check is left out.
 		if available, ok := parseAvailable(string(b)); ok {
 			out = append(out, checkMemory(available))
 		}

@@ -65,6 +65,7 @@ func (h *remoteHost) examine() []Check {
 		return c
 	}
 	begun := time.Now()
+	// begun and the time of the answer enclose the time at which the host read its clock.
 	f, err := h.request(frame{Doctor: true}, func(f frame) bool { return f.Findings != nil })
 	if err != nil {
 		return []Check{named(Check{Level: Fail, Name: "doctor", Found: err.Error()})}
@@ -81,6 +82,8 @@ func (h *remoteHost) examine() []Check {
 // asked and answered by the clock of this host.
 func checkClock(there, asked, answered time.Time) Check {
 	c := Check{Level: OK, Name: "clock", Found: "as here"}
+	// The clock of the host is right if its time lies between the two times of this host. Otherwise
+	// the distance to the nearer one is the least error that explains it.
 	off := time.Duration(0)
 	switch {
 	case there.Before(asked):

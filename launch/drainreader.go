@@ -21,6 +21,8 @@ type drainReader struct {
 
 // Read implements io.Reader. Its final error is os.ErrDeadlineExceeded.
 func (l *drainReader) Read(b []byte) (int, error) {
+	// Until the deadline reads block. From the first byte read after the deadline on, only buffered
+	// data is read.
 	if l.read == 0 {
 		n, err := l.stream.Read(b)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || n > 0 {

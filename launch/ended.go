@@ -51,6 +51,7 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 		return Status{}, fmt.Errorf("launch: %w: %s (%w)", ErrNoJob, name, err)
 	}
 	job, err := chooseJob(name, removeExpired(dir, time.Now()))
+	// chooseJob's error would list the ended jobs as running ones.
 	if errors.Is(err, ErrNoJob) {
 		return Status{}, fmt.Errorf("launch: %w: %s", ErrNoJob, name)
 	}
@@ -61,6 +62,7 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("launch: end of job %s: %w", job, err)
 	}
+	// The name of the file counts: it is the name by which the job was found.
 	s.Job = job
 	return s, nil
 }

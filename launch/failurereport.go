@@ -46,6 +46,7 @@ func (x *failureReport) take(othersRun bool) []string {
 	exits := x.pending
 	x.pending = nil
 	slices.SortFunc(exits, compareCause)
+	// Many failures at once get one line together.
 	if len(exits) > shownAlone {
 		x.told = true
 		return []string{formatExits(exits)}

@@ -116,6 +116,8 @@ func (p *Program) info() (programInfo, error) {
 		d.Nodes = append(d.Nodes, n.info)
 	}
 	err := d.check()
+	// A mistake in a declaration comes first: the check of the whole graph may fail only because of
+	// it.
 	if len(p.errs) > 0 {
 		err = p.errs[0]
 	}

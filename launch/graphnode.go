@@ -50,8 +50,10 @@ func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
 	switch {
 	case err != nil:
 		return Result{}, err
+	// Started by a user: this process becomes the launcher.
 	case !launched:
 		return p.launch(ctx, *t.options, info)
+	// Started by a launcher, without the name of a node: this process is a peer.
 	case env.node == "":
 		return Result{}, p.runPeer(ctx, info)
 	}
@@ -168,6 +170,8 @@ func (n *node) serve(ctx context.Context, a *agent, env environment, d *director
 	if err != nil {
 		return err
 	}
+	// Callers of this host authenticate by their user, callers of other hosts by the program's
+	// secret.
 	s.Serve(local, func(c net.Conn) (net.Conn, error) { return c, sameUser(c) })
 	at := servingNode{Socket: local.Addr().String()}
 	if d.wide {

@@ -86,6 +86,8 @@ func (g *graphRun) begin() {
 // introduce sends the directory of services to a process that has described its program as info. A
 // process of another program gets a refusal.
 func (g *graphRun) introduce(c *child, info programInfo) {
+	// A call names its method by its number in the graph, so caller and service need the same
+	// graph.
 	if info.digest() != g.digest {
 		c.send(message{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}})
 		return
@@ -121,6 +123,7 @@ func (g *graphRun) perform(a nodeAction, now time.Time) {
 	switch a.what {
 	case actStart:
 		if err := g.start(a.node); err != nil {
+			// A failed start counts as a failed run: the plan decides whether to try again.
 			g.ended(a.node, fmt.Sprintf("cannot be started: %v", cause(err)), true, now)
 		}
 	case actStop:

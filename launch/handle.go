@@ -43,6 +43,8 @@ type Handle[Req, Resp any] struct {
 func Serve[Req, Resp any](p *Program, name string, f func(ctx context.Context, r Req) (Resp, error), options ...NodeOption) Handle[Req, Resp] {
 	h := Handle[Req, Resp]{p: p, name: name}
 	h.node, _, _ = strings.Cut(name, "/")
+	// The types are checked at the declaration, so that a type that cannot be sent is found before
+	// the program runs.
 	types := []reflect.Type{reflect.TypeFor[Req](), reflect.TypeFor[Resp]()}
 	var err error
 	h.codec, err = rpc.NewCodec()

@@ -95,6 +95,7 @@ func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 // frame has come for silencePeriod and no peer is running, so that there is no end to report.
 func (a *hostAgent) serve() error {
 	done := make(chan struct{})
+	// done ends the reading goroutine if serve returns early, with a frame that nobody takes.
 	defer close(done)
 	go a.read(done)
 	for {
@@ -330,6 +331,7 @@ func (a *hostAgent) readProgram(f *os.File) error {
 		case len(p.Part.Data) == 0:
 			return failed
 		}
+		// The launcher sends the whole file before it reads an answer, so the rest must be read.
 		if failed == nil {
 			_, failed = f.Write(p.Part.Data)
 		}
@@ -368,6 +370,7 @@ func hashFile(path string) (string, error) {
 func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.probe.close()
 	cmd := exec.Command(a.path, a.order.Args...)
+	// The program sees the name that the user gave, not the path of the copy on this host.
 	cmd.Args[0] = a.order.Program
 	cmd.Env = boundProcessors(append(append(os.Environ(), a.order.Env...), o.Env...), o.Peers)
 	r := &relay{a: a, index: index}

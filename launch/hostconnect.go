@@ -53,12 +53,14 @@ func (a *hostConnects) add(o scaleOrder, from int) error {
 	}
 	d := hostConnect{host: newRemoteHost(Host{Name: o.Host, Slots: max(1, o.Peers)}, a.orphans), order: o, from: from, begun: time.Now()}
 	a.pending[o.Host] = &d
+	// The goroutine works on a copy: the loop changes the entry in pending while the attempt runs.
 	done := d
 	a.work.Go(func() {
 		done.err = done.host.connect(a.ctx, a.plan)
 		select {
 		case a.results <- done:
 		case <-a.ctx.Done():
+			// The job has ended meanwhile: nobody else would end the agent of this connection.
 			if done.err == nil {
 				done.host.hangUp()
 			}

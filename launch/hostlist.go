@@ -136,6 +136,8 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	}
 	var work sync.WaitGroup
 	for i, h := range l.hosts {
+		// Each host tries the addresses of all others; both directions count, as a firewall may
+		// block one only.
 		var rest []hostAddrs
 		for k, o := range l.hosts {
 			if k != i {
@@ -162,6 +164,8 @@ func (l *hostList) mostCut(results []probeResult, out map[int]bool, relays bool)
 			if k == i || out[i] || out[k] || connects(i, k) {
 				continue
 			}
+			// With relays two hosts need no connection of their own if a third host connects to
+			// both.
 			between := func(m int) bool { return m != i && m != k && connects(i, m) && connects(m, k) }
 			if !relays || !anyOf(len(l.hosts), between) {
 				cut = append(cut, k)

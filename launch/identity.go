@@ -84,6 +84,8 @@ func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	if i.public || i.closed {
 		return
 	}
+	// public stays set while the announcement runs, and is cleared if it ends early, so that the
+	// next call tries again.
 	i.public = true
 	i.work.Go(func() {
 		err := i.net.Discover(i.ctx, found)
@@ -170,6 +172,8 @@ func (i *identity) prove(m elastic.Member, c ticket.Credential) {
 	defer cancel()
 	err := i.net.Prove(ctx, m, c)
 	i.mu.Lock()
+	// A failed proof may mean that the member's addresses are old: the member that received the
+	// last proof may know newer ones.
 	by := i.lastProven
 	if err == nil {
 		i.lastProven = m.ID

@@ -118,6 +118,7 @@ func (p *peer) refresh(text string) (Ticket, error) {
 		return Ticket{}, errNoMember
 	}
 	grant, ok := g.View().Grant(elastic.ID(t.Signer().ID))
+	// New addresses for a ticket that admits nobody would only mislead its owner.
 	if !ok || !grant.Left() {
 		return Ticket{}, fmt.Errorf("the ticket lets in nobody any more: it has expired, or was used up or revoked")
 	}

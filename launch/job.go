@@ -38,6 +38,7 @@ func Find(ctx context.Context, name string) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: list jobs: %w", err)
 	}
+	// A job has a socket for each peer: equal names count once.
 	var running []string
 	for _, n := range peers {
 		running = append(running, n.job)
@@ -184,6 +185,7 @@ func (j *Job) ask(ctx context.Context, r request, fits func(socketName) bool) (r
 	if err != nil {
 		return reply{}, err
 	}
+	// If no peer fits or answers, the error is that the job has ended.
 	last := j.ended()
 	for _, n := range peers {
 		if !fits(n) {
@@ -223,6 +225,7 @@ func Jobs(ctx context.Context) ([]Status, error) {
 		return nil, fmt.Errorf("launch: list jobs: %w", err)
 	}
 	reports, _ := askStatus(ctx, peers, false)
+	// Each peer reports its own figures, and one job's reports are merged below.
 	byJob := map[string][]Status{}
 	for _, r := range reports {
 		byJob[r.Job] = append(byJob[r.Job], r)
@@ -269,6 +272,7 @@ func chooseJob(job string, running []string) (string, error) {
 		}
 	}
 	switch {
+	// A full name wins over a longer name that begins with it.
 	case slices.Contains(running, job):
 		return job, nil
 	case len(fit) == 1:

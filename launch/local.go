@@ -59,6 +59,8 @@ func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*l
 		cmd.SysProcAttr = processAttributes()
 		err = orphans.start(cmd)
 	}
+	// Close the child's ends also if the start failed. If this process kept a write end, it would
+	// never read the end of the stream.
 	for _, f := range theirs {
 		_ = f.Close()
 	}
@@ -219,6 +221,8 @@ func (c *local) readMessages() {
 	for {
 		m, err := c.pipe.receive()
 		switch {
+		// The peer has closed the socket, or its process has ended: then watch sets a deadline that
+		// has passed.
 		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		case err != nil:

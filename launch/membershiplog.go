@@ -279,6 +279,7 @@ func (l *membershipLog) takePending() []string {
 		return nil
 	}
 	line := l.formatChange(p, slices.Concat(l.describeEach(p), l.cost(p)))
+	// Hundreds of members may change at once, for example after a cut.
 	if len(line) > lineRoom {
 		line = l.formatChange(p, slices.Concat(l.summary(p, true), l.cost(p)))
 	}
@@ -289,6 +290,7 @@ func (l *membershipLog) takePending() []string {
 		l.dropReported(id)
 		delete(l.reasons, id)
 	}
+	// The overload explains this change only; the next change is measured anew.
 	l.overloaded = ""
 	return []string{line}
 }

@@ -68,6 +68,7 @@ func newNodePlan(p programInfo, now time.Time, grace time.Duration) *nodePlan {
 		}
 		plan.nodes = append(plan.nodes, s)
 	}
+	// stopOrder returns no error here, as check has passed.
 	names, _ := p.stopOrder()
 	for _, name := range names {
 		plan.order = append(plan.order, slices.IndexFunc(plan.nodes, func(s nodeState) bool { return s.info.Name == name }))

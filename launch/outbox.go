@@ -68,6 +68,7 @@ func (o *outbox) add(line []byte, c class) <-chan struct{} {
 	o.bytes[c] += len(line)
 	o.waiting = append(o.waiting, outgoing{line: line, class: c, sent: sent})
 	o.wakeWriter()
+	// The line is queued, but the caller need not wait for a reader that is late already.
 	if o.readerSlow {
 		return nil
 	}
@@ -131,6 +132,7 @@ func (o *outbox) run(write func(line []byte) error) {
 		}
 		if err := write(m.line); err != nil {
 			o.mu.Lock()
+			// Callers that wait for sent are released by their own time limit.
 			o.broken, o.waiting = true, nil
 			o.mu.Unlock()
 			return

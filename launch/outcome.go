@@ -108,6 +108,7 @@ func (o outcome) status(done *event.Done, disagree error) int {
 // summary describes in one line how a job ended with status, "" if nobody failed.
 func (o outcome) summary(done *event.Done, status int) string {
 	failures := o.failures()
+	// after has the failures of peers that had already reported the result.
 	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
 	switch {
 	case len(failures) == 0 || !o.member:
@@ -151,6 +152,7 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 	}
 	a := reports[0]
 	for _, b := range reports[1:] {
+		// The hash covers all parameters, so one comparison finds any difference.
 		if b.done.SHA256 != a.done.SHA256 {
 			return nil, fmt.Errorf("%w: sha256 of peer %d is %s, of peer %d %s",
 				errDisagree, a.index, clip(a.done.SHA256, shownDigits), b.index, clip(b.done.SHA256, shownDigits))

@@ -40,6 +40,7 @@ func (c passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{})
 	for {
 		select {
 		case got := <-c:
+			// A pass for an earlier identity is dropped: it does not prove the present one.
 			if got.ID == self {
 				return got.Signature
 			}

@@ -82,6 +82,8 @@ func newPrinter(failed func(target, error, bool), abandoned <-chan struct{}) *pr
 // closed.
 func (p *printer) send(b block) {
 	select {
+	// One sender at a time waits for room. The others queue for their turn here, so that a peer
+	// that prints without end does not push out the rest.
 	case p.sendTurn <- struct{}{}:
 		defer func() { <-p.sendTurn }()
 	case <-p.abandoned:
@@ -108,11 +110,14 @@ func (p *printer) add(e queuedBlock) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	// Lines of the launcher do not wait for room, so their number is bounded. The job's result has
+	// a done channel and is never dropped.
 	case e.always && p.notes >= maxNotes && e.done == nil:
 		p.dropLocked(e.block)
 		return true
 	case e.always:
 		p.notes++
+	// A block longer than the whole queue gets in when the queue is empty.
 	case p.bytes+len(e.text) > maxQueue && p.bytes > 0:
 		return false
 	}
@@ -189,6 +194,7 @@ func (p *printer) run() {
 		case end:
 			p.drawProgress("")
 			return
+		// Blocks come first: the progress line is drawn only while none waits.
 		case bar != p.shownProgress:
 			p.drawProgress(bar)
 		default:
@@ -218,6 +224,7 @@ func (p *printer) next() (e queuedBlock, bar string, ok, end bool) {
 
 // printEntry writes an entry.
 func (p *printer) printEntry(e queuedBlock) {
+	// The progress line must be erased first, or the block would be written behind it.
 	if p.streams[toStderr] != nil {
 		p.drawProgress("")
 	}
@@ -250,6 +257,8 @@ func (p *printer) writeBlock(b block) error {
 		return s.reason
 	}
 	if s.lost > 0 {
+		// The stream works again, for example after space was freed on a full disk: tell about the
+		// gap first.
 		if p.write(gapLine(s.lost, b.to)) == nil {
 			s.lost = 0
 		}

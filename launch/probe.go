@@ -96,6 +96,7 @@ func (p *probe) dial(hosts []hostAddrs) probeResult {
 	for _, h := range hosts {
 		work.Go(func() {
 			w, err := reach(h.Addrs)
+			// Only the maps are shared; the attempts run without the lock.
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

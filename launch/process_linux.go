@@ -33,6 +33,7 @@ const startField = 19
 // parseStat parses "pid (name) state ...", where the name may contain brackets.
 func parseStat(text []byte) (s stat, ok bool) {
 	_, rest, found := bytes.Cut(text, []byte("("))
+	// The last bracket ends the name: a process may choose a name with brackets and spaces.
 	end := bytes.LastIndexByte(rest, ')')
 	if !found || end < 0 {
 		return stat{}, false

@@ -60,6 +60,7 @@ type peerMessage struct {
 func newRendezvous(n int, order startOrder, joining bool) *rendezvous {
 	r := &rendezvous{order: order, peers: make(map[int]*localPeer), started: joining, names: make(map[string]int)}
 	r.latest.Members, r.order.Contacts = order.Contacts, nil
+	// Only the launcher that began the job has the secret, and so can sign passes.
 	if len(order.Secret) > 0 {
 		signer := ticket.SignerOf(order.Secret)
 		r.order.Root = signer.ID
@@ -135,6 +136,7 @@ func (r *rendezvous) answerJoin(i int) []peerMessage {
 	if r.signPass != nil {
 		order.Pass = r.signPass(r.peers[i].member.ID)
 	}
+	// The deaths come after the start order: the peer may hold a contact that has died since.
 	out := []peerMessage{{i, message{Start: &order}}}
 	for _, id := range r.dead {
 		out = append(out, peerMessage{i, message{Dead: id}})
@@ -180,11 +182,14 @@ func (r *rendezvous) recordExit(i int, how string, certain bool) []peerMessage {
 	g := r.peers[i]
 	g.ended = true
 	switch {
+	// Only the end of a process that this launcher has waited for is certain. A lost connection to
+	// a host leaves its peers to the failure detector.
 	case r.started && certain:
 		return r.announceDeath(g)
 	case r.started:
 		return nil
 	}
+	// The first end is the cause that all peers are told.
 	if r.broken == "" {
 		r.broken = fmt.Sprintf("peer %d %s before all had joined", i, how)
 	}

@@ -117,6 +117,7 @@ func (r *reporter) showProgress(now time.Time) {
 		r.showAt = now.Add(plainPeriod)
 	}
 	s := r.progress.line(now)
+	// An empty line erases a progress line that was drawn while this launcher was the leading one.
 	if !r.isLeading() {
 		s = ""
 	}

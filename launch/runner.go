@@ -181,6 +181,7 @@ func (r *runner) closeConsole(ctx context.Context, last string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// ended has room for the result, so the goroutine ends also if nobody reads it.
 	ended := make(chan error, 1)
 	go func() { ended <- r.report.console.close(ctx, last) }()
 	for {

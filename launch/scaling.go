@@ -60,6 +60,7 @@ func (r *runner) scalable() error {
 // ended or been interrupted, so scalable decides once more. If the user has got an answer before
 // (answerOverdue), only the launcher's line tells the result.
 func (r *runner) hostConnected(a hostConnect) {
+	// The host is added even if the user does not wait any more.
 	waits := r.procs.hosts.addConnected(a)
 	text, err := "", a.err
 	if err == nil {

@@ -136,6 +136,7 @@ func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)
 	for _, dir := range socketDirs() {
+		// Others could have put a socket of their own into a directory that is not private.
 		if checkPrivate(dir) != nil {
 			continue
 		}

@@ -28,6 +28,8 @@ const stallPause = time.Minute
 // names only the culprits that are new to people. The function describe describes members, given
 // their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
+	// The start of the stall distinguishes a new stall of a culprit from another member's report of
+	// the last one.
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
 	var fresh []string
 	for _, id := range splitIDs(e.Culprit) {

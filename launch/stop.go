@@ -73,6 +73,7 @@ func (s *stopping) run(ctx context.Context) error {
 		s.ask(ctx, left)
 		select {
 		case <-tick.C:
+		// A second SIGTERM ends a peer at once, so a peer that hangs while it leaves ends, too.
 		case <-again.C:
 			for _, n := range left {
 				s.asked[n] = errAgain
