@@ -31,10 +31,11 @@ func NewCodec() (Codec, error) {
 	return Codec{enc, dec}, err
 }
 
-// Marshal encodes a value as a payload.
+// Marshal encodes a value as a payload, which the caller owns.
 func (c Codec) Marshal(v any) ([]byte, error) { return c.enc.Marshal(v) }
 
-// Unmarshal decodes a payload into the value that v points to.
+// Unmarshal decodes a payload into the value that v points to. The payload comes from another
+// process, so the decoder bounds its nesting and lengths.
 func (c Codec) Unmarshal(payload []byte, v any) error { return c.dec.Unmarshal(payload, v) }
 
 // CheckType returns an error for a type whose values would not survive a call unchanged: channels,
