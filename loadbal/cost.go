@@ -32,7 +32,8 @@ func (c Cost) limit(microbatches int) int {
 	return microbatches
 }
 
-// Slowest returns the compute time of the slowest rank for its share: the time of the step.
+// Slowest returns the compute time of the slowest rank for its share: the time of the step, in the
+// unit of the costs. Both arguments are by rank. A rank without a share counts with its fixed part.
 func Slowest(costs []Cost, shares []int) int64 {
 	var t int64
 	for r, c := range costs {
