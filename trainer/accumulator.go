@@ -159,6 +159,7 @@ func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
 		sizes = append(sizes, len(p.Data))
 	}
 	bufs := &gradients{}
+	// The sums are reduced as integers and converted to the floating-point vectors of staging.
 	bufs.staging.flat, bufs.staging.views = exact.Views(sizes)
 	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)
 	n := len(l.params)

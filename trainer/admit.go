@@ -64,6 +64,8 @@ const reductions = 2
 func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)
+	// A ring of n ranks has n-1 hops in each of its two rounds, and sends (n-1)/n of the bytes in
+	// each.
 	latency := scale(o.timing.latency, after-1, before-1)
 	flow := scale(o.timing.flow, (after-1)*before, (before-1)*after)
 	for _, c := range others {

@@ -190,6 +190,8 @@ func (a *audits) concluded(step int64, reports []rankReport) {
 	if r == nil {
 		return
 	}
+	// Every rank contributes a nonce, so no rank can know the coefficients before its own part is
+	// fixed.
 	var nonces []uint64
 	for _, o := range reports {
 		nonces = append(nonces, o.nonce)

@@ -86,6 +86,7 @@ func (b *balance) enter(policy string, all []resumeReport, microbatches, self in
 		bounds = nil
 	}
 	b.policy.Begin(speeds)
+	// cause is the reason for the next event about shares.
 	if b.cause = "the members have changed"; b.told == nil {
 		b.cause = "start"
 	}

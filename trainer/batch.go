@@ -61,6 +61,7 @@ func (b *Batch) Wrap(change func(g *Gate)) *Batch {
 	wrap = func(b *Batch) *Batch {
 		w := &Batch{samples: b.samples, group: b.group, gate: &gate}
 		for _, g := range b.groups {
+			// A batch of one group is its own group: the copy must be, too, or wrap would not end.
 			if g == b {
 				w.groups = []*Batch{w}
 				break

@@ -217,6 +217,8 @@ func (r *reduction) ready(i, from int) {
 	}
 	r.from[i] = from
 	before := len(r.started)
+	// Buckets start in one order at all ranks, as collective calls must. A bucket that is complete
+	// early waits for those before it.
 	for len(r.started) < len(r.layout.buckets) && r.complete(r.layout.buckets[len(r.started)]) {
 		r.started = append(r.started, r.start(r.layout.buckets[len(r.started)]))
 	}

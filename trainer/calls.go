@@ -97,6 +97,7 @@ func (l *call) wait(i, from int) {
 			return
 		}
 		if err := l.coming(i, from); err != nil {
+			// The gradient of this call will be discarded: it need not wait for further sums.
 			l.useless, l.coming = err, nil
 		}
 	}

@@ -266,6 +266,7 @@ func (c *checker) together() error {
 	if err != nil {
 		return err
 	}
+	// Rounding depends on the order of a sum, so the comparison has a tolerance.
 	if want := c.want.loss + other.loss; math.Abs(all.loss-want) > 1e-3*(1+math.Abs(want)) {
 		return fmt.Errorf("the loss of all samples is %v, that of two parts %v: it has to be the sum over the samples", all.loss, want)
 	}

@@ -105,6 +105,7 @@ func decodeVectors(r io.Reader, vectors [][]float32) error {
 			return fmt.Errorf("read vector %d of %d: %w", i+1, len(vectors), whole(err))
 		}
 	}
+	// Further bytes mean that the sender's model has other parameters than this peer's.
 	switch n, err := io.ReadFull(r, make([]byte, 1)); {
 	case n > 0:
 		return errors.New("bytes follow after the last vector")

@@ -111,6 +111,7 @@ func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls 
 		if err := broken(); err != nil {
 			return err
 		}
+		// Before the last call a gradient is not complete: further calls add to it.
 		ready := ignore
 		if i == len(calls)-1 {
 			ready = r.ready

@@ -80,6 +80,7 @@ func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, e
 func addScores(words []int64, name func(rank int) string) (score *Score, stale bool, err error) {
 	var total Score
 	for rank := 0; len(words) > 0; rank, words = rank+1, words[scoreWords:] {
+		// Words 3 and 4 are flags: this rank's part failed, and this rank knows of a later view.
 		if words[3] != 0 {
 			return nil, false, fmt.Errorf("evaluate: %s failed", name(rank))
 		}

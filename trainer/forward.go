@@ -41,6 +41,7 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 	if err := f.broken(); err != nil {
 		return err
 	}
+	// Work that would otherwise follow is done while the sum is on its way.
 	for !f.sums.has(i, from, f.left(i)) && f.another() {
 		f.sums.yield()
 	}

@@ -45,6 +45,8 @@ func (g *guard) of(m Model) Model {
 	m.Gradient = func(b *Batch) (float64, error) {
 		returned := false
 		defer func() {
+			// runtime.Goexit or a panic in the model: the other ranks would wait for this rank's
+			// calls.
 			if !returned && g.revoke != nil {
 				g.revoke(errGone)
 			}

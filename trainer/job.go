@@ -141,6 +141,7 @@ func (j *job) advanced(was, o outcome) {
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := j.group.Next(ctx, epoch)
+		// The job is finished here: that the others have left is no failure any more.
 		if err != nil && j.finished() && !j.state.void && ctx.Err() == nil {
 			return j.endAlone(ctx)
 		}

@@ -33,6 +33,7 @@ func (e *noise) observe(reports []rankReport, mean float64) {
 			a += s.squareNorm / float64(s.samples)
 		}
 	}
+	// a is now the mean over the ranks of their squared norms, weighted by their samples.
 	a /= batch
 	if n < 2 || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return

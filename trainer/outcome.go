@@ -54,6 +54,7 @@ func (o outcome) check(p plan) error {
 	for _, s := range o.Shares {
 		next := 0
 		for _, r := range s.Microbatches {
+			// Ascending ranges cannot overlap, so no microbatch counts twice for a peer.
 			if r[0] < next || r[1] <= r[0] || r[1] > step.microbatches {
 				return fmt.Errorf("its outcome in step %d: %s contributed the microbatches %v, want ascending ranges up to %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
 			}

@@ -38,6 +38,7 @@ func (p *pipeline) reserve() {
 	}
 	p.from = make([]int, len(p.params))
 	for i, param := range p.params {
+		// Nothing is updated yet, so nothing would be rolled back.
 		p.from[i] = len(param)
 		old := [][]float32{make([]float32, len(param))}
 		for range p.slots[i] {

@@ -104,6 +104,7 @@ func exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) (
 // there is none.
 func checkFaults(reports []rankReport, name func(rank int) string, params []Param) error {
 	for r, s := range reports {
+		// A fault of a gradient has the index of the parameter added to its code.
 		switch i := int(s.fault - faultGradient); {
 		case s.fault == faultNone:
 		case s.fault == faultLoss:

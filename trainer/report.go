@@ -52,6 +52,7 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 	mine, took := o.share(self)
 	if took && fresh {
 		if final {
+			// No further step would report these contributions.
 			lost = withNext(lost, o, self)
 		}
 		p.report(o, mine, own, lost)

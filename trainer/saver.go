@@ -130,6 +130,7 @@ func tensorsOf(s *state) []checkpoint.Tensor {
 			add(fmt.Sprintf("optimizer.%d.%s", slot, names[i]), p.Shape)
 		}
 	}
+	// With a delay the state has one more vector for each parameter.
 	for i := len(tensors); i < len(vectors); i++ {
 		p := i % len(s.params)
 		add("gradient."+names[p], s.params[p].Shape)

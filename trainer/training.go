@@ -76,6 +76,7 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 			t.err = errors.New("trainer: negative interval of Points: want EveryPass, or a number of steps")
 			return
 		}
+		// A panic of the loop skips the next assignment, so the error is set before.
 		t.err = errors.New("trainer: a panic ended the loop of Points")
 		t.err = t.run(ctx, func(j *job) {
 			j.decisions.every, j.decisions.show = int64(every), yield
@@ -172,6 +173,8 @@ func (p *Point) Sum(part Score) (Score, error) {
 		p.failed = errSums
 		return Score{}, errSums
 	}
+	// A point that is yielded again has the sums of the first time: they are returned without a
+	// call.
 	if p.sums == len(at.sums) {
 		total, err := p.sum(part)
 		if err != nil {
