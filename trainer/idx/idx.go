@@ -66,12 +66,14 @@ type Images struct {
 	Pixels            []byte // Count * Rows * Cols
 }
 
-// ReadImages reads a file of images into memory.
+// ReadImages reads a file of images into memory, compressed by gzip or not. The error names the
+// file; it wraps ErrFormat if the file is no complete file of images.
 func ReadImages(path string) (*Images, error) {
 	return readFile(path, DecodeImages)
 }
 
-// ReadLabels reads a file of labels into memory. Each label must be below classes.
+// ReadLabels reads a file of labels into memory, compressed by gzip or not. Each label must be
+// below classes. The errors are those of ReadImages.
 func ReadLabels(path string, classes int) ([]byte, error) {
 	return readFile(path, func(r io.Reader) ([]byte, error) { return DecodeLabels(r, classes) })
 }
