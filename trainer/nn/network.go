@@ -135,12 +135,13 @@ func (n *Network) pieces(layer, end, from int) (order []trainer.Piece) {
 	return order
 }
 
-// Softmax is multinomial logistic regression: one dense layer.
+// Softmax is multinomial logistic regression: one dense layer from all inputs to the classes.
 func Softmax(data Data, in Shape, classes int, seed uint64) (*Network, error) {
 	return New(data, in, seed, Dense(classes))
 }
 
-// MLP is a multi-layer perceptron with ReLU after each hidden layer.
+// MLP is a multi-layer perceptron: a dense layer with ReLU for each element of hidden, with that
+// many outputs, and a dense layer for the classes. Without hidden layers it equals Softmax.
 func MLP(data Data, in Shape, hidden []int, classes int, seed uint64) (*Network, error) {
 	var layers []Layer
 	for _, h := range hidden {
@@ -357,8 +358,9 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 	return score, nil
 }
 
-// Predict returns the most likely class of a sample with the given inputs. It does not change the
-// inputs.
+// Predict returns the most likely class of a sample with the given inputs, of which there must be
+// as many as the network has. It does not change the inputs. It may be called in the middle of a
+// Gradient, as Evaluate may.
 func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
