@@ -43,7 +43,8 @@ type Array struct {
 	rows *mmap.Records
 }
 
-// OpenArray maps the file at path. The caller closes the array.
+// OpenArray maps the file at path. The caller closes the array. The error names the file; it wraps
+// ErrFormat if the file has no usable header, or another size than its header requires.
 func OpenArray(path string) (*Array, error) {
 	f, err := mmap.Open(path)
 	if err != nil {
