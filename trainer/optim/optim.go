@@ -64,7 +64,7 @@ func (o SGD) Slots() int {
 }
 
 // Check requires a momentum in [0, 1), above 0 for Nesterov, and a finite weight decay of 0 or
-// more.
+// more. A momentum of 1 would never forget a gradient.
 func (o SGD) Check() error {
 	if err := below1("momentum", o.Momentum); err != nil {
 		return err
