@@ -57,7 +57,8 @@ type Socket struct {
 	windows map[string]*window    // replay windows, by the dialler's ID
 }
 
-// Listen opens the socket of a process. Connections wait until Serve is called.
+// Listen opens the socket of a process with an ID of 1 to MaxID bytes. Connections wait until Serve
+// is called. It fails if a process of this host listens with the same ID.
 func Listen(id string) (*Socket, error) {
 	if id == "" || len(id) > MaxID {
 		return nil, fmt.Errorf("colocated: listen: ID of %d bytes, want 1 to %d", len(id), MaxID)
