@@ -123,6 +123,7 @@ func (c *Conn) WriteTwo(head, body []byte) error {
 // encryptTwo puts the end of head and the beginning of body into one record, so that the records of
 // body are full.
 func (c *Conn) encryptTwo(head, body []byte) error {
+	// The end of head that fills no record is joined with the beginning of body.
 	whole := len(head) / recordSize * recordSize
 	n := copy(c.lead, head[whole:])
 	m := copy(c.lead[n:], body)
@@ -151,6 +152,8 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.sock.SetWriteDeadl
 // CloseWrite ends the bytes of this side: the other side reads io.EOF after them.
 func (c *Conn) CloseWrite() error {
 	if c.tls != nil {
+		// TLS ends its stream by an alert of its own (close_notify), so that a cut is not taken for
+		// the end.
 		if err := errors.Join(c.tls.CloseWrite(), c.out.flush()); err != nil {
 			return err
 		}

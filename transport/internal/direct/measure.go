@@ -91,6 +91,7 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	defer stop()
 	number := t.measureNumber()
 	begun := time.Now()
+	// The zeros are the count of connections and the length of an empty first round.
 	if _, err := sock.Write(append(number[:], 0, 0, 0, 0, 0)); err != nil {
 		return s, err
 	}
@@ -98,6 +99,8 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 		return s, errors.Join(context.Cause(ctx), err)
 	}
 	s.RoundTrip = time.Since(begun)
+	// The round trips of all addresses are measured at once; the rounds of data one address after
+	// the other.
 	turn.Lock()
 	defer turn.Unlock()
 	firstSent := time.Now()
@@ -110,6 +113,7 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 			return s, errors.Join(context.Cause(ctx), err)
 		}
 		s.RoundTrip = min(s.RoundTrip, took)
+		// The lower bound keeps the noise of the clock from making the rate infinite.
 		s.Rate = float64(n) / max(took-s.RoundTrip, 10*time.Microsecond).Seconds()
 		if took-s.RoundTrip >= roundEnough {
 			break
@@ -151,6 +155,7 @@ func serveMeasurement(sock net.Conn, t *Ticket) error {
 			return err
 		}
 		n := int(binary.LittleEndian.Uint32(head[:]))
+		// The dialler is a member, but a faulty one must not keep this host reading.
 		if left -= n; n > lastRound || left < 0 {
 			return fmt.Errorf("the dialler announced a round of %d bytes, %d in all, want at most %d a round and %d in all: %w",
 				n, maxMeasured-left, lastRound, maxMeasured, ErrFormat)
@@ -161,6 +166,7 @@ func serveMeasurement(sock net.Conn, t *Ticket) error {
 		if _, err := sock.Write(answer); err != nil {
 			return err
 		}
+		// The first answer proves that this side holds the ticket; one byte is enough afterwards.
 		answer = answer[:1]
 	}
 }

@@ -119,6 +119,7 @@ func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 		}
 	}
 	for _, d := range o.Addrs {
+		// A peer that listens at all interfaces listens at ip as well.
 		if d.Addr().IsUnspecified() && d.Addr().Is4() == ip.Is4() {
 			return tcpTarget(ip, d.Port()), true
 		}

@@ -194,6 +194,7 @@ func (p *Port) addStranger(sock net.Conn) bool {
 		return false
 	}
 	if len(p.strangers) >= maxStrangers {
+		// The oldest has had the most time to send its number.
 		_ = p.strangers[0].Close()
 		p.strangers = p.strangers[1:]
 	}

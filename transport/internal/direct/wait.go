@@ -45,7 +45,8 @@ func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
 	return w
 }
 
-// Wait waits for the connection, which the caller then owns.
+// Wait waits for the connection, which the caller then owns. It fails when ctx ends, when the port
+// closes, and if the other side does not hold the ticket.
 func (w *Wait) Wait(ctx context.Context) (*Conn, error) {
 	select {
 	case r := <-w.results:
