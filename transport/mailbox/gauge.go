@@ -32,7 +32,8 @@ type Gauge struct {
 	sum transport.Arrival // since the last Reset; guarded by mu
 }
 
-// Fill reads the payload of a message into buf. The header was read immediately before.
+// Fill reads the payload of a message into buf, and records how long that took. The header was read
+// immediately before, so the sender has begun to send and the time measures the path.
 func (g *Gauge) Fill(stream io.Reader, buf []byte) error {
 	return g.time(len(buf), func(first, end int) error {
 		_, err := io.ReadFull(stream, buf[first:end])
