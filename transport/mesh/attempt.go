@@ -145,6 +145,7 @@ func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	}
 	var l link
 	if err == nil {
+		// The upgrade follows the hellos, because it depends on the paths that both sides accept.
 		l, err = upgrade(ctx, s, g, number, false)
 	}
 	if err == nil {
@@ -222,6 +223,8 @@ func (a *attempt) revoke(cause error) {
 	finished := a.finish(cause, func() {
 		told := transport.EncodeCause(a.self, cause)
 		for _, pair := range a.streams {
+			// Only an urgent stream carries a cause. A rank whose urgent stream is still missing
+			// sees the end of its data stream, or gets a refusal later.
 			if l := pair[urgentStream]; l.lane != nil {
 				_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
 			}
@@ -241,6 +244,7 @@ func (a *attempt) finish(err error, end func()) bool {
 		a.mu.Unlock()
 		return false
 	}
+	// Nobody adds a stream from now on (put looks at ended), so end finds all of them.
 	a.ended, a.err = true, err
 	a.mu.Unlock()
 	end()

@@ -92,6 +92,7 @@ func (b *binder) dial(ctx context.Context, a *attempt, rank, number int) error {
 			a.noteError(rank, err)
 			return err
 		}
+		// The mesh closes: the goroutine below would outlive it.
 		if !b.life.begin() {
 			_ = l.raw.Reset()
 			return errClosed()

@@ -49,6 +49,7 @@ func (r *requests) request(ctx context.Context, to elastic.ID, request []byte) (
 	if err != nil {
 		return nil, err
 	}
+	// Reads and writes of the stream have no context of their own: the reset ends them.
 	a.stop = context.AfterFunc(ctx, func() { _ = a.s.Reset() })
 	if watch, ok := a.s.(Observer); ok {
 		if _, err := watch.Sending(Outgoing{Bytes: len(request), Payload: request}); err != nil {
@@ -121,6 +122,7 @@ func readPiece(r io.Reader) (int, error) {
 	switch {
 	case n == 0:
 		return 0, io.EOF
+	// A length that no piece has stands for the refusal of the request.
 	case n == busyMark:
 		return 0, errBusy
 	case n > pieceSize:

@@ -86,6 +86,7 @@ func (c *controlPlane) stuck(id elastic.ID) bool {
 	defer c.mu.Unlock()
 	waiting := false
 	for _, s := range c.streams[id] {
+		// A message on any of the streams shows that the peer is alive.
 		since, quiet := s.silence()
 		if !quiet {
 			return false
@@ -109,6 +110,7 @@ func (c *controlPlane) stream(ctx context.Context, id elastic.ID) (*controlStrea
 		if s := c.first(id); s != nil {
 			return s, nil
 		}
+		// One caller opens; the others wait for it to end, successful or not, and look again.
 		ended, mine := c.beginOpening(id)
 		if mine {
 			err := c.life.retry(ctx, func() error { return c.open(ctx, id) })
@@ -164,6 +166,7 @@ func (c *controlPlane) open(ctx context.Context, id elastic.ID) error {
 	}
 	go func() {
 		defer c.life.working.Done()
+		// Streams are symmetric: the peer may write on the stream that this end has opened.
 		c.read(id, s)
 	}()
 	return nil

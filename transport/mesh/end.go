@@ -75,6 +75,7 @@ func (p *pair) stopFilling() bool {
 // longer than turnTime, the peer has only a part of the message, so sayBye revokes the view at the peer.
 func (p *pair) sayBye() bool {
 	select {
+	// The peer has said bye first, so this end need not announce its own bye.
 	case <-p.left:
 		return p.endData()
 	default:
@@ -161,6 +162,7 @@ func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 // is being written. A goroutine that has the turn without writing is about to give it up, so tryTurn waits for
 // it.
 func (p *pair) tryTurn() (*ticket, bool) {
+	// The highest priority: messages that wait belong to calls that have failed.
 	at := p.data.writers.enqueue(math.MaxInt32)
 	for {
 		select {

@@ -137,6 +137,7 @@ func (l *eventQueue) run() {
 			select {
 			case l.out <- e:
 				l.delivered(e)
+			// The rest of the batch is lost with the queue: nobody reads events of a closed mesh.
 			case <-l.stopping:
 				return
 			}

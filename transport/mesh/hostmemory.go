@@ -63,6 +63,8 @@ func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 		if rank == a.self || s != nil && slices.Contains(s.ranks, rank) {
 			continue
 		}
+		// The path reports the reason, so that users see why two ranks of a host copy through
+		// sockets.
 		if h.sameSite(l) && l.path.Why == "" && why != nil {
 			l.path.Why = why.Error()
 		}

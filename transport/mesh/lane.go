@@ -267,6 +267,7 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	case !l.idle:
 		l.request = nil
 		return true
+	// A hello that was sent cannot be taken back: the peer may answer it at any time.
 	case over:
 		_ = l.raw.Reset()
 	}

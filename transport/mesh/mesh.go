@@ -92,6 +92,7 @@ func New(c Carrier, cfg Config) *Mesh {
 	m.views = newViewTable(cfg.Job, m.life)
 	m.binder = &binder{cfg: &m.cfg, carrier: c, life: m.life, views: m.views, lanes: m.lanes}
 	m.memory = newHostMemory(m.id, &m.cfg, m.life)
+	// The carrier may call take at once, so all parts are in place before.
 	c.Handle(m.take)
 	return m
 }

@@ -107,6 +107,7 @@ func (p *pair) lossCause(err error) error {
 		return p.lost("closed")
 	default:
 	}
+	// The cause is known, so there is nothing to wait for.
 	if errors.Is(err, errProtocol) || errors.Is(err, ErrPath) {
 		return p.lost(err.Error())
 	}
@@ -175,6 +176,8 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 			p.data.writers.release(at)
 			return nil, err
 		}
+		// tryTurn distinguishes a writer that may block in the stream from one that only holds the
+		// turn.
 		p.writing.Store(true)
 		return at, nil
 	case <-ctx.Done():

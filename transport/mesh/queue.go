@@ -49,6 +49,7 @@ func (q *writerQueue) enqueue(priority int32) *ticket {
 		p.turn <- struct{}{}
 		return p
 	}
+	// Insert behind all tickets of at least this priority, so that equal ones stay in their order.
 	at := len(q.waiting)
 	for at > 0 && q.waiting[at-1].priority < priority {
 		at--

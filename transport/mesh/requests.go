@@ -64,6 +64,7 @@ func (r *requests) enter(from elastic.ID) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
 	for {
+		// left is closed whenever a request ends: each waiter then tries again.
 		answer, left := r.tryEnter(from)
 		if left == nil {
 			return answer

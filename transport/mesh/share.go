@@ -101,6 +101,7 @@ func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 
 // negotiate makes the agreement with the others. It fails when ctx ends or the mesh closes.
 func (s *shmGroup) negotiate(ctx context.Context) error {
+	// The exchange blocks in sockets without a context: abort makes these calls fail.
 	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.host.life.ctx, s.abort)}
 	err := s.exchange()
 	for _, stop := range stops {
@@ -144,6 +145,8 @@ func (s *shmGroup) exchange() error {
 	if err == nil {
 		s.processes[s.localRank] = own
 	} else {
+		// The rank takes part in the exchange also with an error, so that the others learn it and
+		// do not wait.
 		err = fmt.Errorf("rank %d: %w", s.ranks[s.localRank], err)
 	}
 	if s.localRank > 0 {
@@ -259,6 +262,7 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 		return fmt.Errorf("rank %d: %d files: %w", rank, len(files), errProtocol)
 	}
 	var arena *os.File
+	// A rank without an arena sends the event only.
 	if len(files) == 2 {
 		arena = files[1]
 	}
@@ -297,6 +301,7 @@ func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error)
 	if err := sendShare(first, ready, files...); err != nil {
 		return shareMessage{}, err
 	}
+	// The result comes in place of the offer if the first rank has failed before.
 	m, came, err := receiveShare(first)
 	if err == nil && m.step == stepOffer {
 		ack := shareMessage{step: stepAck}
@@ -328,6 +333,7 @@ func (s *shmGroup) attach() error {
 		arenas[place], wakers[place] = p.bytes, p.waker
 	}
 	var err error
+	// The arenas are in the order of local ranks, which is the same at all ranks of the host.
 	if s.segment, err = s.host.processes.machine().Attach(s.memory.Bytes(), arenas, n, s.localRank); err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@ func (s *shmGroup) sendOffer() error {
 // missingFiles adds the files that it opens.
 func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File, err error) {
 	for place, p := range s.processes {
+		// The receiver has mapped the memory of this process in an earlier view and still has its
+		// files.
 		if has&(1<<place) != 0 {
 			continue
 		}

@@ -62,6 +62,8 @@ func (s *stream) writeFrame(h *wire.Header, payload []byte) error {
 		return s.writeTwo(payload)
 	}
 	n := 0
+	// A short payload goes along with the header in one write. A long one is written from the
+	// caller's buffer, without a copy.
 	if len(payload) < mailbox.MinMeasured {
 		n = copy(s.lead[wire.HeaderSize:], payload)
 	}
