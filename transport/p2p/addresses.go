@@ -170,6 +170,7 @@ func decodeBook(text []byte) (book, error) {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return book{}, fmt.Errorf("decode addresses: %w", err)
 	}
+	// The text comes from another host: what is kept and printed of it is bounded.
 	b.Error = b.Error[:min(len(b.Error), maxBookError)]
 	for id, addrs := range b.Addrs {
 		b.Addrs[id] = addrs[:min(len(addrs), maxBookAddrs)]
@@ -210,6 +211,7 @@ func (b *addressBook) learn(who elastic.ID, addrs []string) {
 	if err != nil || who == b.self || b.gate.isBanned(id) {
 		return
 	}
+	// Known addresses do not count twice against the limit.
 	known := b.known(id)
 	var fresh []multiaddr.Multiaddr
 	for _, text := range addrs {

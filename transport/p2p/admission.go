@@ -109,6 +109,7 @@ func (a *admission) acceptStream(s network.Stream) {
 func (a *admission) acceptStranger(s network.Stream) {
 	err := expectProposal(s, proveProtocol)
 	if err == nil {
+		// The acceptance of the protocol, as multistream-select has it.
 		_, err = s.Write(proposalOf(proveProtocol))
 	}
 	if err == nil {

@@ -188,6 +188,7 @@ func (d *dialer) endDialLocked(id peer.ID, one *dial, err error) {
 	switch {
 	case err == nil:
 		delete(d.failed, id)
+	// A cancelled dial says nothing about the peer.
 	case !errors.Is(err, context.Canceled):
 		d.failed[id]++
 	}
@@ -304,6 +305,8 @@ func refused(err error) bool {
 // the peer accepts the stream. After bytes were written and read the embedded Stream can be used by
 // itself.
 func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream, error) {
+	// These streams carry much traffic or live long: they wait for a first attempt to replace a
+	// relayed connection.
 	if p == dataProtocol || p == urgentProtocol || p == bulkProtocol {
 		if err := d.settle(ctx, id); err != nil {
 			return nil, err

@@ -49,6 +49,7 @@ func (h *Host) Discover(ctx context.Context, found func(elastic.Member)) error {
 	case <-h.tasks.closed():
 		why = errors.New("host closed")
 	}
+	// After stop no call of found begins, though mDNS may still call the notifee.
 	hints.stop()
 	return fmt.Errorf("p2p: discover: %w", errors.Join(why, s.Close()))
 }

@@ -100,6 +100,7 @@ func (g *gate) decode(text elastic.ID) (peer.ID, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// IDs of strangers are not kept: they could be of any number.
 	if g.known[id] != nil {
 		g.ids[text] = id
 	}

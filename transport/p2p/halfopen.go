@@ -49,6 +49,7 @@ func (h *halfOpen) OpenConnection(d network.Direction, usesFD bool, from multiad
 	if !h.enter(source) {
 		return nil, fmt.Errorf("too many connections from %v that have not said who they are: %w", source, network.ErrResourceLimitExceeded)
 	}
+	// The limits of libp2p apply as well.
 	scope, err := h.ResourceManager.OpenConnection(d, usesFD, from)
 	if err != nil {
 		h.leave(source)
@@ -63,6 +64,7 @@ func (h *halfOpen) enter(source netip.Prefix) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := maxHalfOpenPerAddr
+	// All peers of a host come from one loopback address.
 	if source.Addr().IsLoopback() {
 		limit = maxHalfOpenLocal
 	}

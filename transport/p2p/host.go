@@ -47,7 +47,9 @@ type Host struct {
 	admission *admission   // strangers that prove their right to join
 }
 
-// Listen makes an identity and starts to listen. ctx limits only the start.
+// Listen makes an identity and starts to listen. ctx limits only the start. The identity is a fresh
+// Ed25519 key that never leaves the process: each Listen makes another peer. The caller closes the
+// host.
 func Listen(ctx context.Context, cfg Config) (*Host, error) {
 	h, err := listen(ctx, cfg)
 	if err != nil {

@@ -152,6 +152,7 @@ func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make peerstore: %w", err)
 	}
+	// release closes all parts of below, also after an error.
 	c.below = append(c.below, store)
 	if err := store.AddPrivKey(c.gate.self, key); err != nil {
 		return nil, fmt.Errorf("store identity: %w", err)

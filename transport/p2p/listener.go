@@ -98,6 +98,7 @@ func (l *listener) addrs() []string {
 			far = append(far, a.String())
 		}
 	}
+	// The order matters where a list is cut to a limit: addresses that others reach come first.
 	for _, a := range l.outerAddrs() {
 		far = append(far, a.String())
 	}
@@ -265,7 +266,8 @@ func parseListen(text string) (listenSpec, error) {
 	return p, nil
 }
 
-// CheckAddr returns nil if text is valid in Config.ListenAddrs.
+// CheckAddr returns nil if text is valid in Config.ListenAddrs: a multiaddr, in which a TCP or UDP
+// port may be a range. It does not look whether this host has the address.
 func CheckAddr(text string) error {
 	_, err := parseListen(text)
 	return err

@@ -147,6 +147,7 @@ func (g *pmpGateway) Close() error {
 	defer g.mu.Unlock()
 	var errs []error
 	for p, at := range g.granted {
+		// A port that the router has refused has no mapping.
 		if at.port != 0 {
 			_, err := g.client.AddPortMapping(p.protocol, int(p.port), 0, 0)
 			errs = append(errs, err)

@@ -171,6 +171,7 @@ func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mes
 			reasons = append(reasons, why)
 		}
 	}
+	// The reason for a relayed stream is also why hole punching has failed.
 	if err := p.punch.why(s.Conn().RemotePeer()); err != nil && isRelayed(s.Conn().RemoteMultiaddr()) {
 		reasons = append(reasons, err.Error())
 	}

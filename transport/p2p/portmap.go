@@ -184,6 +184,7 @@ func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort
 func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
 	for {
 		granted, asking, changed := p.current()
+		// A refused port has an entry, too: an answer, not a mapping, ends the wait.
 		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
 		if !asking || !slices.ContainsFunc(ports(), lacks) {
 			return

@@ -187,6 +187,7 @@ func (p *puncher) why(id peer.ID) error {
 func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	s, err := p.open()
 	if err != nil {
+		// Otherwise the other side would wait for this side's request.
 		if talk, _, e := p.askRetrying(ctx, id, punchAsk{Error: err.Error()}); e == nil {
 			talk.end()
 		}

@@ -158,6 +158,7 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 			continue
 		}
 		at := tcp.AddrPort()
+		// Hole punching is for routers that translate addresses, which are those of IPv4.
 		if at.Addr().Unmap().Is4() && (p.loopback || !at.Addr().IsLoopback()) {
 			return at.Addr().Unmap(), at.Port(), true
 		}

@@ -177,6 +177,7 @@ func (r *relays) candidates(except peer.ID, most int) []network.Conn {
 		}
 	}
 	slices.SortFunc(all, func(a, b network.Conn) int {
+		// All members sort alike, so two members that look for a relay tend to find the same one.
 		return relayOrder(a.RemotePeer(), b.RemotePeer(), isLocal(a), isLocal(b))
 	})
 	hosts, have := make(map[string]bool), make(map[peer.ID]bool)
@@ -185,6 +186,7 @@ func (r *relays) candidates(except peer.ID, most int) []network.Conn {
 		if len(have) >= most || have[id] || hosts[at] && !r.loopback {
 			return true
 		}
+		// One relay for each host: if a host fails, the others still relay.
 		hosts[at], have[id] = true, true
 		return false
 	})
@@ -272,6 +274,7 @@ func (r *relays) acceptsTCP(ctx context.Context, id peer.ID) bool {
 		_, err := a.ValueForProtocol(multiaddr.P_TCP)
 		return err == nil && !isRelayed(a)
 	})
+	// The channel has room for all answers, so that no attempt blocks after the first success.
 	answered := make(chan bool, len(all))
 	for _, a := range all {
 		tries.Go(func() {

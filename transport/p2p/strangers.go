@@ -77,6 +77,7 @@ func (s *strangers) tooManyLocked(g *stranger) *stranger {
 			same = append(same, o)
 		}
 	}
+	// conns is in the order of arrival, and so is same.
 	if len(same) >= maxPerIP {
 		return same[0]
 	}

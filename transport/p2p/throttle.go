@@ -101,6 +101,7 @@ func (t *throttle) pay(id peer.ID, n int) {
 func (t *throttle) bucketLocked(id peer.ID, now time.Time) *bucket {
 	b := t.buckets[id]
 	if b == nil {
+		// A full bucket has the state of a new one, so nothing is lost with it.
 		for other, b := range t.buckets {
 			if t.refillLocked(b, now); b.tokens >= outsiderTokens {
 				delete(t.buckets, other)
@@ -173,5 +174,6 @@ func (t *throttle) debt(id peer.ID) (time.Duration, <-chan struct{}) {
 	if t.refillLocked(b, time.Now()); b.tokens >= 0 {
 		return 0, nil
 	}
+	// The nanosecond on top makes up for rounding down.
 	return time.Duration(-b.tokens/t.partLocked()*float64(time.Second)) + 1, t.changed
 }

@@ -158,6 +158,7 @@ func (w *watch) abandonStuck(one *watched) {
 func (w *watch) compareAddrs(one *watched, rate float64) {
 	w.comparing.Lock()
 	defer w.comparing.Unlock()
+	// One measurement at a time: two would share the link and both find it slow.
 	ctx, cancel := context.WithTimeout(w.tasks.life, measureLimit)
 	defer cancel()
 	_, remote := one.conn.Ends()
@@ -200,6 +201,7 @@ func (w *watch) retryDirect(s *fallback) {
 	if best < 0 {
 		return
 	}
+	// The address is not dialled while it is marked as silent; it has just answered.
 	w.paths.routes.clearSilent(all[best].Target)
 	w.paths.routes.note(routeKey(at), fastestOf(all, at))
 	s.abandon(fmt.Errorf("%w: %s answers again", mesh.ErrPath, at[best]))

@@ -136,6 +136,8 @@ func (w *watchList) all() []*watched {
 // indices of all. It also sets the time of the next comparison.
 func (one *watched) shouldChange(all []direct.Surveyed, now, best int) bool {
 	failed := slices.ContainsFunc(all, func(s direct.Surveyed) bool { return s.Err != nil })
+	// One measurement may be disturbed by other traffic, so a small gain must be found twice in a
+	// row.
 	before := one.faster
 	one.faster = all[best].Speed.Clearly(all[now].Speed, fasterTwice)
 	if failed || one.faster {

@@ -96,6 +96,7 @@ func (c *conns) contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error
 		if err != nil {
 			return "", nil, fmt.Errorf("%s: address %q: %w", m.ID.Short(), text, err)
 		}
+		// The address may consist of a peer ID only; then nothing is left to dial.
 		if a, _ = peer.SplitAddr(a); a != nil {
 			addrs = append(addrs, onLinks(a, ownZones)...)
 		}
