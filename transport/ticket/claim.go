@@ -119,14 +119,16 @@ func (s Signer) Credential(job string, identity Identity, newcomer string) Crede
 	return Credential{Request{NameOf(job), identity, []Claim{s.Claim(newcomer)}}, []string{s.ID}}
 }
 
-// With returns c with a further claim. It does not change c.
+// With returns c with a further claim, by the signer with that ID. It does not change c: both
+// slices are copied when they grow.
 func (c Credential) With(claim Claim, signer string) Credential {
 	c.Claims = append(c.Claims[:len(c.Claims):len(c.Claims)], claim)
 	c.Signers = append(c.Signers[:len(c.Signers):len(c.Signers)], signer)
 	return c
 }
 
-// Admit returns the answer of a job with s as its only signer.
+// Admit returns the answer of a job with s as its only signer: In for the first claim with a valid
+// signature, and otherwise Unknown.
 func (s Signer) Admit(newcomer string, r Request) Answer {
 	for i, c := range r.Claims {
 		if c.Proves(s.ID, newcomer) {

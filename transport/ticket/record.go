@@ -47,7 +47,8 @@ func (r Record) Seal(key crypto.PrivKey) ([]byte, error) {
 	return b, nil
 }
 
-// Open checks the signature of a sealed record. It returns the record and the ID of the signer.
+// Open checks the signature of a sealed record. It returns the record and the ID of the signer; the
+// caller decides whether that signer may issue tickets. Every error wraps ErrUnknown.
 func Open(b []byte) (r Record, issuer string, err error) {
 	envelope, err := record.ConsumeTypedEnvelope(b, &r)
 	if err != nil {

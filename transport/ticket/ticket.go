@@ -85,8 +85,9 @@ type Ticket struct {
 	Addrs    []string // multiaddrs of members; Host.Identify finds the ID where /p2p/ID is missing
 }
 
-// New makes a ticket with a seed, which must be random. It cuts expiry to whole seconds, and drops
-// addresses beyond MaxAddrs.
+// New makes a ticket with a seed, which must be random: whoever knows it can join. It cuts expiry
+// to whole seconds, and drops addresses beyond MaxAddrs. It fails for a job name that is empty or
+// too long, without an address, and for an address that the text of a ticket cannot hold.
 func New(job string, identity Identity, seed [SeedSize]byte, expiry time.Time, addrs []string) (Ticket, error) {
 	t := Ticket{Job: job, Identity: identity, Expiry: time.Unix(expiry.Unix(), 0).UTC(), Seed: seed,
 		Addrs: addrs[:min(len(addrs), MaxAddrs)]}
