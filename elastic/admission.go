@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // Candidate is the description of a newcomer that is level and asks for admission. A zero field is
@@ -109,14 +111,41 @@ type decision struct {
 	coming []Member // other newcomers with which it has to connect
 }
 
+// admission decides which newcomers are admitted, and helps them to connect with the members. The
+// driver's goroutine owns it. judge and approve are called in other goroutines and let that goroutine
+// decide.
+type admission struct {
+	newcomers
+	cfg      *Config // MinPeers
+	relay    bool    // this member may use relays
+	members  *roster
+	launcher *singleLauncher
+	out      *sendQueues
+	loop     *eventLoop
+	network  Network
+	dialer   reverseDialer // attempts to connect with newcomers that cannot connect with this member
+}
+
+// asked handles a newcomer's request to join, which the machine has received. It admits the
+// newcomer if it was approved.
+func (a *admission) asked(r member.Request) {
+	id := ID(r.Member.ID)
+	if !a.isApproved(id) {
+		return // it was not approved, or too long ago; it will ask again
+	}
+	e := a.approved[id].entry
+	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
+	a.launcher.admit(a.members, r)
+}
+
 // decide calls the function decides in the driver's goroutine. If the function returns nil, decide
 // approves the author of the offer. The decision also lists other newcomers.
-func (d *driver) decide(o offer, e Entry, decides func() error) decision {
-	made, ok := ask(&d.loop, func() decision {
-		d.hear(o)
-		answer := decision{decides(), d.coming(o)}
+func (a *admission) decide(o offer, e Entry, decides func() error) decision {
+	made, ok := ask(a.loop, func() decision {
+		a.hear(o)
+		answer := decision{decides(), a.coming(o)}
 		if answer.err == nil {
-			d.note(o, e)
+			a.note(o, e)
 		}
 		return answer
 	})
@@ -127,43 +156,43 @@ func (d *driver) decide(o offer, e Entry, decides func() error) decision {
 }
 
 // judge decides whether a newcomer that is level is admitted, and if so approves it.
-func (d *driver) judge(o offer, e Entry, judge Judge) decision {
-	return d.decide(o, e, func() error {
-		d.requestReverseDials(o)
-		return d.weigh(o, judge)
+func (a *admission) judge(o offer, e Entry, judge Judge) decision {
+	return a.decide(o, e, func() error {
+		a.requestReverseDials(o)
+		return a.weigh(o, judge)
 	})
 }
 
 // approve renews the approval of a newcomer that a member has admitted. It does not if another
 // newcomer was admitted meanwhile and the two have not connected.
-func (d *driver) approve(o offer, e Entry) decision {
-	return d.decide(o, e, func() error { return d.unproven(o) })
+func (a *admission) approve(o offer, e Entry) decision {
+	return a.decide(o, e, func() error { return a.unproven(o) })
 }
 
 // weigh decides in the driver's goroutine, so that if two newcomers ask at the same time the second
 // is judged together with the first. A newcomer that the job needs in order to go on is admitted
 // without asking the Judge.
-func (d *driver) weigh(o offer, judge Judge) error {
-	a := Application{Candidate: o.Candidate, Near: true}
+func (a *admission) weigh(o offer, judge Judge) error {
+	x := Application{Candidate: o.Candidate, Near: true}
 	// Expired approvals are dropped on the way.
-	for id, other := range d.approved {
+	for id, other := range a.approved {
 		switch {
-		case !d.isApproved(id):
-			delete(d.approved, id)
+		case !a.isApproved(id):
+			delete(a.approved, id)
 		case id != o.Member.ID:
-			a.Coming = append(a.Coming, other.candidate)
+			x.Coming = append(x.Coming, other.candidate)
 		}
 	}
-	for _, m := range d.view.Members {
-		a.Members = append(a.Members, m.ID)
-		a.Near = a.Near && m.Beside(o.Member)
+	for _, m := range a.members.view.Members {
+		x.Members = append(x.Members, m.ID)
+		x.Near = x.Near && m.Beside(o.Member)
 	}
-	if err := d.unproven(o); err != nil {
+	if err := a.unproven(o); err != nil {
 		return err
 	}
 	// A group below MinPeers needs every newcomer.
-	if judge == nil || d.quorumLost || d.staying()+len(a.Coming) < d.cfg.MinPeers {
+	if judge == nil || a.members.quorumLost || a.members.staying()+len(x.Coming) < a.cfg.MinPeers {
 		return nil
 	}
-	return judge.Admit(a)
+	return judge.Admit(x)
 }

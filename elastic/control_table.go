@@ -120,7 +120,7 @@ func (d *driver) receive(from ID, b []byte) {
 		}
 	case controlReverseDial:
 		if c, err := decodeReverseDial(body); err == nil {
-			d.dialBack(c)
+			d.admission.dialBack(c)
 		}
 	case controlForeignJoin:
 		d.launcher.end()

@@ -30,7 +30,7 @@ func worst(k controlKind) [][]byte {
 
 // effects describes all fields of a driver that messages may change.
 func (d *driver) effects() string {
-	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.report.get().Stalled, d.status.current, d.approved, d.dialer.running, len(d.peers))
+	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.report.get().Stalled, d.status.current, d.admission.approved, d.admission.dialer.running, len(d.peers))
 	for _, m := range d.view.Members {
 		if p := d.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.heartbeat, p.suspected, p.silence.last, p.askers, p.helped)
@@ -53,7 +53,7 @@ func TestControlOfOutsiders(t *testing.T) {
 				d := testDriver(t, 3, 0)
 				d.launcher.on = true
 				d.launcher.joining = &foreignJoin{noted: make(map[ID]bool)}
-				d.approved = map[ID]approval{"let in": {at: time.Now()}}
+				d.admission.approved = map[ID]approval{"let in": {at: time.Now()}}
 				d.status.current.former = []Member{{ID: "put out"}}
 				before := d.effects()
 				for _, b := range slices.Concat(worst(kind), [][]byte{nil}) {

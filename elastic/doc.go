@@ -60,8 +60,8 @@
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
 //	driver     the membership of one identity: a goroutine that drives elastic/member
 //	           owned by that goroutine: roster (the view, and a record of each member that
-//	           matters), watcher (which members can be reached), heartbeatSender, newcomers,
-//	           singleLauncher, tickClock, reverseDialer
+//	           matters), watcher (which members can be reached), heartbeatSender, admission,
+//	           singleLauncher, tickClock
 //	           shared, with locks: watchedStatus, selfReport, sessionInUse, sendQueues
 //	Endpoint   the network below: control messages, data planes, long answers, keys
 //

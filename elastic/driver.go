@@ -32,13 +32,12 @@ type driver struct {
 	out  *sendQueues
 
 	roster
-	newcomers
 	tickClock
 	m          *member.Machine // nil while a newcomer is not level
 	launcher   singleLauncher  // whether one launcher has started all members
 	heartbeats heartbeatSender // to the members that watch this one
 	watcher    watcher         // which members can be reached
-	dialer     reverseDialer   // attempts to connect with newcomers that cannot connect with this member
+	admission  admission       // of newcomers
 	budget     budget          // of control messages of outsiders
 
 	stable atomic.Int64 // last step that all members have committed
@@ -67,11 +66,13 @@ func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 // idleDriver returns a driver of connected parts. It has neither a goroutine nor a machine yet.
 func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver {
 	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
-		roster: roster{self: ep.Self, peers: make(map[ID]*peer)}, newcomers: newNewcomers(), dialer: reverseDialer{running: make(map[ID]bool)},
-		loop: newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
+		roster: roster{self: ep.Self, peers: make(map[ID]*peer)},
+		loop:   newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
 	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
 	d.heartbeats = heartbeatSender{&d.roster, &d.tickClock, &d.report, &d.launcher, d.out}
 	d.watcher = watcher{cfg: cfg, network: ep.Network, members: &d.roster, clock: &d.tickClock, heartbeats: &d.heartbeats, out: d.out, step: d.step}
+	d.admission = admission{newcomers: newNewcomers(), cfg: cfg, relay: ep.Relay, members: &d.roster, launcher: &d.launcher, out: d.out,
+		loop: &d.loop, network: ep.Network, dialer: reverseDialer{running: make(map[ID]bool)}}
 	return d
 }
 
@@ -218,23 +219,11 @@ func (d *driver) drain() {
 	}
 }
 
-// asked handles a newcomer's request to join, which the machine has received. It admits the
-// newcomer if it was approved.
-func (d *driver) asked(r member.Request) {
-	id := ID(r.Member.ID)
-	if !d.isApproved(id) {
-		return // it was not approved, or too long ago; it will ask again
-	}
-	e := d.approved[id].entry
-	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
-	d.launcher.admit(&d.roster, r)
-}
-
 // noticed handles a notice of the machine.
 func (d *driver) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:
-		d.asked(n.Request)
+		d.admission.asked(n.Request)
 	case member.Decided:
 		d.emit(d.view.Epoch, event.Decided{Why: d.shorten(n.Why, n.Before)})
 	case member.QuorumLost:
@@ -263,6 +252,6 @@ func (d *driver) noticed(n member.Notice) {
 func (d *driver) stop() {
 	d.loop.cancel()
 	<-d.loop.ended
-	d.dialer.work.Wait()
+	d.admission.dialer.work.Wait()
 	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
 }

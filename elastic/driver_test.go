@@ -42,7 +42,7 @@ func testDriver(t *testing.T, n, self int) *driver {
 	d.roster = *r
 	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
-	t.Cleanup(d.dialer.work.Wait)
+	t.Cleanup(d.admission.dialer.work.Wait)
 	d.status.current.phase, d.status.current.view = inside, d.view
 	return d
 }

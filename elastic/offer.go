@@ -122,9 +122,9 @@ func (g *Group) consider(from ID, o offer) reply {
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := held.(Judge)
-		r.decided(d.judge(o, e, judge))
+		r.decided(d.admission.judge(o, e, judge))
 	} else if o.Admitted {
-		r.Coming = d.approve(o, e).coming
+		r.Coming = d.admission.approve(o, e).coming
 	}
 	return r
 }

@@ -63,35 +63,35 @@ func (o offer) linked(a applicant) bool {
 // unproven returns an error if the author of an offer would be in a pair that is not proven. The
 // error is errUnreachable if the two peers cannot connect, as far as this member knows, and
 // otherwise ErrNotYet. A newcomer that the job needs in order to go on gets no error.
-func (d *driver) unproven(o offer) error {
-	if d.quorumLost {
+func (a *admission) unproven(o offer) error {
+	if a.members.quorumLost {
 		return nil
 	}
 	var wait error
 	last := -1 // the rank up to which the author has tried all
 	for _, id := range o.Tried {
-		last = max(last, d.view.Rank(id))
+		last = max(last, a.members.view.Rank(id))
 	}
-	for rank, m := range d.view.Members {
+	for rank, m := range a.members.view.Members {
 		switch {
-		case m.ID == d.ep.Self.ID:
+		case m.ID == a.members.self.ID:
 		case slices.Contains(o.Unreached, m.ID):
-			if d.present(m.ID) {
+			if a.members.present(m.ID) {
 				return errCutOff(m)
 			}
 		// New members have the last ranks, so the author may not have heard of this member yet.
-		case rank > last && !(o.Relay && d.ep.Relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
+		case rank > last && !(o.Relay && a.relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
 			wait = errUnmet(m)
 		}
 	}
-	for id := range d.approved {
-		a, ok := d.applicants[id]
+	for id := range a.approved {
+		other, ok := a.applicants[id]
 		switch {
-		case !ok || id == o.Member.ID || !d.isApproved(id) || o.linked(a):
+		case !ok || id == o.Member.ID || !a.isApproved(id) || o.linked(other):
 		case slices.Contains(o.Unreached, id):
-			return errCutOff(a.member)
+			return errCutOff(other.member)
 		default:
-			wait = errUnmet(a.member)
+			wait = errUnmet(other.member)
 		}
 	}
 	return wait
@@ -112,14 +112,14 @@ func errUnmet(m Member) error {
 }
 
 // requestReverseDials asks the members that a newcomer cannot reach to connect with it.
-func (d *driver) requestReverseDials(o offer) {
+func (a *admission) requestReverseDials(o offer) {
 	m, err := toMember(o.Member)
 	if err != nil {
 		return
 	}
 	for _, id := range o.Unreached {
-		if d.isMember(id) && d.present(id) {
-			d.out.send(id, reverseDial{o.Member.ID, m.Info}.append(nil))
+		if a.members.isMember(id) && a.members.present(id) {
+			a.out.send(id, reverseDial{o.Member.ID, m.Info}.append(nil))
 		}
 	}
 }
@@ -155,10 +155,10 @@ const (
 
 // dialBack connects with a newcomer that cannot connect with this member, in the background. The
 // newcomer then proves its right to join over that connection.
-func (d *driver) dialBack(c reverseDial) {
+func (a *admission) dialBack(c reverseDial) {
 	m := fromMember(member.Member{ID: member.ID(c.ID), Info: c.Info})
-	if !d.isMember(m.ID) && m.ID != d.ep.Self.ID {
-		d.dialer.dial(&d.loop, d.ep.Network, m)
+	if !a.members.isMember(m.ID) && m.ID != a.members.self.ID {
+		a.dialer.dial(a.loop, a.network, m)
 	}
 }
 

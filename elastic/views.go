@@ -59,7 +59,7 @@ func (d *driver) welcome(came []Member, later bool) {
 		if m.ID == d.ep.Self.ID {
 			continue
 		}
-		d.joined(m.ID)
+		d.admission.joined(m.ID)
 		if len(d.view.Members) <= greetedAll {
 			d.peerOf(m.ID)
 		}

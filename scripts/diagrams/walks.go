@@ -94,7 +94,7 @@ func joinWalk() walk {
 		{"launch", "identity", "findAdmission", "a ticket gets the peer past the gate of a member"},
 		{"elastic", "joinState", "run", "offers itself to the members"},
 		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
-		{"elastic", "driver", "approve", "an approved peer is proposed for the next view"},
+		{"elastic", "admission", "approve", "an approved peer is proposed for the next view"},
 		{"elastic", "joiner", "apply", "copies the state from several members while they go on"},
 		{"elastic/member", "proposer", "decide", "a quorum has accepted the view with the newcomer"},
 		{"elastic", "Group", "level", "brings the newcomer to the committed step"},
