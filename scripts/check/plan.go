@@ -15,18 +15,15 @@ import (
 // listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir                    string
+	GoFiles, TestGoFiles, XTestGoFiles []string
 	Imports, TestImports, XTestImports []string
+	Deps                               []string // packages that it needs, without its tests
 	Module                             struct{ Dir string }
-}
-
-// imports reports whether the package or one of its tests imports another one.
-func (p listed) imports(importPath string) bool {
-	return slices.Contains(p.Imports, importPath) || slices.Contains(p.TestImports, importPath) || slices.Contains(p.XTestImports, importPath)
 }
 
 // packages lists the packages of the module in the current directory.
 func packages() ([]listed, error) {
-	text, err := output("go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,Module", "./...")
+	text, err := output("go", "list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Deps,Module", "./...")
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +69,9 @@ func changedFiles(base string) ([]string, error) {
 
 // plan lists the packages to check, by import path, without repetition.
 type plan struct {
-	changed   []string // packages with changed files
-	tested    []string // changed packages whose tests run
-	left      []string // changed packages whose tests are skipped
-	importers []string // unchanged packages that import a changed one
+	changed []string // packages with changed files
+	tested  []string // changed packages whose tests run
+	left    []string // changed packages whose tests are skipped
 }
 
 // planOf returns the plan for changed files. A file belongs to the package in its folder. If there is none, as in testdata, it
@@ -103,8 +99,6 @@ func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
 			p.left = append(p.left, l.ImportPath)
 		case changed[l.ImportPath]:
 			p.tested = append(p.tested, l.ImportPath)
-		case slices.ContainsFunc(all, func(c listed) bool { return changed[c.ImportPath] && l.imports(c.ImportPath) }):
-			p.importers = append(p.importers, l.ImportPath)
 		}
 	}
 	p.changed = slices.Concat(p.tested, p.left)
@@ -113,7 +107,7 @@ func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
 
 // String returns a description of the plan.
 func (p plan) String() string {
-	s := fmt.Sprintf("check: %d packages changed, %d import them", len(p.changed), len(p.importers))
+	s := fmt.Sprintf("check: %d packages changed", len(p.changed))
 	if len(p.left) > 0 {
 		s += "; their tests take minutes and do not run here (make test): " + strings.Join(p.left, " ")
 	}
@@ -124,9 +118,6 @@ func (p plan) String() string {
 func (p plan) commands() [][]string {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	all := [][]string{{"go", "test", "-count=1", lint, "-packages=" + strings.Join(p.changed, " ")}}
-	if len(p.importers) > 0 {
-		all = append(all, append([]string{"go", "vet"}, p.importers...))
-	}
 	tested := append(slices.Clone(p.tested), planted)
 	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // runs already
 	slices.Sort(tested)
