@@ -168,7 +168,7 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	}
 	h.info = *first.Ready
 	w := frameWriter{w: h.stdin}
-	if err := w.write(frame{Begin: &p.begin}); err != nil {
+	if err := w.write(frame{order: order{Begin: &p.begin}}); err != nil {
 		return err
 	}
 	// The agent asks for the program if it needs a copy, and finally accepts or refuses.
@@ -238,7 +238,7 @@ func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) er
 		limit.Reset(h.timeout)
 		// At the end of the file n is 0, and the empty part tells the agent that the file is
 		// complete.
-		if err := w.write(frame{Part: &filePart{buf[:n]}}); err != nil || n == 0 {
+		if err := w.write(frame{order: order{Part: &filePart{buf[:n]}}}); err != nil || n == 0 {
 			return err
 		}
 	}
@@ -259,7 +259,7 @@ func (p *resetWriter) Write(b []byte) (int, error) {
 
 // reachable asks the host to connect to other hosts, and returns the result.
 func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
-	f, err := h.request(frame{Probe: others}, func(f frame) bool { return f.Probed != nil })
+	f, err := h.request(frame{order: order{Probe: others}}, func(f frame) bool { return f.Probed != nil })
 	if err != nil {
 		return probeResult{}, err
 	}

@@ -66,7 +66,7 @@ func (h *remoteHost) examine() []Check {
 	}
 	begun := time.Now()
 	// begun and the time of the answer enclose the time at which the host read its clock.
-	f, err := h.request(frame{Doctor: true}, func(f frame) bool { return f.Findings != nil })
+	f, err := h.request(frame{order: order{Doctor: true}}, func(f frame) bool { return f.Findings != nil })
 	if err != nil {
 		return []Check{named(Check{Level: Fail, Name: "doctor", Found: err.Error()})}
 	}

@@ -186,7 +186,7 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
 	_ = writeEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
-	r.procs.hosts.broadcast(frame{Ended: &s})
+	r.procs.hosts.broadcast(frame{order: order{Ended: &s}})
 }
 
 // broadcast sends a frame to all hosts. It accepts a nil list.

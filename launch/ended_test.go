@@ -114,7 +114,7 @@ func TestBrokenEnd(t *testing.T) {
 func TestAgentKeepsEnd(t *testing.T) {
 	ownEnds(t)
 	s := endedAs("far", "finished")
-	if err := newHostAgent(strings.NewReader(""), io.Discard).handle(frame{Ended: &s}); err != nil {
+	if err := newHostAgent(strings.NewReader(""), io.Discard).handle(frame{order: order{Ended: &s}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := LastStatus(t.Context(), "far"); err != nil || got.Ended.Outcome != "finished" {

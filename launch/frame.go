@@ -6,20 +6,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
 // frame is a message between a launcher and the agent of a host, one line of JSON. Index is the
-// index of the peer concerned. Exactly one of the other fields is set (PID goes with Message or
-// Stopped). The order is
+// index of the peer concerned. Exactly one field of order and report, or Message, is set (PID goes
+// with Message or Stopped). The order is
 //
 //	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... ended (end)
 //	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
+	order
+	// Message is a message between launcher and peer, in both directions. PID is the process ID of
+	// the peer.
+	Message *message `json:"msg,omitempty"`
+	PID     int      `json:"pid,omitempty"`
+	report
+}
 
+// order is the part of a frame that only launchers send. At most one field is set.
+type order struct {
 	Begin   *beginOrder  `json:"begin,omitempty"`
 	Part    *filePart    `json:"part,omitempty"`   // part of the program file
 	Probe   []hostAddrs  `json:"probe,omitempty"`  // addresses of the other hosts
@@ -30,12 +40,16 @@ type frame struct {
 	Ask     *askOrder    `json:"ask,omitempty"`
 	Beat    bool         `json:"beat,omitempty"`  // heartbeat of the launcher
 	Ended   *Status      `json:"ended,omitempty"` // record of the job's end
+}
 
-	// Message is a message between launcher and peer, in both directions. PID is the process ID of
-	// the peer.
-	Message *message `json:"msg,omitempty"`
-	PID     int      `json:"pid,omitempty"`
+// set returns which of the fields are set.
+func (o *order) set() []bool {
+	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Suspect, o.Ask != nil,
+		o.Beat, o.Ended != nil}
+}
 
+// report is the part of a frame that only agents send. At most one field is set.
+type report struct {
 	Ready    *hostInfo    `json:"ready,omitempty"`
 	Need     bool         `json:"need,omitempty"` // the program is missing: send it
 	Prepared *preparation `json:"prepared,omitempty"`
@@ -47,6 +61,12 @@ type frame struct {
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was stopped and is being killed
 	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
+}
+
+// set returns which of the fields are set.
+func (r *report) set() []bool {
+	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
+		r.Answer != nil, r.Mistake != "", r.Stopped, r.Exit != nil}
 }
 
 // beginOrder describes to an agent the program of the job.
@@ -169,9 +189,7 @@ func decodeFrame(line []byte) (frame, error) {
 	}
 	// Readers switch on the field that is set, so exactly one must be.
 	set := 0
-	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat, f.Ended != nil, f.Ask != nil,
-		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Findings != nil, f.Output != nil,
-		f.Answer != nil, f.Mistake != "", f.Stopped, f.Exit != nil} {
+	for _, there := range slices.Concat(f.order.set(), f.report.set(), []bool{f.Message != nil}) {
 		if there {
 			set++
 		}

@@ -16,31 +16,31 @@ import (
 func frames() []frame {
 	self := memberAt(1)
 	return []frame{
-		{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/", Self: true}},
-		{Part: &filePart{[]byte{0, 255}}},
-		{Probe: []hostAddrs{{"b", []string{"192.0.2.1:1/w"}}}},
-		{Index: 3, Spawn: &spawnOrder{Env: []string{"A=b"}, Peers: 2}},
-		{Index: 3, Signal: &signalOrder{Signal: syscall.SIGTERM, Ask: true}},
-		{Index: 3, Suspect: true},
-		{Beat: true},
-		{Doctor: true},
-		{Ended: &Status{Job: "m", Ended: &Ended{Status: 1, Outcome: "failed"}}},
-		{Index: 3, Ask: &askOrder{Seq: 2, Line: []byte("{}")}},
-		{Index: 3, Answer: &askAnswer{Seq: 2, Reply: reply{Scaling: "x"}}},
-		{Findings: &findings{Checks: []Check{{Level: OK, Name: "cores", Found: "2"}}}},
+		{order: order{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/", Self: true}}},
+		{order: order{Part: &filePart{[]byte{0, 255}}}},
+		{order: order{Probe: []hostAddrs{{"b", []string{"192.0.2.1:1/w"}}}}},
+		{Index: 3, order: order{Spawn: &spawnOrder{Env: []string{"A=b"}, Peers: 2}}},
+		{Index: 3, order: order{Signal: &signalOrder{Signal: syscall.SIGTERM, Ask: true}}},
+		{Index: 3, order: order{Suspect: true}},
+		{order: order{Beat: true}},
+		{order: order{Doctor: true}},
+		{order: order{Ended: &Status{Job: "m", Ended: &Ended{Status: 1, Outcome: "failed"}}}},
+		{Index: 3, order: order{Ask: &askOrder{Seq: 2, Line: []byte("{}")}}},
+		{Index: 3, report: report{Answer: &askAnswer{Seq: 2, Reply: reply{Scaling: "x"}}}},
+		{report: report{Findings: &findings{Checks: []Check{{Level: OK, Name: "cores", Found: "2"}}}}},
 		{Index: 3, Message: &message{Hello: &self}, PID: 7},
 		{Index: 3, Message: &message{Dead: elastic.ID("x")}},
-		{Ready: &hostInfo{Protocol: 1, Host: "h", System: "linux/arm64", Cores: 4}},
-		{Need: true},
-		{Prepared: &preparation{Addrs: []string{"192.0.2.1:1/w"}}},
-		{Refused: "why"},
-		{Probed: &probeResult{map[string]string{"b": "refused"}, map[string]linkQuality{"c": {MTU: 1500, RTT: time.Millisecond}}}},
-		{Index: 3, Output: &outputPart{To: toStderr, Data: []byte("x\n")}},
-		{Index: 3, Output: &outputPart{End: true}},
-		{Index: 3, Mistake: "why"},
-		{Index: 3, Stopped: true, PID: 7},
-		{Index: 3, Exit: &exitReport{PID: 7, Asked: 15}},
-		{Index: 3, Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}},
+		{report: report{Ready: &hostInfo{Protocol: 1, Host: "h", System: "linux/arm64", Cores: 4}}},
+		{report: report{Need: true}},
+		{report: report{Prepared: &preparation{Addrs: []string{"192.0.2.1:1/w"}}}},
+		{report: report{Refused: "why"}},
+		{report: report{Probed: &probeResult{map[string]string{"b": "refused"}, map[string]linkQuality{"c": {MTU: 1500, RTT: time.Millisecond}}}}},
+		{Index: 3, report: report{Output: &outputPart{To: toStderr, Data: []byte("x\n")}}},
+		{Index: 3, report: report{Output: &outputPart{End: true}}},
+		{Index: 3, report: report{Mistake: "why"}},
+		{Index: 3, PID: 7, report: report{Stopped: true}},
+		{Index: 3, report: report{Exit: &exitReport{PID: 7, Asked: 15}}},
+		{Index: 3, report: report{Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
 	}
 }
 
@@ -60,6 +60,18 @@ func TestFrames(t *testing.T) {
 	}
 	if _, err := r.next(); !errors.Is(err, io.EOF) {
 		t.Errorf("error %v at the end", err)
+	}
+}
+
+// The fields of order and report stand beside the others in a line.
+func TestFramesAreFlat(t *testing.T) {
+	for want, f := range map[string]frame{
+		`{"i":3,"suspect":true}`:         {Index: 3, order: order{Suspect: true}},
+		`{"i":3,"pid":7,"stopped":true}`: {Index: 3, PID: 7, report: report{Stopped: true}},
+	} {
+		if got, err := encodeFrame(f); err != nil || string(got) != want+"\n" {
+			t.Errorf("got %s, error %v, want %s", got, err, want)
+		}
 	}
 }
 

@@ -52,8 +52,8 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 	_, err := io.WriteString(out, agentReady+"\n")
 	if err == nil {
 		name, _ := os.Hostname() // the host name appears in messages only
-		err = a.out.write(frame{Ready: &hostInfo{Protocol: agentProtocol, Host: name,
-			System: runtime.GOOS + "/" + runtime.GOARCH, Cores: cores.Count()}})
+		err = a.out.write(frame{report: report{Ready: &hostInfo{Protocol: agentProtocol, Host: name,
+			System: runtime.GOOS + "/" + runtime.GOARCH, Cores: cores.Count()}}})
 	}
 	if err == nil {
 		err = a.serve()
@@ -166,12 +166,12 @@ func (a *hostAgent) handle(f frame) error {
 		return a.begin(*f.Begin)
 	case len(f.Probe) > 0:
 		r := a.probe.dial(f.Probe)
-		return a.out.write(frame{Probed: &r})
+		return a.out.write(frame{report: report{Probed: &r}})
 	case f.Doctor:
 		ctx, cancel := context.WithTimeout(context.Background(), doctorPeriod)
 		defer cancel()
 		checks := Doctor(ctx)
-		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
+		return a.out.write(frame{report: report{Findings: &findings{checks, time.Now()}}})
 	case f.Ended != nil:
 		_ = writeEnded(*f.Ended) // errors are ignored, as in runner.recordEnd
 		return nil
@@ -184,7 +184,7 @@ func (a *hostAgent) handle(f frame) error {
 	p := a.peers[f.Index]
 	switch {
 	case p == nil && f.Ask != nil:
-		return a.out.write(frame{Index: f.Index, Answer: &askAnswer{f.Ask.Seq, reply{Error: "the peer has ended"}}})
+		return a.out.write(frame{Index: f.Index, report: report{Answer: &askAnswer{f.Ask.Seq, reply{Error: "the peer has ended"}}}})
 	case p == nil: // the peer has ended
 	case f.Ask != nil:
 		at := socketName{a.order.Job, f.Index, p.pid()}
@@ -193,7 +193,7 @@ func (a *hostAgent) handle(f frame) error {
 		p.send(*f.Message)
 	case f.Suspect:
 		if pid, halted := p.suspect(); halted {
-			return a.out.write(frame{Index: f.Index, Stopped: true, PID: pid})
+			return a.out.write(frame{Index: f.Index, PID: pid, report: report{Stopped: true}})
 		}
 	case f.Signal != nil && f.Signal.Ask:
 		p.ask(f.Signal.Signal)
@@ -216,7 +216,7 @@ func (a *hostAgent) askPeer(index int, at socketName, o askOrder) {
 	if err != nil {
 		r = reply{Error: err.Error()}
 	}
-	_ = a.out.write(frame{Index: index, Answer: &askAnswer{o.Seq, r}}) // an error means that the launcher is gone
+	_ = a.out.write(frame{Index: index, report: report{Answer: &askAnswer{o.Seq, r}}}) // an error means that the launcher is gone
 }
 
 // begin prepares to start peers, and reports success or the cause of the failure to the launcher.
@@ -230,9 +230,9 @@ func (a *hostAgent) begin(o beginOrder) error {
 		a.probe, err = listenProbe()
 	}
 	if err != nil {
-		return a.out.write(frame{Refused: err.Error()})
+		return a.out.write(frame{report: report{Refused: err.Error()}})
 	}
-	return a.out.write(frame{Prepared: &preparation{Addrs: a.probe.addrs}})
+	return a.out.write(frame{report: report{Prepared: &preparation{Addrs: a.probe.addrs}}})
 }
 
 // prepare finds the working folder and the program. Its errors are in words for the user who typed
@@ -295,7 +295,7 @@ func (a *hostAgent) requestProgram() error {
 		return fmt.Errorf("copy the program: %w", err)
 	}
 	removeOldCopies(all, dir)
-	if err := a.out.write(frame{Need: true}); err != nil {
+	if err := a.out.write(frame{report: report{Need: true}}); err != nil {
 		return err
 	}
 	// The copy gets its name only when it is complete and has the right hash.
@@ -377,7 +377,7 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	p, err := startLocal(index, cmd, r, nil)
 	if err != nil {
 		err = startError(a.order.Program, err)
-		return a.out.write(frame{Index: index, Refused: strings.TrimPrefix(err.Error(), "launch: ")})
+		return a.out.write(frame{Index: index, report: report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
 	}
 	r.p = p
 	a.mu.Lock()
@@ -398,13 +398,13 @@ type relay struct {
 // output implements receiver.
 func (r *relay) output(t target, part []byte) {
 	if len(part) > 0 {
-		_ = r.a.out.write(frame{Index: r.index, Output: &outputPart{To: t, Data: part}})
+		_ = r.a.out.write(frame{Index: r.index, report: report{Output: &outputPart{To: t, Data: part}}})
 	}
 }
 
 // outputEnd implements receiver.
 func (r *relay) outputEnd(t target) {
-	_ = r.a.out.write(frame{Index: r.index, Output: &outputPart{To: t, End: true}})
+	_ = r.a.out.write(frame{Index: r.index, report: report{Output: &outputPart{To: t, End: true}}})
 }
 
 // message implements receiver.
@@ -419,7 +419,7 @@ func (r *relay) message(m message, pid int) {
 
 // protocolError implements receiver.
 func (r *relay) protocolError(err error) {
-	_ = r.a.out.write(frame{Index: r.index, Mistake: err.Error()})
+	_ = r.a.out.write(frame{Index: r.index, report: report{Mistake: err.Error()}})
 }
 
 // halted implements receiver. It does nothing: a local process reports this in the result of
@@ -434,7 +434,7 @@ func (r *relay) ended(e Exit) {
 	}
 	e.PID, e.by = r.p.pid(), r.a.asked
 	r.a.mu.Unlock()
-	_ = r.a.out.write(frame{Index: r.index, Exit: e.report()})
+	_ = r.a.out.write(frame{Index: r.index, report: report{Exit: e.report()}})
 }
 
 // forwardSignals passes signals to this process on to the peers.

@@ -17,7 +17,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 		go func() {
 			for range 30 {
 				<-time.After(beatPeriod)
-				if err := (&frameWriter{w: out}).write(frame{Beat: true}); err != nil {
+				if err := (&frameWriter{w: out}).write(frame{order: order{Beat: true}}); err != nil {
 					t.Error(err)
 				}
 			}

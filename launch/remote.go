@@ -71,7 +71,7 @@ func newRemoteHost(h Host, orphans *childReaper) *remoteHost {
 
 // beat sends a heartbeat to the agent.
 func (h *remoteHost) beat() {
-	if line, err := encodeFrame(frame{Beat: true}); err == nil {
+	if line, err := encodeFrame(frame{order: order{Beat: true}}); err == nil {
 		h.out.add(line, transient)
 	}
 }
@@ -235,7 +235,7 @@ func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 		}()
 		return p
 	}
-	h.send(frame{Index: index, Spawn: &spawnOrder{Env: env, Peers: here}})
+	h.send(frame{Index: index, order: order{Spawn: &spawnOrder{Env: env, Peers: here}}})
 	return p
 }
 
@@ -292,7 +292,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 		defer p.asking.Unlock()
 		delete(p.asked, seq)
 	}()
-	p.h.send(frame{Index: p.index, Ask: &askOrder{seq, line}})
+	p.h.send(frame{Index: p.index, order: order{Ask: &askOrder{seq, line}}})
 	select {
 	case r := <-answer:
 		return r
@@ -352,12 +352,12 @@ func (p *remote) send(m message) { p.h.send(frame{Index: p.index, Message: &m}) 
 
 // signal implements process.
 func (p *remote) signal(sig syscall.Signal) {
-	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig}})
+	p.h.send(frame{Index: p.index, order: order{Signal: &signalOrder{Signal: sig}}})
 }
 
 // ask implements process.
 func (p *remote) ask(sig syscall.Signal) {
-	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig, Ask: true}})
+	p.h.send(frame{Index: p.index, order: order{Signal: &signalOrder{Signal: sig, Ask: true}}})
 }
 
 // setPID implements process. It does nothing: the agent keeps the process ID.
@@ -372,6 +372,6 @@ func (p *remote) pid() int {
 
 // suspect implements process.
 func (p *remote) suspect() (pid int, halted bool) {
-	p.h.send(frame{Index: p.index, Suspect: true})
+	p.h.send(frame{Index: p.index, order: order{Suspect: true}})
 	return 0, false
 }

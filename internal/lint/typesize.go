@@ -23,7 +23,6 @@ func bigTypes() map[string]typeSize {
 	return map[string]typeSize{
 		"elastic.Group":  {methods: 39},
 		"launch.Options": {fields: 39},
-		"launch.frame":   {fields: 24},
 		"trainer.Config": {fields: 27},
 	}
 }
