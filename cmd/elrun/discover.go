@@ -155,6 +155,7 @@ func (c *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Poi
 type ticketCache struct {
 	job string // name of the job
 
+	// mu guards the fields below.
 	mu   sync.Mutex
 	text string    // the cached ticket; "" for none
 	made time.Time // when it was issued
