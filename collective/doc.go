@@ -29,6 +29,13 @@
 // entered it. The guarantee costs calls with a root lg n empty messages, and it makes the following
 // rules for errors possible.
 //
+// # Goroutines
+//
+// A blocking call runs in the goroutine of its caller. A call in the background has a goroutine of
+// its own; those in shared memory share one, which runs them one after the other in their order.
+// For each transport a watchdog answers the signals of other ranks and looks for stalls. Close of
+// the communicator from New waits for all of them.
+//
 // # Errors
 //
 // If ranks make different calls, all of them get a *MismatchError that names two of the ranks. The
