@@ -18,8 +18,9 @@ type joiner struct {
 	accepted   chan struct{} // closed when the first member has accepted the offer
 	introduced chan struct{} // capacity 1: a reply has introduced another newcomer
 
-	mu       sync.Mutex
-	members  []Member      // of the latest view in a reply
+	mu sync.Mutex
+	// members are the members of the latest view that a reply has named.
+	members  []Member
 	coming   map[ID]comer  // newcomers that replies have introduced
 	epoch    uint64        // latest epoch in a reply
 	gone     chan struct{} // closed when a member is gone, and then replaced

@@ -19,6 +19,7 @@ const leastMeasured = 1 << 20
 type rated struct {
 	transfer.Source
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	running int           // number of streams that run
 	since   time.Time     // when the first of the running streams began

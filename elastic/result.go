@@ -37,9 +37,11 @@ func (g *Group) Report(r Result) error {
 // outcome is the end of the last loop of Steps, if it came to its end, with the result that the
 // program has reported. It is safe for concurrent use.
 type outcome struct {
-	mu     sync.Mutex
-	done   *event.Done // without the result; nil if steps are left
-	epoch  uint64      // of the last session
+	// mu guards the fields below.
+	mu   sync.Mutex
+	done *event.Done // without the result; nil if steps are left
+	// epoch is the epoch of the last session.
+	epoch  uint64
 	result Result
 }
 

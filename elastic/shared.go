@@ -12,6 +12,7 @@ import (
 type shared struct {
 	machines *member.Views // the same for the membership machines
 
+	// mu guards the fields below.
 	mu    sync.Mutex
 	first *member.View // the first view; nil before the first member
 	views map[member.Hash]View

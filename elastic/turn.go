@@ -33,6 +33,7 @@ type Turn struct {
 	fail      error // argument of Fail
 	wrong     error // a mistake in the use of this turn
 
+	// mu guards the fields below.
 	mu       sync.Mutex
 	callErr  error // error of the first call that failed
 	failedAt int64 // step of the state when that call failed
