@@ -23,6 +23,7 @@ type copying struct {
 	promise promise
 	workers sync.WaitGroup
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	changed chan struct{}    // closed at the next change, and then replaced
 	hands   map[string]*hand // donors by name

@@ -80,8 +80,9 @@ type Donor struct {
 	next    atomic.Int64 // lowest step at which a snapshot is wanted
 	logging atomic.Bool
 
-	mu        sync.Mutex
-	changes   cond // of all below
+	mu sync.Mutex
+	// changes reports changes of all fields below.
+	changes   cond
 	leases    leases
 	snapshots snapshots
 	log       updateLog // updates of recent steps

@@ -134,8 +134,9 @@ type gauge struct {
 	begun       time.Time
 	at, applied int64 // committed step of the donor, and step of the newcomer, at the beginning
 	updates     int64 // number of updates applied
-	bytes       int64 // of these updates
-	strikes     int   // windows in a row in which the distance did not shrink
+	// bytes is the number of bytes of these updates.
+	bytes   int64
+	strikes int // windows in a row in which the distance did not shrink
 
 	needed, measured float64 // rates in bytes a second, see NeverLevelError
 }

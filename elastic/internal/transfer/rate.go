@@ -20,6 +20,7 @@ const (
 type bucket struct {
 	rate int64 // bytes a second; 0: no limit
 
+	// mu guards the fields below.
 	mu   sync.Mutex
 	next time.Time // when the next piece may be sent
 }
@@ -72,7 +73,8 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // pacedWriter writes at the rate of a bucket.
 type pacedWriter struct {
-	ctx    context.Context // of the request that is answered
+	// ctx is the context of the request that is answered.
+	ctx    context.Context
 	w      io.Writer
 	bucket *bucket
 	sent   func() // called after each piece

@@ -13,8 +13,9 @@ type slabs struct {
 	size   int      // bytes of a piece
 	first  int      // bytes of the first piece, if not 0 and less than size
 	pieces [][]byte // all full except the last
-	spare  [][]byte // of size bytes each, used before new memory
-	bytes  int64    // bytes written
+	// spare has pieces of size bytes each, which are used before new memory.
+	spare [][]byte
+	bytes int64 // bytes written
 }
 
 // Write appends a copy of p.

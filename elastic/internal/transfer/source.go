@@ -139,7 +139,8 @@ func silence(ctx context.Context, err error) error {
 // watched cancels a request if a single read takes longer than patience. Time between reads does
 // not count.
 type watched struct {
-	r        io.Reader       // of the request
+	// r reads the answer from the network.
+	r        io.Reader
 	ctx      context.Context // cancels the request
 	alarm    *time.Timer
 	patience time.Duration

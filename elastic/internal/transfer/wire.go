@@ -17,14 +17,15 @@ import (
 // The limits that a decoder enforces. Memory for more than a line is allocated as the bytes arrive,
 // so a false header costs nothing.
 const (
-	maxLine      = 4 << 10  // bytes of a request or of a header, with the newline
-	maxName      = 256      // bytes of a joiner's name
-	maxChunk     = 64 << 20 // bytes of a chunk
-	maxChunks    = 1 << 24  // chunks of a snapshot
-	maxHeld      = 16       // snapshots that a donor may hold
-	maxBatch     = 1 << 16  // updates in one answer
-	maxWaitMS    = 60_000   // of WaitMS, in milliseconds
-	defaultBytes = 1 << 40  // default of Options.MaxBytes
+	maxLine   = 4 << 10  // bytes of a request or of a header, with the newline
+	maxName   = 256      // bytes of a joiner's name
+	maxChunk  = 64 << 20 // bytes of a chunk
+	maxChunks = 1 << 24  // chunks of a snapshot
+	maxHeld   = 16       // snapshots that a donor may hold
+	maxBatch  = 1 << 16  // updates in one answer
+	// maxWaitMS bounds WaitMS of a request, in milliseconds.
+	maxWaitMS    = 60_000
+	defaultBytes = 1 << 40 // default of Options.MaxBytes
 )
 
 // op is the kind of a request.
@@ -230,11 +231,12 @@ func (s *sum) UnmarshalText(text []byte) error {
 // manifest describes a snapshot by the hashes of its chunks. Manifests with equal sums describe
 // equal bytes, so the sum suffices to detect a forged chunk.
 type manifest struct {
-	step   int64
-	bytes  int64
-	chunk  int   // bytes of a chunk, except the last
-	hashes []sum // of the chunks, in order
-	sum    sum   // hash over all fields above
+	step  int64
+	bytes int64
+	chunk int // bytes of a chunk, except the last
+	// hashes has the hash of each chunk, in the order of the chunks.
+	hashes []sum
+	sum    sum // hash over all fields above
 }
 
 // newManifest returns a manifest with its sum.
