@@ -31,8 +31,9 @@ type Machine struct {
 	proposer *proposer // as a proposer
 	reporter *reporter // tells the proposer
 
-	relay         *relay          // its part in trees
-	dissemination *dissemination  // of the view that it decided
+	relay *relay // its part in trees
+	// dissemination sends the view that this member has decided.
+	dissemination *dissemination
 	catchUp       *catchUp        // for members that lag behind
 	gossip        *gossip         // by the clock
 	joiner        *joiner         // before its first view

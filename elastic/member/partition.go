@@ -18,7 +18,8 @@ type partitionGraph struct {
 
 	best      []bool // ranks that the best set so far excludes
 	bestCount int    // number of ranks that best excludes
-	steps     int    // of the search
+	// steps counts the steps of the search, which are bounded.
+	steps int
 }
 
 // newPartitionGraph returns the graph of len(out) members with the edges pairs. Members marked in

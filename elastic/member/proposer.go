@@ -29,7 +29,8 @@ type proposer struct {
 	relay    *relay
 	decided  func(d Decision, after View) // ends the present view
 
-	proposal // of the present view; a new view begins with an empty one
+	// proposal is the proposal in the present view. A new view begins with an empty one.
+	proposal
 }
 
 // proposal is a proposer's memory for the change of one view.
@@ -50,7 +51,8 @@ type proposal struct {
 	votes  []bool  // answers in this stage, by rank
 	best   Ballot  // while preparing: the highest ballot in promises, in which change was accepted
 	change *Change // the change to propose; nil if none was taken over or chosen yet
-	reason string  // of change, for the notice
+	// reason is the reason for the change, for the notice.
+	reason string
 	// signatures of the acceptances of ballot, by rank
 	signatures [][]byte
 	enough     bool   // there are enough promises, since the tick full

@@ -84,7 +84,7 @@ func (m *Machine) receiveGather(msg Message) {
 		v = m.dissemination.before
 	}
 	if s.In != v.hash {
-		return // of an earlier view
+		return // the answers belong to a view before that
 	}
 	for _, a := range s.Answers {
 		// Votes that arrive after the decision, which an answer before this one may have brought

@@ -40,7 +40,8 @@ type relay struct {
 	catchUp *catchUp
 	deliver func(Message) // handles a message of a member
 
-	seq  uint64       // of its last own spread
+	// seq is the sequence number of the last spread of which this machine is the author.
+	seq  uint64
 	open []*gathering // trees below this relay that have not answered completely, oldest first
 }
 

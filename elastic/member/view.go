@@ -46,8 +46,9 @@ type View struct {
 	Grants []Grant // the grants by which peers join, the oldest first
 	Barred []ID    // IDs that were kicked, and are never admitted again
 
-	hash   Hash
-	size   int     // of the encoded view, in bytes
+	hash Hash
+	// size is the length of the encoded view, in bytes.
+	size   int
 	lookup *lookup // ranks by ID; nil for few members
 	views  *Views  // cache of the views that follow, or nil
 }

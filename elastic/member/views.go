@@ -37,6 +37,7 @@ const ownViews = 2
 // proportion to the members. All machines of one process may share one cache (Config.Views). Its
 // methods are safe for concurrent use.
 type Views struct {
+	// mu guards the fields below. make holds it while it computes a view.
 	mu   sync.Mutex
 	keep int           // capacity, in views
 	next map[step]View // by step, and by hash alone
