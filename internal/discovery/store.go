@@ -19,6 +19,7 @@ type store struct {
 	datastore.Batching     // safe for concurrent use
 	most               int // limit of records
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	oldest []datastore.Key // keys of the records, oldest first
 	there  map[datastore.Key]bool
