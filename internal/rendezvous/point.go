@@ -51,6 +51,7 @@ type Point struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 
+	// mu guards the fields below.
 	mu            sync.Mutex
 	ballot        ballot                                // stage of this launcher and its grant to a candidate
 	ticket        func(context.Context) (string, error) // makes a ticket; nil until Serve
