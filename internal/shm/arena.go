@@ -24,6 +24,7 @@ type Arena struct {
 	memory *Memory
 	base   uintptr // address of the memory, also after it was unmapped
 	size   int
+	// mu guards the fields below, except for anyAbandoned.
 	mu     sync.Mutex
 	spans  []span // allocated and retired spans, by address
 	live   int    // number of spans that are not retired

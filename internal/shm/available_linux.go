@@ -45,9 +45,10 @@ func memAvailable(meminfo []byte) int {
 // groups are the control groups of one version that limit memory.
 type groups struct {
 	controller string // as /proc/self/cgroup names it
-	mount      string // of the hierarchy
-	most, now  string // files; with the limit and the usage in bytes
-	files      string // key in memory.stat: the memory of cached files that were not used recently
+	// mount is the path at which the hierarchy is mounted.
+	mount     string
+	most, now string // files; with the limit and the usage in bytes
+	files     string // key in memory.stat: the memory of cached files that were not used recently
 }
 
 // version1 describes the memory controller of cgroup version 1.

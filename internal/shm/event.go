@@ -10,6 +10,7 @@ import (
 type Event struct {
 	eventFile // signalled by other processes
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	changed *sync.Cond
 	signals uint64 // number of signals so far

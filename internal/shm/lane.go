@@ -12,15 +12,17 @@ import (
 // Lane runs the calls of one communicator, one after the other. At each rank one goroutine at a
 // time may use it. After an error a lane is unusable.
 type Lane struct {
-	segment     *Segment
-	size        int
-	rank        int // in the lane
-	policies    policies
-	areas       []*rankArea // by rank of the lane
-	blocks      [][]byte    // of the staged engine, by rank of the lane
-	arenas      [][]byte    // by rank of the lane; nil for a rank without one
-	views       views
-	ranks       []int  // of the lane, as ranks of the segment
+	segment  *Segment
+	size     int
+	rank     int // in the lane
+	policies policies
+	areas    []*rankArea // by rank of the lane
+	// blocks are the blocks of the staged engine, by rank of the lane.
+	blocks [][]byte
+	arenas [][]byte // by rank of the lane; nil for a rank without one
+	views  views
+	// ranks are the ranks of the lane, as ranks of the segment.
+	ranks       []int
 	calls       uint32 // number of calls posted
 	directCalls uint32 // number of calls by the direct engine
 	doneBlocks  uint32 // number of blocks of all earlier calls together

@@ -13,9 +13,10 @@ type policies struct {
 	stealing   bool // ranks of one core reduce each other's short chunks
 	storeModes bool // long vectors are written in the store mode that takes the least time
 
-	cpuUpdated time.Time                       // time of the last updateCPU that did something
-	chooseFrom int                             // bytes; it is a field so that tests can lower it
-	choosers   [bits.UintSize + 1]storeChooser // of direct calls, by the bit length of their size in bytes
+	cpuUpdated time.Time // time of the last updateCPU that did something
+	chooseFrom int       // bytes; it is a field so that tests can lower it
+	// choosers choose the store mode of direct calls, by the bit length of their size in bytes.
+	choosers [bits.UintSize + 1]storeChooser
 }
 
 // policies returns the policies of a lane of the given number of ranks. The figures are the times

@@ -81,7 +81,8 @@ type chunk struct {
 // others wait for, so they fetch one line for both.
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
-	digest uint64  // of the header; the comparison needs no other cache line
+	// digest is the digest of the header. Comparing it needs no other cache line.
+	digest uint64
 	inline [Inline]byte
 	header Header
 	refs   Refs
@@ -153,10 +154,11 @@ type Segment struct {
 	memory     []byte
 	arenas     [][]byte // by rank; nil where there is none
 	rank       int
-	size       int         // ranks
-	blockBytes int         // bytes that a rank has for blocks
-	cacheLimit int         // bytes; see nonTemporalFrom
-	processors int         // that the ranks share
+	size       int // ranks
+	blockBytes int // bytes that a rank has for blocks
+	cacheLimit int // bytes; see nonTemporalFrom
+	// processors is the number of processors that the ranks share.
+	processors int
 	event      *Event      // wakes this rank; nil where ranks poll
 	wakers     []*Waker    // wake the other ranks, by rank
 	deathWatch *DeathWatch // nil if WatchDeaths was not called
@@ -183,8 +185,10 @@ func Ordinary(size int) []byte {
 // Machine has the properties of the machine that a segment depends on. A process reads them once:
 // reading opens a dozen small files, which takes longer than the rest of Attach.
 type Machine struct {
-	processors int // that this process may use
-	cacheBytes int // of the largest cache; 0 if unknown
+	// processors is the number of processors that this process may use.
+	processors int
+	// cacheBytes is the size of the largest cache; 0 if unknown.
+	cacheBytes int
 }
 
 // ReadMachine returns the present values of this machine, for this process.
