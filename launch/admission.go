@@ -17,6 +17,7 @@ import (
 type admission struct {
 	job string // name of the job
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	group  *elastic.Group                // nil before the group is started
 	claims map[elastic.ID]ticket.Request // claims of newcomers that passed the first check

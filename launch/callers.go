@@ -16,8 +16,10 @@ import (
 // use.
 type callers struct {
 	program string // digest of the program's graph
-	dial    func(ctx context.Context, service string) (net.Conn, error)
+	// dial connects to a service of the program. It waits for a service that is down.
+	dial func(ctx context.Context, service string) (net.Conn, error)
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	links  map[string]*serviceConn // by name of the service; entries are never removed
 	closed bool
@@ -27,6 +29,7 @@ type callers struct {
 type serviceConn struct {
 	dialing chan struct{} // a semaphore of capacity 1, held by the call that connects
 
+	// mu guards the fields below.
 	mu   sync.Mutex
 	conn *rpc.Conn // nil without a connection
 }

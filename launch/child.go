@@ -15,8 +15,9 @@ import (
 
 // Exit is the end of a peer's process.
 type Exit struct {
-	Index  int            // local index
-	PID    int            // of the process
+	Index int // local index
+	// PID is the process ID.
+	PID    int
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if no signal ended it
 	Asked  bool           // the launcher had asked it to leave
@@ -57,6 +58,7 @@ func compareCause(a, b Exit) int {
 // notice is a message from a child's goroutines to the launcher's loop. Exactly one of msg, err,
 // halted and exit is set.
 type notice struct {
+	// from is the local index of the process, or from maxPeers on the index of a service or task.
 	from int
 	msg  *message
 	pid  int   // the process that sent msg, or is stopped; 0 if unknown
@@ -107,8 +109,10 @@ type receiver interface {
 // child is the launcher's side of a peer's process. Only the launcher's loop uses it.
 type child struct {
 	process
-	index   int
-	host    string // where it runs; "" for this host
+	index int
+	host  string // where it runs; "" for this host
+	// begun is the time of the start, for the restart policy: a process that dies soon counts as a
+	// quick death.
 	begun   time.Time
 	result  bool      // it has reported the result
 	asked   time.Time // when the launcher asked it to leave; zero if not yet
@@ -119,8 +123,9 @@ type child struct {
 // feed is the receiver in a launcher: it passes output to the console and to the peer's log, and
 // everything else to the launcher's loop.
 type feed struct {
-	index   int
-	con     *console
+	index int
+	con   *console
+	// notices has no buffer: the loop reads it until all processes have ended.
 	notices chan<- notice
 	streams [2]outputStream // by target
 	logFile io.Closer       // nil without --log-dir

@@ -10,6 +10,7 @@ import (
 // which would otherwise stay as zombies. A nil childReaper does nothing. It is safe for concurrent
 // use.
 type childReaper struct {
+	// mu guards own.
 	mu  sync.Mutex
 	own map[int]bool // children that have not been waited for
 }

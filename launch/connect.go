@@ -53,6 +53,7 @@ func newCopied(path string) (*copiedFile, error) {
 // once, so that the program is hashed once.
 type hostPlan struct {
 	starter starter
+	// timeout is Options.ConnectTimeout. A copy restarts the timer with each write.
 	timeout time.Duration
 	self    string      // path of this elrun
 	copied  *copiedFile // this elrun, to be copied; nil without Options.Copy
@@ -288,6 +289,7 @@ func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 // tailBuffer is a writer that keeps the end of a command's standard error: errors come last,
 // after banners. It is safe for concurrent use.
 type tailBuffer struct {
+	// mu guards text: the command writes, and the launcher reads after a failure.
 	mu   sync.Mutex
 	text []byte
 }

@@ -151,10 +151,13 @@ func (s services) end() { s.stop() }
 // queue. This bounds the resources that clients can hold.
 type control struct {
 	listener net.Listener
-	by       responder
-	ctx      context.Context
-	cancel   context.CancelFunc
-	work     sync.WaitGroup
+	// by answers the requests: this peer, or for a peer on another host the launcher, which asks
+	// the agent there.
+	by     responder
+	ctx    context.Context
+	cancel context.CancelFunc
+	// work counts the goroutine that accepts and those of the connections.
+	work sync.WaitGroup
 }
 
 // serveControl opens the control socket of a peer and serves it until Close.

@@ -64,6 +64,7 @@ func (s servingNode) check() error {
 // directory holds the services of a program, as one of its processes knows them. Launcher updates
 // change it; calls wait in find until a service is known. It is safe for concurrent use.
 type directory struct {
+	// mu guards the fields below.
 	mu       sync.Mutex
 	host     string
 	secret   []byte

@@ -94,6 +94,45 @@
 // 1.5 s later it exits with status 1 if the program has not ended. Nothing else in this package
 // exits the process. A program that never calls Init gets SIGTERM on Linux when its launcher dies.
 //
+// # Goroutines
+//
+// In a launcher the goroutine of Run owns the state of the job (runner), and decides everything.
+// While the job runs it waits for no peer, no host and no output, so that signals always work. The
+// other goroutines pass on what they read:
+//
+//	local.watch      one for each process on this host; below it one for each output stream, one that
+//	                 reads the messages of the process, and one that writes messages to it
+//	remoteHost.run   one for each other host: reads the frames of the agent; another one writes
+//	printer.run      one for each output file, the only one that writes to the file
+//	announcer.run    announces the job, and seeker.run looks up members, with Options.Discovery
+//
+// In a peer the program's own goroutine calls Init, and the methods of the group. Beside it run:
+//
+//	agent            one goroutine reads from the launcher, one writes to it
+//	control          one accepts connections, and each connection has one
+//	identity         one for each proof to a member, and for discovery
+//	signals          one waits for the first SIGTERM
+//
+// # Where to read
+//
+//	launcher    run.go, runner.go (the loop), events.go (what follows from a notice), supervisor.go
+//	            (how many peers), processes.go and local.go (their processes), rendezvous.go (the
+//	            first view), reform.go (a new first view), outcome.go (the exit status)
+//	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
+//	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
+//	            from stalls.go, joinqueue.go and failurereport.go
+//	peer        init.go, agent.go and outbox.go (the launcher), peer.go, identity.go (the network)
+//	hosts       hosts.go, hostlist.go, connect.go, remote.go; hostagent.go is the other side, and
+//	            frame.go the protocol; probe.go tests the network between hosts
+//	joining     search.go (the newcomer), admission.go (the member), issue.go and tickets.go (the
+//	            ticket), open.go, lanpeers.go, discovery.go
+//	programs    graph.go and handle.go (the interface), graphinfo.go (what processes tell the
+//	            launcher), nodeplan.go and graphrun.go (the launcher), graphnode.go (a process),
+//	            directory.go and callers.go (calls), graphinprocess.go (goroutines in place of
+//	            processes)
+//	commands    job.go, status.go, stop.go, ended.go; control.go and socket.go answer them
+//	doctor      doctor.go, check.go, doctorhosts.go, doctormember.go
+//
 // # Programs
 //
 // A Program is a graph of peers, services and tasks; docs/programs.md has a complete example. Its

@@ -30,6 +30,7 @@ const (
 
 // Ended is the end of a job as its launcher has seen it.
 type Ended struct {
+	// Began and At are the times of the job's start and end, by the clock of the launcher's host.
 	Began   time.Time `json:"began"`
 	At      time.Time `json:"at"`
 	Status  int       `json:"status"`           // exit status of the launcher, see Result.Status

@@ -33,10 +33,12 @@ const (
 // variables: everything that the process needs before its hello. The rest comes in the start
 // order.
 type environment struct {
-	job       string // name of the job
-	index     int
-	peers     int // number of peers that the launcher started
-	fd        int // descriptor of the socket to the launcher
+	job string // name of the job
+	// index is the local index of the peer at its launcher.
+	index int
+	peers int // number of peers that the launcher started
+	fd    int // descriptor of the socket to the launcher
+	// transport, encrypt, relay and listen have the values of the Options of the same names.
 	transport string
 	encrypt   string
 	relay     string

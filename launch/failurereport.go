@@ -19,6 +19,7 @@ const (
 // of the consequences first. So the lines wait for causePeriod and begin with the likely cause. It
 // does no I/O, reads no clock, and is not safe for concurrent use.
 type failureReport struct {
+	// pending has the failures without a line, in the order in which the launcher learned of them.
 	pending []Exit
 	dueAt   time.Time // time of the lines; valid while pending is not empty
 	told    bool      // a failure has been reported

@@ -36,6 +36,7 @@ type Program struct {
 	nodes []*node
 	errs  []error // mistakes in declarations, in their order
 
+	// mu guards calls, which nodes read while the program begins.
 	mu    sync.Mutex
 	calls *callers // nil until the program runs
 }
@@ -43,6 +44,7 @@ type Program struct {
 // node is a node of the graph and the functions that it runs. Exactly one of peer, task and
 // methods is set, according to the kind.
 type node struct {
+	// info is the part of the node that the launcher gets to know.
 	info    nodeInfo
 	peer    func(ctx context.Context, g *elastic.Group) error
 	task    func(ctx context.Context) error

@@ -24,6 +24,7 @@ type inProcess struct {
 	info    programInfo
 	servers map[string]*rpc.Server // by name of the service; not changed while the nodes run
 
+	// mu guards dones, to which the goroutines of the peers append.
 	mu    sync.Mutex
 	dones []doneReport // results of the peers
 }

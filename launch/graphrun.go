@@ -16,18 +16,23 @@ import (
 // launcher's loop uses a graphRun. A nil graphRun is the part of a job without a program, which has
 // nothing to do.
 type graphRun struct {
-	info      programInfo // of the first process that has described the program
-	digest    string      // of info: all processes of the program have the same
-	secret    []byte      // shared by the processes of the program, for calls between hosts
-	plan      *nodePlan
-	locations []serviceEntry         // of the nodes, in the order of plan.nodes
+	// info is the description of the program by the first process that has sent one.
+	info programInfo
+	// digest is the digest of info: the descriptions of all processes must have the same.
+	digest string
+	secret []byte // shared by the processes of the program, for calls between hosts
+	plan   *nodePlan
+	// locations has the locations of the nodes, in the order of plan.nodes.
+	locations []serviceEntry
 	hosts     map[string]*remoteHost // by group; nil for this host
 
-	job         string
-	procs       *processes
-	report      *reporter
-	environment func(index int) environment // of a process that is started now
-	situation   func() situation            // of the rest of the program
+	job    string
+	procs  *processes
+	report *reporter
+	// environment returns the environment of a process that is started now.
+	environment func(index int) environment
+	// situation returns the state of the rest of the program.
+	situation func() situation
 }
 
 // program handles the description of a program from one of its processes: the first one starts the

@@ -65,6 +65,7 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 // hostAgent starts peers for a launcher on another host. The goroutine of ServeHost owns it,
 // except for the fields that mu guards.
 type hostAgent struct {
+	// in and out are the connection to the launcher: the standard input and output of the agent.
 	in       *frameReader
 	incoming chan incoming // frames from the goroutine of read
 	out      frameWriter
@@ -73,6 +74,7 @@ type hostAgent struct {
 	probe    *probe     // nil before prepare and after the first spawn
 	work     sync.WaitGroup
 
+	// mu guards the fields below: the goroutine of a peer removes the peer at its end.
 	mu    sync.Mutex
 	peers map[int]*local // running peers
 	asked syscall.Signal // the signal to this process on which all peers were asked to leave

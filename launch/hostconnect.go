@@ -16,6 +16,7 @@ type hostConnects struct {
 	ctx     context.Context // ends the attempts
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
+	// results passes the finished attempts to the launcher's loop.
 	results chan hostConnect
 	pending map[string]*hostConnect // by name of the host
 }

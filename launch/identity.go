@@ -40,6 +40,7 @@ type identity struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // proofs and discovery
 
+	// mu guards the fields below. It is not held while a proof or a dial is in progress.
 	mu           sync.Mutex
 	credential   ticket.Credential            // the claims that are shown to members
 	disconnected map[elastic.ID]bool          // peers whose connections are dropped or about to be

@@ -21,7 +21,8 @@ type joinQueue struct {
 
 // waiter is a waiting peer.
 type waiter struct {
-	id     string // short form of its present ID
+	id string // short form of its present ID
+	// since is the time of the hello, from which the waiting time is counted.
 	since  time.Time
 	reason string // the reason for the wait, "" if unknown
 }

@@ -21,6 +21,7 @@ const (
 // address first, but never a peer that has proved that it belongs to the job. The zero value is
 // empty. It is safe for concurrent use: the search adds peers while the peer reads them.
 type lanPeers struct {
+	// mu guards all.
 	mu  sync.Mutex
 	all []lanPeer // oldest first
 }

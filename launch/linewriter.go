@@ -13,6 +13,7 @@ import (
 type lineWriter struct {
 	w io.Writer
 
+	// mu guards torn, and is held during a write, so that lines do not mix.
 	mu   sync.Mutex
 	torn bool // the last line is unfinished
 }

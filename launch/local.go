@@ -30,9 +30,12 @@ import (
 // the peer itself, and a wrapper around the peer can go on after it. All methods except watch are
 // called by one goroutine.
 type local struct {
-	index   int
-	to      receiver
-	cmd     *exec.Cmd
+	index int
+	// to gets everything that comes from the process, from the goroutines of watch.
+	to  receiver
+	cmd *exec.Cmd
+	// pipe is the socket to the process. It reads through senders, which record who has sent a
+	// message.
 	pipe    *pipe
 	senders *senders
 	out     *outbox      // messages to the peer, which may be stopped

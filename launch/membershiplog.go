@@ -48,8 +48,10 @@ type membershipLog struct {
 	overloaded string // result of load since the last change
 	groups     []*eventGroup
 
-	epoch    uint64
-	members  []string // short IDs of the latest view
+	epoch   uint64
+	members []string // short IDs of the latest view
+	// reasons has, by short ID, what is known about members that have gone or come. The entry of a
+	// lost member is removed when its line is written.
 	reasons  map[string]*reason
 	pending  *viewChange          // the change that is not reported yet; nil for none
 	deaths   []childDeath         // ends of members' processes, not yet seen in a view
@@ -98,6 +100,7 @@ type viewChange struct {
 	epoch      uint64
 	gone, came []string
 	peers      int // members after the change
+	// due is the time at which the line is written, even if the cost is not known.
 	due        time.Time
 	recomputed int
 	counted    bool // a step has reported recomputed

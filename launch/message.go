@@ -113,8 +113,10 @@ type startOrder struct {
 	PID      int    `json:"pid"`      // process ID of the launcher
 
 	// Sole reports that this launcher has started all members of the job, as far as it knows.
-	Sole          bool          `json:"sole,omitempty"`
-	Any           bool          `json:"any,omitempty"` // --quorum any
+	Sole bool `json:"sole,omitempty"`
+	Any  bool `json:"any,omitempty"` // --quorum any
+	// MinPeers, RejoinTimeout and StateRate are those of the launcher's Options, for
+	// elastic.Config.
 	MinPeers      int           `json:"min_peers,omitempty"`
 	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
 	StateRate     int           `json:"state_rate,omitempty"` // largest rate at which each member sends state, in bytes per second

@@ -24,7 +24,8 @@ type nodePlan struct {
 
 // nodeState is one service or task.
 type nodeState struct {
-	info     nodeInfo
+	info nodeInfo
+	// restarts counts the failures of the node, and gives the pause before each new start.
 	restarts *restarts
 	running  bool
 	begun    time.Time

@@ -13,6 +13,7 @@ type outbox struct {
 	dropNotice func(lost int) []byte // returns the message about dropped messages; nil for no message
 	wake       chan struct{}         // capacity 1: a signal that a message waits
 
+	// mu guards the fields below. It is not held while a message is written.
 	mu         sync.Mutex
 	waiting    []outgoing    // oldest first
 	bytes      [classes]int  // size of waiting, by class

@@ -27,6 +27,8 @@ type doneReport struct {
 // outcome is what a launcher has recorded at the end of the job. Its methods do not change it.
 type outcome struct {
 	signal syscall.Signal // the signal that interrupted the job; 0 if none
+	// exits has the ends of all processes, in their order; dones has the results that peers have
+	// reported.
 	exits  []Exit
 	dones  []doneReport
 	gaveUp bool // a peer reported that the group gave up

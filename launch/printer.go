@@ -32,6 +32,7 @@ type printer struct {
 	ended      chan struct{}                         // closed when run has returned
 	work       sync.WaitGroup
 
+	// mu guards the fields up to closed.
 	mu             sync.Mutex
 	queue          []queuedBlock // oldest first
 	bytes          int           // size of the text in queue

@@ -18,8 +18,9 @@ import (
 // the services and tasks of a Program (nodes). The launcher's loop owns it. Each process is watched
 // by a goroutine of its own, which sends everything that happens to it as a notice to the loop.
 type processes struct {
-	o       *Options // the command, its logs and prefixes; the launcher's, and read only here
-	path    string   // path of the program
+	o    *Options // the command, its logs and prefixes; the launcher's, and read only here
+	path string   // path of the program
+	// console gets the output of all processes, with a prefix for each.
 	console *console
 	hosts   *hostList    // nil if all processes run on this host
 	orphans *childReaper // nil if this process gets no orphans

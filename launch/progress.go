@@ -19,13 +19,15 @@ const (
 // progress follows the steps of a job and makes its progress line. It does no I/O, reads no clock,
 // and is not safe for concurrent use.
 type progress struct {
+	// step is the latest step of the job, and of the number of its steps; 0 if unknown.
 	step, of int64
-	loss     float64
-	samples  int64     // sum over the observed steps
-	seen     time.Time // time of the latest step
-	marks    []mark    // oldest first; at least one after the first step
-	shares   []int     // microbatches by rank
-	waits    bool      // the job waits for a quorum, or the peers wait to join again
+	// loss is the loss of the latest step; 0 if unknown.
+	loss    float64
+	samples int64     // sum over the observed steps
+	seen    time.Time // time of the latest step
+	marks   []mark    // oldest first; at least one after the first step
+	shares  []int     // microbatches by rank
+	waits   bool      // the job waits for a quorum, or the peers wait to join again
 }
 
 // mark is a past point for the measurement of speeds.

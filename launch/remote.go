@@ -25,20 +25,24 @@ import (
 // Nothing waits for a host: frames go into the outbox.
 type remoteHost struct {
 	Host
-	job     string
+	job string
+	// cmd is ssh or srun. Its standard input and output carry the frames.
 	cmd     *exec.Cmd
 	starter starter
 	timeout time.Duration // for the connection, without the time to copy a program
 	orphans *childReaper
 	stdin   io.WriteCloser
 	in      *frameReader
-	stderr  *tailBuffer
-	out     *outbox
-	work    sync.WaitGroup // owns the writer and run
-	info    hostInfo
-	addrs   []string      // addresses of its probe
-	ended   chan struct{} // closed when run has ended
+	// stderr keeps the end of the command's messages, for the error of a failed connection.
+	stderr *tailBuffer
+	// out queues the frames to the agent, so that a slow connection does not stop the launcher.
+	out   *outbox
+	work  sync.WaitGroup // owns the writer and run
+	info  hostInfo
+	addrs []string      // addresses of its probe
+	ended chan struct{} // closed when run has ended
 
+	// mu guards the fields below, and processID of the peers.
 	mu      sync.Mutex
 	peers   map[int]*remote // running peers, by index
 	running bool            // run has been called

@@ -17,7 +17,8 @@ import (
 //
 // Other parts of this process that register for the signal (signal.Notify) receive it as well.
 type signals struct {
-	ch   chan os.Signal // capacity 1, for the first signal
+	ch chan os.Signal // capacity 1, for the first signal
+	// end is closed by Close, which ends the goroutine.
 	end  chan struct{}
 	once sync.Once
 	work sync.WaitGroup

@@ -13,9 +13,10 @@ import (
 
 // Ticket lets peers of other hosts and users join a job.
 type Ticket struct {
-	Text    string    `json:"text"` // one word, for a command line
-	ID      string    `json:"id"`   // the name for Revoke; it admits nobody
-	Job     string    `json:"job"`
+	Text string `json:"text"` // one word, for a command line
+	ID   string `json:"id"`   // the name for Revoke; it admits nobody
+	Job  string `json:"job"`
+	// Expires is the time from which the ticket admits nobody, by the clocks of the members.
 	Expires time.Time `json:"expires"`
 	// Note is a remark about this ticket for people, or "".
 	Note string `json:"note,omitempty"`
