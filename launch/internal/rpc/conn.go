@@ -46,6 +46,7 @@ type Conn struct {
 	work   sync.WaitGroup
 	last   atomic.Uint64 // ID of the latest call
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	waiting map[uint64]chan frame // calls without an answer, by ID; nil after the end
 }

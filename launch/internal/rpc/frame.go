@@ -39,10 +39,14 @@ var errFrame = errors.New("bad frame")
 //	8   8        ID
 //	16  8        timeout
 type frame struct {
-	kind    kind
-	method  uint16 // of a call: index in the methods of the service
-	id      uint64 // of a call, its answer and its cancellation: chosen by the caller
-	timeout uint64 // of a call: the time that is left, in nanoseconds; 0 without a deadline
+	kind kind
+	// method is the index of the called method in the methods of the service.
+	method uint16
+	// id is the number of a call, the same in its answer and its cancellation. The caller chooses
+	// it.
+	id uint64
+	// timeout is the time that is left for a call, in nanoseconds; 0 without a deadline.
+	timeout uint64
 	payload []byte
 }
 

@@ -160,6 +160,7 @@ type caller struct {
 	writing sync.Mutex // held during a write, so that the frames of two answers do not mix
 	stream  net.Conn
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // cancels the running calls, by ID
 }
