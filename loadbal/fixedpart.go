@@ -15,9 +15,10 @@ package loadbal
 // become equal: a rank that has become slower has fewer microbatches and takes the same time as
 // before, so the line would show a time that does not depend on the share.
 type fixedPart struct {
-	parts     int64 // the estimate, in microbatches times fixedUnit
-	num, den  int64 // numerator and denominator of the estimate, times unit; old pairs decay
-	lastShare int64 // of the step before; 0 before the first
+	parts    int64 // the estimate, in microbatches times fixedUnit
+	num, den int64 // numerator and denominator of the estimate, times unit; old pairs decay
+	// lastShare is the share in the step before; 0 before the first step.
+	lastShare int64
 	lastTicks int64 // compute time of that step
 }
 
