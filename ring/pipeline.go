@@ -18,10 +18,11 @@ var errUnwound = errors.New("reduction panicked")
 // other in the order of progress.
 type pipeline[T Number] struct {
 	schedule
-	link     Link
-	memory   func(words int) []uint64 // working memory of the caller; nil allocates
-	dst, src []T                      // of the caller
-	fold     func(dst, a, b []T)      // nil if nothing is reduced
+	link   Link
+	memory func(words int) []uint64 // working memory of the caller; nil allocates
+	// dst and src are the caller's vectors.
+	dst, src []T
+	fold     func(dst, a, b []T) // nil if nothing is reduced
 	// scattered means that dst is only the chunk of the last hop (as in a reduce-scatter), not the
 	// whole vector.
 	scattered bool
@@ -134,6 +135,7 @@ func (p *pipeline[T]) place(h, c int) []T {
 type progress struct {
 	cancel context.CancelCauseFunc // interrupts calls of the link
 
+	// mu guards the fields below.
 	mu             sync.Mutex
 	changed        sync.Cond // a counter or err has changed
 	received, sent int       // number of finished segments
