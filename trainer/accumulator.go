@@ -66,7 +66,8 @@ func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
 
 // floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
 type floatAccumulator struct {
-	layout layout     // of the parameters in the vectors
+	// layout is the layout of the parameters in the vectors.
+	layout layout
 	own    vector     // this peer's sums
 	bufs   *gradients // results of reductions
 	bad    fault      // first value that was not finite
@@ -141,13 +142,15 @@ func makeMean(sum []float32, samples int64) {
 type exactAccumulator struct {
 	layout layout
 	bufs   *gradients
-	scale  exact.Scale  // of the attempt; equal at all ranks
-	views  [][]int32    // own, by parameter
-	own    []int32      // this peer's sums, all parameters; operand of the reduction
-	all    []int32      // sums of all ranks; result of the reduction
-	parts  [][]int32    // views of all, by parameter
-	peaks  []exact.Peak // of this peer's microbatches, by parameter
-	left   [][]int      // [microbatch][parameter]: length of the prefix that is not in the sums yet
+	// scale is the scale of the attempt, equal at all ranks.
+	scale exact.Scale
+	views [][]int32 // own, by parameter
+	own   []int32   // this peer's sums, all parameters; operand of the reduction
+	all   []int32   // sums of all ranks; result of the reduction
+	parts [][]int32 // views of all, by parameter
+	// peaks are the largest magnitudes in the gradients of this peer's microbatches, by parameter.
+	peaks []exact.Peak
+	left  [][]int // [microbatch][parameter]: length of the prefix that is not in the sums yet
 	// step has the peaks of all ranks, after the reduction.
 	step []exact.Peak
 }

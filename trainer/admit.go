@@ -29,12 +29,15 @@ const (
 // Gropp: Optimization of collective communication operations in MPICH, 2005). Latency and flow
 // are scaled from the measured step in these proportions.
 type stepModel struct {
-	members      []elastic.ID   // by rank
-	policy       string         // of load balancing; Config.Balance
-	microbatches int            // of a full step
+	members []elastic.ID // by rank
+	// policy is the policy of load balancing, as in Config.Balance.
+	policy string
+	// microbatches is the number of microbatches in a full step.
+	microbatches int
 	costs        []loadbal.Cost // by rank, in nanoseconds
-	bytes        int64          // of gradients per step
-	timing       stepTiming     // median of the last steps
+	// bytes is the number of bytes of gradients that a step reduces.
+	bytes  int64
+	timing stepTiming // median of the last steps
 }
 
 // stepTiming divides the time of a step into its parts.
@@ -172,9 +175,10 @@ func formatMillis(d time.Duration) string { return fmt.Sprintf("%.1f ms", millis
 
 // admitter decides which candidates may join.
 type admitter struct {
-	always     bool                       // admits everybody (AdmitAlways)
-	microbatch int                        // samples per microbatch
-	model      *atomic.Pointer[stepModel] // of the last steps; holds nil if there were too few
+	always     bool // admits everybody (AdmitAlways)
+	microbatch int  // samples per microbatch
+	// model is the step model of the last steps; it holds nil if there were too few.
+	model *atomic.Pointer[stepModel]
 }
 
 // Admit decides whether a candidate may join. It implements elastic.Judge and is safe for

@@ -41,17 +41,20 @@ type audits struct {
 
 // record has the data of a step that this peer needs to recompute a part of the step.
 type record struct {
-	plan    stepPlan // of the step
-	epoch   uint64   // in which the step was computed
+	// plan has the samples and microbatches of the step.
+	plan    stepPlan
+	epoch   uint64 // in which the step was computed
 	attempt int64
-	scale   exact.Scale      // of the attempt
+	// scale is the scale of that attempt.
+	scale   exact.Scale
 	members []elastic.Member // by rank
 	shares  []ledger.Set     // by rank
 	params  [][]float32      // before the step
 
 	committed    bool
 	coefficients audit.Coefficients // drawn at the commit
-	prints       []audit.Print      // of all members, once they are published
+	// prints are the fingerprints of all members, once they are published.
+	prints []audit.Print
 }
 
 // check is an audit under way.

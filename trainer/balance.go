@@ -32,9 +32,10 @@ type balance struct {
 	short bool   // a short step lies between the last logged step and the open one
 
 	// Local knowledge of this peer.
-	most   int     // bound on its share, in microbatches; 0 for none
-	micros int64   // microseconds of computing in the open step; 0 if they do not count as a measurement
-	speeds []int64 // of its last steps, as loadbal.Speed
+	most   int   // bound on its share, in microbatches; 0 for none
+	micros int64 // microseconds of computing in the open step; 0 if they do not count as a measurement
+	// speeds are the speeds of this peer in its last steps, in the unit of loadbal.Speed.
+	speeds []int64
 }
 
 // target is a policy's decision for one step.

@@ -12,8 +12,9 @@ import (
 // layout places the parameters one after the other, in declaration order, in one flat vector, and
 // cuts that vector into buckets (as DDP does: Li et al., PyTorch Distributed, 2020).
 type layout struct {
-	params  []Param  // in declaration order
-	offsets []int    // of each parameter in the flat vector, and the total length
+	params []Param // in declaration order
+	// offsets has the offset of each parameter in the flat vector, and the total length last.
+	offsets []int
 	pieces  []piece  // by position in the flat vector
 	buckets []bucket // in the order of the calls
 }

@@ -57,7 +57,8 @@ type checker struct {
 	sizes         []int
 	params        [][]float32 // original values
 	first, second []int       // samples
-	want          computation // of the samples in first
+	// want is the result for the samples in first, with which other calls are compared.
+	want computation
 }
 
 // computation is the result of a call of Gradient.

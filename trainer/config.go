@@ -153,7 +153,9 @@ type StepReport struct {
 	Samples      int      // samples of all peers
 	Recomputed   int      // microbatches that this peer computed more than once
 	Loss         float64  // mean over Samples, before the step
-	Digest       string   // of the parameters after the step, in hexadecimal; empty after some steps of a large model
+	// Digest is the digest of the parameters after the step, in hexadecimal. It is "" after some
+	// steps of a large model.
+	Digest string
 	// Compute is the time in the model, Comm the subsequent waiting for peers, Total the time
 	// from the beginning of the last try to the new parameters. Comm and Total are 0 if this peer
 	// learned of the commit from others.
@@ -174,10 +176,12 @@ type StepReport struct {
 
 // Result is the outcome of a finished job, equal at every peer.
 type Result struct {
-	Steps  int64  // of the whole job
-	Peers  int    // members at the last step
-	Score  *Score // nil without Config.Evaluate
-	SHA256 string // of the parameters in declaration order, little-endian, in hexadecimal
+	// Steps is the number of steps of the whole job.
+	Steps int64
+	Peers int    // members at the last step
+	Score *Score // nil without Config.Evaluate
+	// SHA256 is the hash of the parameters, in declaration order and little-endian, in hexadecimal.
+	SHA256 string
 }
 
 // String returns the last line that elrun prints for a job.

@@ -17,11 +17,12 @@ import (
 // never write to them, so that a step that failed with its session can be reduced again. Single
 // microbatches cannot be removed: a contribution is kept or dropped as a whole.
 type contribution struct {
-	step    int64       // number of the step
-	attempt int64       // at the step, from 0; exact mode only
-	scale   exact.Scale // of the attempt; exact mode only
-	owner   elastic.ID  // identity of this peer under which it was computed; with another identity, others have computed the same microbatches
-	sums    accumulator // the gradients
+	step    int64 // number of the step
+	attempt int64 // at the step, from 0; exact mode only
+	// scale is the scale of the attempt, in exact mode only.
+	scale exact.Scale
+	owner elastic.ID  // identity of this peer under which it was computed; with another identity, others have computed the same microbatches
+	sums  accumulator // the gradients
 
 	held       ledger.Set    // microbatches in sums
 	computed   ledger.Set    // microbatches that were ever computed for this attempt

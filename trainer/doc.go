@@ -189,6 +189,16 @@
 // the model together, keep a copy of the model, or stop. All peers come to the same decision
 // (decisions.go).
 //
+// # Goroutines
+//
+// The goroutine of Run, or of the loop over Points, computes all gradients and changes all states.
+// Three things run beside it:
+//
+//	exchange    the calls of a step, if the next step begins early (try.go); it ends before the
+//	            step is committed
+//	saver       the write of a checkpoint, from a copy of the state; at most one at a time
+//	prefetcher  reads the samples of the next calls
+//
 // # Exact mode
 //
 // Each microbatch is computed as if it were alone and converted to integers (package exact), so

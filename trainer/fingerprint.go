@@ -11,8 +11,9 @@ import (
 
 // fingerprint identifies a state. All ranks must have equal fingerprints before a step.
 type fingerprint struct {
-	committed int64  // last committed step
-	digest    uint64 // of the parameters
+	committed int64 // last committed step
+	// digest is the digest of the parameters.
+	digest uint64
 }
 
 // String describes the state for an error.

@@ -13,15 +13,16 @@ import (
 // other. It owns the state and the open step. It is not safe for concurrent use: the goroutine of
 // Run calls all methods.
 type job struct {
-	group     *elastic.Group
-	cfg       Config
-	plan      plan
-	held      []elastic.Setting // settings in which all members must agree
-	guard     *guard
-	state     *state
-	step      *openStep
-	decisions decisions // of the programs, at points between steps
-	reporter  reporter  // announces stable steps
+	group *elastic.Group
+	cfg   Config
+	plan  plan
+	held  []elastic.Setting // settings in which all members must agree
+	guard *guard
+	state *state
+	step  *openStep
+	// decisions carries out the decisions of the programs at points between steps.
+	decisions decisions
+	reporter  reporter // announces stable steps
 	saver     *saver
 	timings   stepTimings // measurements of the steps of this session
 	resyncs   int         // how often this peer has taken the others' state after a divergence

@@ -42,13 +42,15 @@ const (
 // All ranks of a session know the same costs, and so choose the same order. A link is directed,
 // from a sending to a receiving rank; the receiver measures it.
 type linkMonitor struct {
-	bytes             int          // of gradients per step
-	self              int          // this peer's rank
-	ids               []elastic.ID // by rank
-	host              []int        // by rank
-	site              []int        // by rank; nil where sites are not known
-	known             [][]linkCost // costs of links [from][to], equal at all ranks; 0 within a host
-	order             []int        // of the ring
+	// bytes is the number of bytes of gradients that a step reduces.
+	bytes int
+	self  int          // this peer's rank
+	ids   []elastic.ID // by rank
+	host  []int        // by rank
+	site  []int        // by rank; nil where sites are not known
+	known [][]linkCost // costs of links [from][to], equal at all ranks; 0 within a host
+	// order is the present order of the ring.
+	order             []int
 	slowLinkElsewhere bool         // a link outside the ring is far slower than the links of the ring
 	hysteresis        int64        // percentage by which another order must be better
 	sinceChange       int          // steps since hysteresis changed

@@ -21,19 +21,23 @@ import (
 // It is not safe for concurrent use. Its methods run in the goroutine of Run, also while the next
 // step begins; only the exchange of reports has its own goroutine.
 type openStep struct {
-	cfg     Config
-	plan    plan
-	model   Model
-	state   *state       // before the step
-	own     contribution // of this peer, to this step
+	cfg   Config
+	plan  plan
+	model Model
+	state *state // before the step
+	// own is the contribution of this peer to this step.
+	own     contribution
 	reducer reducer
-	balance balance // of the microbatches among the ranks of the session
-	noise   noise   // estimate of the noise scale
-	audits  *audits // of other members' contributions; nil without Config.Audit
-	ahead   *prefetcher
-	most    int  // microbatches per call of the model, at most; a lack of memory lowers it
-	next    *try // at this step, if its first call began in the previous step
-	work    work // of this peer in the last step that it contributed to
+	// balance divides the microbatches among the ranks of the session.
+	balance balance
+	noise   noise // estimate of the noise scale
+	// audits checks the contributions of other members; nil without Config.Audit.
+	audits *audits
+	ahead  *prefetcher
+	most   int  // microbatches per call of the model, at most; a lack of memory lowers it
+	next   *try // at this step, if its first call began in the previous step
+	// work has the measurements of this peer in the last step to which it contributed.
+	work work
 }
 
 // newOpenStep allocates the memory of the first step and of the state before it. The caller sets

@@ -16,7 +16,9 @@ type outcome struct {
 	Peers   int     // members of that epoch
 	Samples int64   // in the step
 	Loss    lossSum // sum over Samples
-	Shares  []share // of all members in rank order; empty in a checkpoint of a stable step
+	// Shares has the contributions of all members, in rank order; it is empty in a checkpoint of a
+	// stable step.
+	Shares []share
 }
 
 // share is one member's part of a step.

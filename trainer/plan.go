@@ -5,12 +5,13 @@ import "github.com/elrun/elrun/trainer/exact"
 // plan maps steps to samples. It is a pure function of the configuration: the same at every peer,
 // at any time.
 type plan struct {
-	samples int    // per pass
-	global  int    // samples per step
-	micro   int    // samples per microbatch
-	perPass int64  // steps per pass
-	steps   int64  // steps of the whole job
-	seed    uint64 // of the sample order
+	samples int   // per pass
+	global  int   // samples per step
+	micro   int   // samples per microbatch
+	perPass int64 // steps per pass
+	steps   int64 // steps of the whole job
+	// seed is the seed of the sample order.
+	seed uint64
 }
 
 // newPlan returns the plan of a configuration whose defaults are filled in.
@@ -29,11 +30,13 @@ func (p plan) mostMicrobatches() int { return ceilDiv(min(p.global, p.samples), 
 // stepPlan is the plan of one step: the positions [first, end) in the sample order of its pass,
 // divided into microbatches. The last microbatch may be short.
 type stepPlan struct {
-	step         int64       // from 1
-	order        permutation // of the pass
-	first, end   int         // positions in the pass
-	micro        int         // samples per microbatch
-	microbatches int         // of the step
+	step int64 // from 1
+	// order is the permutation of the samples in this pass.
+	order      permutation
+	first, end int // positions in the pass
+	micro      int // samples per microbatch
+	// microbatches is the number of microbatches in the step.
+	microbatches int
 }
 
 // step returns the plan of step s >= 1, which may be after the last step of the job.

@@ -16,15 +16,17 @@ import (
 // buckets, moves the operands into memory that the ranks of a host share, and chooses the order of
 // the ring.
 type reducer struct {
-	layout      layout                 // of the gradients, with the buckets of the session
+	// layout is the layout of the gradients, with the buckets of the session.
+	layout      layout
 	bucketBytes int                    // Config.BucketBytes
 	sums        accumulator            // this peer's gradients
 	coded       *compressedAccumulator // the same accumulator as sums if there is a lossy coding, otherwise nil
 	links       linkMonitor            // measures links and chooses the order of the ring
-	shared      sharedBuffers          // of the operands
-	poll        func()                 // lets calls under way make progress
-	emit        func(epoch uint64, step int64, body event.Body)
-	log         func(format string, args ...any)
+	// shared is the memory of the operands that the ranks of this host share.
+	shared sharedBuffers
+	poll   func() // lets calls under way make progress
+	emit   func(epoch uint64, step int64, body event.Body)
+	log    func(format string, args ...any)
 }
 
 // enter prepares for a session.
@@ -105,7 +107,8 @@ func (r *reducer) reduce(ctx context.Context, plain, ordered *collective.Comm, b
 // bucketComm makes the communicators for the calls of a bucket.
 type bucketComm struct {
 	ordered *collective.Comm // with the order of the ring chosen by the link monitor
-	plain   *collective.Comm // of the session
+	// plain is the communicator of the session, with its default options.
+	plain   *collective.Comm
 	options collective.CallOptions
 }
 

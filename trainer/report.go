@@ -21,13 +21,16 @@ type work struct {
 // reporter writes stable steps to the event log and passes them to the user, each once. It
 // belongs to one goroutine.
 type reporter struct {
-	plan   plan
-	emit   func(epoch uint64, step int64, body event.Body)
-	told   func(StepReport)        // Config.OnStep; may be nil
-	digest func(step int64) string // of the parameters after the last committed step; empty if not due
+	plan plan
+	emit func(epoch uint64, step int64, body event.Body)
+	told func(StepReport) // Config.OnStep; may be nil
+	// digest returns the digest of the parameters after the last committed step; "" if it is not
+	// due.
+	digest func(step int64) string
 
-	reported  int64        // last reported step
-	before    outcome      // of the step before the last committed one; zero if unknown
+	reported int64 // last reported step
+	// before is the outcome of the step before the last committed one; zero if unknown.
+	before    outcome
 	witnesses []elastic.ID // members at the time of the last report
 }
 

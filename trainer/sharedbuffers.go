@@ -14,10 +14,12 @@ import (
 // has been taken out of the shared memory, because other ranks may still write to it; its content
 // moves to a new allocation.
 type sharedBuffers struct {
-	comm        *collective.Comm // of a session with this memory; nil if there was none
-	full        bool             // there is no room in the memory
-	allocations []allocation     // of the vectors in this memory
-	previous    []allocation     // in the old memory, while vectors move
+	// comm is a communicator over this memory, of any session that had it; nil if there was none.
+	comm *collective.Comm
+	full bool // there is no room in the memory
+	// allocations are the allocations of the vectors in this memory.
+	allocations []allocation
+	previous    []allocation // in the old memory, while vectors move
 }
 
 // allocation is the memory of one vector.

@@ -17,13 +17,16 @@ type state struct {
 	plan     plan
 	rules    rules // how a commit changes the parameters
 	params   []Param
-	pipeline *pipeline   // parameters and optimizer state, with the uncommitted updates of the open step
-	grads    *gradients  // mean gradients of the last committed step and of the step under way
-	scale    exact.Scale // of the step after the committed one; exact mode only
-	last     outcome     // of the last committed step; zero before the first
-	void     bool        // the state is invalid and has to be replaced
-	digested uint64      // cached digest of the parameters; 0 if not computed
-	observer observer    // of transitions
+	pipeline *pipeline  // parameters and optimizer state, with the uncommitted updates of the open step
+	grads    *gradients // mean gradients of the last committed step and of the step under way
+	// scale is the scale of the step after the committed one, in exact mode only.
+	scale exact.Scale
+	// last is the outcome of the last committed step; zero before the first.
+	last     outcome
+	void     bool   // the state is invalid and has to be replaced
+	digested uint64 // cached digest of the parameters; 0 if not computed
+	// observer is told about the transitions of the state.
+	observer observer
 }
 
 // observer is notified of the state's transitions, because reports and the contribution to the

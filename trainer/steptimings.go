@@ -19,10 +19,13 @@ const (
 // stepTimings measures the parts of steps, and publishes the resulting step model (admit.go). The
 // goroutine of the steps owns all fields except model, which any goroutine may load.
 type stepTimings struct {
-	policy       string // of load balancing
-	microbatches int    // of a full step
+	// policy is the policy of load balancing under which the window was measured.
+	policy string
+	// microbatches is the number of microbatches in a full step.
+	microbatches int
 
-	epoch  uint64       // of the session in which the window was measured
+	// epoch is the epoch of the session in which the window was measured.
+	epoch  uint64
 	window []stepTiming // timings of the last steps
 	model  atomic.Pointer[stepModel]
 }

@@ -10,7 +10,8 @@ import (
 
 // try is a try at a step within one session.
 type try struct {
-	plan    stepPlan      // of the step
+	// plan has the samples and microbatches of the step.
+	plan    stepPlan
 	begun   time.Time     // start of the try
 	sums    *reduction    // reduction of the buckets
 	whole   bool          // at the start nothing of this peer's share was computed
@@ -35,7 +36,8 @@ func (t *try) readyAt(last bool) func(i, from int) {
 
 // exchanged is the result of waiting for all buckets and the commit record.
 type exchanged struct {
-	reports  []rankReport  // of all ranks
+	// reports has the report of each rank, from the commit record.
+	reports  []rankReport
 	exchange time.Duration // time of the exchange of reports
 	err      error
 }
