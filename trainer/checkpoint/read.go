@@ -21,8 +21,9 @@ type Checkpoint struct {
 	Header
 	Path string
 
-	file   *os.File
-	size   int64 // of the file, in bytes
+	file *os.File
+	// size is the size of the file in bytes.
+	size   int64
 	layout layout
 	sum    uint64 // XXH64 of the file, with zeros for the digits of this number
 }
