@@ -21,8 +21,9 @@ import (
 // two bfloat16 magnitudes, the smaller one first; then k times 2 bits, from the low bits of each
 // byte up: bit 0 is the sign, bit 1 is set for the larger magnitude (level.go).
 type TopK struct {
-	fraction float64 // of the elements that are kept, at most 0.5
-	twoBit   bool    // values have 2 bits instead of 16
+	// fraction is the part of the elements that is kept, at most 0.5.
+	fraction float64
+	twoBit   bool // values have 2 bits instead of 16
 }
 
 // minKept is the least number of elements that a code keeps; a shorter vector is kept whole. So
