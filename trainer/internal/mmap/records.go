@@ -108,6 +108,7 @@ func (r *Records) Close() error {
 // Failure keeps the first error passed to Note, for callbacks that cannot return an error. The zero
 // value has no error. It is safe for concurrent use.
 type Failure struct {
+	// mu guards the fields below.
 	mu  sync.Mutex
 	err error
 }
