@@ -18,9 +18,10 @@ type path struct {
 	maxSamples int             // samples of a path
 	bySpeed    bool            // a path has up to a round's samples, in any number of steps
 	inner      optim.Optimizer // the inner optimizer
-	schedule   optim.Schedule  // of the inner optimizer, by steps of ordinary training
-	clip       float64         // limit of the gradient's norm in a local step; 0 is none
-	steps      stepMap
+	// schedule gives the rates of the inner optimizer, by steps of ordinary training.
+	schedule optim.Schedule
+	clip     float64 // limit of the gradient's norm in a local step; 0 is none
+	steps    stepMap
 
 	start [][]float32 // parameters at the beginning of a path
 	// grad is the gradient of one local step, as views of flat. Exact mode requires the
