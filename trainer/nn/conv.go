@@ -19,11 +19,13 @@ import (
 // into blocks whose columns fit the cache; each block has its own product.
 type conv struct {
 	*gemmer
-	in, out      Shape
-	kernel       int
-	w, b         trainer.Param
-	n            int       // samples of the last forward
-	columns      []float32 // of the last forward, by block: [patch, samples*positions]
+	in, out Shape
+	kernel  int
+	w, b    trainer.Param
+	n       int // samples of the last forward
+	// columns holds the patches of the last forward pass as columns of a matrix (im2col), by block:
+	// [patch, samples*positions].
+	columns      []float32
 	rows         []float32 // by block: [filters, samples*positions], the outputs, or their gradient if rowsHoldGrad is set
 	rowsHoldGrad bool
 	y, dx        []float32

@@ -12,16 +12,18 @@ import (
 // Network is a chain of layers that ends in a softmax. Model returns it as a trainer.Model. It is
 // not safe for concurrent use.
 type Network struct {
-	data          Data
-	in            Shape
-	classes       int             // outputs of the last layer
-	first         []int           // index of each layer's first parameter; the last element is the number of parameters
-	deferred      []int           // layers that defer a part of their gradient until the first layer's gradient is complete
-	params        []trainer.Param // of all layers, in order
-	gemmer        *gemmer         // computes the products of all layers
-	workspaces    []*workspace    // work space for each group of a batch; at least one
-	evalWorkspace *workspace      // work space of evaluations, which may run in the middle of a gradient; nil before the first
-	grad          [][]float32     // of the current call, by parameter; owned by the trainer
+	data     Data
+	in       Shape
+	classes  int   // outputs of the last layer
+	first    []int // index of each layer's first parameter; the last element is the number of parameters
+	deferred []int // layers that defer a part of their gradient until the first layer's gradient is complete
+	// params are the parameters of all layers, in the order of the layers.
+	params        []trainer.Param
+	gemmer        *gemmer      // computes the products of all layers
+	workspaces    []*workspace // work space for each group of a batch; at least one
+	evalWorkspace *workspace   // work space of evaluations, which may run in the middle of a gradient; nil before the first
+	// grad is the gradient of the current call, by parameter. The trainer owns it.
+	grad [][]float32
 }
 
 // workspace is the work space for a group of samples that are computed together.
