@@ -48,6 +48,7 @@ type Socket struct {
 	working  sync.WaitGroup
 	done     chan struct{} // closed by Close
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	closed  bool
 	key     Key // set once, by Serve, before any use
