@@ -31,8 +31,9 @@ func stripes(trip time.Duration) int {
 type bundle struct {
 	net.Conn // the first one, for methods that concern only one, such as its addresses
 	socks    []net.Conn
-	lines    []*netpoll.Stream // of socks, in the same order
-	in, out  cursor
+	// lines are the streams over socks, in the same order.
+	lines   []*netpoll.Stream
+	in, out cursor
 }
 
 // cursor is a position in the stream. The reader and the writer have one each, as the two

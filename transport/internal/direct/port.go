@@ -47,6 +47,7 @@ type Port struct {
 	working sync.WaitGroup // all goroutines of the port
 	done    chan struct{}  // closed by Close
 
+	// mu guards the fields below.
 	mu        sync.Mutex
 	closed    bool
 	offer     Offer // without a ticket
