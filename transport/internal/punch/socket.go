@@ -35,6 +35,7 @@ type Account func(read, sent int) bool
 type Socket struct {
 	net.PacketConn
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	checks map[[userSize]byte]*running // in progress, by credential
 	passes map[netip.AddrPort]Account  // addresses whose QUIC packets pass

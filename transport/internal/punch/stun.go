@@ -58,7 +58,8 @@ type message struct {
 	answer bool
 	tx     [12]byte
 	user   [userSize]byte
-	role   byte           // of the requesting side
+	// role is the role of the side that sends the request.
+	role   byte
 	mapped netip.AddrPort // in an answer: the source address of the request
 }
 
