@@ -115,10 +115,11 @@ const (
 
 // Header precedes every payload. Comm, Seq and Call are zero except in Data frames.
 type Header struct {
-	Kind   Kind
-	Seq    uint32
-	Comm   uint64
-	Length uint64 // of the payload, in bytes
+	Kind Kind
+	Seq  uint32
+	Comm uint64
+	// Length is the length of the payload in bytes.
+	Length uint64
 	Call   [CallSize]byte
 }
 
