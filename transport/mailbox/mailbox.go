@@ -62,8 +62,9 @@ type Box struct {
 	cause  atomic.Pointer[error] // set once, by Fail
 	failed chan struct{}         // closed when cause is set
 
-	receives sync.Pool // of *receive
-	messages pool      // memory of messages that no receive has asked for yet
+	// receives is a pool of *receive.
+	receives sync.Pool
+	messages pool // memory of messages that no receive has asked for yet
 }
 
 // New returns the box of rank self among n ranks. limit is the number of bytes that the box

@@ -16,7 +16,9 @@ const (
 // pool holds free messages by the class of their memory. Each Box has its own pool, so that
 // the memory of an epoch becomes garbage when the epoch ends.
 type pool struct {
-	bare    sync.Pool // of *Message without store, for empty and direct messages
+	// bare has Messages without memory for a payload, for empty messages and for payloads that are
+	// read into the receiver's buffer.
+	bare    sync.Pool
 	classes [maxClass - minClass + 1]sync.Pool
 }
 

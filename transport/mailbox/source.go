@@ -37,6 +37,7 @@ type source struct {
 	limit      int           // bytes of held messages
 	wakeups    chan struct{} // holds a token when a sleeper should check for room again
 
+	// mu guards the fields below.
 	mu        sync.Mutex
 	slots     map[key]slot
 	heldBytes int   // bytes of messages without a receive, with their overhead
