@@ -22,6 +22,7 @@ type Network struct {
 	plan    mesh.Plan
 	killing sync.WaitGroup // calls of Kill whose members still close
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	members map[elastic.ID]*Member
 }

@@ -19,6 +19,7 @@ const pipeSize = 64 << 10
 // condition, which is broadcast, as at most two goroutines and two timers use it. Unlike net.Pipe it buffers, as a
 // socket does: the session protocol relies on short frames that are written without a reader.
 type pipe struct {
+	// mu guards the fields below.
 	mu sync.Mutex
 	// A Cond has no timeout: deadlines are timers that set over and broadcast.
 	moved *sync.Cond // broadcast after each change of the fields below
