@@ -29,20 +29,24 @@ const (
 // of them end in put, under mu. An attempt ends exactly once, by the last stream, by fail or by revoke; whoever sets
 // ended closes done, and what comes later is reset.
 type attempt struct {
-	ctx     context.Context // of the Connect; ended when it returns
-	binder  *binder         // makes the lanes
-	view    elastic.View
-	self    int
-	hello   wire.Greeting // of this rank; its lineage is the hash of the view
+	// ctx is the context of the call of Connect. It ends when that call returns.
+	ctx    context.Context
+	binder *binder // makes the lanes
+	view   elastic.View
+	self   int
+	// hello is the hello of this rank. Its lineage is the hash of the view.
+	hello   wire.Greeting
 	planned []bool        // by rank
 	sparse  bool          // not all pairs of the view are planned
 	done    chan struct{} // closed when all planned streams are there, or err is set
 	lazy    *lazyPairs
 
-	mu        sync.Mutex
-	streams   []lanePair // of planned pairs, by rank
-	requested []*lane    // the lanes that are to be bound to the view
-	missing   int        // the number of planned streams that are not there
+	// mu guards the fields up to lastErr.
+	mu sync.Mutex
+	// streams has the streams of the planned pairs, by rank.
+	streams   []lanePair
+	requested []*lane // the lanes that are to be bound to the view
+	missing   int     // the number of planned streams that are not there
 	ended     bool
 	err       error
 	lastErr   []error // by rank: the last error of a dial, for messages to users

@@ -18,7 +18,8 @@ const helloTime = time.Minute
 // Whoever binds a lane holds the view open meanwhile (lazyPairs.hold), or belongs to the dials for which Connect
 // waits. So no lane is added to a view whose streams were ended already.
 type binder struct {
-	cfg     *Config // of the mesh
+	// cfg is the configuration of the mesh.
+	cfg     *Config
 	carrier Carrier
 	life    *lifetime
 	views   *viewTable

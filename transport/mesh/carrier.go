@@ -137,10 +137,14 @@ type Observer interface {
 // Outgoing is a message of a call on a stream of Data, a control message, or a request or a
 // piece of the answer on a stream of Bulk.
 type Outgoing struct {
-	Bytes    int                // its length
-	Payload  []byte             // of a control message or request; Sending must not keep it; nil otherwise
-	Epoch    uint64             // of the view, for a message on Data
-	Envelope transport.Envelope // of a message on Data
+	Bytes int // its length
+	// Payload is the content of a control message or request, and nil for other messages. Sending
+	// must not keep it.
+	Payload []byte
+	// Epoch is the epoch of the view, for a message on a Data stream.
+	Epoch uint64
+	// Envelope is the envelope of a message on a Data stream.
+	Envelope transport.Envelope
 }
 
 // ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a better

@@ -26,11 +26,13 @@ const maxQueueing = 20 * time.Millisecond
 // once per round trip. It also shrinks if other traffic fills the link: an answer gives way to the
 // training.
 type congestionWindow struct {
-	mu       sync.Mutex
-	size     int
-	minRTT   time.Duration
-	flight   []inFlightPiece // oldest first
-	inFlight int             // of flight
+	// mu guards the fields below, except for room.
+	mu     sync.Mutex
+	size   int
+	minRTT time.Duration
+	flight []inFlightPiece // oldest first
+	// inFlight is the number of bytes that were written and are not acknowledged.
+	inFlight int
 	shrunkAt time.Time
 	room     chan struct{} // gets a token when there may be room again
 }

@@ -23,6 +23,7 @@ type controlPlane struct {
 	life    *lifetime
 	events  *eventQueue // gets the messages, and the beginning of the first and the end of the last stream of a peer
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	streams map[elastic.ID][]*controlStream // by peer; this end writes to the first, and reads all
 	opening map[elastic.ID]chan struct{}    // by peer; closed when the attempt to open a stream has ended

@@ -65,6 +65,18 @@
 // For each view there is an attempt, which gathers the streams, then a Transport with a pair for each rank, and
 // lazyPairs for the pairs that are made later. No part waits for a peer with its lock held.
 //
+// # Goroutines
+//
+//   - One for each lane reads the stream, over all views (binder.serve).
+//   - For each pair of a view there is one that writes signals and probes, and one that ends the pair
+//     (pair.finish); both end with the view.
+//   - While a view is entered there is one for each stream that is dialled, and later one for each pair
+//     that is made on demand (lazyPairs.make).
+//   - One for each control stream reads it, and one delivers all events in one order (eventQueue).
+//   - The carrier calls take in a goroutine for each stream that a peer opens.
+//
+// A call of Send writes in the goroutine of its caller, when the writerQueue of the stream gives it its turn.
+//
 // # The end of a view
 //
 // Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent theirs, the

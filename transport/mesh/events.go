@@ -26,6 +26,7 @@ type eventQueue struct {
 	stopping chan struct{} // closed by stop
 	delivery sync.WaitGroup
 
+	// mu guards the fields below.
 	mu          sync.Mutex
 	changed     *sync.Cond         // queue or stopped
 	open        map[elastic.ID]int // the number of streams

@@ -13,7 +13,8 @@ import (
 
 // hostMemory is what this process keeps for sharing memory with the other members of its host, over all views.
 type hostMemory struct {
-	cfg          *Config // of the mesh
+	// cfg is the configuration of the mesh.
+	cfg          *Config
 	life         *lifetime
 	processes    *hostProcesses // the files of the processes of the host
 	spare        spare          // memory for the next view

@@ -20,6 +20,7 @@ type hostProcesses struct {
 	self    elastic.ID
 	machine func() shm.Machine // reads the properties of the machine, at the first call
 
+	// mu guards the fields below.
 	mu sync.Mutex
 	// After close no process is added. Those in use stay until their last release.
 	closed   bool
@@ -30,10 +31,13 @@ type hostProcesses struct {
 // hostProcess is one process of the host.
 type hostProcess struct {
 	waker *shm.Waker // wakes the process; nil for this process
-	event *shm.Event // of this process; nil for others
+	// event is the event of this process; nil for other processes.
+	event *shm.Event
 	arena *shm.Arena // of this process; nil for others, and where there is none
-	bytes []byte     // of the arena; nil if the process has none
-	file  *os.File   // of the arena; close closes it along with the mapping
+	// bytes is the mapping of the process's arena; nil if it has none.
+	bytes []byte
+	// file is the file of the arena; close closes it along with the mapping.
+	file  *os.File
 	close func() error
 	// refs and removed together decide when the files are closed: see releaseUnusedLocked.
 	refs    int  // the number of views that use it

@@ -20,8 +20,10 @@ import (
 type lane struct {
 	*stream
 	peer   elastic.ID
-	number int        // dataStream or urgentStream
-	pair   chan *pair // of one element: the pair that uses the lane in the present view; closed if the view does not begin
+	number int // dataStream or urgentStream
+	// pair passes the pair that uses the lane in the present view. It has room for one, and is
+	// closed if the view does not begin.
+	pair chan *pair
 
 	// Guarded by lanes.mu.
 	idle      bool         // both sides have ended the view
@@ -33,9 +35,12 @@ type lane struct {
 // from the lane, under lanes.mu, by exactly one of: the reader, which has got the answer or an error (setBusy, drop),
 // and the attempt, which does not want the lane any more (withdraw).
 type bindRequest struct {
-	a     *attempt
-	rank  int        // of the peer in that view
-	bound chan error // of one element: the result, if the pair is not planned; else nil
+	a *attempt
+	// rank is the rank of the peer in that view.
+	rank int
+	// bound passes the result, if the pair is not planned; otherwise it is nil. It has room for
+	// one.
+	bound chan error
 }
 
 // newLane returns the lane over a stream on which the hellos have been exchanged.
@@ -159,6 +164,7 @@ func (r *bindRequest) fail(number int, err error) {
 // may exist until its view ends, and is not used again. The lock is held for changes of the map and of the fields of
 // lanes that say so, and for the reset of a stream, which does not block.
 type lanes struct {
+	// mu guards the fields below.
 	mu     sync.Mutex
 	closed bool
 	all    map[laneKey]*lane

@@ -29,6 +29,7 @@ type lazyPairs struct {
 	adopted chan struct{}  // closed when t is set
 	holds   sync.WaitGroup // the goroutines that may begin a pair; added to before over is set
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	t       *Transport // nil before the attempt has succeeded
 	revoked error      // why t is to be revoked as soon as it is there

@@ -31,6 +31,7 @@ type controlStream struct {
 	Stream
 	turn chan struct{} // holds a token while somebody writes
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	pending int       // messages that are not acknowledged
 	since   time.Time // when the oldest pending message was written, or the one before it acknowledged, if that was later

@@ -49,11 +49,12 @@ var errProtocol = errors.New("broke the protocol")
 // Readers wait for finish, on dataOver and urgentOver, before they let a lane be used again: only finish knows
 // whether this side has written its last frame.
 type pair struct {
-	t            *Transport
-	rank         int
-	name         string // short ID
-	lanes        [streamsPerPair]*lane
-	data, urgent *stream // of the lanes
+	t     *Transport
+	rank  int
+	name  string // short ID
+	lanes [streamsPerPair]*lane
+	// data and urgent are the streams of the two lanes.
+	data, urgent *stream
 	path         event.Path
 	signals      chan []byte
 	probes       chan int // lengths of probes, in bytes

@@ -16,6 +16,7 @@ import (
 //
 // Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer may stop waiting.
 type writerQueue struct {
+	// mu guards busy, yielding and waiting.
 	mu         sync.Mutex
 	busy       bool
 	yielding   bool      // busy, but nobody writes: a writer whose priority is above those that wait may begin

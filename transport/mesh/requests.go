@@ -37,10 +37,12 @@ type requests struct {
 	carrier Carrier
 	life    *lifetime
 
+	// mu guards the fields below.
 	mu     sync.Mutex
-	answer answerer           // nil, so that all requests are refused, until Serve is called
-	all    int                // requests that are being answered
-	from   map[elastic.ID]int // of these, the requests of each peer
+	answer answerer // nil, so that all requests are refused, until Serve is called
+	all    int      // requests that are being answered
+	// from counts the requests that are being answered, by peer.
+	from map[elastic.ID]int
 	// It is a broadcast: each waiting request looks again, as limits per peer differ.
 	left chan struct{} // closed, and replaced, when a request has ended
 }

@@ -47,10 +47,13 @@ const shareTime = time.Minute
 // goroutine owns all fields, except for aborted, which mu guards. After that the segment belongs to the transport,
 // and release is called when the transport and its user need it no more.
 type shmGroup struct {
-	host      *hostMemory // of this process
-	view      elastic.View
-	ranks     []int         // of the group; a local rank is an index of it
-	localRank int           // of this rank
+	// host is the part of this process that all its groups share.
+	host *hostMemory
+	view elastic.View
+	// ranks are the ranks of the group. A local rank is an index of ranks.
+	ranks []int
+	// localRank is the local rank of this process.
+	localRank int
 	conns     []unixStream  // by local rank: at the first rank to all others; at others to the first only
 	timeout   time.Duration // how long the first rank waits
 
@@ -63,6 +66,7 @@ type shmGroup struct {
 	segment    *shm.Segment
 	deathWatch *shm.DeathWatch // nil before watchDeaths
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	aborted bool
 }

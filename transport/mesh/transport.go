@@ -20,16 +20,18 @@ import (
 // It lives as long as its mailbox has not failed: until then readers fill the mailbox and
 // senders write. When the mailbox fails, by Revoke or by Close, pair.finish ends each pair.
 type Transport struct {
-	self       int
-	box        *mailbox.Box
-	pairs      []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
-	paths      []event.Path           // by rank: of planned pairs, and of pairs that share memory
-	names      []string               // short IDs, by rank
-	lazy       *lazyPairs             // makes the pairs that are not planned
-	closedErr  error                  // the cause with which Close fails the box
-	epoch      uint64                 // of the view
-	meshClosed <-chan struct{}        // closed when the mesh closes; its streams end then
-	lanes      *lanes                 // of the mesh
+	self      int
+	box       *mailbox.Box
+	pairs     []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
+	paths     []event.Path           // by rank: of planned pairs, and of pairs that share memory
+	names     []string               // short IDs, by rank
+	lazy      *lazyPairs             // makes the pairs that are not planned
+	closedErr error                  // the cause with which Close fails the box
+	// epoch is the epoch of the view.
+	epoch      uint64
+	meshClosed <-chan struct{} // closed when the mesh closes; its streams end then
+	// lanes has the streams of the whole mesh, which outlive the view.
+	lanes *lanes
 
 	memoryTaken atomic.Bool // Shared has been called, so the caller releases the memory
 

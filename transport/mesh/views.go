@@ -23,7 +23,9 @@ const (
 type parkedStream struct {
 	peer    elastic.ID
 	lineage [32]byte
-	claimed chan *attempt // of one element, so that claiming never blocks
+	// claimed passes the attempt that claims the stream. It has room for one, so that claiming
+	// never blocks.
+	claimed chan *attempt
 }
 
 // viewTable knows which views this end is entering or is in, and which are over, and gives each stream that a
@@ -32,6 +34,7 @@ type viewTable struct {
 	job  string // Config.Job
 	life *lifetime
 
+	// mu guards the fields below.
 	mu       sync.Mutex
 	attempts map[[32]byte]*attempt // the views that are being entered or are in use, by hash
 	past     []pastView            // the views that are over, the latest last
