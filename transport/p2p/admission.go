@@ -47,6 +47,7 @@ type admission struct {
 	members   protocol.Switch // handlers for the streams of members; set before the host listens
 	admitted  func(peer.ID)   // called with each newcomer that is admitted
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	policy AdmissionPolicy // nil admits nobody
 }

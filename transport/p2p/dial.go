@@ -51,6 +51,7 @@ type dialer struct {
 	punch      *puncher      // replaces relayed connections before long-lived streams
 	firstDials chan struct{} // semaphore: one element per first connection that is being made
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	dials  map[peer.ID]*dial // attempts in progress to connect
 	failed map[peer.ID]int   // failed attempts since the last success

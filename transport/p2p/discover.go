@@ -86,8 +86,10 @@ func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
 // hints receives the results of multicast DNS and passes them on to found. mu also makes the calls
 // of found follow each other.
 type hints struct {
-	self elastic.ID // of this host, whose own announcements come back
+	// self is the ID of this host, whose own announcements come back.
+	self elastic.ID
 
+	// mu guards the fields below.
 	mu    sync.Mutex
 	found func(elastic.Member) // nil after stop
 }

@@ -33,6 +33,7 @@ import (
 type gate struct {
 	self peer.ID
 
+	// mu guards the fields below.
 	mu      sync.RWMutex
 	open    bool                     // strangers may connect
 	known   map[peer.ID]*memberState // the members

@@ -31,6 +31,7 @@ const (
 type halfOpen struct {
 	network.ResourceManager
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	counts map[netip.Prefix]int // connections in the handshake by source; no zeros
 }

@@ -27,9 +27,10 @@ import (
 type listener struct {
 	*conns
 
-	port   *direct.Port // nil if only libp2p is wanted
-	ports  *portMap     // mappings at the router
-	relays *relays      // of use once the host listens on a network
+	port  *direct.Port // nil if only libp2p is wanted
+	ports *portMap     // mappings at the router
+	// relays gets reservations once the host listens on a network.
+	relays *relays
 }
 
 // close ends the direct connections, and releases their ports.

@@ -37,6 +37,7 @@ type local struct {
 	socket *colocated.Socket
 	gate   *gate
 
+	// mu guards the fields below.
 	mu    sync.Mutex
 	peers map[elastic.ID]locality // the dialled peers, and those that dialled
 }

@@ -28,13 +28,14 @@ import (
 type paths struct {
 	*conns
 
-	path     mesh.Path           // code of Config.Path
-	encrypt  byte                // code of Config.Encrypt
-	identity *libp2ptls.Identity // of this host, for TLS
-	listener *listener           // has the direct port and its addresses
-	routes   *routes             // what is known of the addresses of others
-	punch    *puncher            // knows why a relayed connection could not be replaced
-	list     *watchList          // gets the streams that this part has made
+	path    mesh.Path // code of Config.Path
+	encrypt byte      // code of Config.Encrypt
+	// identity is the identity of this host in TLS.
+	identity *libp2ptls.Identity
+	listener *listener  // has the direct port and its addresses
+	routes   *routes    // what is known of the addresses of others
+	punch    *puncher   // knows why a relayed connection could not be replaced
+	list     *watchList // gets the streams that this part has made
 }
 
 // configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct

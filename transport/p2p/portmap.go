@@ -68,6 +68,7 @@ type portMap struct {
 	find func(context.Context) (gateway, error)
 	wake chan struct{} // capacity 1: the host listens at other ports
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
 	asking  bool                         // run runs, and has not failed to find a router

@@ -64,6 +64,7 @@ type puncher struct {
 	opening sync.Mutex   // held by the goroutine that opens the socket
 	socket  *punchSocket // nil until it is first needed
 
+	// mu guards the fields below.
 	mu    sync.Mutex
 	busy  map[peer.ID]chan struct{} // attempts in progress; closed at their end
 	tried map[peer.ID]trial         // the last failed attempt, until one succeeds

@@ -62,6 +62,7 @@ type relays struct {
 	loopback bool           // tests: peers on loopback count as other hosts
 	wide     atomic.Bool    // this host listens on an interface other than loopback
 
+	// mu guards the fields below.
 	mu   sync.Mutex
 	held map[peer.ID]bool // reservations by member, also while it is asked; true if it is on a local network
 }

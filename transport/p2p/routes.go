@@ -45,6 +45,7 @@ type route struct {
 // that do not answer, and the addresses to which long packets are lost. All methods are safe for
 // concurrent use.
 type routes struct {
+	// mu guards the fields below.
 	mu      sync.Mutex
 	known   map[string]route            // by routeKey
 	silent  map[direct.Target]time.Time // unresponsive targets, and the time of the last attempt

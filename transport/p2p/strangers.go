@@ -31,6 +31,7 @@ const (
 type strangers struct {
 	expel func(network.Conn) // closes the connection unless its peer was admitted meanwhile
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	conns  []*stranger // oldest first
 	closed bool        // no connection is added any more

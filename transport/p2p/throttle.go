@@ -47,6 +47,7 @@ type throttle struct {
 	closed <-chan struct{} // closed with the host: nobody waits any more
 	rate   float64         // tokens per second of all outsiders together
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	inside  map[peer.ID]bool    // members and their relays; nil before the first view, when nobody is an outsider
 	changed chan struct{}       // closed and replaced when inside changes

@@ -34,6 +34,7 @@ const (
 type watchList struct {
 	wake chan struct{} // capacity 1: there are connections
 
+	// mu guards the fields below.
 	mu        sync.Mutex
 	watched   map[*direct.Conn]*watched
 	fallbacks map[*fallback]time.Time   // fallback streams, and the time of the next attempt to replace each
