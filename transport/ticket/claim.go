@@ -102,9 +102,10 @@ func NameOf(job string) [8]byte {
 // Request is the message of a newcomer to a member. The connection has proven both IDs. It has a
 // fixed size and no length that a stranger chooses, so a member reads it without allocating.
 type Request struct {
-	Name     [8]byte  // NameOf the job
-	Identity Identity // of the job; zero if unknown to the newcomer
-	Claims   []Claim  // the first valid one counts; at most MaxClaims
+	Name [8]byte // NameOf the job
+	// Identity is the identity of the job; zero if the newcomer does not know it.
+	Identity Identity
+	Claims   []Claim // the first valid one counts; at most MaxClaims
 }
 
 // Credential is the request of a newcomer, with the IDs of the signers of its claims. The newcomer
