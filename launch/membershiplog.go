@@ -100,7 +100,6 @@ type viewChange struct {
 	epoch      uint64
 	gone, came []string
 	peers      int // members after the change
-	// due is the time at which the line is written, even if the cost is not known.
 	due        time.Time
 	recomputed int
 	counted    bool // a step has reported recomputed
@@ -282,7 +281,6 @@ func (l *membershipLog) takePending() []string {
 		return nil
 	}
 	line := l.formatChange(p, slices.Concat(l.describeEach(p), l.cost(p)))
-	// Hundreds of members may change at once, for example after a cut.
 	if len(line) > lineRoom {
 		line = l.formatChange(p, slices.Concat(l.summary(p, true), l.cost(p)))
 	}
