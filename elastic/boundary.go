@@ -351,14 +351,6 @@ func (l *loops) follows(next *loop, settings []Setting) error {
 	return nil
 }
 
-// first returns the last step of the first call of Steps; 0 without one.
-func (l *loops) first() int64 {
-	if len(l.untils) == 0 {
-		return 0
-	}
-	return l.untils[0]
-}
-
 // until returns the last step of the present call of Steps; 0 without one.
 func (l *loops) until() int64 {
 	if len(l.untils) == 0 {

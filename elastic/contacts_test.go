@@ -9,7 +9,7 @@ import (
 // some contacts may be newcomers, too.
 func TestContacts(t *testing.T) {
 	member, contact, former := Member{ID: "member"}, Member{ID: "contact"}, Member{ID: "former"}
-	j := &joiner{group: &Group{cfg: Config{Contacts: func() []Member { return []Member{contact} }}, met: []Member{former}}}
+	j := &joiner{group: &Group{cfg: Config{Contacts: func() []Member { return []Member{contact} }}, identity: identity{former: []Member{former}}}}
 	check := func(heard bool, want ...ID) {
 		t.Helper()
 		var got []ID

@@ -57,7 +57,11 @@
 //
 // # Parts
 //
-//	Group      the user's side: Next, Committed, Leave, Close. It owns the State
+//	Group      the user's side: Next, Committed, Leave, Close
+//	           owned by the goroutine that calls Next: heldState (the State, and how to give and
+//	           receive it), loops
+//	           shared, with locks: registration (what offers are compared with), identity,
+//	           sessions, orders, outcome
 //	driver     the membership of one identity: a goroutine that drives elastic/member
 //	           owned by that goroutine: roster (the view, and a record of each member that
 //	           matters), watcher (which members can be reached), heartbeatSender, admission,

@@ -18,11 +18,11 @@ func (s networkSource) Request(ctx context.Context, donor string, request []byte
 	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
-// newDonor returns the donor side of this member's transfers. It sends at most rate bytes a
-// second; 0 means no limit.
-func (h *heldState) newDonor(rate int) *transfer.Donor {
-	_, replays := h.state.(Replayer)
-	return transfer.NewDonor(max(h.state.Step(), 0), transfer.Config{Rate: int64(rate), Replays: replays})
+// newDonor returns the donor side of this member's transfers of a state. It sends at most rate bytes
+// a second; 0 means no limit.
+func newDonor(s State, rate int) *transfer.Donor {
+	_, replays := s.(Replayer)
+	return transfer.NewDonor(max(s.Step(), 0), transfer.Config{Rate: int64(rate), Replays: replays})
 }
 
 // offerStep passes the present step to the donor, with a snapshot if a newcomer wants one, and with

@@ -1,12 +1,10 @@
 package elastic
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -248,53 +246,6 @@ func TestSendQueueKeepsTheNewest(t *testing.T) {
 		o.stop()
 		read.Wait()
 	})
-}
-
-// The replies of a member to offers.
-func TestConsider(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		settings := []Setting{{Name: "batch", Value: "4"}}
-		good := offer{Member: Member{ID: "new"}, State: true, Settings: settings}
-		for name, c := range map[string]struct {
-			change func(g *Group, o *offer)
-			want   string // of Refused or Wait; empty if accepted
-		}{
-			"good":        {func(*Group, *offer) {}, ""},
-			"other name":  {func(_ *Group, o *offer) { o.Member.ID = "else" }, "calls itself else"},
-			"no member":   {func(g *Group, _ *offer) { g.driver.status.current.phase = outside }, "no member"},
-			"left":        {func(g *Group, _ *offer) { g.driver.status.current.phase = left }, "no member"},
-			"early":       {func(g *Group, _ *offer) { g.begun = false }, "not begun"},
-			"no state":    {func(_ *Group, o *offer) { o.State = false }, "registered a state"},
-			"settings":    {func(_ *Group, o *offer) { o.Settings = nil }, "batch is 4"},
-			"description": {func(_ *Group, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
-		} {
-			g := &Group{heldState: heldState{state: blank{}, settings: settings}, begun: true, driver: testDriver(t, 3, 0)}
-			o := good
-			c.change(g, &o)
-			r := g.consider("new", o)
-			said := r.Refused + r.Wait
-			if !strings.Contains(said, c.want) || (said == "") != (c.want == "") || (len(r.Members) == 3) != (c.want == "") {
-				t.Errorf("%s: got %+v", name, r)
-			}
-			if r.Outside != (c.want == "no member") {
-				t.Errorf("%s: outside is %v", name, r.Outside)
-			}
-		}
-	})
-}
-
-// blank is a State whose methods must not be called.
-type blank struct{ State }
-
-// Malformed requests end with an error, not with an answer.
-func TestAnswerToNonsense(t *testing.T) {
-	g := new(Group)
-	for _, request := range []string{"", "x", "o", "o{", "t", "t{}"} {
-		var b bytes.Buffer
-		if err := g.answer(t.Context(), "from", []byte(request), &b); err == nil || b.Len() > 0 {
-			t.Errorf("%q: %v, %d bytes", request, err, b.Len())
-		}
-	}
 }
 
 // Only an error that is ErrGone shows that the receiver is certainly gone.

@@ -69,9 +69,12 @@ func (g *Group) View() View {
 
 // Issue asks the members to agree on a grant, and waits until they have agreed.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
-	mg := toGrant(grant)
+	what, mg := "grant "+grant.Key.Short(), toGrant(grant)
+	if !g.made() {
+		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
+	}
 	can := func(d *driver) error { return d.m.View().CanGrant(mg) }
-	return g.agree(ctx, "grant "+grant.Key.Short(), can, member.Issue{Grant: mg}, func(v View) bool {
+	return g.agree(ctx, what, can, member.Issue{Grant: mg}, func(v View) bool {
 		_, ok := v.Grant(grant.Key)
 		return ok
 	})
@@ -80,13 +83,17 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 // Revoke asks the members to agree that a grant admits no further peers, and waits until they have
 // agreed. Peers that it has admitted stay.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
+	what := "revoke " + key.Short()
+	if !g.made() {
+		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
+	}
 	can := func(d *driver) error {
 		if _, ok := d.view.Grant(key); !ok {
 			return errors.New("there is no such grant, or it has expired")
 		}
 		return nil
 	}
-	return g.agree(ctx, "revoke "+key.Short(), can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
+	return g.agree(ctx, what, can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
 		grant, ok := v.Grant(key)
 		return !ok || grant.Revoked
 	})
@@ -96,6 +103,10 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 // then on the peer is not admitted again, and the grant by which it came and the grants that it has
 // issued admit nobody. The peer need not be a member.
 func (g *Group) Kick(ctx context.Context, id ID) error {
+	what := "kick " + id.Short()
+	if !g.made() {
+		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
+	}
 	can := func(d *driver) error {
 		switch {
 		case id == d.ep.Self.ID:
@@ -105,18 +116,15 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 		}
 		return nil
 	}
-	return g.agree(ctx, "kick "+id.Short(), can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
+	return g.agree(ctx, what, can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
 		return slices.Contains(v.Barred, id)
 	})
 }
 
 // agree passes an event to the membership machine and waits for a view for which the function done
 // returns true. The function can checks in the driver's goroutine whether the event is possible.
-func (g *Group) agree(ctx context.Context, what string, can func(*driver) error, e member.Event, done func(View) bool) error {
-	if !g.made() {
-		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
-	}
-	d := g.current()
+func (i *identity) agree(ctx context.Context, what string, can func(*driver) error, e member.Event, done func(View) bool) error {
+	d := i.current()
 	err, ok := ask(&d.loop, func() error {
 		if d.m == nil || d.view.Rank(d.ep.Self.ID) < 0 {
 			return errors.New("this peer is no member")
@@ -168,9 +176,9 @@ func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 }
 
 // entry returns the right by which a newcomer joins. Members of the view v need none.
-func (g *Group) entry(id ID, v View) (Entry, error) {
-	if g.cfg.Entry == nil || v.Rank(id) >= 0 {
+func (s *requestServer) entry(id ID, v View) (Entry, error) {
+	if s.cfg.Entry == nil || v.Rank(id) >= 0 {
 		return Entry{}, nil
 	}
-	return g.cfg.Entry(id)
+	return s.cfg.Entry(id)
 }

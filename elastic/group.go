@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -94,17 +93,13 @@ type Group struct {
 	cfg     Config
 	onShort func() // set by OnQuorumLost
 	orders
+	identity
 	heldState
 	sessions
 
-	loops   loops // the calls of Steps; owned by the goroutine of the body
-	outcome outcome
-
-	mu     sync.Mutex
-	closed bool
-	begun  bool     // Next was called: state and settings are final
-	met    []Member // members known to the last identity, to which the next one makes offers
-	driver *driver  // of the present identity
+	loops    loops         // the calls of Steps; owned by the goroutine of the body
+	requests requestServer // of other peers
+	outcome  outcome
 }
 
 // Errors for a group or session that Join and Next did not make, and for a nil context.
@@ -131,6 +126,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
 	g := &Group{cfg: cfg, orders: newOrders()}
+	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.registration}
 	g.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext
 	if ctx != nil {
@@ -162,14 +158,12 @@ func (g *Group) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	g.driver = d
-	g.mu.Unlock()
+	g.replace(d, nil)
 	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
 	if g.cfg.Started != nil {
 		g.cfg.Started(g)
 	}
-	g.cfg.Network.Serve(g.answer)
+	g.cfg.Network.Serve(g.requests.answer)
 	if len(g.cfg.Peers) < g.cfg.MinPeers {
 		return nil // newcomers need the state, which does not exist before the first Next
 	}
@@ -183,11 +177,11 @@ func (g *Group) Hold(s State, settings []Setting) {
 	if !g.made() {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.state, g.settings = s, settings; s != nil {
-		g.donor = g.newDonor(g.cfg.StateRate)
-	}
+	g.register(func(t *terms) {
+		if t.state, t.settings = s, settings; s != nil {
+			t.donor = newDonor(s, g.cfg.StateRate)
+		}
+	})
 }
 
 // OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
@@ -252,13 +246,6 @@ func (g *Group) Dead(id ID) {
 	}
 }
 
-// current returns the driver of the present identity.
-func (g *Group) current() *driver {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.driver
-}
-
 // Heard returns the time since the last message of each member that this peer watches: all members
 // in a small group, its neighbours in rank order in a large one.
 func (g *Group) Heard() map[ID]time.Duration {
@@ -289,12 +276,10 @@ func (g *Group) Self() Member {
 	if !g.made() {
 		return Member{}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.driver == nil {
-		return g.cfg.Self
+	if d := g.current(); d != nil {
+		return d.ep.Self
 	}
-	return g.driver.ep.Self
+	return g.cfg.Self
 }
 
 // Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
@@ -325,11 +310,7 @@ func (g *Group) Close() error {
 	if !g.made() {
 		return nil
 	}
-	g.mu.Lock()
-	first := !g.closed
-	g.closed = true
-	d := g.driver
-	g.mu.Unlock()
+	d, first := g.identity.close()
 	if !first {
 		return nil
 	}

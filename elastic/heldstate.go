@@ -7,19 +7,13 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
 // heldState is the state that this member holds in common with the others, with the settings that
-// belong to it and the member's means to give it to others. The goroutine that calls Next owns it;
-// the fields that are registered are written under the lock of the group, as offers read them.
+// belong to it and the member's means to give it to others. The goroutine that calls Next owns it,
+// apart from the registration.
 type heldState struct {
-	// Registered by Hold or Steps.
-	state    State // nil for none
-	settings []Setting
-	donor    *transfer.Donor // sends state to newcomers; nil without a state
-
+	registration
 	updates  int64            // the step whose update State can write: the last step committed here
 	void     bool             // State is not the job's state and must be copied
 	fresh    bool             // this identity has joined and was in no session yet

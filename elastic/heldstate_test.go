@@ -34,7 +34,7 @@ func TestHeldState(t *testing.T) {
 	}
 	s := &stepOnly{step: 3}
 	h.state, h.settings, h.updates = s, []Setting{{Name: "a"}}, -1
-	h.donor = h.newDonor(0)
+	h.donor = newDonor(s, 0)
 	defer h.donor.Close()
 	check := func(when string, step, updates int64, digest bool) {
 		t.Helper()

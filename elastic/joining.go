@@ -30,23 +30,27 @@ type joiner struct {
 	first    sync.Once     // closes accepted once
 }
 
-// joinIn joins the job: it makes the offer, copies the state and requests admission. It returns nil
-// when this peer is in a view.
-func (g *Group) joinIn(ctx context.Context, d *driver) error {
-	begun := time.Now()
-	j := &joiner{group: g, d: d, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
+// newJoiner returns a joiner for the identity of d.
+func newJoiner(g *Group, d *driver) *joiner {
+	return &joiner{group: g, d: d, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
 		coming: make(map[ID]comer), cutOff: make(map[ID]bool)}
+}
+
+// join joins the job: it makes the offer, copies the state and requests admission. It returns nil
+// when this peer is in a view.
+func (j *joiner) join(ctx context.Context) error {
+	begun := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	// Defers run in reverse order: cancel ends the goroutines for which Wait waits.
 	defer looking.Wait()
 	defer cancel(nil)
-	// The reason of lookOut becomes the cause of ctx, and so the error of joinIn.
+	// The reason of lookOut becomes the cause of ctx, and so the error of join.
 	looking.Go(func() { cancel(j.lookOut(ctx)) })
 	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
 		select {
-		case err := <-g.told:
+		case err := <-j.group.told:
 			cancel(err)
 		case <-ctx.Done():
 		}
@@ -57,7 +61,7 @@ func (g *Group) joinIn(ctx context.Context, d *driver) error {
 		return context.Cause(ctx)
 	}
 	// Copying ends as soon as the membership changes: in a view, fenced or closed.
-	inView, stop := d.status.while(ctx, func(s status) bool { return s.phase == outside })
+	inView, stop := j.d.status.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
 	// After the end of inView an error of apply is only its consequence.
@@ -65,8 +69,8 @@ func (g *Group) joinIn(ctx context.Context, d *driver) error {
 		return err
 	}
 	<-inView.Done()
-	if s, _ := d.status.now(); s.phase != outside {
-		d.emit(s.view.Epoch, event.Join{Who: d.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
+	if s, _ := j.d.status.now(); s.phase != outside {
+		j.d.emit(s.view.Epoch, event.Join{Who: j.d.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
 		return nil
 	}
 	return context.Cause(ctx)
@@ -166,7 +170,7 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
 	// From now on others may ask the new identity. It answers that it is no member.
-	ep.Network.Serve(g.answer)
+	ep.Network.Serve(g.requests.answer)
 	g.fresh = true
 	// The job has gone on without this peer, so its state is of an old step.
 	if g.state != nil {
@@ -174,19 +178,6 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 		g.donor.Reset(0)
 	}
 	return nil
-}
-
-// replace makes d the driver of this peer. The argument members lists additional members to which
-// the peer may make its offer. It reports false if the group was closed.
-func (g *Group) replace(d *driver, members []Member) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	g.driver = d
-	g.met = members
-	return true
 }
 
 // lastMembers returns the other members of the last view that this identity knew. With Config.Any

@@ -115,15 +115,15 @@ func (a account) differs(b account) bool {
 // level brings the members of a session to the same step. If a donor dies meanwhile the session is
 // revoked, and the next session starts over. A receiver changes its state only when it has received
 // a step completely.
-func (g *Group) level(ctx context.Context, s *Session) error {
+func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 	for round := 0; ; round++ {
 		// States are compared only once. If Save does not write the same bytes for equal states,
 		// further comparisons would never agree.
-		mine, err := g.heldState.account(!g.levels && round == 0 && s.Comm.Size() > 1)
+		mine, err := h.account(!h.levels && round == 0 && s.Comm.Size() > 1)
 		if err != nil {
 			return abort(s, err)
 		}
-		mine.loop, mine.until, mine.stopped = g.loops.ordinal(), g.loops.until(), g.loops.stopped
+		mine.loop, mine.until, mine.stopped = l.ordinal(), l.until(), l.stopped
 		words := make([]int64, accountWords*s.Comm.Size())
 		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
 			return err
@@ -134,27 +134,27 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 			return fmt.Errorf("%w: the job ended while this peer joined", ErrNoView)
 		}
 		if slices.ContainsFunc(all, func(a account) bool { return a.settings != all[0].settings }) {
-			return g.compareSettings(ctx, s)
+			return h.compareSettings(ctx, s)
 		}
-		if err := g.loops.compare(s, all); err != nil {
+		if err := l.compare(s, all); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
-			g.fresh = false
+			h.fresh = false
 			return nil
 		}
 		todo, err := copies(all)
 		if err != nil {
 			return abort(s, err)
 		}
-		g.levels = g.levels || len(todo) == 0 || round > 0 // all members have received the copies of the first round
+		h.levels = h.levels || len(todo) == 0 || round > 0 // all members have received the copies of the first round
 		if len(todo) == 0 {
-			g.release(s.View)
-			g.fresh = false
+			h.release(s.View)
+			h.fresh = false
 			return nil
 		}
 		for _, c := range todo {
-			if err := g.copy(ctx, s, c, all); err != nil {
+			if err := h.copy(ctx, s, c, all); err != nil {
 				return err
 			}
 		}
@@ -169,16 +169,16 @@ func (h *heldState) release(v View) {
 }
 
 // copy carries out this member's part in a transfer, if it has one.
-func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) error {
+func (h *heldState) copy(ctx context.Context, s *Session, c copying, all []account) error {
 	switch s.Rank {
 	case c.from:
-		return g.give(ctx, s, c, all[c.to].step)
+		return h.give(ctx, s, c, all[c.to].step)
 	case c.to:
-		r, err := g.take(ctx, s, c, all[c.from].step)
+		r, err := h.take(ctx, s, c, all[c.from].step)
 		if err != nil {
 			return err
 		}
-		g.Emit(s.View.Epoch, all[c.from].step, *r)
+		s.group.Emit(s.View.Epoch, all[c.from].step, *r)
 	}
 	return nil
 }

@@ -24,16 +24,14 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 	case ctx == nil:
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
-	g.mu.Lock()
-	g.begun = true
-	g.mu.Unlock()
+	g.register(func(t *terms) { t.begun = true })
 	for {
 		s, err := g.next(ctx, epoch)
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}
 		if err = g.calibrate(ctx, s); err == nil {
-			err = g.level(ctx, s)
+			err = g.level(ctx, s, &g.loops)
 		}
 		if err == nil {
 			return s, nil
@@ -201,7 +199,7 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) 
 // joinOrBegin lets this peer join, or begin anew if no member lives. It returns the epoch after
 // which the next view is wanted; 0 after a new beginning.
 func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint64, error) {
-	err := g.joinIn(ctx, d)
+	err := newJoiner(g, d).join(ctx)
 	if err == nil {
 		return epoch, nil
 	}

@@ -52,8 +52,16 @@ const (
 	requestTransfer requestKind = 't' // followed by a request of elastic/internal/transfer
 )
 
+// requestServer answers the requests of other peers: the offers of newcomers, and requests for the
+// state. Its methods are safe for concurrent use.
+type requestServer struct {
+	cfg          *Config // Entry
+	identity     *identity
+	registration *registration
+}
+
 // answer serves a request of another peer, see Network.Serve.
-func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
+func (s *requestServer) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
 	if len(request) == 0 {
 		return errors.New("elastic: empty request")
 	}
@@ -64,11 +72,9 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 		if err := json.Unmarshal(body, &o); err != nil {
 			return fmt.Errorf("elastic: offer of %s: %w", from.Short(), err)
 		}
-		return json.NewEncoder(w).Encode(g.consider(from, o))
+		return json.NewEncoder(w).Encode(s.consider(from, o))
 	case requestTransfer:
-		g.mu.Lock()
-		donor := g.donor
-		g.mu.Unlock()
+		donor := s.registration.registered().donor
 		if donor == nil {
 			return errors.New("elastic: this member holds no state")
 		}
@@ -78,10 +84,8 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 }
 
 // consider answers an offer, and records the approval of a newcomer that is admitted.
-func (g *Group) consider(from ID, o offer) reply {
-	g.mu.Lock()
-	held, settings, begun, d, until := g.state, g.settings, g.begun, g.driver, g.loops.first()
-	g.mu.Unlock()
+func (s *requestServer) consider(from ID, o offer) reply {
+	d, ours := s.identity.current(), s.registration.registered()
 	now, _ := d.status.now()
 	switch {
 	// The network has proven from. The description is only a claim.
@@ -91,17 +95,17 @@ func (g *Group) consider(from ID, o offer) reply {
 		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:
 		return reply{Wait: "is no member itself", Outside: true}
-	case !begun:
+	case !ours.begun:
 		return reply{Wait: "has not begun"}
 	// Otherwise the newcomer would wait for a state that no member has, or go on without the
 	// state of the job.
-	case (held != nil) != o.State:
+	case (ours.state != nil) != o.State:
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not: run the same program at all peers"}
 	}
-	why := differ(settings, o.Settings)
+	why := differ(ours.settings, o.Settings)
 	// A program may join before it begins a loop of Steps. Then it has no last step to compare.
-	if why == "" && until != 0 && o.Until != 0 {
-		why = differ([]Setting{stepsSetting(until)}, []Setting{stepsSetting(o.Until)})
+	if why == "" && ours.first != 0 && o.Until != 0 {
+		why = differ([]Setting{stepsSetting(ours.first)}, []Setting{stepsSetting(o.Until)})
 	}
 	if why != "" {
 		return reply{Refused: why}
@@ -110,7 +114,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
-	e, err := g.entry(from, now.view)
+	e, err := s.entry(from, now.view)
 	switch {
 	case errors.Is(err, ErrNotYet):
 		return reply{Wait: err.Error()}
@@ -121,7 +125,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
-		judge, _ := held.(Judge)
+		judge, _ := ours.state.(Judge)
 		r.decided(d.admission.judge(o, e, judge))
 	} else if o.Admitted {
 		r.Coming = d.admission.approve(o, e).coming

@@ -85,14 +85,10 @@ func (j *joiner) contacts(heard bool) []Member {
 	if heard && len(all) > 0 {
 		return all
 	}
-	g := j.group
-	g.mu.Lock()
-	more, met := g.cfg.Contacts, g.met
-	g.mu.Unlock()
-	if more != nil {
+	if more := j.group.cfg.Contacts; more != nil {
 		all = append(all, more()...)
 	}
-	return append(all, met...)
+	return append(all, j.group.identity.known()...)
 }
 
 // take records one reply in the result did, and returns the members that the reply names.
@@ -144,7 +140,7 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	stop := context.AfterFunc(j.d.loop.ctx, cancel)
 	defer stop()
 	o.Member, o.State, o.Settings = j.d.ep.self(), j.group.state != nil, j.group.settings
-	o.Until, o.Relay = j.group.loops.first(), j.d.ep.Relay
+	o.Until, o.Relay = j.group.first, j.d.ep.Relay
 	o.Unreached, o.Met, o.Tried = j.reach()
 	begun := time.Now()
 	r, err := propose(ctx, j.d.ep, to, o)

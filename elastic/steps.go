@@ -135,9 +135,7 @@ func (l *loop) prepare(options []Option) error {
 	}
 	// The other members wait for this peer. Its settings, which differ, let them report the error.
 	if g.loops.ordinal() == 0 {
-		g.mu.Lock()
-		g.settings = settings
-		g.mu.Unlock()
+		g.register(func(t *terms) { t.settings = settings })
 		if _, err := g.Next(l.ctx, 0); err != nil && !errors.Is(err, ErrLeft) {
 			return fmt.Errorf("elastic: steps: %w; %w", wrong, err)
 		}
@@ -149,14 +147,14 @@ func (l *loop) prepare(options []Option) error {
 func (l *loop) register(balance Balance, settings []Setting) {
 	g := l.group
 	g.outcome.end(nil, 0)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.state, g.settings, g.loops.stopped = l.state, settings, false
+	g.loops.stopped, g.loops.balance = false, balance
 	g.loops.untils = append(g.loops.untils, l.until)
-	g.loops.balance = balance
-	if g.donor == nil {
-		g.donor = g.newDonor(g.cfg.StateRate)
-	}
+	g.register(func(t *terms) {
+		t.state, t.settings, t.first = l.state, settings, g.loops.untils[0]
+		if t.donor == nil {
+			t.donor = newDonor(l.state, g.cfg.StateRate)
+		}
+	})
 }
 
 // sessions runs turns in one session after another until all members have committed the last step.

@@ -93,11 +93,11 @@ func joinWalk() walk {
 	return walk{"join", "A join, from the ticket to the first share", []stop{
 		{"launch", "identity", "findAdmission", "a ticket gets the peer past the gate of a member"},
 		{"elastic", "joinState", "run", "offers itself to the members"},
-		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
+		{"elastic", "requestServer", "consider", "compares settings, and asks the judge whether steps get shorter"},
 		{"elastic", "admission", "approve", "an approved peer is proposed for the next view"},
 		{"elastic", "joiner", "apply", "copies the state from several members while they go on"},
 		{"elastic/member", "proposer", "decide", "a quorum has accepted the view with the newcomer"},
-		{"elastic", "Group", "level", "brings the newcomer to the committed step"},
+		{"elastic", "heldState", "level", "brings the newcomer to the committed step"},
 		{"trainer", "job", "enter", "the newcomer gets its first share"},
 	}}
 }

@@ -1,0 +1,60 @@
+package elastic
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// The replies of a member to offers.
+func TestConsider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settings := []Setting{{Name: "batch", Value: "4"}}
+		good := offer{Member: Member{ID: "new"}, State: true, Settings: settings}
+		for name, c := range map[string]struct {
+			change func(s *requestServer, o *offer)
+			want   string // of Refused or Wait; empty if accepted
+		}{
+			"good":       {func(*requestServer, *offer) {}, ""},
+			"other name": {func(_ *requestServer, o *offer) { o.Member.ID = "else" }, "calls itself else"},
+			"no member":  {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = outside }, "no member"},
+			"left":       {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = left }, "no member"},
+			"early":      {func(s *requestServer, _ *offer) { s.registration.begun = false }, "not begun"},
+			"no state":   {func(_ *requestServer, o *offer) { o.State = false }, "registered a state"},
+			"settings":   {func(_ *requestServer, o *offer) { o.Settings = nil }, "batch is 4"},
+			"not let in": {func(s *requestServer, _ *offer) {
+				s.cfg.Entry = func(ID) (Entry, error) { return Entry{}, errors.New("no ticket") }
+			}, "no ticket"},
+			"description": {func(_ *requestServer, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
+		} {
+			s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)},
+				&registration{terms: terms{state: blank{}, settings: settings, begun: true}}}
+			o := good
+			c.change(s, &o)
+			r := s.consider("new", o)
+			said := r.Refused + r.Wait
+			if !strings.Contains(said, c.want) || (said == "") != (c.want == "") || (len(r.Members) == 3) != (c.want == "") {
+				t.Errorf("%s: got %+v", name, r)
+			}
+			if r.Outside != (c.want == "no member") {
+				t.Errorf("%s: outside is %v", name, r.Outside)
+			}
+		}
+	})
+}
+
+// blank is a State whose methods must not be called.
+type blank struct{ State }
+
+// Malformed requests end with an error, not with an answer.
+func TestAnswerToNonsense(t *testing.T) {
+	s := &requestServer{new(Config), new(identity), new(registration)}
+	for _, request := range []string{"", "x", "o", "o{", "t", "t{}"} {
+		var b bytes.Buffer
+		if err := s.answer(t.Context(), "from", []byte(request), &b); err == nil || b.Len() > 0 {
+			t.Errorf("%q: %v, %d bytes", request, err, b.Len())
+		}
+	}
+}
