@@ -132,8 +132,9 @@ func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 // made with the same context.
 type guard struct {
 	ctx   context.Context
-	calls int         // number of calls that use the guard; guarded by endpoint.mu, as is stop
-	stop  func() bool // ends the watch of ctx; nil before watch
+	calls int // number of calls that use the guard; guarded by endpoint.mu, as is stop
+	// stop ends the watching of ctx; it is nil before watch was called.
+	stop func() bool
 }
 
 // guardFor returns the guard of one more call. The guard of the call before is reused if its
