@@ -62,12 +62,18 @@ const (
 // The watch sets the exported fields; the chase owns the others.
 type Wait struct {
 	transport.Envelope
-	For      [2]int        // the rank from which it receives and the rank to which it sends, -1 for none
+	// For has the rank from which the call receives and the rank to which it sends; -1 stands for
+	// none.
+	For      [2]int
 	Since    time.Duration // when the last message went or came
 	Blocking bool          // the caller waits for the end of the call and does nothing else
-	Oldest   *Wait         // the wait that holds up this rank; nil if it is this one, or if there is none
+	// Oldest is the wait of another call that holds up this rank; nil if there is none, or if it is
+	// this wait.
+	Oldest *Wait
 
-	asked, wanted time.Duration   // time of this rank's last ask for the call, and of another rank's; 0 for never
+	// asked is the time of this rank's last ask for the call, and wanted the time of another rank's
+	// last ask; 0 stands for never.
+	asked, wanted time.Duration
 	answers       map[int]*answer // by rank; an asked rank has an entry
 }
 
@@ -126,7 +132,8 @@ type askRecord struct {
 	at    time.Duration // when the ask came
 	state State
 	end   End
-	via   *Wait // the wait from which end was computed; nil for none
+	// via is the wait from which this rank computed end; nil for none.
+	via *Wait
 }
 
 // Reset forgets the response times of other ranks. The watch calls it when no call waits:

@@ -19,8 +19,9 @@ const (
 
 // contact holds the response times of one rank, over all calls.
 type contact struct {
-	pending    time.Duration // time of the oldest unanswered ask; 0 for none
-	unanswered int           // asks since pending, that one included
+	pending time.Duration // time of the oldest unanswered ask; 0 for none
+	// unanswered counts the asks without an answer, from the one at pending on.
+	unanswered int
 	asked      time.Duration // time of the last ask
 	slowest    time.Duration // longest response time
 }

@@ -27,8 +27,10 @@ type End struct {
 	Rank           int32 // the rank at the end
 	Hops           int32 // number of waits in the chain
 	SameCallPrefix int32 // how many of the first waits are all for ranks in the same call
-	FirmPrefix     int32 // how many of the first waits block their rank while no message to it is under way
-	Slow           Link  // the slowest link of the chain
+	// FirmPrefix is the number of waits at the beginning of the chain that block their rank while
+	// no message to the rank is under way.
+	FirmPrefix int32
+	Slow       Link // the slowest link of the chain
 	// Path has the awaited ranks of the chain, as far as they fit a signal. In a cycle it
 	// ends with the rank that detected the cycle.
 	Path []int32

@@ -51,14 +51,17 @@ type Limit struct {
 
 	step      int64         // of the program, 0 for none yet
 	stepBegin time.Duration // value of spent at the beginning of the step
-	sawBegin  bool          // the step was seen from its beginning
+	// sawBegin is set if this rank saw the beginning of the step, so that its whole duration is
+	// known.
+	sawBegin bool
 }
 
 // Delay is the result of Judge for a wait.
 type Delay struct {
-	Held    time.Duration // how long the call, or its step, has been held up
-	Likely  bool          // a stall is likely: time to ask
-	Overdue bool          // the limit is exceeded
+	// Held is the time for which the call, or the step to which it belongs, has been held up.
+	Held    time.Duration
+	Likely  bool // a stall is likely: time to ask
+	Overdue bool // the limit is exceeded
 }
 
 // Judge judges a call that has waited for a message for the duration waits. Many messages
