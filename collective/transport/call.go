@@ -42,14 +42,15 @@ func (k Kind) String() string {
 // order; two Calls are the same if they are equal by ==. Ranks compare Calls to detect
 // programs that differ.
 type Call struct {
-	Kind      Kind
-	Type      dtype.Type // of the elements, zero if the call has none
-	Algorithm Algorithm  // the chosen one, never Auto
-	Op        [16]byte   // name of the reduction, truncated or padded with zeros
-	Root      int32      // -1 if the call has none
-	Layout    uint32     // hash of the counts of the ranks and of the order of a ring, 0 if both are the defaults
-	Count     uint64     // elements of the whole vector
-	Segment   uint32     // maximum bytes of a message: the unit of pipelining
+	Kind Kind
+	Type dtype.Type // of the elements, zero if the call has none
+	// Algorithm is the algorithm that was chosen for the call, never Auto.
+	Algorithm Algorithm
+	Op        [16]byte // name of the reduction, truncated or padded with zeros
+	Root      int32    // -1 if the call has none
+	Layout    uint32   // hash of the counts of the ranks and of the order of a ring, 0 if both are the defaults
+	Count     uint64   // elements of the whole vector
+	Segment   uint32   // maximum bytes of a message: the unit of pipelining
 }
 
 // CallSize is the length of an encoded Call in bytes.

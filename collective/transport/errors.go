@@ -67,7 +67,8 @@ func (e *PeerError) Is(target error) bool { return target == ErrPeer || target =
 // AbortError reports that a rank revoked for a local reason: a cancelled context, a bad argument,
 // or a Revoke by the user.
 type AbortError struct {
-	Rank  int    // the rank that revoked
+	// Rank is the rank that has revoked the communicator.
+	Rank  int
 	Cause string // the reason, for people
 	// Mistake is set if the reason is a bug of the program, which would recur on any other
 	// transport.
