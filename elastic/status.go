@@ -7,8 +7,9 @@ import (
 
 // status is the state of a peer in its group, as its driver publishes it.
 type status struct {
-	phase  phase
-	why    string     // the reason of a phase after inside
+	phase phase
+	// why is the reason for the phase, if the membership has ended.
+	why    string
 	view   View       // the latest view
 	former []Member   // some lost members, the latest first
 	ended  bool       // members have left because the job is at its end
