@@ -56,7 +56,7 @@ func (c *catchUp) answerOther(msg Message) {
 func (c *catchUp) answerJoiner(msg Message) {
 	r := *msg.Request
 	switch {
-	case r.Member.ID != msg.From: // nobody asks for another peer
+	case r.Member.ID != msg.From: // a request for another peer than the sender is invalid
 	case c.view.Rank(msg.From) >= 0:
 		c.sendBase(msg.From, c.conflict.key())
 	case r.At == 0:

@@ -97,9 +97,10 @@ type Notice struct {
 	Request Request // Asked
 	Present int     // QuorumLost, QuorumBack
 	Needed  int     // QuorumLost, QuorumBack
-	Peer    ID      // Fenced: the peer that reported it
-	Before  View    // Decided: the view that the change ends
-	Why     string  // reason, for people
+	// Peer is, with Fenced, the peer that reported that this member is out.
+	Peer   ID
+	Before View   // Decided: the view that the change ends
+	Why    string // reason, for people
 }
 
 // Ready is the output of a Machine. The caller handles the fields in order.

@@ -9,10 +9,13 @@ import (
 // view. Equal facts give equal changes, but members need not have equal facts: the ballot decides
 // whose change becomes the next view.
 type facts struct {
-	view    View
-	cut     [][2]int // pairs of ranks; the first cannot reach the second
-	here    []bool   // the member has answered the ballot; without a ballot, it is not suspected here
-	asking  bool     // a ballot is under way, and here shows the answers to it
+	view View
+	cut  [][2]int // pairs of ranks; the first cannot reach the second
+	// here has, by rank, whether the member has answered the ballot, or, without a ballot, whether
+	// this member does not suspect it.
+	here []bool
+	// asking is set while a ballot is under way and here shows the answers to it.
+	asking  bool
 	dead    []bool   // certain deaths
 	leaving []bool   // members that ask to leave
 	joins   []Member // admitted newcomers with fresh IDs

@@ -12,16 +12,20 @@ type localState struct {
 	// 2002) a suspicion is no death: it can be withdrawn, it never replaces a vote, and the member
 	// that it names can refute it by an answer to the ballot (facts.answered).
 	suspects idSet
-	gone     idSet     // the suspects at whose addresses no process listens
-	dead     idSet     // certain deaths, also the deaths that others reported: a wait status is a fact
-	leaving  bool      // this member asks to leave
-	renew    bool      // the session of this view broke, a new view is needed
-	sole     bool      // one launcher has started every peer ever admitted
-	joins    []Request // requests admitted here, not yet in a view
-	wishes   wishes    // requests about grants
+	gone     idSet // the suspects at whose addresses no process listens
+	// dead has the certain deaths, also those that others have reported: a wait status is a fact.
+	dead    idSet
+	leaving bool // this member asks to leave
+	// renew is set if the session of this view broke, so that a new view is needed.
+	renew bool
+	// sole is set if one launcher has started every peer that was ever admitted.
+	sole   bool
+	joins  []Request // requests admitted here, not yet in a view
+	wishes wishes    // requests about grants
 
-	version  uint64 // version of the fields above; Seq of a report. It never decreases
-	reported bool   // a report of this view was not empty
+	version uint64 // version of the fields above; Seq of a report. It never decreases
+	// reported is set once a report with content was made in this view.
+	reported bool
 }
 
 // enter drops knowledge that a new view has settled. Knowledge of peers that are not in a view yet

@@ -70,8 +70,9 @@ type Request struct {
 
 // Report is a member's knowledge and requests, for the proposer.
 type Report struct {
-	Seq         uint64    // increases within a view; 0 if the member has had nothing to report in the view
-	Unreachable []ID      // members that it cannot reach, in rank order
+	Seq uint64 // increases within a view; 0 if the member has had nothing to report in the view
+	// Unreachable are the members that the author of the report cannot reach, in rank order.
+	Unreachable []ID
 	Dead        []ID      // members whose death is certain (I10), in rank order
 	Leaving     bool      // the member asks to leave
 	Renew       bool      // the session of this view broke

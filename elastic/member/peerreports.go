@@ -5,9 +5,11 @@ import "slices"
 // peerReports is the knowledge that a member has from the others' messages in the present view. It
 // ends with the view: a report speaks of the members of one view by their ranks.
 type peerReports struct {
-	last  map[int]*Report // by rank; the last report of each member that has sent a report that was not empty
-	here  []uint64        // bit set of the members that have shown that they are in this view
-	since uint64          // tick at which a member was last added to here
+	// last has, by rank, the last report of each member that has sent a report with content.
+	last map[int]*Report
+	// here is the bit set of the members that have shown that they are in this view.
+	here  []uint64
+	since uint64 // tick at which a member was last added to here
 }
 
 // newPeerReports returns the knowledge at the beginning of a view of n members: only this member is

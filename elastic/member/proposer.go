@@ -22,7 +22,8 @@ const (
 // ballot is in the way.
 type proposer struct {
 	*membership
-	acceptor *acceptor // this member's own, which answers as the others' do
+	// acceptor is this member's own acceptor, which answers in the same way as those of the others.
+	acceptor *acceptor
 	local    *localState
 	reports  *peerReports
 	quorum   *quorumMonitor
@@ -35,9 +36,10 @@ type proposer struct {
 
 // proposal is a proposer's memory for the change of one view.
 type proposal struct {
-	stale bool   // want and why must be recomputed
-	want  Change // the change that is due, as far as is known here
-	why   string // reason of want; "" if none is due
+	stale bool // want and why must be recomputed
+	// want is the change that is due, as far as this member knows.
+	want Change
+	why  string // reason of want; "" if none is due
 
 	due   bool   // a change is due; since is the tick at which it became due
 	since uint64 // tick

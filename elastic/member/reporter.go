@@ -7,10 +7,12 @@ type reporter struct {
 	local  *localState
 	quorum *quorumMonitor
 
-	version    uint64 // version of the last report sent
-	at         uint64 // tick of the last report sent
-	times      int    // number of times that this version was sent
-	hadContent bool   // the last report was not empty, so the next is sent even if it is empty
+	version uint64 // version of the last report sent
+	at      uint64 // tick of the last report sent
+	times   int    // number of times that this version was sent
+	// hadContent is set if the last report had content. The next one is then sent even if it is
+	// empty.
+	hadContent bool
 }
 
 // enter begins a view, in which no report was sent yet.

@@ -29,8 +29,10 @@ var ErrChange = errors.New("change does not fit the view")
 type Member struct {
 	ID   ID
 	Info string // carried for the caller, addresses for example; never read here
-	By   ID     // key of the Grant that admitted it; "" if none did
-	Was  ID     // its former ID, if it comes back; then the grant counts no further use
+	// By is the key of the Grant that admitted the member; "" if no grant did.
+	By ID
+	// Was is the former ID of a member that has come back. The grant counts no further use for it.
+	Was ID
 }
 
 // View is the membership of one epoch. It is immutable. The first Voters members decide the next
