@@ -27,9 +27,10 @@ type Body interface {
 
 // Event is one line of the log: a header that all kinds have, and a body.
 type Event struct {
-	Time  time.Time
-	Peer  string // short ID of the emitter
-	Index int    // local index of the emitter: its number at its launcher
+	Time time.Time
+	Peer string // short ID of the emitter
+	// Index is the local index of the emitter: its number among the peers of its launcher.
+	Index int
 	Epoch uint64 // epoch of the view; 0 where none applies
 	Step  int64  // first step is 1; 0 where none applies
 	Body  Body
