@@ -16,7 +16,8 @@ import (
 
 // Server is the configuration of a bootstrap node.
 type Server struct {
-	Identity string           // file with its key, which is made if it does not exist
+	// Identity is the file with the key of the node. It is made if it does not exist.
+	Identity string
 	Listen   []netip.AddrPort // addresses to listen on
 	Others   []string         // addresses of bootstrap nodes that share the records with it
 	most     int              // limit of records; 0 for maxRecords
