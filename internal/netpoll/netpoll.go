@@ -46,10 +46,12 @@ type Engine struct {
 	reader       *Stream       // reads from in
 	writer       *Stream       // writes to out
 	readRequests chan struct{} // asks the reader goroutine to read a byte
-	readDone     chan struct{} // the reader has read it
-	running      sync.WaitGroup
-	token        [1]byte   // the byte that is sent
-	lastPoll     time.Time // end of the last Poll
+	// readDone gets a value when the reader has read the byte.
+	readDone chan struct{}
+	running  sync.WaitGroup
+	// token is the byte that is sent through the pipe.
+	token    [1]byte
+	lastPoll time.Time // end of the last Poll
 }
 
 // minInterval is the least time between two polls of PollIfDue. A poll without messages takes 3 us,
