@@ -15,7 +15,8 @@ package netwatch
 
 // Watcher receives the kernel's reports until Close.
 type Watcher struct {
-	changes chan struct{} // with a buffer of one value, which stands for any number of changes
+	// changes has room for one value, which stands for any number of changes.
+	changes chan struct{}
 	stop    func() error  // ends the reader goroutine
 	done    chan struct{} // closed when the reader goroutine has ended
 }
