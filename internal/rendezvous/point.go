@@ -18,7 +18,8 @@ import (
 // required.
 type Config struct {
 	Name Name
-	Key  string     // content of the key file; white space around it is ignored
+	// Key is the content of the key file. White space around the key is ignored.
+	Key  string
 	Addr netip.Addr // address to listen on and to connect from; zero for all
 	Host string     // name of this launcher, by which launchers are ordered; "" for the host's name
 	// Need is the number of launchers, this one included, that must be there to start the job. It
