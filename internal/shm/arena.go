@@ -37,7 +37,8 @@ type Arena struct {
 // span is a part of the arena, in bytes.
 type span struct {
 	first, end int
-	retired    bool // freed after Abandon; its addresses are not used again
+	// retired means that the span was freed after Abandon; its addresses are not used again.
+	retired bool
 }
 
 // overlaps reports whether the spans have bytes in common.

@@ -22,11 +22,13 @@ const (
 type DeathWatch struct {
 	segment *Segment
 	died    func(rank int) // callback, called by the thread
-	list    robustHead     // the kernel reads it when the thread dies
+	// list is the robust list of the thread, which the kernel reads when the thread dies.
+	list    robustHead
 	running sync.WaitGroup
 
-	mu    sync.Mutex    // guards writes of ended and of this rank's words
-	ended atomic.Uint32 // 1 after end; the thread waits for it as it waits for the words
+	mu sync.Mutex // guards writes of ended and of this rank's words
+	// ended is 1 after end. The thread waits for it together with the words of the other ranks.
+	ended atomic.Uint32
 }
 
 // WatchDeaths calls the function died, from one goroutine, with each rank whose process dies from

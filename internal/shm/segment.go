@@ -68,11 +68,15 @@ type rankArea struct {
 // or another rank that steals it. If each rank has a core of its own, no other rank reads the first
 // cache line of this struct.
 type chunk struct {
-	claimed atomic.Uint64 // upper half: the last direct call in which it was claimed; lower half: the rank that claimed it
+	// claimed has in its upper half the last direct call in which the chunk was claimed, and in its
+	// lower half the rank that claimed it.
+	claimed atomic.Uint64
 	_       [cacheLine - 8]byte
-	folded  counter       // the last direct call in which it was reduced
-	failed  atomic.Uint32 // not 0 once a call of its rank has failed
-	_       [cacheLine - unsafe.Sizeof(counter{}) - 4]byte
+	// folded is the last direct call in which the chunk was reduced.
+	folded counter
+	// failed is not 0 once a call of the rank has failed.
+	failed atomic.Uint32
+	_      [cacheLine - unsafe.Sizeof(counter{}) - 4]byte
 }
 
 // slot holds a rank's description of one call. A rank has two slots and uses them in turn: it
