@@ -20,7 +20,8 @@ type Exit struct {
 	PID    int
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if no signal ended it
-	Asked  bool           // the launcher had asked it to leave
+	// Asked is set if the launcher had asked the peer to leave.
+	Asked  bool
 	Lost   bool           // the connection to its host broke: the process may run on for a moment
 	kicked bool           // it was put out of the job on request
 	result bool           // it had reported the result before its end

@@ -29,10 +29,12 @@ type nodeState struct {
 	restarts *restarts
 	running  bool
 	begun    time.Time
-	due      time.Time // time of its next start; zero without one
-	asked    time.Time // time of the request to stop; zero without one
-	ended    string    // why it will not come back; "" if it may
-	failed   bool      // ended is a failure
+	// due is the time of the next start; zero if none is due.
+	due   time.Time
+	asked time.Time // time of the request to stop; zero without one
+	// ended says why the node will not be started again; "" if it may be.
+	ended  string
+	failed bool // ended is a failure
 }
 
 // situation is the state of the rest of the program: everything but the nodes of the plan.

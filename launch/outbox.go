@@ -27,8 +27,9 @@ type outbox struct {
 type outgoing struct {
 	line  []byte // nil for a gap
 	class class
-	sent  chan struct{} // closed when the socket has it
-	lost  int           // number of messages dropped at this place
+	// sent is closed when the socket has taken the message.
+	sent chan struct{}
+	lost int // number of messages dropped at this place
 }
 
 // class says which messages may be dropped.

@@ -37,8 +37,9 @@ type peer struct {
 	issuing sync.Mutex // held while a ticket is made
 
 	opening sync.Mutex // held while this peer is opened to the network
-	wide    bool       // guarded by mu: the peer listens on the network in an open job
-	found   lanPeers   // peers found on the local network, with a lock of its own
+	// wide is set once the peer listens on the network, and not on loopback only. mu guards it.
+	wide  bool
+	found lanPeers // peers found on the local network, with a lock of its own
 }
 
 // open makes a fresh identity, which begins to listen.

@@ -51,7 +51,8 @@ type printer struct {
 // queuedBlock is a block in the queue, or a gap.
 type queuedBlock struct {
 	block
-	always bool         // it is added even if the queue is full
+	// always adds the block even if the queue is full.
+	always bool
 	lost   int          // number of lines dropped here; text is empty
 	done   chan<- error // receives the result of the write; may be nil
 }

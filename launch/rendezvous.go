@@ -41,14 +41,19 @@ type rendezvous struct {
 
 // localPeer is one local process.
 type localPeer struct {
-	ids      []elastic.ID // IDs of its hellos; the last one is the present ID
-	member   elastic.Member
-	answered bool // it has got its answer
+	// ids are the IDs with which the process has said hello. The last one is its present ID.
+	ids    []elastic.ID
+	member elastic.Member
+	// answered is set once the process has got its answer to hello.
+	answered bool
 	ended    bool
 
-	inView   bool // it was in a view under its present ID
-	further  bool // its program is not the first in its process
-	released bool // it was told that the job is finished
+	// inView is set once the process was in a view under its present ID.
+	inView bool
+	// further is set if the program is not the first one in its process group.
+	further bool
+	// released is set once the process was told that the job is finished.
+	released bool
 }
 
 // peerMessage is a message to one peer.

@@ -57,7 +57,7 @@ func (r *runner) scalable() error {
 }
 
 // hostConnected handles the result of the connection to an added host. Meanwhile the job may have
-// ended or been interrupted, so scalable decides once more. If the user has got an answer before
+// ended or been interrupted, so scalable decides again. If the user has got an answer before
 // (answerOverdue), only the launcher's line tells the result.
 func (r *runner) hostConnected(a hostConnect) {
 	// The host is added even if the user does not wait any more.

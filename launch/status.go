@@ -81,12 +81,13 @@ type PeerPath struct {
 //	joining --parked--> parked --view--> running --leave--> left
 //	running --fenced--> joining, soon under another ID
 type reducer struct {
-	status  Status
-	self    MemberStatus
-	to      map[string]event.Path // paths to the members of the view, by ID
-	stalled []string              // members that this peer waits for
-	short   bool                  // too few members are left to go on
-	state   string                // parked, left or done; "" otherwise
+	status Status
+	self   MemberStatus
+	to     map[string]event.Path // paths to the members of the view, by ID
+	// stalled has the short IDs of the members for which this peer waits.
+	stalled []string
+	short   bool   // too few members are left to go on
+	state   string // parked, left or done; "" otherwise
 }
 
 // newReducer returns the reducer of a peer that is in no view.
