@@ -31,13 +31,16 @@ const defaultNoise = unit / 50
 // would take as long as this rank. For the same reason a jump to faster is accepted only if two
 // successive values show it.
 type adaptiveEWMA struct {
-	level        int64 // smoothed pace, in ticks; 0 before the first
-	meanError    int64 // EWMA of the relative error, times unit
-	meanAbsError int64 // EWMA of its absolute value, times unit
+	level     int64 // smoothed pace, in ticks; 0 before the first
+	meanError int64 // EWMA of the relative error, times unit
+	// meanAbsError is an EWMA of the absolute value of the error, times unit.
+	meanAbsError int64
 	deviation    int64 // the noise: EWMA of the absolute error over a longer time, jumps included
 	sinceJump    int64 // number of values since the last jump
 	age          int64 // number of values in all
-	lastFaster   int64 // the last value, if it was a jump to faster that is not accepted yet; else 0
+	// lastFaster is the last value if the value was a jump to a faster pace that is not accepted
+	// yet; otherwise 0.
+	lastFaster int64
 }
 
 // Parameters of adaptiveEWMA, in parts of unit. An error is a jump if it is above jumpNoise times

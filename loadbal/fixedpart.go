@@ -19,7 +19,8 @@ type fixedPart struct {
 	num, den int64 // numerator and denominator of the estimate, times unit; old pairs decay
 	// lastShare is the share in the step before; 0 before the first step.
 	lastShare int64
-	lastTicks int64 // compute time of that step
+	// lastTicks is the compute time of the step before.
+	lastTicks int64
 }
 
 // fixedUnit is one microbatch in fixedPart.parts: 8 fractional bits.

@@ -8,9 +8,11 @@ import (
 // Report describes the last committed step of one rank. All ranks gather the reports of all ranks
 // before they call Policy.Next.
 type Report struct {
-	Share  int   // microbatches that the rank computed
+	// Share is the number of microbatches that the rank computed.
+	Share  int
 	Micros int64 // compute time of the share, in microseconds; 0 if unknown
-	Max    int   // most microbatches that the rank can compute in a step; 0 for no bound
+	// Max bounds the microbatches that the rank can compute in a step; 0 stands for no bound.
+	Max int
 }
 
 // Policy decides the shares of a session. Each rank holds a policy of the same name and passes it

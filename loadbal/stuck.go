@@ -9,8 +9,9 @@ package loadbal
 // others. If the fixed part really is that large, the rank gets the least share; stuckDetector
 // leaves such a rank alone.
 type stuckDetector struct {
-	rank  int // slowest rank of the last step
-	steps int // number of steps in a row in which that rank was stuck
+	rank int // slowest rank of the last step
+	// steps is the number of steps in a row in which the suspected rank was stuck.
+	steps int
 }
 
 // stuckSteps is the number of steps in a row after which a rank counts as stuck. A single slow step
