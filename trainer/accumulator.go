@@ -70,7 +70,8 @@ type floatAccumulator struct {
 	layout layout
 	own    vector     // this peer's sums
 	bufs   *gradients // results of reductions
-	bad    fault      // first value that was not finite
+	// bad is the first value that was not finite.
+	bad fault
 }
 
 // newFloatAccumulator allocates the memory of a contribution.
@@ -150,7 +151,8 @@ type exactAccumulator struct {
 	parts [][]int32 // views of all, by parameter
 	// peaks are the largest magnitudes in the gradients of this peer's microbatches, by parameter.
 	peaks []exact.Peak
-	left  [][]int // [microbatch][parameter]: length of the prefix that is not in the sums yet
+	// left has, by microbatch and parameter, the length of the prefix that is not in the sums yet.
+	left [][]int
 	// step has the peaks of all ranks, after the reduction.
 	step []exact.Peak
 }

@@ -43,7 +43,9 @@ type stepModel struct {
 // stepTiming divides the time of a step into its parts.
 type stepTiming struct {
 	slowest time.Duration // computing of the slowest rank; 0 if measured with other ranks
-	fixed   time.Duration // independent of the number of ranks: applying the gradient
+	// fixed is the time that does not depend on the number of ranks, such as the time to apply the
+	// gradient.
+	fixed   time.Duration
 	latency time.Duration // message latency, independent of message size
 	flow    time.Duration // transfer of gradients
 }

@@ -22,8 +22,10 @@ const keptSteps = 3
 // its own contributions, recomputes contributions of others, and votes. Methods of nil audits do
 // nothing. It is not safe for concurrent use.
 type audits struct {
-	rate   float64    // probability of an audit per step
-	dice   *rand.Rand // private to this peer, so that no member can predict its audits
+	rate float64 // probability of an audit per step
+	// dice decides which steps and members this peer audits. No other member knows its state, so
+	// none can predict an audit.
+	dice   *rand.Rand
 	model  Model
 	params []Param
 	own    *exactAccumulator // contributions of the open step
@@ -33,7 +35,8 @@ type audits struct {
 	sums  *exactAccumulator // the sums of again
 	kept  [keptSteps]record // by step modulo keptSteps
 
-	told     uint64     // encoded fingerprint of this peer's part of the last committed step
+	// told is the encoded fingerprint of this peer's part of the last committed step.
+	told     uint64
 	open     check      // audit of the open step
 	waiting  check      // audit of the committed step, whose fingerprints are not published yet
 	accusing accusation // published at the entry of the next session

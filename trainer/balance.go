@@ -15,10 +15,11 @@ import (
 // all ranks, because they were gathered or reduced before, so all ranks make the same decision.
 // Only the local fields differ between peers: each peer sends them to the others in its reports.
 type balance struct {
-	plan   plan
-	policy loadbal.Policy // decides; a new one for each session
-	target                // for the open step
-	shares []ledger.Set   // microbatches of each rank in the open step
+	plan plan
+	// policy decides the shares. Each session has a new one.
+	policy loadbal.Policy
+	target              // for the open step
+	shares []ledger.Set // microbatches of each rank in the open step
 	// coming is the target of the step after the open one. With Config.Delay a peer needs its share
 	// of that step before the open step is committed, so coming is decided from measurements that
 	// are one step older.
@@ -29,11 +30,15 @@ type balance struct {
 	// State of the event log.
 	told  []int  // wanted, as last logged
 	cause string // reason for the new session, in which the policy started afresh
-	short bool   // a short step lies between the last logged step and the open one
+	// short is set if a short step lies between the last logged step and the open one.
+	short bool
 
 	// Local knowledge of this peer.
-	most   int   // bound on its share, in microbatches; 0 for none
-	micros int64 // microseconds of computing in the open step; 0 if they do not count as a measurement
+	// most bounds the share of this peer, in microbatches; 0 stands for no bound.
+	most int
+	// micros is the time that this peer has computed the open step, in microseconds; 0 if the time
+	// is no measurement.
+	micros int64
 	// speeds are the speeds of this peer in its last steps, in the unit of loadbal.Speed.
 	speeds []int64
 }

@@ -46,14 +46,18 @@ type call struct {
 
 	sink   sink      // receives the gradients
 	losses []float64 // by group
-	asked  []int     // by parameter: length of the prefix that the model has not waited for
-	wrong  error     // the model's mistake
+	// asked has, by parameter, the length of the prefix for which the model has not waited.
+	asked []int
+	// wrong describes a mistake of the model in its calls of the Batch; nil for none.
+	wrong error
 
-	coming  func(i, from int) error // waits for parameter i; nil if all parameters may be read
-	opening func()                  // provides the sink, before the first gradient; nil once there is one
-	broken  func() error            // while there is no sink: returns the reason why there will be none
-	useless error                   // reason to discard the result; nil if there is none
-	begun   time.Time               // start of the time that counts as computing the open step
+	coming func(i, from int) error // waits for parameter i; nil if all parameters may be read
+	// opening provides the sink before the first gradient; it is nil once there is a sink.
+	opening func()
+	broken  func() error // while there is no sink: returns the reason why there will be none
+	useless error        // reason to discard the result; nil if there is none
+	// begun is the time from which the computing time of the open step is counted.
+	begun time.Time
 }
 
 // newCall returns a call for microbatches of a step; sums determines the groups.

@@ -257,7 +257,7 @@ func (c *checker) groups() error {
 	return nil
 }
 
-// together checks that several samples in a call have the sum of their gradients.
+// together checks that the gradient of several samples in one call is the sum of their gradients.
 func (c *checker) together() error {
 	other, err := c.compute(c.second, 0)
 	if err != nil {

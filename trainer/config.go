@@ -144,9 +144,11 @@ type Checkpoint struct {
 
 // StepReport describes a stable step from the point of view of one peer.
 type StepReport struct {
-	Epoch        uint64   // in which the step was committed
-	Step, Of     int64    // number of the step, from 1, and steps of the whole job
-	Attempt      int64    // from 0; exact mode repeats a step that does not fit its scale
+	Epoch    uint64 // in which the step was committed
+	Step, Of int64  // number of the step, from 1, and steps of the whole job
+	// Attempt is the number of the attempt, from 0. Exact mode repeats a step that does not fit its
+	// scale.
+	Attempt      int64
 	Peers        int      // number of members that contributed
 	Microbatches [][2]int // [first, end) ranges computed by this peer
 	ShareSamples int      // samples computed by this peer

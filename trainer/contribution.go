@@ -21,16 +21,20 @@ type contribution struct {
 	attempt int64 // at the step, from 0; exact mode only
 	// scale is the scale of the attempt, in exact mode only.
 	scale exact.Scale
-	owner elastic.ID  // identity of this peer under which it was computed; with another identity, others have computed the same microbatches
+	// owner is the identity of this peer under which the contribution was computed. If this peer
+	// has another identity by now, others have computed the same microbatches.
+	owner elastic.ID
 	sums  accumulator // the gradients
 
-	held       ledger.Set    // microbatches in sums
-	computed   ledger.Set    // microbatches that were ever computed for this attempt
-	samples    int           // number of samples in sums
-	loss       lossSum       // of the samples in sums
-	lossFault  bool          // a loss was not finite
-	compute    time.Duration // time in the model
-	recomputed int           // microbatches that were computed a second time
+	held ledger.Set // microbatches in sums
+	// computed has the microbatches that were computed for this attempt at any time.
+	computed  ledger.Set
+	samples   int           // number of samples in sums
+	loss      lossSum       // of the samples in sums
+	lossFault bool          // a loss was not finite
+	compute   time.Duration // time in the model
+	// recomputed is the number of microbatches that were computed a second time.
+	recomputed int
 }
 
 // reset empties the contribution, for an attempt at a step of the given number of microbatches.

@@ -28,14 +28,17 @@ import (
 // decided.
 type decisions struct {
 	group  *elastic.Group
-	params [][]float32       // the model's memory
-	of     int64             // steps of the whole job
-	every  int64             // steps between two points; 0 for no points
-	show   func(*Point) bool // shows a point to the program; false if the program leaves its loop
+	params [][]float32 // the model's memory
+	of     int64       // steps of the whole job
+	every  int64       // steps between two points; 0 for no points
+	// show shows a point to the program. It returns false if the program leaves the loop.
+	show func(*Point) bool
 
-	point   point       // the current one
-	epoch   uint64      // in which all ranks have gathered the point
-	seen    int64       // number of points that this program has decided at
+	// point is the current point.
+	point point
+	epoch uint64 // in which all ranks have gathered the point
+	// seen is the number of points at which this program has decided.
+	seen    int64
 	kept    int64       // step of the kept model; 0 for none
 	copied  [][]float32 // parameters of the kept model
 	stopped bool        // the job ends after the committed step
@@ -44,12 +47,14 @@ type decisions struct {
 
 // point is a rank's knowledge of the point after a step.
 type point struct {
-	step      int64
-	sums      []Score // results of Point.Sum, in the order of the calls
-	decided   bool    // this rank's program has decided
-	stop      bool    // the program's decision, or the common one if concluded
-	keep      bool    // as stop
-	concluded bool    // all ranks have decided
+	step    int64
+	sums    []Score // results of Point.Sum, in the order of the calls
+	decided bool    // this rank's program has decided
+	// stop is the decision of this rank's program, or the common decision once the point is
+	// concluded.
+	stop      bool
+	keep      bool // as stop
+	concluded bool // all ranks have decided
 }
 
 // maxSums is the largest number of sums of a point; it makes reports equally long.

@@ -25,7 +25,8 @@ type job struct {
 	reporter  reporter // announces stable steps
 	saver     *saver
 	timings   stepTimings // measurements of the steps of this session
-	resyncs   int         // how often this peer has taken the others' state after a divergence
+	// resyncs counts how often this peer has taken the state of the others after a divergence.
+	resyncs int
 }
 
 // Run trains model on all peers of group until the training is complete according to cfg, and

@@ -57,12 +57,15 @@ type linkMonitor struct {
 	pendingOrder      *event.Order // order to be logged; nil for none
 
 	// Measurements of this peer.
-	meter         transport.Meter         // nil where this peer measures nothing
-	last          []int64                 // last measured costs of the links to this peer, by rank
-	best          []linkCost              // lower of the last two measurements, by rank
-	toSelf        map[elastic.ID]linkCost // agreed costs of the links to this peer, for the next session
-	probeBudget   int                     // bytes that this peer may send as probes
-	probeDistance int                     // from this peer's rank to the rank that is probed next, modulo the number of ranks
+	meter transport.Meter // nil where this peer measures nothing
+	last  []int64         // last measured costs of the links to this peer, by rank
+	best  []linkCost      // lower of the last two measurements, by rank
+	// toSelf has the agreed costs of the links to this peer, for the next session.
+	toSelf      map[elastic.ID]linkCost
+	probeBudget int // bytes that this peer may send as probes
+	// probeDistance is the distance from this peer's rank to the rank that it probes next, modulo
+	// the number of ranks.
+	probeDistance int
 }
 
 // spansHosts reports whether the session has members on more than one host.

@@ -88,7 +88,8 @@ type Model struct {
 
 // Param is one parameter of a model: a named vector with a shape.
 type Param struct {
-	Name  string    // as errors and checkpoints show it
+	// Name is the name of the parameter in errors and checkpoints.
+	Name  string
 	Shape []int     // row-major; the product is len(Data)
 	Data  []float32 // the model's own memory
 }

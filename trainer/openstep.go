@@ -34,8 +34,10 @@ type openStep struct {
 	// audits checks the contributions of other members; nil without Config.Audit.
 	audits *audits
 	ahead  *prefetcher
-	most   int  // microbatches per call of the model, at most; a lack of memory lowers it
-	next   *try // at this step, if its first call began in the previous step
+	// most bounds the microbatches in a call of the model. A lack of memory lowers it.
+	most int
+	// next is the try at this step if the first call of the try began in the previous step.
+	next *try
 	// work has the measurements of this peer in the last step to which it contributed.
 	work work
 }

@@ -13,8 +13,10 @@ type pipeline struct {
 	params [][]float32   // the model's memory, by parameter
 	slots  [][][]float32 // optimizer state, by parameter
 
-	was  [][][]float32 // by parameter: committed values of the parameter and its slots
-	from []int         // by parameter: first element that is updated with the uncommitted step
+	// was has the committed values of each parameter and of its optimizer slots, by parameter.
+	was [][][]float32
+	// from has, by parameter, the first element that is updated with the uncommitted step.
+	from []int
 }
 
 // updateBlock is the number of elements per update; a block stays in the cache.

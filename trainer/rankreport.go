@@ -21,20 +21,23 @@ var (
 
 // rankReport is one rank's part of the commit record of a step.
 type rankReport struct {
-	samples    int64   // in the rank's contribution
-	loss       lossSum // sum over samples
-	micros     int64   // computing time of the share, in microseconds; 0 if it is no measurement
+	samples int64   // in the rank's contribution
+	loss    lossSum // sum over samples
+	// micros is the time in which the rank computed its share, in microseconds; 0 if the time is no
+	// measurement.
+	micros     int64
 	maxShare   int64   // bound on the rank's share, in microbatches; 0 for none
 	squareNorm float64 // squared norm of the gradient sum; 0 if not due
 	fault      fault   // in the rank's contribution
 	// digest is the digest of the parameters before the step; 0 if none is due.
 	digest    uint64
-	committed int64       // last step that the rank has committed
-	stale     bool        // the rank knows of a later view
-	nonce     uint64      // for the seed of the step's audit
-	print     uint64      // audit fingerprint of the rank's part of the last committed step
-	accuses   bool        // the rank accuses a member in an audit
-	links     linkUpdates // its new measurements of links to itself
+	committed int64  // last step that the rank has committed
+	stale     bool   // the rank knows of a later view
+	nonce     uint64 // for the seed of the step's audit
+	print     uint64 // audit fingerprint of the rank's part of the last committed step
+	accuses   bool   // the rank accuses a member in an audit
+	// links has the rank's new measurements of links to itself.
+	links linkUpdates
 }
 
 // fault is an error in a rank's own contribution: 0 for none, 1 for the loss, 2+i for the

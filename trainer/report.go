@@ -10,7 +10,8 @@ import (
 
 // work holds this peer's own measurements of the last step to which it contributed.
 type work struct {
-	step                 int64         // the step that they are about
+	// step is the step of which the measurements are.
+	step                 int64
 	compute, comm, total time.Duration // as in StepReport
 	predicted            time.Duration // expected computing time; 0 if unknown
 	recomputed           int           // microbatches computed a second time

@@ -14,8 +14,10 @@ type resumeReport struct {
 	held      ledger.Set  // microbatches of the open step in the contribution
 	speed     int64       // as loadbal.Speed; 0 if unknown
 	most      int         // bound on the rank's share, in microbatches; 0 for none
-	links     []linkCost  // known costs of the links to this rank, by sending rank
-	accusing  accusation  // a pending accusation by this rank in an audit
+	// links are the known costs of the links to this rank, by the sending rank.
+	links []linkCost
+	// accusing is an accusation by this rank in an audit that is not decided yet.
+	accusing accusation
 }
 
 // entryWords is the number of words before the packed exponents and link costs.

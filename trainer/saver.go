@@ -26,9 +26,10 @@ type saver struct {
 	emit func(epoch uint64, step int64, body event.Body)
 	log  func(format string, args ...any)
 
-	step    int64               // last saved step, here or at the saving rank
-	saved   time.Time           // time of the last checkpoint
-	copied  []checkpoint.Tensor // copy of the state that is being written; owned by the writer while it runs
+	step  int64     // last saved step, here or at the saving rank
+	saved time.Time // time of the last checkpoint
+	// copied is the copy of the state that is being written. The writer owns it while it runs.
+	copied  []checkpoint.Tensor
 	writing sync.WaitGroup
 	idle    chan struct{} // holds an element while nothing is being written
 }

@@ -11,18 +11,24 @@ import (
 // try is a try at a step within one session.
 type try struct {
 	// plan has the samples and microbatches of the step.
-	plan    stepPlan
-	begun   time.Time     // start of the try
-	sums    *reduction    // reduction of the buckets
-	whole   bool          // at the start nothing of this peer's share was computed
-	before  time.Duration // computing time for the same step before this try
-	claimed time.Duration // computing time of its first call within the previous step
+	plan  stepPlan
+	begun time.Time  // start of the try
+	sums  *reduction // reduction of the buckets
+	// whole is set if nothing of this peer's share was computed when the try began.
+	whole bool
+	// before is the time that this peer has spent computing the same step before this try.
+	before time.Duration
+	// claimed is the part of the computing time of the first call that fell within the previous
+	// step.
+	claimed time.Duration
 	// following is the computing time of the next step's first call within this step. It is
 	// subtracted from the times of this step.
 	following time.Duration
-	failed    error // error of the call that began within the previous step
+	// failed is the error of the call that began within the previous step.
+	failed error
 
-	computed time.Time // when this peer's share was complete
+	// computed is the time at which this peer's share was complete.
+	computed time.Time
 }
 
 // readyAt returns the callback for complete gradients. Only the last call of a share completes the
