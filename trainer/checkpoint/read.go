@@ -25,7 +25,8 @@ type Checkpoint struct {
 	// size is the size of the file in bytes.
 	size   int64
 	layout layout
-	sum    uint64 // XXH64 of the file, with zeros for the digits of this number
+	// sum is the XXH64 hash of the file with zeros in place of its own digits.
+	sum uint64
 }
 
 // Open opens a checkpoint and verifies all of it, which reads the file once. Errors wrap

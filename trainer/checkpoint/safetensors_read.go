@@ -48,9 +48,11 @@ func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, erro
 
 // layout is the content of a safetensors file except the data.
 type layout struct {
-	header   []byte // as it is in the file
+	// header is the text of the header, as the file has it.
+	header   []byte
 	metadata map[string]string
-	entries  []entry // in the order of their data, which they cover without holes or overlap
+	// entries are in the order of their data, which they cover without holes or overlap.
+	entries []entry
 }
 
 // first returns the position of the data in the file.
