@@ -8,8 +8,11 @@ type Claims struct {
 
 // Vote is a rank's knowledge about the contribution of the accused.
 type Vote struct {
-	Told     Print // fingerprint published by the accused, as this rank received it; None if it has not
-	Computed Print // fingerprint recomputed by this rank; None if that was impossible
+	// Told is the fingerprint that the accused has published, as this rank received it; None if
+	// this rank received none.
+	Told Print
+	// Computed is the fingerprint that this rank has recomputed; None if it could not.
+	Computed Print
 }
 
 // Verdict is the result of a vote.
