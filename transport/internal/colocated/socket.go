@@ -307,8 +307,7 @@ func (s *Socket) newStream(sock *net.UnixConn) *Stream {
 	return &Stream{sock: sock, bytes: netpoll.NewStream(sock, false), key: &s.key, ended: s.forget}
 }
 
-// forget removes a stream, which is about to end. It is called by Stream.Close, more than once
-// perhaps.
+// forget removes a stream, which is about to end. Stream.Close calls it, possibly more than once.
 func (s *Socket) forget(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
