@@ -35,7 +35,8 @@ type Conn struct {
 	lead  []byte    // buffer for the first record of a frame; nil without encryption
 	queue queue
 
-	target Target                // the dialled target; zero at the side that has waited
+	// target is the target that this side has dialled; zero at the accepting side.
+	target Target
 	cause  atomic.Pointer[error] // why this side has given the connection up; nil if it has not
 	ending sync.Once
 	onEnd  func() // may be nil

@@ -83,10 +83,10 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 
 // present sends the ticket's numbers and proof, and checks the other side's proof. sock is the
 // bundle of all socks. The numbers go over each connection, all else over the bundle. An impostor
-// at the address sees the numbers and the proof, which are valid once and for the waiter's port
+// at the address sees the numbers and the proof, which are valid once and for the acceptor's port
 // only.
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
-	// Each connection states the number of connections: the waiter does not know which of them
+	// Each connection states the number of connections: the acceptor does not know which of them
 	// comes first.
 	for i, s := range socks {
 		if err := CheckUser(s); err != nil {

@@ -3,7 +3,7 @@
 // exchanged identities and offers over an authenticated and encrypted connection before.
 //
 //	p, err := direct.Open(direct.Config{IPs: ips, Unix: true}) // once per process
-//	// the waiter sends p.Offer(ticket) to the dialler
+//	// the acceptor sends p.Offer(ticket) to the dialler
 //	w := p.Expect(ticket, tlsConfig)
 //	defer w.Cancel()
 //	c, err := w.Wait(ctx)
@@ -17,7 +17,7 @@
 // writes first and in the clear, and a key, which the dialler proves to hold. So a port knows which
 // Wait a connection is for before it does any work for it:
 //
-//	dialler                            waiter
+//	dialler                            acceptor
 //	number (16 bytes), 1          ->   finds the Wait; closes if there is none
 //	[TLS 1.3 handshake, each side checking the certificate of just that peer]
 //	HMAC(key, "dial")             ->   compares, closes if it differs

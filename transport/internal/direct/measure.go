@@ -14,7 +14,7 @@ import (
 // A measurement uses a TCP connection of its own, so that several addresses of a peer can be
 // compared before one of them gets the data:
 //
-//	dialler                                   waiter
+//	dialler                                   acceptor
 //	number of the ticket's measurements, 0
 //	0 (four bytes)                        ->
 //	                                      <-  proof that it holds the ticket
@@ -22,24 +22,24 @@ import (
 //	                                      <-  one byte
 //	... with n doubled until a round takes roundEnough; then the dialler closes.
 //
-// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the waiter answers.
+// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the acceptor answers.
 const (
 	firstRound = 16 << 10
 	lastRound  = 2 << 20
 	// roundEnough is how long a round must take for its rate to count: the buffers of a shaped or
 	// wireless link absorb shorter ones.
 	roundEnough = 15 * time.Millisecond
-	// maxMeasured is the number of bytes that a waiter reads on one connection, and maxMeasurements
+	// maxMeasured is the number of bytes that an acceptor reads on one connection, and maxMeasurements
 	// the number of connections that may measure with one ticket.
 	maxMeasured     = 2 * lastRound
 	maxMeasurements = 32
 	// holeTime is how long the first round must have taken for an error to mean a black hole.
 	holeTime = 200 * time.Millisecond
-	// measureTime is the waiter's timeout for a connection.
+	// measureTime is the acceptor's timeout for a connection.
 	measureTime = 5 * time.Second
 )
 
-// measureLabel separates the proof of a waiter in a measurement from its other proofs.
+// measureLabel separates the proof of an acceptor in a measurement from its other proofs.
 const measureLabel = "elrun direct measured"
 
 // ErrBlackHole means that short packets pass on the path and long ones are lost without an ICMP
@@ -50,7 +50,7 @@ var ErrBlackHole = errors.New("short packets pass and long ones do not (MTU blac
 // job slows it down.
 type Speed struct {
 	RoundTrip time.Duration
-	Rate      float64 // bytes per second, from the dialler to the waiter
+	Rate      float64 // bytes per second, from the dialler to the acceptor
 }
 
 // Time returns how long a message of n bytes takes to arrive. Without a rate it is half the round
@@ -137,12 +137,12 @@ func round(sock net.Conn, n int) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// measureNumber returns the number by which a waiter recognises measurements.
+// measureNumber returns the number by which an acceptor recognises measurements.
 func (t *Ticket) measureNumber() [numberSize]byte {
 	return [numberSize]byte(t.proof(measureLabel + " number"))
 }
 
-// serveMeasurement is the waiter's side of a measurement, until the dialler closes the connection.
+// serveMeasurement is the acceptor's side of a measurement, until the dialler closes the connection.
 func serveMeasurement(sock net.Conn, t *Ticket) error {
 	if err := sock.SetDeadline(time.Now().Add(measureTime)); err != nil {
 		return err

@@ -114,7 +114,7 @@ func (w *Wait) dropLocked(closing bool) {
 }
 
 // authenticate makes the handshake and checks the dialler's proof, within proveTime. The dialler's
-// proof comes first: the waiter shows nothing of the key to somebody who does not hold it.
+// proof comes first: the acceptor shows nothing of the key to somebody who does not hold it.
 func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))
