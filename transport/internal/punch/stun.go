@@ -156,9 +156,9 @@ type sealed struct {
 // opens reports whether the HMAC is valid for a credential.
 func (s *sealed) opens(secret *[32]byte) bool { return hmac.Equal(s.mac, sign(secret, s.signed)) }
 
-// parse decodes a message without checking its HMAC; false if it is malformed. The user in it says
-// which credential to check it by. The HMAC must be the last attribute, so nothing unsigned is
-// used.
+// parse decodes a message without checking its HMAC; false if it is malformed. The user name in the
+// message says by which credential to check it. The HMAC must be the last attribute, so nothing
+// unsigned is used.
 func parse(b []byte) (s sealed, ok bool) {
 	if !isMessage(b) || int(binary.BigEndian.Uint16(b[2:])) != len(b)-headerSize {
 		return s, false
