@@ -25,7 +25,8 @@ type receive struct {
 	message *Message   // if set, the payload is copied from it into buf
 	arrived bool       // message is complete
 	posted  bool       // in a slot; guarded by the source's mu
-	next    *receive   // in the slot, or in the list that source.end returns
+	// next is the next receive in the same slot, or in the list that source.end returns.
+	next *receive
 }
 
 // Recv fills buf with the next message of rank from under the Comm and Seq of e. Every
