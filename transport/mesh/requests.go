@@ -182,8 +182,8 @@ type pieceWriter struct {
 	frame  []byte
 }
 
-// send lets the function answer write, then ends the answer. The requester has progressTime to read
-// the rest of the answer.
+// send calls the function answer, which writes the bytes of the answer, and then ends the answer.
+// The requester has progressTime to read the rest of the answer.
 func (w *pieceWriter) send(answer func(io.Writer) error) error {
 	b := bufio.NewWriterSize(w, pieceSize)
 	if err := errors.Join(answer(b), b.Flush()); err != nil {
