@@ -169,7 +169,8 @@ func (r Request) Encode() (b [RequestSize]byte) {
 	return b
 }
 
-// DecodeRequest decodes a request. All bytes are valid.
+// DecodeRequest decodes a request. There are no invalid bytes: claims that nobody has signed are
+// decoded like others, and prove nothing.
 func DecodeRequest(b [RequestSize]byte) Request {
 	r := Request{Name: [8]byte(b[:]), Identity: Identity(b[8:])}
 	for i := range min(int(b[16]), MaxClaims) {
