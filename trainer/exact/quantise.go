@@ -56,17 +56,6 @@ func PeakOf(v []float32) Peak {
 	return Peak(max(m0, m1, m2, m3) >> 24)
 }
 
-// FirstBad returns the index of the first element of v that is infinite or NaN, or -1. It is for
-// error messages.
-func FirstBad(v []float32) int {
-	for i, x := range v {
-		if x-x != 0 {
-			return i
-		}
-	}
-	return -1
-}
-
 // round is 1.5 * 2^52. A float64 of this size has a unit in the last place of 1, so adding a
 // smaller number rounds that number to an integer, ties to even. The low bits of the sum then
 // hold the integer in two's complement.

@@ -182,13 +182,13 @@ func TestWhatIsNotAddable(t *testing.T) {
 				g[at] = bad
 				sums := make([]int32, n)
 				p := s.Add(0, sums, g)
-				if i := NotFinite([]Peak{0, p}); i != 1 || FirstBad(g) != at || slices.Max(sums) != 0 {
-					t.Fatalf("%v at %d of %d: parameter %d, element %d, sums %v", bad, at, n, i, FirstBad(g), sums)
+				if i := NotFinite([]Peak{0, p}); i != 1 || slices.Max(sums) != 0 {
+					t.Fatalf("%v at %d of %d: parameter %d, sums %v", bad, at, n, i, sums)
 				}
 			}
 		}
 	}
-	if NotFinite([]Peak{0, 254}) != -1 || FirstBad([]float32{1, math.MaxFloat32}) != -1 {
+	if NotFinite([]Peak{0, 254}) != -1 {
 		t.Error("finite numbers are called not finite")
 	}
 	sums := []int32{5}

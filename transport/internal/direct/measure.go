@@ -62,15 +62,10 @@ func (s Speed) Time(n int) time.Duration {
 	return s.RoundTrip/2 + time.Duration(float64(n)/s.Rate*float64(time.Second))
 }
 
-// Measure measures the path to the process that waits for the holder of t, at a TCP target. It
-// sends 4 MiB at most, and takes some 30 ms on links of up to 1 Gbit/s. The ticket stays valid. The
-// error is ErrBlackHole if the other side has sent its proof, and ctx ends holeTime later or more
-// while the first 16 KiB have not arrived.
-func Measure(ctx context.Context, to Target, t Ticket) (Speed, error) {
-	return measureIn(ctx, to, t, &sync.Mutex{})
-}
-
-// measureIn is Measure, but sends data only while it holds turn.
+// measureIn measures the path to the process that waits for the holder of t, at a TCP target. It
+// sends data only while it holds turn: 4 MiB at most, in some 30 ms on links of up to 1 Gbit/s. The
+// ticket stays valid. The error is ErrBlackHole if the other side has sent its proof, and ctx ends
+// holeTime later or more while the first 16 KiB have not arrived.
 func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Speed, error) {
 	s, err := measure(ctx, to, t, turn)
 	if err != nil {
@@ -79,7 +74,7 @@ func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Spee
 	return s, nil
 }
 
-// measure does the work of Measure.
+// measure does the work of measureIn.
 func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Speed, err error) {
 	d := to.Dialer()
 	sock, err := d.DialContext(ctx, to.Network, to.Addr)

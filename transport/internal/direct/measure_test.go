@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func TestMeasure(t *testing.T) {
 	w := p.Expect(ticket, nil)
 	defer w.Cancel()
 	for range maxMeasurements {
-		s, err := Measure(within(t), to, ticket)
+		s, err := measureIn(within(t), to, ticket, new(sync.Mutex))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +28,7 @@ func TestMeasure(t *testing.T) {
 			t.Fatalf("measured %+v", s)
 		}
 	}
-	if _, err := Measure(within(t), to, ticket); err == nil {
+	if _, err := measureIn(within(t), to, ticket, new(sync.Mutex)); err == nil {
 		t.Error("measured more often than the bound")
 	}
 	a, err := Dial(within(t), to, ticket, nil)
@@ -51,11 +52,11 @@ func TestMeasureNeedsTicket(t *testing.T) {
 	w := p.Expect(ticket, nil)
 	other := ticket
 	other.Key[0]++
-	if _, err := Measure(within(t), to, other); err == nil {
+	if _, err := measureIn(within(t), to, other, new(sync.Mutex)); err == nil {
 		t.Error("measured with another key")
 	}
 	w.Cancel()
-	if _, err := Measure(within(t), to, ticket); err == nil {
+	if _, err := measureIn(within(t), to, ticket, new(sync.Mutex)); err == nil {
 		t.Error("measured after Cancel")
 	}
 }
@@ -85,7 +86,7 @@ func TestMeasureBlackHole(t *testing.T) {
 			return err
 		}()
 	}()
-	_, err = Measure(ctx, Target{Network: "tcp", Addr: l.Addr().String()}, ticket)
+	_, err = measureIn(ctx, Target{Network: "tcp", Addr: l.Addr().String()}, ticket, new(sync.Mutex))
 	if !errors.Is(err, ErrBlackHole) {
 		t.Errorf("measured with %v", err)
 	}
