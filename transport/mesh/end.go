@@ -3,6 +3,8 @@ package mesh
 import (
 	"math"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elrun/elrun/collective/transport"
@@ -61,7 +63,7 @@ func (p *pair) finish() {
 // stopFilling waits until nothing is read into the mailbox any more. If a message is being read, it resets the
 // stream and returns false.
 func (p *pair) stopFilling() bool {
-	empty := p.tryFilling()
+	empty := p.filling.tryLock()
 	if !empty {
 		_ = p.data.raw.Reset()
 		p.filling.Lock()
@@ -113,7 +115,7 @@ func (p *pair) forwardCause(cause error) bool {
 // endData ends the view on the data stream by a last frame, End, and returns true. If this rank is in the
 // middle of writing or reading a frame, it resets the stream and returns false, so that buffers are free.
 func (p *pair) endData() bool {
-	whole := p.tryFilling()
+	whole := p.filling.tryLock()
 	if whole {
 		p.filling.Unlock() // the mailbox has failed: it accepts nothing any more
 		at, idle := p.tryTurn()
@@ -178,11 +180,17 @@ func (p *pair) tryTurn() (*ticket, bool) {
 	}
 }
 
-// tryFilling locks filling after the mailbox has failed. It returns false if a message is being read. A reader
-// that has the lock without reading is about to give it up, so tryFilling waits for it.
-func (p *pair) tryFilling() bool {
-	for !p.filling.TryLock() {
-		if p.reading.Load() {
+// filling is the lock of a message that is read into the mailbox.
+type filling struct {
+	sync.Mutex
+	reading atomic.Bool // the bytes of the message are being read; set under the lock
+}
+
+// tryLock locks after the mailbox has failed. It returns false if a message is being read. A reader
+// that has the lock without reading is about to give it up, so tryLock waits for it.
+func (f *filling) tryLock() bool {
+	for !f.TryLock() {
+		if f.reading.Load() {
 			return false
 		}
 		runtime.Gosched()

@@ -61,8 +61,7 @@ type pair struct {
 	gauge        mailbox.Gauge
 
 	writing atomic.Bool // a message or signal is being written
-	filling sync.Mutex  // held while a message is read into the mailbox
-	reading atomic.Bool // the bytes of a message are being read into the mailbox; set under filling
+	filling filling     // held while a message is read into the mailbox
 
 	left         chan struct{} // closed when the peer has said bye
 	urgentEnded  chan struct{} // closed when the view on the urgent stream has ended
@@ -354,9 +353,9 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p.reading.Store(true)
+	p.filling.reading.Store(true)
 	err = p.gauge.Fill(p.data.in, m.Buf)
-	p.reading.Store(false) // before Done: the receiver may end the view at once, and no message is in the way
+	p.filling.reading.Store(false) // before Done: the receiver may end the view at once, and no message is in the way
 	if err != nil {
 		m.Abort()
 		return true, err
