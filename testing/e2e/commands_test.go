@@ -12,18 +12,18 @@ import (
 )
 
 // The commands that show or change a job accept the beginning of its name. For a program that reports no steps, they do not show
-// step 0.
+// step 0. On a busy host a peer may be waiting for another one.
 func TestNameByBeginning(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
 	short := e.job.Name[:len(e.job.Name)-2]
 	stdout, stderr, status := process.Command(t, "status", "--peers", short)
-	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job.Name+"  epoch 1  step -  waiting for -\nRANK ") {
+	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job.Name+"  epoch 1  step -  waiting for ") {
 		t.Errorf("status: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	stdout, stderr, status = process.Command(t, "ps", short)
 	if lines := strings.Split(stdout, "\n"); status != 0 || len(lines) != 3 ||
-		strings.Join(strings.Fields(lines[1]), " ") != e.job.Name+" 2 1 - -" {
+		!strings.HasPrefix(strings.Join(strings.Fields(lines[1]), " "), e.job.Name+" 2 1 - ") {
 		t.Errorf("ps: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	stdout, stderr, status = process.Command(t, "stop", short)
