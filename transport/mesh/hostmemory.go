@@ -86,7 +86,7 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	if why == nil {
 		why = incompatible
 	}
-	err := fmt.Errorf("no shared memory: %w (the transport auto does without where it must)", why)
+	err := fmt.Errorf("no shared memory: %w; with the transport auto such ranks use sockets", why)
 	switch {
 	case errors.As(why, new(transientError)):
 		return err

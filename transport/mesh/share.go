@@ -260,7 +260,7 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 	switch {
 	case m.layout != s.layout():
 		closeFiles(files)
-		return fmt.Errorf("rank %d lays out shared memory in another way (%d, not %d)", rank, m.layout, s.layout())
+		return fmt.Errorf("rank %d has another layout of shared memory (%d, not %d): run the same version of elrun at all ranks", rank, m.layout, s.layout())
 	case len(files) != 1 && len(files) != 2:
 		closeFiles(files)
 		return fmt.Errorf("rank %d: %d files: %w", rank, len(files), errProtocol)

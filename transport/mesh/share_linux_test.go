@@ -262,7 +262,7 @@ func misfits() map[string]misfit {
 		"ready twice": {func(s *shmGroup) error {
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendReady(s, readyOf(s)))
 		}, "step 1, not 3"},
-		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "in another way"},
+		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "another layout of shared memory"},
 		"no files":       {with(func() []*os.File { return nil }), "0 files"},
 		"many files":     {with(func() []*os.File { return pipes(3) }), "3 files"},
 		"no event":       {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},

@@ -47,7 +47,7 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	case s.disabled != nil && s.localRank > 0:
 		return nil, s.disabled
 	case n > shm.MaxRanks:
-		return nil, fmt.Errorf("%d ranks on one host, shared memory is for %d", n, shm.MaxRanks)
+		return nil, fmt.Errorf("%d ranks on one host: shared memory supports at most %d", n, shm.MaxRanks)
 	}
 	s.processes, s.knownFiles = make([]*hostProcess, len(s.ranks)), make([]uint64, len(s.ranks))
 	// Only the first rank talks with all. The others use their connection with the first.
