@@ -22,7 +22,7 @@ var errLost = errors.New("files were lost: this process has probably reached its
 func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	sock, ok := c.sock.(*net.UnixConn)
 	if !ok {
-		return errors.New("direct: send files: no Unix socket")
+		return errors.New("direct: send files: the connection is not a Unix socket")
 	}
 	// Fd returns only a number. KeepAlive below keeps the finalizers from closing the files
 	// before the kernel has duplicated the descriptors.
@@ -53,7 +53,7 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	sock, ok := c.sock.(*net.UnixConn)
 	if !ok {
-		return nil, errors.New("direct: receive files: no Unix socket")
+		return nil, errors.New("direct: receive files: the connection is not a Unix socket")
 	}
 	var files []*os.File
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))

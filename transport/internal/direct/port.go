@@ -243,7 +243,7 @@ func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
 	i := slices.Index(p.strangers, sock)
 	// addStranger has closed this connection to make room for a newer one.
 	if i < 0 {
-		return nil, false, errors.New("it had to make room")
+		return nil, false, errors.New("too many connections have not sent a number: the oldest was closed")
 	}
 	p.strangers = slices.Delete(p.strangers, i, i+1)
 	if err == nil && p.closed {
