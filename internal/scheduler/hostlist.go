@@ -171,13 +171,13 @@ func ExpandCounts(list string, n int) ([]int, error) {
 			return nil, fmt.Errorf("counts %.80q: %w", list, err)
 		}
 		if times > n-len(out) {
-			return nil, fmt.Errorf("counts %.80q: for more than the %d hosts", list, n)
+			return nil, fmt.Errorf("counts %.80q: more numbers than the %d hosts", list, n)
 		}
 		out = append(out, slices.Repeat([]int{count}, times)...)
 	}
 	// A shorter list would leave hosts without a number.
 	if len(out) != n {
-		return nil, fmt.Errorf("counts %.80q: for %d hosts, want %d", list, len(out), n)
+		return nil, fmt.Errorf("counts %.80q: %d numbers for %d hosts", list, len(out), n)
 	}
 	return out, nil
 }
