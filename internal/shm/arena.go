@@ -69,7 +69,7 @@ func (a *Arena) Bytes() []byte { return a.memory.Bytes() }
 // the system has no pages left, and after Close. It is safe for concurrent use, as is Free.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("shm: allocate %d bytes", n)
+		return nil, fmt.Errorf("shm: allocate %d bytes: want at least 1", n)
 	}
 	size := (n + pageSize - 1) / pageSize * pageSize
 	a.mu.Lock()
