@@ -51,7 +51,7 @@ func (r *runner) scalable() error {
 	case r.membership.done:
 		return fmt.Errorf("the job has finished")
 	case !r.rendezvous.started:
-		return fmt.Errorf("not all peers have joined yet")
+		return fmt.Errorf("not all peers have joined yet: try again later")
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 		}
 	}
 	if sent == 0 && t.NumField() > 0 {
-		return fmt.Errorf("%v cannot be sent: it has no exported field", t)
+		return fmt.Errorf("%v cannot be sent: it has no exported field; export the fields to send", t)
 	}
 	return nil
 }
