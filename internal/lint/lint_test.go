@@ -18,7 +18,7 @@ const root = "../.."
 
 // TestMain reads the flag of these tests.
 func TestMain(m *testing.M) {
-	flag.String("packages", "./...", "packages of this module to vet, for a quick check; other modules are left out then")
+	flag.String("packages", "./...", "packages of this module to vet, for a quick check; other modules, and staticcheck of tests, are left out then")
 	flag.Parse()
 	os.Exit(m.Run())
 }
@@ -59,16 +59,24 @@ func TestStaticcheck(t *testing.T) {
 	if out, err := goCommand(".", append(tool, "-version")...).CombinedOutput(); err != nil {
 		unavailable(t, "cannot build staticcheck, which needs a module proxy the first time: %v\n%s", err, out)
 	}
+	if isQuick() {
+		tool = append(tool, "-tests=false") // it would look for facts in all packages between these and what their tests import
+	}
 	overModules(t, tool...)
+}
+
+// isQuick reports whether the flag names packages.
+func isQuick() bool {
+	given := flag.Lookup("packages")
+	return given.Value.String() != given.DefValue
 }
 
 // overModules runs the go command with the arguments for all packages of each module. If the flag names packages, it runs the
 // command for these.
 func overModules(t *testing.T, args ...string) {
 	t.Helper()
-	given := flag.Lookup("packages")
-	if given.Value.String() != given.DefValue {
-		if packages := strings.Fields(given.Value.String()); len(packages) > 0 {
+	if isQuick() {
+		if packages := strings.Fields(flag.Lookup("packages").Value.String()); len(packages) > 0 {
 			check(t, goCommand(".", slices.Concat(args, packages)...))
 		}
 		return

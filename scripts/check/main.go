@@ -1,6 +1,6 @@
 // Check runs, within a minute, the checks that a change is most likely to break. These are the rules of internal/lint for all
-// files, whether all packages and tests compile, and vet, staticcheck and the tests for the changed packages. A package is changed
-// if one of its files differs from the commit at which the branch left -base, committed or not.
+// files, whether all packages and tests compile, and for the changed packages vet, staticcheck without their tests, and the tests. A
+// package is changed if one of its files differs from the commit at which the branch left -base, committed or not.
 //
 //	go run ./scripts/check [-base COMMIT] [-skip REGEXP]     from the module's root
 //
