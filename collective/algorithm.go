@@ -113,6 +113,7 @@ const lowMemoryFrom = 32 << 20
 // arguments, so all ranks choose the same algorithm. If want is not Auto and does not fit the call,
 // for example a ring for a reduction that does not commute, it returns an error.
 func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
+	// The cost model below is for the algorithms that work by messages between all ranks.
 	if r.shared && usesMemory(r.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil
 	}

@@ -104,6 +104,8 @@ func (g subgroup) commRank(i int) int {
 // results back.
 func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
 	g := subgroup{size: 1}
+	// g.size is the largest power of two that is at most o.size. Of each of the first g.paired/2
+	// pairs of ranks one rank takes part.
 	for 2*g.size <= o.size {
 		g.size *= 2
 	}
@@ -118,6 +120,8 @@ func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func
 		}
 		return o.recv(o.rank+1, kernel.Bytes(v))
 	}
+	// An odd rank of a pair is the member. Its left neighbour has the lower rank, so its vector is
+	// the first operand.
 	lower := scratch[T](o, len(v))
 	if err := o.recv(o.rank-1, kernel.Bytes(lower)); err != nil {
 		return err
@@ -136,6 +140,8 @@ func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func
 // of this member is src, which may be dst.
 func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
 	size := kernel.Size[T]()
+	// One segment of scratch memory is enough, as a segment is reduced before the next one is
+	// received into it.
 	other := scratch[T](o, min(max(1, o.segment/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.commRank(g.rank ^ d)
@@ -146,6 +152,7 @@ func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Red
 		if err != nil {
 			return err
 		}
+		// From the second step on the result of the last step is exchanged.
 		src = dst
 	}
 	return nil

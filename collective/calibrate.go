@@ -150,6 +150,8 @@ func (m *measurement) times(ctx context.Context, all ...series) (took []float64,
 	for i := range times[:rounds*len(all)] {
 		s, round := all[i%len(all)], i/len(all)
 		switch {
+		// A series with fewer calls takes no part in the later rounds; infinity never is the
+		// fastest time.
 		case round >= s.calls:
 			times[i] = math.Inf(1)
 		case m.probing != nil:
@@ -158,6 +160,7 @@ func (m *measurement) times(ctx context.Context, all ...series) (took []float64,
 			}
 		}
 	}
+	// The maximum over the ranks gives all of them the same values, and so the same choices.
 	times[len(times)-1] = m.reduce
 	if err := AllReduce(ctx, m.messages, times, times, Max[float64]); err != nil {
 		return nil, 0, err

@@ -141,6 +141,7 @@ func (x *coded) gather() error {
 	if err := allGatherInPlace(x.operation, codes, b); err != nil {
 		return err
 	}
+	// Add accumulates, so the sums begin at zero.
 	clear(x.dst)
 	for rank := range x.size {
 		if err := x.coding.Add(x.part(x.dst, rank), codes[b[rank]:b[rank+1]]); err != nil {
@@ -159,6 +160,7 @@ func (c *Comm) CodedBytes(n int, coding Coding) (sent, uncoded int64) {
 	}
 	ranks, others := int64(c.size), int64(c.size-1)
 	uncoded = 2 * others * int64(n) * 4 / ranks
+	// With a sparse coding the codes of whole vectors are gathered, and each rank adds them up.
 	if coding.Sparse() {
 		return others * int64(coding.Size(n)), uncoded
 	}

@@ -133,6 +133,7 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		tracker:   tracker{started: time.Now(), calls: make(map[*operation]struct{})},
 		sequences: make(map[uint64]*sequence),
 	}
+	// Only some transports share memory, and only in views whose ranks have agreed on it.
 	if s, ok := t.(transport.Sharer); ok {
 		ep.shared = memoryOf(s.Shared())
 	}

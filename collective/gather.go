@@ -82,6 +82,7 @@ func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error
 	}
 	copy(dst[b[root]:b[root+1]], src)
 	for rank := range o.size {
+		// Parts are received in the order of ranks. Those that come early wait in the mailbox.
 		if rank == root {
 			continue
 		}

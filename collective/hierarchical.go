@@ -75,6 +75,7 @@ func (l *hierarchical[T]) run() (err error) {
 		}
 		return l.distribute()
 	}
+	// distribute runs beside reduceLocal, on the pieces that reduceLocal has finished.
 	distributed := make(chan error, 1)
 	go func() { distributed <- l.distribute() }()
 	defer func() {
@@ -211,6 +212,7 @@ func (l *hierarchical[T]) children() []int {
 		return local[1:]
 	}
 	var to []int
+	// The farthest child has the largest subtree below it, so it is served first.
 	for d := 1; localRank+d < len(local) && localRank&d == 0; d *= 2 {
 		to = append(to, local[localRank+d])
 	}

@@ -90,6 +90,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
 	o.describe(c, &p.call)
 	o.peer, o.needsBarrier, o.blocking = -1, p.needsBarrier, blocking
+	// The tag takes the place of the number in the sequence: Sends and Recvs have no place in it.
 	o.env.Seq = p.tag | pointBit
 	if p.call.Kind != transport.KindPoint {
 		o.env.Seq = c.seq.next()
@@ -155,6 +156,7 @@ func (o *operation) describe(c *Comm, call *transport.Call) {
 // execute runs the call to its end. Every error revokes, and so does a panic of a user's reduction:
 // otherwise the other ranks would wait for this rank for ever. argErr is plan.err.
 func (o *operation) execute(ctx context.Context, argErr error, body func(*operation) error) error {
+	// panicked stays set if body panics or calls runtime.Goexit, as both skip the assignment below.
 	panicked := true
 	var err error
 	defer func() {
@@ -187,6 +189,8 @@ func (o *operation) checkAndRun(ctx context.Context, argErr error, body func(*op
 	if err == nil {
 		return nil
 	}
+	// The end of the context revokes, so err may be that revocation. The caller should find the
+	// cause.
 	if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
 		err = fmt.Errorf("%w: %w", why, err)
 	}

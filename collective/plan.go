@@ -144,6 +144,7 @@ func (g *group) total(counts []int) (int, error) {
 		if n < 0 {
 			return 0, fmt.Errorf("%w: count %d of rank %d", ErrArgument, n, rank)
 		}
+		// Counts come from the program, and their sum must not wrap around.
 		if n > math.MaxInt-sum {
 			return 0, fmt.Errorf("%w: the sum of the counts exceeds the length of a vector", ErrArgument)
 		}

@@ -101,6 +101,7 @@ func (q *queue) run(ep *endpoint) {
 func (q *queue) next(ep *endpoint) (e queuedCall, o *operation) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
+	// The entry is cleared, so that the queue does not keep the vectors of a call that has ended.
 	if q.begun {
 		q.calls[q.first] = queuedCall{}
 		q.first++

@@ -40,6 +40,7 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 		if o.env.Call.Algorithm == SharedMemory {
 			return reduceShared(o, dst, src, red, root)
 		}
+		// Only root has a dst; other ranks reduce into scratch memory.
 		v := dst
 		if o.rank != root {
 			v = scratch[T](o, len(src))
@@ -76,6 +77,7 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 			}
 			break
 		}
+		// There is no such child: the tree is not complete unless the size is a power of two.
 		if relative+d >= o.size {
 			continue
 		}

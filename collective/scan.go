@@ -70,6 +70,7 @@ func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) er
 		if err := o.shift(d, kernel.Bytes(with), kernel.Bytes(in)); err != nil {
 			return err
 		}
+		// There is no rank at that distance below: this rank has all of its prefix.
 		if o.rank < d {
 			continue
 		}

@@ -84,6 +84,7 @@ func (m *memory) assignLane(i int, ranks []int) *lane {
 	}
 	locals := make([]int, len(ranks))
 	for rank, at := range ranks {
+		// A lane knows ranks as ranks of the segment.
 		locals[rank] = slices.Index(m.Ranks, at)
 		if locals[rank] < 0 {
 			return nil

@@ -67,6 +67,7 @@ func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	}
 	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
 	s.Culprits, s.Phase = w.culprits(o, now)
+	// The same call is reported again, at growing intervals, so that long stalls stay visible.
 	same := w.lastReport.by != o && slices.Equal(w.lastReport.culprits, s.Culprits)
 	if same && now-w.lastReport.at < max(stall.After, s.Since/4) {
 		return

@@ -98,6 +98,8 @@ func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
 		if !slices.Contains(g, c.self) {
 			continue
 		}
+		// The lowest rank of a group is part of the ID, so the groups of a level have different
+		// IDs.
 		l.local = c.derive(childID(c.id, uint32(g[0]), local), nil, g)
 		for _, at := range g {
 			l.localRanks = append(l.localRanks, c.commRank(at))

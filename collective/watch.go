@@ -82,6 +82,8 @@ func (w *watchdog) run() {
 			w.handleSignal(s)
 		case <-ticker.C:
 			now := time.Since(w.started)
+			// This process was stopped, or its machine was suspended: the silence of others means
+			// nothing.
 			if now-last > suspendedAfter {
 				w.resetClocks(now)
 			}
@@ -156,6 +158,7 @@ func (w *watchdog) check(o *operation, now time.Duration) bool {
 		}
 		return wanted
 	}
+	// A call that was reported is reported again when its stall has taken twice as long.
 	overdue := d.Overdue && d.Held >= 2*r.reported
 	switch {
 	case overdue && r.lastAsk > 0 && (w.chase.Settled(o.blockingWait(), now) || now-r.lastAsk >= stall.SilentAfter):
@@ -190,6 +193,7 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 		x := &o.watch.wait
 		x.Envelope, x.Blocking, x.Since, x.Oldest = o.env, o.blocking, time.Duration(o.lastMessage.Load()), nil
 		x.For = [2]int{int(o.recvFrom.Load()) - 1, int(o.sendTo.Load()) - 1}
+		// A Send or Recv waits for its peer, also before it has sent or received anything.
 		if o.peer >= 0 {
 			x.For = [2]int{o.peer, -1}
 		}
