@@ -62,6 +62,7 @@ func (g *Group) begin(err error) error {
 	if g.state != nil && g.torn {
 		return fmt.Errorf("%w: no member is left, and the state that this peer was copying is incomplete", ErrNoView)
 	}
+	// The driver of the old membership ends before the new one begins, as both use one network.
 	old := g.current()
 	old.stop()
 	d, err := newDriver(&g.cfg, old.ep, order.first, emitter(g.cfg.Sink, old.ep.Self))

@@ -64,6 +64,7 @@ func (l *loops) compare(s *Session, all []account) error {
 		case a.loop == l.ordinal():
 			settings, names = append(settings, []Setting{stepsSetting(a.until)}), append(names, s.names()[rank])
 			l.stopped = l.stopped || a.stopped
+		// A member in a later loop has left this one, so this loop is over.
 		case a.loop > l.ordinal():
 			l.stopped = true
 		}
@@ -281,6 +282,8 @@ func (l *loop) report(t *Turn) {
 	}
 	recomputed := g.loops.recomputed
 	g.loops.recomputed = 0
+	// Fast steps are logged from time to time only; the last step, and a step with recomputation,
+	// always.
 	if d.written && recomputed == 0 && !l.over() && !t.stop && t.ended.Sub(g.loops.reported) < reportPeriod {
 		return
 	}

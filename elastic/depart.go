@@ -12,10 +12,13 @@ func (d *driver) depart(patience time.Duration) {
 	d.leave(true)
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
+	// settled changes without a change of the status, so it is polled.
 	poll := time.NewTicker(tickPeriod)
 	defer poll.Stop()
 	for {
 		s, changed := d.status.now()
+		// Without enough members no agreement comes: the others find the loss of this peer by
+		// themselves.
 		if s.gap != nil || s.phase > inside && d.settled() {
 			return
 		}

@@ -66,6 +66,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	if g.state == nil {
 		return 0, a.run()
 	}
+	// The context ends when this peer is in a view: the session then brings it level.
 	snap, err := transfer.Fetch(inView, a.src, a.opts)
 	if err != nil {
 		return 0, fmt.Errorf("copy the state: %w", err)
@@ -75,6 +76,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 		return 0, err
 	}
 	j.nameOdd(snap)
+	// Without replay of updates the session copies the whole state once more.
 	if snap.Replays {
 		a.replayer, _ = g.state.(Replayer)
 	}

@@ -313,6 +313,7 @@ func (j *joiner) met(r reply) {
 	lost := slices.ContainsFunc(j.members, func(m Member) bool {
 		return !slices.ContainsFunc(r.Members, func(o Member) bool { return o.ID == m.ID })
 	})
+	// With a member gone the group may have room for this peer: it asks again at once.
 	if lost && r.Epoch > j.epoch {
 		close(j.gone)
 		j.gone = make(chan struct{})

@@ -223,6 +223,7 @@ func (h *heldState) take(ctx context.Context, s *Session, c copying, to int64) (
 		if err := h.install(bytes.NewReader(blob), c.updates); err != nil {
 			return nil, abort(s, err)
 		}
+		// A whole state comes in one piece; updates come one for each step.
 		if step := h.state.Step(); !c.updates || step >= to {
 			break
 		}

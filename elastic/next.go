@@ -103,6 +103,7 @@ func (n *sessions) left(epoch uint64) error {
 	n.use(nil)
 	cause := s.Comm.Err()
 	n.retire(s, nil)
+	// A mistake of the program would break every further session in the same way.
 	if errors.Is(cause, collective.ErrMistake) {
 		return fmt.Errorf("%w: %w", ErrNoView, cause)
 	}

@@ -125,6 +125,7 @@ func (s *Session) reportPaths(before *Session, p Pather) {
 			continue
 		}
 		path := p.Path(rank)
+		// A pair without a stream yet has no path.
 		if path.Kind == "" {
 			continue
 		}

@@ -166,6 +166,7 @@ func (s *variables) Load(r io.Reader) error {
 			return fmt.Errorf("%s: %w", s.names[i], err)
 		}
 	}
+	// Parts that are missing give an error above; further parts would otherwise be ignored.
 	if n, _ := r.Read(make([]byte, 1)); n > 0 {
 		return errors.New("the state has more parts than this peer's")
 	}

@@ -54,6 +54,7 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			return
 		}
 		l := &loop{group: g, ctx: ctx, state: state, until: until}
+		// A panic of the body skips the assignments below, so the error is set before.
 		g.loops.err = fmt.Errorf("elastic: steps: %w", errUnwound)
 		err := l.prepare(options)
 		if err == nil {
@@ -224,6 +225,8 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	t := newTurn(l, s)
 	s.turn.Store(t)
+	// While the body computes, this peer makes no calls, and tells the others so for at most
+	// bodyTerm.
 	l.busy.Reset(bodyTerm)
 	l.group.current().report.busy(bodyBusy)
 	err := l.body(t, yield)

@@ -62,6 +62,8 @@ func (t *Turn) Part(n int) (lo, hi int) {
 	}
 	d := t.session.division
 	if t.samples < 0 {
+		// Part after the first call gives no measurement: the time until that call did not depend
+		// on the part.
 		t.samples, t.late = n, t.first.Load() != 0
 		d.divide(n)
 		t.lo, t.hi = d.part(n, t.Rank)

@@ -136,6 +136,7 @@ func (v View) changes(o View) (came, gone []Member) {
 	next := 0
 	for _, m := range o.Members {
 		switch {
+		// Survivors keep their order, so one pass over both lists finds them.
 		case next < len(v.Members) && v.Members[next].ID == m.ID:
 			next++
 		case v.Rank(m.ID) < 0:
