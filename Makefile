@@ -69,9 +69,10 @@ check: ## what one runs all day: lint, and the tests of packages that differ fro
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
 
 test: data ## all tests but make lint and make test-long, and a summary
-	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
+	@export GO="$(GO)" CGO_ENABLED=0; failed=0; listed=$$($(GO) list $(PACKAGES)) || exit 1; \
+		packages=$$(echo "$$listed" | grep -v '/internal/lint$$') || { echo "make test: PACKAGES names no tests but those of make lint: run make lint" >&2; exit 1; }; \
 		(cd scripts/figures && ../gotest.sh ./...) || failed=1; \
-		scripts/gotest.sh -timeout $(TIMEOUT) -skip='$(THIN)' $$($(GO) list $(PACKAGES) | grep -v '/internal/lint$$') || failed=1; exit $$failed
+		scripts/gotest.sh -timeout $(TIMEOUT) -skip='$(THIN)' $$packages || failed=1; exit $$failed
 
 test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
