@@ -13,9 +13,10 @@ const (
 
 // promise is a snapshot that donors hold or will make.
 type promise struct {
-	step    int64
-	donors  []string // donors that have promised it
-	replays bool     // the donors keep the updates after step
+	step int64
+	// donors are the donors that have promised the snapshot.
+	donors  []string
+	replays bool // the donors keep the updates after step
 }
 
 // chooser chooses a snapshot that as many donors as possible can provide.

@@ -36,13 +36,14 @@ type copying struct {
 
 // hand is the state of a donor's worker.
 type hand struct {
-	name  string
-	rank  int       // order in which donors were added; breaks ties
-	vote  *manifest // its manifest; written by its own worker
-	fails int       // failed requests in a row
-	wrong int       // chunks with a wrong hash
-	ended bool      // the worker has ended
-	bytes int64     // bytes of chunks that were kept
+	name string
+	rank int // order in which donors were added; breaks ties
+	// vote is the manifest of the donor. Only the donor's own worker writes it.
+	vote  *manifest
+	fails int   // failed requests in a row
+	wrong int   // chunks with a wrong hash
+	ended bool  // the worker has ended
+	bytes int64 // bytes of chunks that were kept
 }
 
 // newCopying returns a copy of the promised snapshot, without workers.

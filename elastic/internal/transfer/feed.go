@@ -19,7 +19,8 @@ type feed struct {
 
 	received atomic.Int64 // step of the last received update
 	tired    atomic.Bool  // another donor may be faster
-	turn     int          // number of donors to skip in the list, so that another donor is first
+	// turn is the number of donors that are skipped in the list, so that another donor comes first.
+	turn int
 }
 
 // item is the beginning of a batch of updates, one update, or the report that the needed updates

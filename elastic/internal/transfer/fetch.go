@@ -11,9 +11,11 @@ import (
 
 // Snapshot is the state after a step, received from the donors.
 type Snapshot struct {
-	Step    int64
-	Bytes   int64
-	Replays bool // the donors keep the updates after Step, so Follow can continue from it
+	Step  int64
+	Bytes int64
+	// Replays is set if the donors keep the updates after Step, so that Follow can continue from
+	// it.
+	Replays bool
 	// Odd names donors that were not used any more, because their manifest was not the majority's,
 	// or because they sent wrong chunks repeatedly.
 	Odd []string
@@ -27,10 +29,13 @@ type Snapshot struct {
 
 // Stats are the statistics of a copy.
 type Stats struct {
-	From     map[string]int64 // bytes of the kept chunks, by donor
-	Wasted   int64            // bytes that arrived twice
-	Attempts int              // snapshots begun: 1, and one more for each that all donors lost
-	Elapsed  time.Duration    // time of Fetch
+	From map[string]int64 // bytes of the kept chunks, by donor
+	// Wasted is the number of bytes that arrived twice.
+	Wasted int64
+	// Attempts is the number of snapshots whose copy was begun: 1, and one more for each that all
+	// donors lost.
+	Attempts int
+	Elapsed  time.Duration // time of Fetch
 }
 
 // Reader returns a reader of the bytes of the state. It does not copy them. Each Reader begins at

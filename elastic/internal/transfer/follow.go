@@ -16,8 +16,10 @@ var ErrNeverLevel = errors.New("cannot catch up while training goes on")
 type NeverLevelError struct {
 	Needed   float64 // rate at which the job makes updates, in bytes a second
 	Measured float64 // rate at which this newcomer received and applied updates, in bytes a second
-	Behind   int64   // number of steps that it lacks
-	Gone     bool    // no donor has the updates that it needs next
+	// Behind is the number of steps that the newcomer lacks.
+	Behind int64
+	// Gone is set if no donor has the updates that the newcomer needs next.
+	Gone bool
 }
 
 // Error returns the rates and the distance.
@@ -82,9 +84,12 @@ type follower struct {
 	gauge   gauge
 
 	// The present batch of updates.
-	at     int64     // committed step of the donor when it made the batch
-	behind int64     // steps that the newcomer lacked then
-	begun  time.Time // when its header was handled
+	// at is the step that the donor had committed when it made the batch.
+	at int64
+	// behind is the number of steps that the newcomer lacked at that time.
+	behind int64
+	// begun is the time at which the header of the batch was handled.
+	begun time.Time
 }
 
 // take handles an item of the feed.

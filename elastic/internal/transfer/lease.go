@@ -18,7 +18,8 @@ type lease struct {
 // leases holds the leases of a donor, and the timer that ends them. It is not safe for concurrent
 // use; the timer calls a function in a goroutine of its own.
 type leases struct {
-	term   time.Duration     // a lease without a request expires after it
+	// term is the time after which a lease without a request expires.
+	term   time.Duration
 	by     map[string]*lease // by name of the newcomer; nil after stop
 	expire func()            // called when the first lease may have ended; it calls end
 	timer  *time.Timer       // nil before the first lease

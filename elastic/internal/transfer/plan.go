@@ -9,14 +9,17 @@ const maxRange = 16
 type plan struct {
 	chunks []chunkState
 	left   int // number of chunks not received
-	open   int // number of the missing chunks that no donor was asked for
-	cursor int // no chunk below it is open
+	// open is the number of missing chunks that are requested from no donor.
+	open int
+	// cursor is an index below which no chunk is open.
+	cursor int
 }
 
 // chunkState is the progress of one chunk.
 type chunkState struct {
-	done    bool     // received
-	holders []string // donors that are asked for it at present
+	done bool // received
+	// holders are the donors from which the chunk is requested at present.
+	holders []string
 }
 
 // newPlan returns a plan in which all chunks are open.
