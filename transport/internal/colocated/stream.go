@@ -21,8 +21,10 @@ type Stream struct {
 	kind  byte
 
 	answering sync.Mutex
-	asked     *[helloSize]byte // this side's hello; nil at the listener, and once it was accepted
-	err       error            // why Confirm has failed; it stays
+	// asked is the hello of this side. It is nil at the listener, and once the hello was accepted.
+	asked *[helloSize]byte
+	// err is the error with which Confirm has failed. Later calls return it, too.
+	err error
 }
 
 // Peer returns the ID of the other side. At the dialler the other side has proven that it holds the
