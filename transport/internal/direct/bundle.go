@@ -39,8 +39,9 @@ type bundle struct {
 // cursor is a position in the stream. The reader and the writer have one each, as the two
 // directions are independent.
 type cursor struct {
-	at   int // index of the connection
-	done int // bytes of its stripe that are done
+	at int // index of the connection
+	// done is the number of bytes of the present stripe that were read or written.
+	done int
 }
 
 // newBundle joins connections, which have the same order at both sides: the order of the numbers in

@@ -37,7 +37,8 @@ type Conn struct {
 
 	// target is the target that this side has dialled; zero at the accepting side.
 	target Target
-	cause  atomic.Pointer[error] // why this side has given the connection up; nil if it has not
+	// cause is the reason why this side has given the connection up; nil if it has not.
+	cause  atomic.Pointer[error]
 	ending sync.Once
 	onEnd  func() // may be nil
 }
@@ -279,11 +280,13 @@ func (b *below) Write(p []byte) (int, error) { return b.out.Write(p) }
 // batch collects TLS records until flush. TLS may also write a record from the goroutine that
 // reads, at any time.
 type batch struct {
-	to      io.Writer
-	lock    chan struct{} // lock for the fields below: holds a token while they are in use
-	pending []byte        // records not written yet
-	holding bool          // false during the handshake, when records are written at once
-	err     error         // first error of a write; it stays
+	to io.Writer
+	// lock is the lock for the fields below: it holds a token while they are in use.
+	lock    chan struct{}
+	pending []byte // records not written yet
+	holding bool   // false during the handshake, when records are written at once
+	// err is the first error of a write. Later writes return it, too.
+	err error
 }
 
 // newBatch returns a batch that writes records to the writer to at once, until hold is called.

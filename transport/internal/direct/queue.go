@@ -26,11 +26,13 @@ const (
 // connection owns it; there is no lock. The system's default limit would hold megabytes, which at
 // 100 Mbit/s delay an urgent message by hundreds of milliseconds.
 type queue struct {
-	sent    int           // bytes written since the last check
-	carried uint64        // bytes that had arrived when the rate was last computed
-	busy    time.Duration // time that the link had been busy then
-	rate    float64       // decaying maximum of the rate in bytes per second: with little to send the measured rate is too low
-	limit   uint32        // limit of unsent bytes; 0: the system's default
+	sent int // bytes written since the last check
+	// carried is the number of bytes that had arrived when the rate was last computed.
+	carried uint64
+	// busy is the time for which the link had been busy when the rate was last computed.
+	busy  time.Duration
+	rate  float64 // decaying maximum of the rate in bytes per second: with little to send the measured rate is too low
+	limit uint32  // limit of unsent bytes; 0: the system's default
 }
 
 // count counts n bytes that are about to be written, and adapts the limit after queueCheck bytes.
