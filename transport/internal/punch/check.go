@@ -16,12 +16,15 @@ const maxCandidates = 16
 // all paths that answer avoid the relay, and the nearest one answers first.
 type check struct {
 	credential Credential
-	role       byte             // this side's
-	tx         [12]byte         // transaction ID of its requests
-	learns     bool             // the sender of a valid request becomes a candidate, and its QUIC packets pass
-	ask        []netip.AddrPort // candidates
-	found      netip.AddrPort   // source of the first answer; zero before
-	mapped     netip.AddrPort   // this side's external address in that answer
+	role       byte // this side's
+	// tx is the transaction ID of the requests of this check.
+	tx [12]byte
+	// learns is set if the sender of a valid request becomes a candidate, whose QUIC packets pass.
+	learns bool
+	ask    []netip.AddrPort // candidates
+	found  netip.AddrPort   // source of the first answer; zero before
+	// mapped is the external address of this side, as the first answer has it.
+	mapped netip.AddrPort
 }
 
 // newCheck returns a check with the given candidates, at most maxCandidates of them.

@@ -45,8 +45,10 @@ type Socket struct {
 type running struct {
 	*check
 	account Account
-	added   []netip.AddrPort // addresses that it has added to passes
-	changed chan struct{}    // capacity 1: there was an answer, or a new candidate
+	// added are the addresses that this check has added to passes.
+	added []netip.AddrPort
+	// changed has capacity 1. It gets a token when there is an answer or a new candidate.
+	changed chan struct{}
 }
 
 // New returns a socket over conn. No QUIC packets pass yet.
