@@ -10,14 +10,17 @@ type Message struct {
 	// belongs to the accepting goroutine until Done or Abort.
 	Buf []byte
 
-	box     *Box
-	from    int
-	env     transport.Envelope
-	store   []byte   // pooled memory under Buf, nil for none
-	direct  bool     // Buf is the buffer of the waiting receive
-	waiter  *receive // the receive that claimed it, or nil; guarded by the source's mu unless direct
-	arrived bool     // Done was called; guarded by the source's mu
-	next    *Message // in its slot
+	box    *Box
+	from   int
+	env    transport.Envelope
+	store  []byte // pooled memory under Buf, nil for none
+	direct bool   // Buf is the buffer of the waiting receive
+	// waiter is the receive that has claimed the message, or nil. The source's mu guards it unless
+	// the message is direct.
+	waiter  *receive
+	arrived bool // Done was called; guarded by the source's mu
+	// next is the next message in the same slot.
+	next *Message
 }
 
 // WaitRoom waits until the next message of rank from may be accepted (backpressure). There

@@ -64,7 +64,8 @@ type Box struct {
 
 	// receives is a pool of *receive.
 	receives sync.Pool
-	messages pool // memory of messages that no receive has asked for yet
+	// messages is the memory for messages for which no receive has asked yet.
+	messages pool
 }
 
 // New returns the box of rank self among n ranks. limit is the number of bytes that the box

@@ -16,15 +16,19 @@ var errAborted = errors.New("message aborted")
 // the receive. Receives are pooled. A receive is in exactly one place: in a slot, filled by the
 // goroutine that has taken it out, or ended.
 type receive struct {
-	box     *Box
-	from    int
-	env     transport.Envelope
-	buf     []byte
-	err     error      // it failed before it was posted
-	ready   chan error // reports the end; capacity 1, so that the report never blocks
-	message *Message   // if set, the payload is copied from it into buf
-	arrived bool       // message is complete
-	posted  bool       // in a slot; guarded by the source's mu
+	box  *Box
+	from int
+	env  transport.Envelope
+	buf  []byte
+	// err is the error of a receive that failed before it was posted.
+	err error
+	// ready reports the end of the receive. It has room for one value, so that the report never
+	// blocks.
+	ready chan error
+	// message, if set, is the message from which the payload is copied into buf.
+	message *Message
+	arrived bool // message is complete
+	posted  bool // in a slot; guarded by the source's mu
 	// next is the next receive in the same slot, or in the list that source.end returns.
 	next *receive
 }

@@ -21,7 +21,9 @@ func keyOf(e transport.Envelope) key { return key{e.Comm, e.Seq} }
 // without a message, never both. Empty slots are deleted.
 type slot struct {
 	first, last *Message // a list by next, in the order of Accept
-	receives    *receive // a list by next; by the contract of transport.Transport rarely longer than one
+	// receives is a list by next. By the contract of transport.Transport it rarely has more than
+	// one element.
+	receives *receive
 }
 
 // overhead is the number of bytes that a held message counts besides its payload. So the
