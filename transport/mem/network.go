@@ -104,7 +104,9 @@ type carrier struct {
 
 // wire is the state that the two ends of a stream share.
 type wire struct {
-	ends [2]*carrier // 0 is the end that has opened the stream
+	// ends are the two members that the stream connects. The member that has opened it is the
+	// first.
+	ends [2]*carrier
 	kind mesh.Kind
 }
 

@@ -35,7 +35,8 @@ type pipe struct {
 type deadline struct {
 	over  bool
 	timer *time.Timer
-	turn  int // counts calls of set, so that a late timer of an earlier one has no effect
+	// turn counts the calls of set, so that the timer of an earlier call has no effect.
+	turn int
 }
 
 // newPipe returns an empty pipe without deadlines.

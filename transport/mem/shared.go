@@ -67,7 +67,8 @@ func share(ranks []*Transport) error {
 type host struct {
 	arenas []*shm.Arena  // by rank within the host; nil if there is none
 	views  []*shm.Memory // mappings of arenas for other ranks than their owners
-	users  atomic.Int64  // ranks that have not released it
+	// users is the number of ranks that have not released the memory.
+	users atomic.Int64
 }
 
 // mapFor maps all arenas for rank i. Each rank has its own mappings of the other ranks' arenas, as
