@@ -36,23 +36,26 @@ type attempt struct {
 	self   int
 	// hello is the hello of this rank. Its lineage is the hash of the view.
 	hello   wire.Greeting
-	planned []bool        // by rank
-	sparse  bool          // not all pairs of the view are planned
-	done    chan struct{} // closed when all planned streams are there, or err is set
-	lazy    *lazyPairs
+	planned []bool // by rank
+	sparse  bool   // not all pairs of the view are planned
+	// done is closed when all planned streams are there, or when err is set.
+	done chan struct{}
+	lazy *lazyPairs
 
 	// mu guards the fields up to lastErr.
 	mu sync.Mutex
 	// streams has the streams of the planned pairs, by rank.
 	streams   []lanePair
 	requested []*lane // the lanes that are to be bound to the view
-	missing   int     // the number of planned streams that are not there
-	ended     bool
-	err       error
-	lastErr   []error // by rank: the last error of a dial, for messages to users
+	// missing is the number of planned streams that are not there yet.
+	missing int
+	ended   bool
+	err     error
+	lastErr []error // by rank: the last error of a dial, for messages to users
 
-	dials     sync.WaitGroup // added to before ended is set
-	dialSlots chan struct{}  // a token for each stream that is being opened
+	dials sync.WaitGroup // added to before ended is set
+	// dialSlots has a token for each stream that is being opened, which bounds their number.
+	dialSlots chan struct{}
 }
 
 // link is one of the two lanes of a pair, with its properties in this view.

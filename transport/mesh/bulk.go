@@ -71,7 +71,8 @@ type answer struct {
 	stop func() bool // undoes the context.AfterFunc of ctx
 	once sync.Once
 
-	left int   // bytes of the present piece that are not read yet
+	// left is the number of bytes of the present piece that are not read yet.
+	left int
 	any  bool  // a piece was begun and is not acknowledged
 	err  error // the first error of Read, which later calls return again
 }

@@ -137,7 +137,8 @@ type Observer interface {
 // Outgoing is a message of a call on a stream of Data, a control message, or a request or a
 // piece of the answer on a stream of Bulk.
 type Outgoing struct {
-	Bytes int // its length
+	// Bytes is the length of the message.
+	Bytes int
 	// Payload is the content of a control message or request, and nil for other messages. Sending
 	// must not keep it.
 	Payload []byte

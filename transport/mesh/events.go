@@ -31,9 +31,10 @@ type eventQueue struct {
 	changed     *sync.Cond         // queue or stopped
 	open        map[elastic.ID]int // the number of streams
 	queue       []elastic.PeerEvent
-	queuedBytes map[elastic.ID]int  // bytes of messages that the reader of Events has not got
-	known       map[elastic.ID]bool // the peers that had a stream or were in a view with this one
-	stopped     bool
+	queuedBytes map[elastic.ID]int // bytes of messages that the reader of Events has not got
+	// known has the peers that had a stream with this one, or were in a view with it.
+	known   map[elastic.ID]bool
+	stopped bool
 }
 
 // newEventQueue starts the goroutine that delivers the events; stop ends it.

@@ -40,7 +40,8 @@ type hostProcess struct {
 	file  *os.File
 	close func() error
 	// refs and removed together decide when the files are closed: see releaseUnusedLocked.
-	refs    int  // the number of views that use it
+	// refs is the number of views that use the process.
+	refs    int
 	removed bool // the process is in no view any more
 }
 

@@ -26,9 +26,10 @@ type lane struct {
 	pair chan *pair
 
 	// Guarded by lanes.mu.
-	idle      bool         // both sides have ended the view
-	viewEnded bool         // this side has ended the view; the other side may never do so
-	request   *bindRequest // to bind it to the next view
+	idle      bool // both sides have ended the view
+	viewEnded bool // this side has ended the view; the other side may never do so
+	// request is the request to bind the lane to the next view.
+	request *bindRequest
 }
 
 // bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most one. It is taken

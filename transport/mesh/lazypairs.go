@@ -26,15 +26,18 @@ type lazyPairs struct {
 	a       *attempt
 	life    context.Context // ends when the view is over at this rank
 	end     context.CancelFunc
-	adopted chan struct{}  // closed when t is set
-	holds   sync.WaitGroup // the goroutines that may begin a pair; added to before over is set
+	adopted chan struct{} // closed when t is set
+	// holds counts the goroutines that may begin a pair. None is added after over is set.
+	holds sync.WaitGroup
 
 	// mu guards the fields below.
-	mu      sync.Mutex
-	t       *Transport // nil before the attempt has succeeded
-	revoked error      // why t is to be revoked as soon as it is there
-	over    bool       // the view is over: only goroutines that are in holds may begin a pair
-	cause   []byte     // the encoded cause, once the view is over
+	mu sync.Mutex
+	t  *Transport // nil before the attempt has succeeded
+	// revoked is the cause with which t is to be revoked as soon as it is there.
+	revoked error
+	// over is set when the view is over. From then on only goroutines in holds may begin a pair.
+	over    bool
+	cause   []byte // the encoded cause, once the view is over
 	lanes   map[int]*lanePair
 	pending map[int]*pendingPair
 }

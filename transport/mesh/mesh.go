@@ -74,9 +74,10 @@ type Mesh struct {
 	controls *controlPlane // the control streams
 	requests *requests     // requests and their answers
 	views    *viewTable    // the views that are entered, in use, or over
-	lanes    *lanes        // the streams of views, which outlive them
-	binder   *binder       // binds lanes to views
-	memory   *hostMemory   // what is shared with other processes of the host
+	// lanes has the streams of the views. A stream outlives its view.
+	lanes  *lanes
+	binder *binder     // binds lanes to views
+	memory *hostMemory // what is shared with other processes of the host
 }
 
 // New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh owns

@@ -33,9 +33,11 @@ type controlStream struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	pending int       // messages that are not acknowledged
-	since   time.Time // when the oldest pending message was written, or the one before it acknowledged, if that was later
-	heard   time.Time // when the last message or acknowledgement came
+	pending int // messages that are not acknowledged
+	// since is the time from which the peer is late: when the oldest pending message was written,
+	// or when the message before it was acknowledged, if that was later.
+	since time.Time
+	heard time.Time // when the last message or acknowledgement came
 }
 
 // newControl wraps a stream that the peer has accepted.

@@ -17,10 +17,13 @@ import (
 // Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer may stop waiting.
 type writerQueue struct {
 	// mu guards busy, yielding and waiting.
-	mu         sync.Mutex
-	busy       bool
-	yielding   bool      // busy, but nobody writes: a writer whose priority is above those that wait may begin
-	waiting    []*ticket // in the order in which they will write
+	mu   sync.Mutex
+	busy bool
+	// yielding is set if the queue is busy and nobody writes. A writer whose priority is above the
+	// priorities of those that wait may then begin.
+	yielding bool
+	// waiting has the tickets of the waiting writers in the order in which they will write.
+	waiting    []*ticket
 	tickets    sync.Pool
 	afterYield func(f func()) // calls f when the calling goroutine waits
 }

@@ -38,9 +38,11 @@ type requests struct {
 	life    *lifetime
 
 	// mu guards the fields below.
-	mu     sync.Mutex
-	answer answerer // nil, so that all requests are refused, until Serve is called
-	all    int      // requests that are being answered
+	mu sync.Mutex
+	// answer is nil until Serve is called. Requests are refused until then.
+	answer answerer
+	// all is the number of requests that are being answered.
+	all int
 	// from counts the requests that are being answered, by peer.
 	from map[elastic.ID]int
 	// It is a broadcast: each waiting request looks again, as limits per peer differ.

@@ -57,11 +57,15 @@ type shmGroup struct {
 	conns     []unixStream  // by local rank: at the first rank to all others; at others to the first only
 	timeout   time.Duration // how long the first rank waits
 
-	sparse   bool  // not all ranks of the group have lanes with each other
-	disabled error // set if a rank does not want to share; ranks without lanes with it do not know
+	sparse bool // not all ranks of the group have lanes with each other
+	// disabled is set if a rank does not want to share memory. Ranks that have no lanes with that
+	// rank do not know.
+	disabled error
 
-	processes  []*hostProcess // by local rank; nil until hostProcesses.acquire or add has returned it
-	knownFiles []uint64       // at the first rank, by local rank: a bit for each local rank whose files that rank has
+	processes []*hostProcess // by local rank; nil until hostProcesses.acquire or add has returned it
+	// knownFiles is used at the first rank. By local rank it has a bit for each local rank whose
+	// files that rank has.
+	knownFiles []uint64
 	memory     *shm.Memory
 	segment    *shm.Segment
 	deathWatch *shm.DeathWatch // nil before watchDeaths

@@ -22,14 +22,19 @@ const headSize = 4 << 10
 // stream carries frames over a Stream. It has one reader, and writers that take turns. A header and its payload are
 // never interleaved with other frames; whoever stops in the middle of a frame must reset the stream.
 type stream struct {
-	raw     Stream
-	two     TwoWriter // raw, if it implements TwoWriter
-	watch   Observer  // raw, if it implements Observer
+	raw Stream
+	// two is raw if raw implements TwoWriter, and otherwise nil.
+	two TwoWriter
+	// watch is raw if raw implements Observer, and otherwise nil.
+	watch   Observer
 	in      io.Reader // reads from raw, with a buffer if raw is a TwoWriter
 	writers *writerQueue
-	lead    []byte // for the writer whose turn it is
-	broken  error  // why nothing can be written any more, or nil; for the writer whose turn it is
-	head    [wire.HeaderSize]byte
+	// lead is the buffer of the writer whose turn it is.
+	lead []byte
+	// broken says why nothing can be written any more; nil while the stream works. The writer whose
+	// turn it is owns it.
+	broken error
+	head   [wire.HeaderSize]byte
 }
 
 // newStream wraps a stream on which the hellos have been exchanged.

@@ -20,16 +20,20 @@ import (
 // It lives as long as its mailbox has not failed: until then readers fill the mailbox and
 // senders write. When the mailbox fails, by Revoke or by Close, pair.finish ends each pair.
 type Transport struct {
-	self      int
-	box       *mailbox.Box
-	pairs     []atomic.Pointer[pair] // by rank; nil at self, and where there is none yet
-	paths     []event.Path           // by rank: of planned pairs, and of pairs that share memory
-	names     []string               // short IDs, by rank
-	lazy      *lazyPairs             // makes the pairs that are not planned
-	closedErr error                  // the cause with which Close fails the box
+	self int
+	box  *mailbox.Box
+	// pairs has the pair with each rank. It is nil for this rank, and for ranks with which there is
+	// no pair yet.
+	pairs []atomic.Pointer[pair]
+	// paths has, by rank, the paths of planned pairs and of pairs that share memory.
+	paths     []event.Path
+	names     []string   // short IDs, by rank
+	lazy      *lazyPairs // makes the pairs that are not planned
+	closedErr error      // the cause with which Close fails the box
 	// epoch is the epoch of the view.
-	epoch      uint64
-	meshClosed <-chan struct{} // closed when the mesh closes; its streams end then
+	epoch uint64
+	// meshClosed is closed when the mesh closes. The streams of the mesh end then.
+	meshClosed <-chan struct{}
 	// lanes has the streams of the whole mesh, which outlive the view.
 	lanes *lanes
 

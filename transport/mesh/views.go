@@ -206,8 +206,9 @@ const maxPast = 8
 // pastView is a view that is over at this end. It is remembered for peers that have not begun a pair with this end:
 // they learn the cause from a refusal, as there is no stream on which it could have been sent.
 type pastView struct {
-	hash  [32]byte
-	cause []byte // encoded; empty if it was closed
+	hash [32]byte
+	// cause is the encoded cause of the revocation; it is empty if the view was closed.
+	cause []byte
 }
 
 // retire forgets a view that is over, but remembers the cause. A second call has no effect.
