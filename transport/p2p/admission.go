@@ -45,7 +45,8 @@ type admission struct {
 	strangers *strangers      // connections of strangers
 	throttle  *throttle       // rate limit for outsiders
 	members   protocol.Switch // handlers for the streams of members; set before the host listens
-	admitted  func(peer.ID)   // called with each newcomer that is admitted
+	// admitted is called with each newcomer when it is admitted.
+	admitted func(peer.ID)
 
 	// mu guards the fields below.
 	mu     sync.Mutex

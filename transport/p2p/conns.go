@@ -27,8 +27,11 @@ type conns struct {
 	swarm    *swarm.Swarm            // makes the connections
 	limits   network.ResourceManager // bounds the connections and streams of each peer
 	upgrader transport.Upgrader      // secures TCP connections and circuits
-	below    []io.Closer             // parts of libp2p that release closes, in this order
-	punches  bool                    // the host tries hole punching: its connections over UDP were made by it
+	// below are the parts of libp2p that release closes, in this order.
+	below []io.Closer
+	// punches is set if the host tries hole punching. Then its connections over UDP were made by
+	// hole punching.
+	punches bool
 }
 
 // close ends all connections at once. It does nothing if the host was not built so far.

@@ -47,9 +47,10 @@ type dial struct {
 type dialer struct {
 	*conns
 
-	relays     *relays       // circuits are dialled, too
-	punch      *puncher      // replaces relayed connections before long-lived streams
-	firstDials chan struct{} // semaphore: one element per first connection that is being made
+	relays *relays  // circuits are dialled, too
+	punch  *puncher // replaces relayed connections before long-lived streams
+	// firstDials is a semaphore with one element for each first connection that is being made.
+	firstDials chan struct{}
 
 	// mu guards the fields below.
 	mu     sync.Mutex

@@ -44,9 +44,14 @@ type gate struct {
 
 // memberState is what the gate knows of a member.
 type memberState struct {
-	since   time.Time // time of its introduction
-	reached bool      // it has had a connection, or was in a view that all members entered
-	at      net.IP    // where it was found last; nil if nowhere, or if it did not answer there
+	// since is the time at which the member was introduced.
+	since time.Time
+	// reached is set once the member has had a connection with this host, or was in a view that all
+	// members entered.
+	reached bool
+	// at is the address at which the member was found last. It is nil if the member was found
+	// nowhere, or did not answer there any more.
+	at net.IP
 }
 
 // newGate returns a gate that admits nobody yet.

@@ -24,9 +24,10 @@ import (
 // Greeting is the result of Greet: what a process that is no member learns of a member at an
 // address. The fields are filled in order; after an error the later ones are zero.
 type Greeting struct {
-	Addr      string        // remote address of the connection
-	Connect   time.Duration // time to connect by TCP, which is a round trip
-	ID        elastic.ID    // the handshake has proven that the member holds the key of this ID
+	Addr    string        // remote address of the connection
+	Connect time.Duration // time to connect by TCP, which is a round trip
+	// ID is the ID of the member. The handshake has proven that the member holds its key.
+	ID        elastic.ID
 	Handshake time.Duration // time of the security handshake
 	// Open says that newcomers may prove their right to join there, by this version's protocol.
 	Open bool

@@ -38,8 +38,9 @@ type local struct {
 	gate   *gate
 
 	// mu guards the fields below.
-	mu    sync.Mutex
-	peers map[elastic.ID]locality // the dialled peers, and those that dialled
+	mu sync.Mutex
+	// peers has the peers that this host has dialled, and those that have dialled this host.
+	peers map[elastic.ID]locality
 }
 
 // locality says whether a peer is local, as far as this host knows.
@@ -199,8 +200,9 @@ func (s localStream) Reset() error { return s.Close() }
 // localData is a localStream of kind Data. Its bytes go through conn, which also passes files.
 type localData struct {
 	localStream
-	conn      *direct.Conn
-	confirmed bool // the peer has accepted the stream; only the reader uses it
+	conn *direct.Conn
+	// confirmed is set once the peer has accepted the stream. Only the reader uses it.
+	confirmed bool
 }
 
 // newLocalStream returns the mesh.Stream for a stream of any kind. It owns s. Only data streams

@@ -35,9 +35,11 @@ import (
 
 // choice is the payload of a Choice frame.
 type choice struct {
-	code   byte
-	ticket direct.Ticket // for askDial: the sender accepts a connection with it
-	why    string        // reason why no better path was taken; "" for the best one
+	code byte
+	// ticket goes with askDial: the sender accepts a connection of the ticket's holder.
+	ticket direct.Ticket
+	// why is the reason why no better path was taken; "" for the best path.
+	why string
 }
 
 // Codes of a choice.

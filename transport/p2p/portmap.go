@@ -72,7 +72,8 @@ type portMap struct {
 	mu      sync.Mutex
 	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
 	asking  bool                         // run runs, and has not failed to find a router
-	changed chan struct{}                // closed and replaced when one of these changes
+	// changed is closed, and replaced, when granted or asking changes.
+	changed chan struct{}
 }
 
 // newPortMap returns an empty portMap. A nil find means discoverGateway.

@@ -55,7 +55,8 @@ const (
 type puncher struct {
 	*conns
 
-	relays   *relays        // has the members that are asked for external addresses
+	// relays has the members that are asked for the external addresses of this host.
+	relays   *relays
 	throttle *throttle      // pays for the packets of outsiders
 	key      crypto.PrivKey // identity for QUIC
 	loopback bool           // tests: loopback counts as a network
@@ -72,8 +73,9 @@ type puncher struct {
 
 // trial is a failed attempt.
 type trial struct {
-	at  time.Time
-	why error // why it failed
+	at time.Time
+	// why is the error of the failed attempt.
+	why error
 }
 
 // newPuncher returns the puncher of a host. With loopback, which is for tests, it also punches on

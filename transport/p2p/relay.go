@@ -63,8 +63,10 @@ type relays struct {
 	wide     atomic.Bool    // this host listens on an interface other than loopback
 
 	// mu guards the fields below.
-	mu   sync.Mutex
-	held map[peer.ID]bool // reservations by member, also while it is asked; true if it is on a local network
+	mu sync.Mutex
+	// held has the reservations by member, also while a member is being asked. The value is true if
+	// the member is on a local network.
+	held map[peer.ID]bool
 }
 
 // newRelays adds circuits to libp2p's transports, and begins to relay for others.

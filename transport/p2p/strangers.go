@@ -39,10 +39,12 @@ type strangers struct {
 
 // stranger is one unauthenticated connection.
 type stranger struct {
-	conn   network.Conn
-	ip     net.IP      // nil if on loopback or unknown
-	leave  *time.Timer // its goroutine removes the stranger and closes the connection
-	opened bool        // it has opened its one stream
+	conn network.Conn
+	ip   net.IP // nil if on loopback or unknown
+	// leave is the timer that removes the stranger and closes its connection.
+	leave *time.Timer
+	// opened is set once the stranger has opened the one stream that it may open.
+	opened bool
 }
 
 // add adds a connection, and evicts an older one if there is no room.

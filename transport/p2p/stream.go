@@ -64,9 +64,11 @@ func (s *stream) Path() event.Path {
 // fallback is a libp2p stream that serves as the fallback, since no direct connection was made.
 type fallback struct {
 	*stream
-	why   string                // why there is no direct connection; "" if none was wanted
-	ended func(*fallback)       // called by Close and Reset
-	cause atomic.Pointer[error] // why this side gave the stream up; nil if it did not
+	// why is the reason why there is no direct connection; "" if none was wanted.
+	why   string
+	ended func(*fallback) // called by Close and Reset
+	// cause is the reason why this side gave the stream up; nil if it did not.
+	cause atomic.Pointer[error]
 }
 
 // Path implements mesh.Stream.

@@ -18,7 +18,8 @@ import (
 // Close returns. A task therefore needs no timeout of its own against Close: it waits on life, or
 // on a stream whose connection is closed in the second step.
 type tasks struct {
-	life    context.Context // cancelled by stop; the parent of all work that no caller waits for
+	// life is the parent of all work for which no caller waits. stop cancels it.
+	life    context.Context
 	cancel  context.CancelFunc
 	working sync.WaitGroup // one for each begin that returned true
 
