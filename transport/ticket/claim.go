@@ -105,7 +105,8 @@ type Request struct {
 	Name [8]byte // NameOf the job
 	// Identity is the identity of the job; zero if the newcomer does not know it.
 	Identity Identity
-	Claims   []Claim // the first valid one counts; at most MaxClaims
+	// Claims are at most MaxClaims claims, of which the first valid one counts.
+	Claims []Claim
 }
 
 // Credential is the request of a newcomer, with the IDs of the signers of its claims. The newcomer
@@ -202,11 +203,12 @@ const (
 // an answer can neither be changed on the way nor be repeated by another peer.
 type Answer struct {
 	Decision Decision
-	Claim    int    // index of the claim in question
-	Signer   string // ID of its signer, "" if unknown; not encoded
-	Clock    int64  // the member's time, in Unix seconds
-	Expiry   int64  // the ticket's expiry, in Unix seconds, with Expired
-	proof    [sha256.Size]byte
+	Claim    int // index of the claim in question
+	// Signer is the ID of the signer of that claim; "" if unknown. It is not encoded.
+	Signer string
+	Clock  int64 // the member's time, in Unix seconds
+	Expiry int64 // the ticket's expiry, in Unix seconds, with Expired
+	proof  [sha256.Size]byte
 }
 
 // proved reports whether an answer with this decision needs a proof.
