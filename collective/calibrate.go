@@ -18,8 +18,8 @@ import (
 // for example the Cost of an earlier session. Otherwise Calibrate measures for a few milliseconds:
 // reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a message takes more
 // than a few milliseconds, it makes only five calls, by recursive doubling. All ranks get the costs
-// of the slowest rank. If all ranks share memory there is nothing to measure, and Calibrate makes no
-// call.
+// of the slowest rank. If all ranks share memory there is nothing to measure, and Calibrate makes
+// no call.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -36,8 +36,8 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 // calibrate gathers host leaders and costs of all ranks, sets the hierarchy, and measures
 // unless all costs agree.
 func (c *Comm) calibrate(ctx context.Context) error {
-	// Ranks that share memory have agreed on it, so all of them know that there is one host. With a lane
-	// Auto never sends messages, so their costs are not needed.
+	// Ranks that share memory have agreed on it, so all of them know that there is one host. With a
+	// lane Auto never sends messages, so their costs are not needed.
 	if c.lane != nil {
 		c.topology.leaders = slices.Repeat([]int{c.shared.Ranks[0]}, c.size)
 		return nil

@@ -305,8 +305,8 @@ func (o *operation) recvSegment(from int, buf []byte) error {
 	return nil
 }
 
-// recordProgress records that a message was sent or received. If the wait for it was long enough, the
-// adaptive timeout takes account of the wait.
+// recordProgress records that a message was sent or received. If the wait for it was long enough,
+// the adaptive timeout takes account of the wait.
 func (o *operation) recordProgress() {
 	if !o.tracked.Load() {
 		return

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// pools is scratch memory for reuse: pools[i] has slices of 1<<i words, as *[]uint64. A power of two
-// wastes at most half of a slice, and calls of similar lengths share the same memory.
+// pools is scratch memory for reuse: pools[i] has slices of 1<<i words, as *[]uint64. A power of
+// two wastes at most half of a slice, and calls of similar lengths share the same memory.
 type pools [64]sync.Pool
 
 // get returns at least n words of unspecified value.

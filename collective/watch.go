@@ -121,8 +121,8 @@ func (w *watchdog) checkAll() {
 	w.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
 }
 
-// updateLimit updates the adaptive timeout: it records untracked calls since the last check, and the
-// current step of the program.
+// updateLimit updates the adaptive timeout: it records untracked calls since the last check, and
+// the current step of the program.
 func (w *watchdog) updateLimit() {
 	step := int64(0)
 	if w.opts.Step != nil {

@@ -91,8 +91,8 @@ const (
 	minSegment  = 16 << 10
 )
 
-// shortSegment returns the size of a segment, in bytes, that takes about segmentTime at beta seconds
-// per byte, and at most segment. It is a multiple of 8.
+// shortSegment returns the size of a segment, in bytes, that takes about segmentTime at beta
+// seconds per byte, and at most segment. It is a multiple of 8.
 func shortSegment(segment int, beta float64) int {
 	for segment >= 2*minSegment && float64(segment)*beta > segmentTime {
 		segment = segment / 16 * 8

@@ -112,8 +112,8 @@ type decision struct {
 }
 
 // admission decides which newcomers are admitted, and helps them to connect with the members. The
-// driver's goroutine owns it. judge and approve are called in other goroutines and let that goroutine
-// decide.
+// driver's goroutine owns it. judge and approve are called in other goroutines and let that
+// goroutine decide.
 type admission struct {
 	newcomers
 	cfg      *Config // MinPeers

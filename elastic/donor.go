@@ -18,8 +18,8 @@ func (s networkSource) Request(ctx context.Context, donor string, request []byte
 	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
-// newDonor returns the donor side of this member's transfers of a state. It sends at most rate bytes
-// a second; 0 means no limit.
+// newDonor returns the donor side of this member's transfers of a state. It sends at most rate
+// bytes a second; 0 means no limit.
 func newDonor(s State, rate int) *transfer.Donor {
 	_, replays := s.(Replayer)
 	return transfer.NewDonor(max(s.Step(), 0), transfer.Config{Rate: int64(rate), Replays: replays})

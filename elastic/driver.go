@@ -17,9 +17,9 @@ const (
 )
 
 // driver keeps one identity of this process in its group. It drives the membership machine, sends
-// heartbeats, and judges which members live. One goroutine owns the fields, apart from the parts with
-// locks of their own. It publishes
-// its state as a status; other goroutines pass it functions to call.
+// heartbeats, and judges which members live. One goroutine owns the fields, apart from the parts
+// with locks of their own. It publishes its state as a status; other goroutines pass it functions
+// to call.
 //
 //	Network.Events --+
 //	failures --------+--> machine --> Ready --> sendQueues

@@ -109,8 +109,8 @@ var (
 	errNoContext = errors.New("the context is nil")
 )
 
-// made reports whether g was made by Join, and not as a zero Group. On any other group, getters return zero values, calls without
-// an error do nothing, and the other calls fail.
+// made reports whether g was made by Join, and not as a zero Group. On any other group, getters
+// return zero values, calls without an error do nothing, and the other calls fail.
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 
 // Join makes this peer a member of the job. For a member of the first view it returns when all

@@ -2,8 +2,8 @@ package elastic
 
 import "sync"
 
-// identity is the present identity of a process in its group, by the driver that keeps it. A process
-// that was put out gets another identity. It is safe for concurrent use.
+// identity is the present identity of a process in its group, by the driver that keeps it. A
+// process that was put out gets another identity. It is safe for concurrent use.
 type identity struct {
 	mu     sync.Mutex
 	closed bool     // the group is closed: no other identity follows
@@ -37,8 +37,8 @@ func (i *identity) replace(d *driver, former []Member) bool {
 	return true
 }
 
-// close lets no other identity follow. It returns the driver of the last one, and whether this is the
-// first call.
+// close lets no other identity follow. It returns the driver of the last one, and whether this is
+// the first call.
 func (i *identity) close() (d *driver, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -29,9 +29,9 @@ type answered struct {
 const maxOffers = 16
 
 // offerToAll makes the offer to every contact and, transitively, to every member that a reply
-// names. Offers run concurrently, as some of the peers may be gone. The argument heard tells whether
-// a member replied in the round before. It returns the last error. A refusal holds for the whole
-// job, so offerToAll returns it at once.
+// names. Offers run concurrently, as some of the peers may be gone. The argument heard tells
+// whether a member replied in the round before. It returns the last error. A refusal holds for the
+// whole job, so offerToAll returns it at once.
 func (j *joiner) offerToAll(ctx context.Context, heard bool) (round, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup

@@ -21,8 +21,8 @@ type roster struct {
 	quorumLost bool // too few members of the view can be reached
 }
 
-// replace makes v the present view. Its epoch may be that of the view before: a member that was told
-// another first view can meet a view of the others with the epoch of its own.
+// replace makes v the present view. Its epoch may be that of the view before: a member that was
+// told another first view can meet a view of the others with the epoch of its own.
 func (r *roster) replace(v View) {
 	r.view, r.around = v, nil
 	for _, rank := range ranksAround(len(v.Members), v.Rank(r.self.ID), distances(watchReach)) {

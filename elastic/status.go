@@ -32,8 +32,8 @@ const (
 // quorumGap is a number of reachable members that is too small.
 type quorumGap struct{ present, needed int }
 
-// watchedStatus holds the status of an identity for other goroutines, which read it and wait for its
-// changes. The driver's goroutine changes it.
+// watchedStatus holds the status of an identity for other goroutines, which read it and wait for
+// its changes. The driver's goroutine changes it.
 type watchedStatus struct {
 	mu      sync.Mutex // guards both fields together, so that a reader misses no change after its status
 	current status

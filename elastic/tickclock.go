@@ -2,8 +2,8 @@ package elastic
 
 import "time"
 
-// tickClock counts the ticks of a driver and notices when they are late. The driver's goroutine owns
-// it. It is pure: times come from the caller.
+// tickClock counts the ticks of a driver and notices when they are late. The driver's goroutine
+// owns it. It is pure: times come from the caller.
 type tickClock struct {
 	health health    // lateness of this process
 	ticks  int       // since the start

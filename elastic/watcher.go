@@ -7,8 +7,8 @@ import (
 )
 
 // watcher judges which members can be reached. It records their messages, probes members that are
-// nearly overdue, and passes suspicions and their withdrawal to the membership machine. The driver's
-// goroutine owns it.
+// nearly overdue, and passes suspicions and their withdrawal to the membership machine. The
+// driver's goroutine owns it.
 type watcher struct {
 	cfg        *Config // Inspect and OnSuspect
 	network    Network
@@ -54,8 +54,8 @@ func (w *watcher) connected(id ID) {
 	}
 }
 
-// disconnected records that the connection with a member has ended. The heartbeat connects again, or
-// fails if no process listens there.
+// disconnected records that the connection with a member has ended. The heartbeat connects again,
+// or fails if no process listens there.
 func (w *watcher) disconnected(id ID) {
 	if p := w.members.peerOf(id); p != nil {
 		p.down = true
@@ -63,8 +63,8 @@ func (w *watcher) disconnected(id ID) {
 	}
 }
 
-// requireAnswer lets a member show that it lives, as a session of an epoch broke because of it. When the
-// member is heard, the machine gets a Renew.
+// requireAnswer lets a member show that it lives, as a session of an epoch broke because of it.
+// When the member is heard, the machine gets a Renew.
 func (w *watcher) requireAnswer(id ID, p *peer, epoch uint64) {
 	p.brokeEpoch = epoch
 	w.heartbeats.send(id, true)
@@ -78,8 +78,8 @@ func (w *watcher) dead(id ID) {
 	w.step(member.Dead{Peer: member.ID(id)})
 }
 
-// unsuspect withdraws a suspicion: at once or, in a group that is too small, together with others, see
-// regrouping.
+// unsuspect withdraws a suspicion: at once or, in a group that is too small, together with others,
+// see regrouping.
 func (w *watcher) unsuspect(id ID) {
 	if w.members.quorumLost {
 		w.regrouping.add(id, time.Now())

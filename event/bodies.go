@@ -213,8 +213,8 @@ type Stall struct {
 // Name returns "stall".
 func (Stall) Name() string { return "stall" }
 
-// Path reports how data reaches a peer. A peer reports a path when it enters its first view with the
-// other peer, and in later views if the path has changed.
+// Path reports how data reaches a peer. A peer reports a path when it enters its first view with
+// the other peer, and in later views if the path has changed.
 type Path struct {
 	Who       string `json:"who"`
 	Kind      string `json:"kind"` // shm, unix, direct, p2p or relay; mem within a process

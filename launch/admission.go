@@ -12,8 +12,8 @@ import (
 
 // admission admits newcomers to the job, for all identities of this process. A newcomer shows its
 // claims when it connects (transport/p2p). They are checked again when it asks to join, because a
-// ticket may have been used up or revoked since. The view holds the valid grants. An admission is safe
-// for concurrent use.
+// ticket may have been used up or revoked since. The view holds the valid grants. An admission is
+// safe for concurrent use.
 type admission struct {
 	job string // name of the job
 
@@ -135,8 +135,8 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 }
 
 // grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid. The
-// record of a ticket is signed by the member that issued it. A record that does not fit its grant or
-// this job was forged by a member, and counts as no grant at all.
+// record of a ticket is signed by the member that issued it. A record that does not fit its grant
+// or this job was forged by a member, and counts as no grant at all.
 func (ad *admission) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 	a := ticket.Answer{Decision: ticket.In, Signer: string(g.Key)}
 	switch {

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// childReaper distinguishes the children of this process from orphans that the kernel has reparented
-// to it, as it does for the first process of a container. Only this process can wait for orphans,
-// which would otherwise stay as zombies. A nil childReaper does nothing. It is safe for concurrent
-// use.
+// childReaper distinguishes the children of this process from orphans that the kernel has
+// reparented to it, as it does for the first process of a container. Only this process can wait for
+// orphans, which would otherwise stay as zombies. A nil childReaper does nothing. It is safe for
+// concurrent use.
 type childReaper struct {
 	// mu guards own.
 	mu  sync.Mutex

@@ -259,8 +259,8 @@ func (d *discoveryState) announce(k known, joined bool) {
 	}
 }
 
-// finish ends announcements and lookups. If the job has finished it announces the end, so that nobody
-// looks for its members.
+// finish ends announcements and lookups. If the job has finished it announces the end, so that
+// nobody looks for its members.
 func (d *discoveryState) finish(finished bool) {
 	if d.announcer == nil {
 		return

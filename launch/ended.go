@@ -114,8 +114,8 @@ func writeEnded(s Status) error {
 	return err
 }
 
-// removeExpired removes the expired records in a folder and returns the names of the remaining jobs,
-// in order. Temporary files of launchers that died while they wrote expire as well.
+// removeExpired removes the expired records in a folder and returns the names of the remaining
+// jobs, in order. Temporary files of launchers that died while they wrote expire as well.
 func removeExpired(dir string, now time.Time) (jobs []string) {
 	files, _ := os.ReadDir(dir) // no folder: no job has ended yet
 	for _, f := range files {
@@ -175,8 +175,8 @@ func formatOutcome(status int, signal syscall.Signal) string {
 	return "failed"
 }
 
-// recordEnd records how the job ended, on this host and on the hosts of its peers. reason is one line,
-// or "".
+// recordEnd records how the job ended, on this host and on the hosts of its peers. reason is one
+// line, or "".
 func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 	if !r.outcome.member { // no peer was ever a member
 		return

@@ -106,8 +106,8 @@ func (l *membershipLog) checkLoad() {
 	}
 }
 
-// maybeOverload reports whether a member may be gone because its host was too slow: it was silent, and
-// its process did not end.
+// maybeOverload reports whether a member may be gone because its host was too slow: it was silent,
+// and its process did not end.
 func (r *reason) maybeOverload() bool {
 	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable")
 }

@@ -17,8 +17,8 @@ import (
 
 // inProcess runs a program whose nodes are goroutines of this process. The nodes use the same code
 // as nodes in processes: calls pass through rpc, over pipes in memory, and peers form a group, over
-// a network in memory. So a test in one process finds the mistakes of a program that processes would
-// find, except for crashes.
+// a network in memory. So a test in one process finds the mistakes of a program that processes
+// would find, except for crashes.
 type inProcess struct {
 	p       *Program // has the functions of the nodes
 	info    programInfo

@@ -67,8 +67,8 @@ func (r *runner) situation() situation {
 	return s
 }
 
-// leaveOut prepares the graph of a launcher whose peers join a running job: it starts no service and
-// no task, because the launcher that began the job runs them.
+// leaveOut prepares the graph of a launcher whose peers join a running job: it starts no service
+// and no task, because the launcher that began the job runs them.
 func (g *graphRun) leaveOut() {
 	for i, n := range g.plan.nodes {
 		g.plan.nodes[i].due = time.Time{}

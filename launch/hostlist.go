@@ -85,9 +85,10 @@ func joinErrors(errs []error) string {
 	return strings.Join(words, "; ")
 }
 
-// dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
-// at least one direction, or with relays through a third host. It returns the causes. If others is
-// set, peers do not listen at the addresses of the probes, and dropUnreachable does nothing.
+// dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can
+// connect in at least one direction, or with relays through a third host. It returns the causes. If
+// others is set, peers do not listen at the addresses of the probes, and dropUnreachable does
+// nothing.
 func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil

@@ -105,8 +105,8 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.mu.Unlock()
 		p.a.watchDead(g.Dead)
 		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
-		// If the job still waits for more peers, the group enters no view yet, but the missing peers
-		// must be able to find it.
+		// If the job still waits for more peers, the group enters no view yet, but the missing
+		// peers must be able to find it.
 		if first := p.order.Peers; len(first) > 0 {
 			p.onView(elastic.View{Epoch: 1, Members: first})
 		}

@@ -61,8 +61,9 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	return p.shown(t, note), nil
 }
 
-// grant makes the members agree to admit peers by a ticket. The seal of this host on the record lets
-// every member check later that a member issued the ticket, with this expiry and number of uses.
+// grant makes the members agree to admit peers by a ticket. The seal of this host on the record
+// lets every member check later that a member issued the ticket, with this expiry and number of
+// uses.
 func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, uses uint64) error {
 	p.mu.Lock()
 	host := p.p2pHost
@@ -96,8 +97,8 @@ func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 		Open: !onlyLoopback(p.p2pHost.Addrs())}
 }
 
-// ticketAddrs returns the addresses for a ticket of this job: those of this peer and of some members
-// of other hosts, so that the ticket outlives this peer.
+// ticketAddrs returns the addresses for a ticket of this job: those of this peer and of some
+// members of other hosts, so that the ticket outlives this peer.
 func (p *peer) ticketAddrs() []string {
 	p.mu.Lock()
 	k, self, host := p.latest, p.id.ep.Self, p.p2pHost
@@ -106,8 +107,8 @@ func (p *peer) ticketAddrs() []string {
 	return ticketAddrs(ticketContacts(host.Complete(k.Members), self))
 }
 
-// refresh returns the ticket with the addresses of the present members, for people who keep a ticket
-// in a file while members come and go. It changes neither the key nor the expiry.
+// refresh returns the ticket with the addresses of the present members, for people who keep a
+// ticket in a file while members come and go. It changes neither the key nor the expiry.
 func (p *peer) refresh(text string) (Ticket, error) {
 	t, err := ticket.Parse(text)
 	if err != nil {

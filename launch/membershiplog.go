@@ -257,8 +257,8 @@ func (l *membershipLog) formatDeaths() string {
 	return line
 }
 
-// finish returns the remaining lines after all peers have ended. Members that left at the end are not
-// reported.
+// finish returns the remaining lines after all peers have ended. Members that left at the end are
+// not reported.
 func (l *membershipLog) finish() []string {
 	if p := l.pending; p != nil && len(p.came) == 0 &&
 		!slices.ContainsFunc(p.gone, func(id string) bool { return !l.reason(id).left }) {

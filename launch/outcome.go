@@ -71,9 +71,9 @@ func (o outcome) failures() []Exit {
 	return out
 }
 
-// resultSurvived reports whether the result outlived the peers that had it: at least one of them ended with
-// status 0, and none failed by itself. (A peer that cannot save the result fails in this way.) A
-// killed peer does not count, because the others still have the result.
+// resultSurvived reports whether the result outlived the peers that had it: at least one of them
+// ended with status 0, and none failed by itself. (A peer that cannot save the result fails in this
+// way.) A killed peer does not count, because the others still have the result.
 func (o outcome) resultSurvived() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }

@@ -19,8 +19,8 @@ type passes chan pass
 // newPasses returns passes without a pass.
 func newPasses() passes { return make(passes, 1) }
 
-// put stores a pass for wait. It replaces an unread one, which belongs to an identity that was given
-// up. Only one goroutine may call it.
+// put stores a pass for wait. It replaces an unread one, which belongs to an identity that was
+// given up. Only one goroutine may call it.
 func (c passes) put(got pass) {
 	select {
 	case <-c:
@@ -32,8 +32,8 @@ func (c passes) put(got pass) {
 	}
 }
 
-// wait waits for the signature of the identity self. It returns nil if the launcher is gone, or does
-// not answer within passPeriod.
+// wait waits for the signature of the identity self. It returns nil if the launcher is gone, or
+// does not answer within passPeriod.
 func (c passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{}) []byte {
 	timer := time.NewTimer(passPeriod)
 	defer timer.Stop()

@@ -12,8 +12,8 @@ import (
 // the members have finished the job, the waiting peers are told so instead. The exception is a peer
 // that runs a further program: a shell command may run two programs one after the other.
 
-// replaceProgram records that the program of peer i has ended and that a further program of the same
-// command is about to say hello. It returns the messages to send now.
+// replaceProgram records that the program of peer i has ended and that a further program of the
+// same command is about to say hello. It returns the messages to send now.
 func (r *rendezvous) replaceProgram(i int) []peerMessage {
 	g := r.peers[i]
 	if !r.started || len(g.ids) == 0 {

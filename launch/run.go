@@ -76,8 +76,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 // plaintextRisk returns a warning if data between hosts has neither confidentiality nor integrity,
-// because --encrypt is never; otherwise "". A MAC for each frame would add integrity, but needs more
-// than a third of the processor time of TLS.
+// because --encrypt is never; otherwise "". A MAC for each frame would add integrity, but needs
+// more than a third of the processor time of TLS.
 func (o *Options) plaintextRisk() string {
 	clear := o.Transport == "" || o.Transport == "auto" || o.Transport == "direct"
 	if o.Encrypt != "never" || !clear || o.Plain {

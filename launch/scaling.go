@@ -33,8 +33,8 @@ func (r *runner) scale(from int, o scaleOrder) {
 	r.answerScale(from, o.Seq, text, err)
 }
 
-// answerScale sends the result of a scale request to the peer with index to, whose control socket got
-// the request. seq is the request's sequence number at that peer.
+// answerScale sends the result of a scale request to the peer with index to, whose control socket
+// got the request. seq is the request's sequence number at that peer.
 func (r *runner) answerScale(to, seq int, text string, err error) {
 	result := scaleResult{Seq: seq, Text: text}
 	if err != nil {

@@ -83,8 +83,8 @@ type admissionResult struct {
 	unheard []string         // addresses without an answer so far
 }
 
-// findAdmission gets this identity admitted by a member that listens at addrs or is found meanwhile.
-// The error is in words for the user; searchError has more lines.
+// findAdmission gets this identity admitted by a member that listens at addrs or is found
+// meanwhile. The error is in words for the user; searchError has more lines.
 func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (admissionResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	now := time.Now()

@@ -30,8 +30,8 @@ func versionLine(info *debug.BuildInfo) string {
 	return fmt.Sprintf("elrun %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// buildSource returns the revision that a program was built from, or else the version of its module;
-// "" if neither is known, or if the version is the release.
+// buildSource returns the revision that a program was built from, or else the version of its
+// module; "" if neither is known, or if the version is the release.
 func buildSource(info *debug.BuildInfo) string {
 	if info == nil {
 		return ""

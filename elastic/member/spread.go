@@ -11,8 +11,8 @@ import "slices"
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
 // A tree needs no assumption that single messages do not need. Messages that are lost with a relay
-// are requested again along another tree, and unreliable members get their messages directly. A relay
-// is a member of the present view, and so believed.
+// are requested again along another tree, and unreliable members get their messages directly. A
+// relay is a member of the present view, and so believed.
 type Spread struct {
 	Author ID     // sends the message, and receives the answers
 	Seq    uint64 // number of the spread at the author

@@ -38,8 +38,8 @@ type operands struct {
 	by        uint64 // bit pattern of the divisor: a float64 for float64 vectors, otherwise a float32
 }
 
-// foldVectors applies op by assembly at level l. It returns false if there is no assembly for the type or
-// the length.
+// foldVectors applies op by assembly at level l. It returns false if there is no assembly for the
+// type or the length.
 func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	bytes := len(dst) * Size[T]()
 	if l == plain || bytes < minVector {
@@ -151,7 +151,8 @@ func (v *operands) min(t dtype.Type) bool {
 	return true
 }
 
-// max calls the assembly for the greater element. It returns false if there is no assembly for the type.
+// max calls the assembly for the greater element. It returns false if there is no assembly for the
+// type.
 func (v *operands) max(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:

@@ -14,10 +14,10 @@ import (
 // Each vector of dst may also be in the list from; otherwise no written vector may overlap another
 // vector.
 //
-// nonTemporal is the number of vectors at the end of dst that are not read again soon and do not fit the
-// caches. Where possible these are written by non-temporal stores, which do not read the cache
-// lines from memory first. It is possible if all vectors of dst start at the same offset in a cache
-// line.
+// nonTemporal is the number of vectors at the end of dst that are not read again soon and do not
+// fit the caches. Where possible these are written by non-temporal stores, which do not read the
+// cache lines from memory first. It is possible if all vectors of dst start at the same offset in a
+// cache line.
 func AddAll[T dtype.Number](dst, from [][]T, nonTemporal int) {
 	addAll(levelHere(), dst, from, nonTemporal)
 }

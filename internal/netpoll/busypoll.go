@@ -9,8 +9,8 @@ const (
 	// maxYieldTime is the longest sched_yield that still shows that no other process wants the
 	// core; it is above the cost of the call.
 	maxYieldTime = 10 * time.Microsecond
-	// maxCredit is the greatest credit. A message that arrives during busy-polling adds hitCredit, a
-	// miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
+	// maxCredit is the greatest credit. A message that arrives during busy-polling adds hitCredit,
+	// a miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
 	maxCredit = 8
 	hitCredit = 2
 	// A reader without credit tries busy-polling again after minRetry messages. Each failed try

@@ -43,8 +43,8 @@ type request struct {
 	pollStart  time.Time             // start of the present poll
 }
 
-// maxTransfer is the greatest number of bytes of a system call: the goroutine cannot be preempted during
-// it.
+// maxTransfer is the greatest number of bytes of a system call: the goroutine cannot be preempted
+// during it.
 const maxTransfer = 256 << 10
 
 // NewStream returns a Stream over a socket or one end of a pipe. Any other value is used through

@@ -99,10 +99,12 @@ func (r *Waker) signal() {
 	_, _ = unix.Write(r.fd, any[:])
 }
 
-// Again returns a second handle of the eventfd, which the caller owns and may give to another process.
+// Again returns a second handle of the eventfd, which the caller owns and may give to another
+// process.
 func (e *Event) Again() (*os.File, error) { return duplicate(e.file.Fd()) }
 
-// Again returns a second handle of the eventfd, which the caller owns and may give to a third process.
+// Again returns a second handle of the eventfd, which the caller owns and may give to a third
+// process.
 func (r *Waker) Again() (*os.File, error) { return duplicate(uintptr(r.fd)) }
 
 // duplicate returns a new file for the same eventfd.

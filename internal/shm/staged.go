@@ -24,7 +24,8 @@ type Vectors[T dtype.Number] struct {
 }
 
 // AllReduce reduces the Src of all ranks, in the order of ranks, into Dst at every rank, or at root
-// only. All ranks must have posted the call. It uses the direct engine if all vectors lie in arenas.
+// only. All ranks must have posted the call. It uses the direct engine if all vectors lie in
+// arenas.
 func AllReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	err := allReduce(l, v, root)
 	if err != nil {
@@ -85,14 +86,14 @@ type staged[T dtype.Number] struct {
 	nonTemporal int // 1 if Dst exceeds the shared cache
 }
 
-// If all ranks get the result, a rank writes its reduced chunk back into the blocks of all ranks, and
-// each rank copies results out of its own blocks. A cache line is then transferred twice: to the
-// reducing rank, and back to the rank that copies in next. If the reducing rank kept the result in
-// its own block, the other ranks would read it there, and its next write would have to invalidate
-// their copies: the rank would have to wait for one more transfer. Other ranks do not read the
-// block by then, so two blocks are enough: one is filled while the other is reduced. Otherwise
-// ranks wait until the others have copied their results out; then there are four blocks of half the
-// size.
+// If all ranks get the result, a rank writes its reduced chunk back into the blocks of all ranks,
+// and each rank copies results out of its own blocks. A cache line is then transferred twice: to
+// the reducing rank, and back to the rank that copies in next. If the reducing rank kept the result
+// in its own block, the other ranks would read it there, and its next write would have to
+// invalidate their copies: the rank would have to wait for one more transfer. Other ranks do not
+// read the block by then, so two blocks are enough: one is filled while the other is reduced.
+// Otherwise ranks wait until the others have copied their results out; then there are four blocks
+// of half the size.
 
 // stage runs a call of the staged engine: vectors pass through the segment in blocks, each with a
 // piece of every chunk. While other ranks still fill block k this rank fills block k+1.

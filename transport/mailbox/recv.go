@@ -114,7 +114,8 @@ func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 		if err != errAborted {
 			return err
 		}
-		// The goroutine that aborted the message makes the box fail, and may need time to find the cause.
+		// The goroutine that aborted the message makes the box fail, and may need time to find the
+		// cause.
 		select {
 		case <-b.failed:
 			return b.Cause()

@@ -57,8 +57,9 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 }
 
 // send copies buf into the mailbox of the endpoint to. The caller revokes with the error. If the
-// mailbox of to has failed, the error is the cause that to would send to this rank. The mailbox of t is looked at
-// twice: before, as a revoked rank sends nothing, and after the wait for room, in which it may have failed.
+// mailbox of to has failed, the error is the cause that to would send to this rank. The mailbox of
+// t is looked at twice: before, as a revoked rank sends nothing, and after the wait for room, in
+// which it may have failed.
 func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
@@ -148,8 +149,8 @@ func (t *Transport) Kill() {
 	}
 }
 
-// leave makes the mailbox fail with cause; false if it had failed before. Before that it sets t.left to
-// why, so that ranks that find the failed mailbox also find the reason.
+// leave makes the mailbox fail with cause; false if it had failed before. Before that it sets
+// t.left to why, so that ranks that find the failed mailbox also find the reason.
 func (t *Transport) leave(why *transport.PeerError, cause error) bool {
 	t.left.CompareAndSwap(nil, why)
 	return t.box.Fail(cause)

@@ -15,9 +15,10 @@ import (
 // pipeSize is the number of bytes that a pipe buffers before a writer waits (backpressure).
 const pipeSize = 64 << 10
 
-// pipe carries bytes in one direction. It has no goroutine, one reader and one writer. The two wait on one
-// condition, which is broadcast, as at most two goroutines and two timers use it. Unlike net.Pipe it buffers, as a
-// socket does: the session protocol relies on short frames that are written without a reader.
+// pipe carries bytes in one direction. It has no goroutine, one reader and one writer. The two wait
+// on one condition, which is broadcast, as at most two goroutines and two timers use it. Unlike
+// net.Pipe it buffers, as a socket does: the session protocol relies on short frames that are
+// written without a reader.
 type pipe struct {
 	// mu guards the fields below.
 	mu sync.Mutex

@@ -21,13 +21,13 @@ const (
 	streamsPerPair
 )
 
-// attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect has
-// succeeded, the attempt stays for the pairs that were not planned (lazypairs.go), until the view is over at
-// this rank.
+// attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect
+// has succeeded, the attempt stays for the pairs that were not planned (lazypairs.go), until the
+// view is over at this rank.
 //
-// Streams come from three sides: the dials of this rank, the dials of higher ranks, and lanes of earlier views. All
-// of them end in put, under mu. An attempt ends exactly once, by the last stream, by fail or by revoke; whoever sets
-// ended closes done, and what comes later is reset.
+// Streams come from three sides: the dials of this rank, the dials of higher ranks, and lanes of
+// earlier views. All of them end in put, under mu. An attempt ends exactly once, by the last
+// stream, by fail or by revoke; whoever sets ended closes done, and what comes later is reset.
 type attempt struct {
 	// ctx is the context of the call of Connect. It ends when that call returns.
 	ctx    context.Context
@@ -108,8 +108,8 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	return a
 }
 
-// check returns an error unless g is the hello that the rank should send. Path and site of a hello may differ
-// between ranks; they are checked by those who use them. The error is final.
+// check returns an error unless g is the hello that the rank should send. Path and site of a hello
+// may differ between ranks; they are checked by those who use them. The error is final.
 func (a *attempt) check(g wire.Greeting, rank int) error {
 	want := a.hello
 	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
@@ -120,16 +120,16 @@ func (a *attempt) check(g wire.Greeting, rank int) error {
 	return nil
 }
 
-// belongs reports whether the hello g is right for the member with the ID from. The carrier has proved
-// that ID; the rest of the hello is only a claim of the peer.
+// belongs reports whether the hello g is right for the member with the ID from. The carrier has
+// proved that ID; the rest of the hello is only a claim of the peer.
 func (a *attempt) belongs(g wire.Greeting, from elastic.ID) bool {
 	rank := int(g.Rank)
 	return rank != a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
 		a.check(g, rank) == nil
 }
 
-// sayHello says hello to a rank on a new stream, and returns its answer, which comes when that rank has entered the
-// view, too.
+// sayHello says hello to a rank on a new stream, and returns its answer, which comes when that rank
+// has entered the view, too.
 func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
 	if err := sendHello(s, a.hello); err != nil {
 		return wire.Greeting{}, err
@@ -141,8 +141,8 @@ func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
 	return answer, err
 }
 
-// admit answers the hello g on the new stream s. It returns the link over the best stream that both sides
-// want, which may replace s.
+// admit answers the hello g on the new stream s. It returns the link over the best stream that both
+// sides want, which may replace s.
 func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	ctx, cancel := context.WithTimeout(a.lazy.life, helloTime)
 	defer cancel()
@@ -164,8 +164,9 @@ func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	return l, err
 }
 
-// rebind answers the hello g on an idle lane. It returns false if the lane is to end. The lane counts for the view
-// only after the answer was written, so no frame of the view can be written before it.
+// rebind answers the hello g on an idle lane. It returns false if the lane is to end. The lane
+// counts for the view only after the answer was written, so no frame of the view can be written
+// before it.
 func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if !a.lazy.hold() {
 		a.lazy.refuse(l.raw)
@@ -217,8 +218,8 @@ func (a *attempt) put(rank int, l link) {
 	}
 }
 
-// fail ends the attempt with err, unless it has ended. It resets the streams: members that have begun the view see
-// them end, and revoke it.
+// fail ends the attempt with err, unless it has ended. It resets the streams: members that have
+// begun the view see them end, and revoke it.
 func (a *attempt) fail(err error) {
 	a.finish(err, func() { a.end(Stream.Reset) })
 }
@@ -243,8 +244,8 @@ func (a *attempt) revoke(cause error) {
 	}
 }
 
-// finish ends the attempt with err, and calls end, which ends its streams. It returns false, and does
-// nothing, if the attempt has ended already.
+// finish ends the attempt with err, and calls end, which ends its streams. It returns false, and
+// does nothing, if the attempt has ended already.
 func (a *attempt) finish(err error, end func()) bool {
 	a.mu.Lock()
 	if a.ended {
@@ -259,8 +260,8 @@ func (a *attempt) finish(err error, end func()) bool {
 	return true
 }
 
-// end ends all streams of an attempt that is over; no stream is added any more. The parameter how is the
-// method that ends a stream.
+// end ends all streams of an attempt that is over; no stream is added any more. The parameter how
+// is the method that ends a stream.
 func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
 		pair.end(how)
@@ -274,9 +275,9 @@ func (a *attempt) noteError(rank int, err error) {
 	a.lastErr[rank] = err
 }
 
-// blame returns the error of an attempt that ended because its ctx ended with cause. If a deadline has
-// passed, the error is the loss of the first rank whose streams are missing. If the caller has cancelled
-// the ctx, the error is cause.
+// blame returns the error of an attempt that ended because its ctx ended with cause. If a deadline
+// has passed, the error is the loss of the first rank whose streams are missing. If the caller has
+// cancelled the ctx, the error is cause.
 func (a *attempt) blame(cause error) error {
 	if !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -297,7 +298,8 @@ func (a *attempt) blame(cause error) error {
 }
 
 // blameFor returns the error of an attempt that failed because of err, which concerns rank. The
-// rank counts as lost, unless it has left the view for a cause of its own or is in a later view already.
+// rank counts as lost, unless it has left the view for a cause of its own or is in a later view
+// already.
 func (a *attempt) blameFor(rank int, err error) error {
 	var over *overError
 	if errors.As(err, &over) && len(over.cause) > 0 {

@@ -12,11 +12,11 @@ import (
 // that gives up too early breaks a session that has already begun at the other side.
 const helloTime = time.Minute
 
-// binder binds lanes to views: lanes that are idle, new ones that it opens, and those that peers open. It reads each
-// lane as long as it lasts.
+// binder binds lanes to views: lanes that are idle, new ones that it opens, and those that peers
+// open. It reads each lane as long as it lasts.
 //
-// Whoever binds a lane holds the view open meanwhile (lazyPairs.hold), or belongs to the dials for which Connect
-// waits. So no lane is added to a view whose streams were ended already.
+// Whoever binds a lane holds the view open meanwhile (lazyPairs.hold), or belongs to the dials for
+// which Connect waits. So no lane is added to a view whose streams were ended already.
 type binder struct {
 	// cfg is the configuration of the mesh.
 	cfg     *Config
@@ -54,8 +54,8 @@ func (b *binder) accept(k Kind, s Stream) {
 	}
 }
 
-// receive makes the stream s, on which the hello g came, a lane of the view of a. It returns false if it
-// has ended the stream instead.
+// receive makes the stream s, on which the hello g came, a lane of the view of a. It returns false
+// if it has ended the stream instead.
 func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (link, bool) {
 	if !a.lazy.hold() {
 		a.lazy.refuse(s)
@@ -132,8 +132,8 @@ func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, 
 	return l, nil
 }
 
-// upgrade returns the link over the best stream that both sides want, which may replace s. The other
-// side has sent the hello g on s.
+// upgrade returns the link over the best stream that both sides want, which may replace s. The
+// other side has sent the hello g on s.
 func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
 	peer := s.Peer()
 	// The opener and the other side call Upgrade at the same point of the stream.
@@ -146,8 +146,8 @@ func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener 
 	return linkOver(newLane(s, peer, number), g), nil
 }
 
-// bind requests that an idle lane be bound to the view of a. It returns the lane and a channel of the result,
-// or nil if no lane is idle.
+// bind requests that an idle lane be bound to the view of a. It returns the lane and a channel of
+// the result, or nil if no lane is idle.
 func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 	l, asked, rests := b.lanes.requestBind(a, rank, number)
 	switch {
@@ -162,9 +162,9 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 	return l, asked.bound
 }
 
-// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after the other. It is
-// the only reader of the lane's stream, and the only one that sees the lane end. So it also handles the request that
-// an attempt has left on the lane.
+// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after
+// the other. It is the only reader of the lane's stream, and the only one that sees the lane end.
+// So it also handles the request that an attempt has left on the lane.
 func (b *binder) serve(a *attempt, l *lane) {
 	for a != nil && l.readView(a) {
 		a = b.awaitBind(l)
@@ -174,8 +174,8 @@ func (b *binder) serve(a *attempt, l *lane) {
 	}
 }
 
-// awaitBind waits until a lane is bound to another view. It returns the attempt that enters that view and has got
-// the lane, or nil if the lane has ended.
+// awaitBind waits until a lane is bound to another view. It returns the attempt that enters that
+// view and has got the lane, or nil if the lane has ended.
 func (b *binder) awaitBind(l *lane) *attempt {
 	asked, ok := b.lanes.setIdle(l)
 	// takeBye may have set a deadline in the past to end a Send.

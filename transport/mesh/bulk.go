@@ -100,8 +100,9 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, a.err
 }
 
-// next acknowledges the last piece and reads the length of the next one. A piece is acknowledged only when it was
-// read to its end, so the window of the sender also bounds what a slow reader has not read.
+// next acknowledges the last piece and reads the length of the next one. A piece is acknowledged
+// only when it was read to its end, so the window of the sender also bounds what a slow reader has
+// not read.
 func (a *answer) next() error {
 	if a.any {
 		if _, err := a.s.Write([]byte{ackByte}); err != nil {
@@ -132,8 +133,9 @@ func readPiece(r io.Reader) (int, error) {
 	return int(n), nil
 }
 
-// broken replaces io.EOF, so that a stream that ended early is not taken for the end of the answer. Only the empty
-// piece ends an answer: the peer writes it when its function has returned without an error.
+// broken replaces io.EOF, so that a stream that ended early is not taken for the end of the answer.
+// Only the empty piece ends an answer: the peer writes it when its function has returned without an
+// error.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -141,8 +143,8 @@ func broken(err error) error {
 	return err
 }
 
-// explain adds the ID of the answering peer to err. If ctx has ended, it replaces err by the cause of ctx, as
-// err is only an effect of the reset.
+// explain adds the ID of the answering peer to err. If ctx has ended, it replaces err by the cause
+// of ctx, as err is only an effect of the reset.
 func (a *answer) explain(err error) error {
 	if err == io.EOF {
 		return err
@@ -153,8 +155,8 @@ func (a *answer) explain(err error) error {
 	return fmt.Errorf("mesh: answer of %s: %w", a.from.Short(), err)
 }
 
-// Close implements io.Closer. It resets the stream. If the answer was read to its end, the reset tells the
-// peer that; otherwise it breaks the answer off.
+// Close implements io.Closer. It resets the stream. If the answer was read to its end, the reset
+// tells the peer that; otherwise it breaks the answer off.
 func (a *answer) Close() error {
 	a.once.Do(func() {
 		a.stop()

@@ -36,7 +36,8 @@ type Carrier interface {
 	// closed connections any more.
 	HangUp(peer elastic.ID)
 	// Close ends all streams and waits until every call of take (see Handle) has returned. Only the
-	// mesh calls it, after it has told its views to end: otherwise take may wait for a view for ever.
+	// mesh calls it, after it has told its views to end: otherwise take may wait for a view for
+	// ever.
 	Close() error
 }
 
@@ -126,8 +127,9 @@ var ErrBanned = errors.New("was put out of the group")
 // ErrBadID: no peer has such an ID.
 var ErrBadID = errors.New("no peer has such an ID")
 
-// Observer is a Stream that is told of each message before the message is written. Simulated networks
-// use it, as their faults concern messages rather than bytes. The goroutine that writes calls it.
+// Observer is a Stream that is told of each message before the message is written. Simulated
+// networks use it, as their faults concern messages rather than bytes. The goroutine that writes
+// calls it.
 type Observer interface {
 	// Sending returns true if the message is to be lost: then the caller does not write it. After
 	// an error the caller does not write the message either, and reports the error.
@@ -148,6 +150,7 @@ type Outgoing struct {
 	Envelope transport.Envelope
 }
 
-// ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a better
-// one, while the peer is alive. The cause is thus known: the mesh does not wait for the peer to tell it.
+// ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a
+// better one, while the peer is alive. The cause is thus known: the mesh does not wait for the peer
+// to tell it.
 var ErrPath = errors.New("the path changes")

@@ -17,14 +17,14 @@ const (
 // shrinks. About that long an answer may delay a message of Control.
 const maxQueueing = 20 * time.Millisecond
 
-// congestionWindow is the congestion control of an answer: it decides how many bytes may be under way. It works by
-// delay, as TCP Vegas does (Brakmo, Peterson 1995), and yields to other traffic as LEDBAT does (RFC 6817). All
-// streams between two hosts may share one connection, in which later bytes wait for earlier ones. So an
-// answer must not fill the buffers of a link that is slower than its sender. The window measures the
-// time until each piece is acknowledged. While this time is close to the least one so far, no queue
-// has built up, and the window grows by the size of the piece. Otherwise the window shrinks, at most
-// once per round trip. It also shrinks if other traffic fills the link: an answer gives way to the
-// training.
+// congestionWindow is the congestion control of an answer: it decides how many bytes may be under
+// way. It works by delay, as TCP Vegas does (Brakmo, Peterson 1995), and yields to other traffic as
+// LEDBAT does (RFC 6817). All streams between two hosts may share one connection, in which later
+// bytes wait for earlier ones. So an answer must not fill the buffers of a link that is slower than
+// its sender. The window measures the time until each piece is acknowledged. While this time is
+// close to the least one so far, no queue has built up, and the window grows by the size of the
+// piece. Otherwise the window shrinks, at most once per round trip. It also shrinks if other
+// traffic fills the link: an answer gives way to the training.
 type congestionWindow struct {
 	// mu guards the fields below, except for room.
 	mu     sync.Mutex
@@ -48,8 +48,8 @@ func newCongestionWindow() *congestionWindow {
 	return &congestionWindow{size: firstWindow, room: make(chan struct{}, 1)}
 }
 
-// reserve returns true if the window has room for a piece of size bytes, and counts it as sent at the
-// time now. There is always room for one piece.
+// reserve returns true if the window has room for a piece of size bytes, and counts it as sent at
+// the time now. There is always room for one piece.
 func (p *congestionWindow) reserve(size int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// connect gathers two streams per planned pair, by dialling peers and by waiting for their dials, until
-// all are there or one cannot be made. There is no barrier at the end: a member whose attempt fails
-// resets its streams, and that revokes the view at the members that have begun it.
+// connect gathers two streams per planned pair, by dialling peers and by waiting for their dials,
+// until all are there or one cannot be made. There is no barrier at the end: a member whose attempt
+// fails resets its streams, and that revokes the view at the members that have begun it.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
 	// The caller derives self from the view. A wrong self would greet peers under another's rank.
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
@@ -90,12 +90,12 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 // maxDials is how many streams are opened at the same time.
 const maxDials = 16
 
-// bindTime is how long an attempt waits for lanes that are still in use in an earlier view, before it opens
-// new lanes in their place.
+// bindTime is how long an attempt waits for lanes that are still in use in an earlier view, before
+// it opens new lanes in their place.
 const bindTime = 100 * time.Millisecond
 
-// dialAll binds the planned lanes with all lower ranks to the view, and opens the lanes that are missing.
-// Higher ranks do the same for their lanes with this rank.
+// dialAll binds the planned lanes with all lower ranks to the view, and opens the lanes that are
+// missing. Higher ranks do the same for their lanes with this rank.
 func (a *attempt) dialAll() {
 	for back := range a.self {
 		rank := a.self - 1 - back // the nearest first: otherwise all ranks would begin with rank 0

@@ -15,8 +15,9 @@ import (
 // order, and reads all streams.
 const maxControls = 4
 
-// controlPlane carries the control messages between this process and others, whatever views they are in. The
-// order of the messages to one peer stays as Send was called; control messages to different peers are independent.
+// controlPlane carries the control messages between this process and others, whatever views they
+// are in. The order of the messages to one peer stays as Send was called; control messages to
+// different peers are independent.
 type controlPlane struct {
 	self    elastic.ID
 	carrier Carrier
@@ -35,10 +36,10 @@ func newControlPlane(c Carrier, life *lifetime, events *eventQueue) *controlPlan
 		streams: make(map[elastic.ID][]*controlStream), opening: make(map[elastic.ID]chan struct{})}
 }
 
-// send writes on the stream of the pair, or on a new one if that stream has ended. While the peer may
-// still come it goes on until ctx ends. When it returns nil the message was written, which does not mean that the
-// peer has read it. A message whose write failed is written again on a new stream, so a peer that had read it to its
-// end gets it twice.
+// send writes on the stream of the pair, or on a new one if that stream has ended. While the peer
+// may still come it goes on until ctx ends. When it returns nil the message was written, which does
+// not mean that the peer has read it. A message whose write failed is written again on a new
+// stream, so a peer that had read it to its end gets it twice.
 func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
@@ -79,9 +80,9 @@ func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) erro
 	}
 }
 
-// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it. Both must hold on
-// its streams: a busy peer may acknowledge late, but its own messages still come, and a stream on which nothing
-// was sent proves nothing.
+// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
+// Both must hold on its streams: a busy peer may acknowledge late, but its own messages still come,
+// and a stream on which nothing was sent proves nothing.
 func (c *controlPlane) stuck(id elastic.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +130,8 @@ func (c *controlPlane) stream(ctx context.Context, id elastic.ID) (*controlStrea
 	}
 }
 
-// beginOpening lets one caller at a time open a stream to id: mine is true for that caller. For other
-// callers it returns the channel that is closed when the attempt to open has ended.
+// beginOpening lets one caller at a time open a stream to id: mine is true for that caller. For
+// other callers it returns the channel that is closed when the attempt to open has ended.
 func (c *controlPlane) beginOpening(id elastic.ID) (ended chan struct{}, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +203,8 @@ func (c *controlPlane) add(raw Stream) (*controlStream, error) {
 	return s, nil
 }
 
-// drop forgets a stream that has ended. The next message goes to the next stream of the peer, if there is one.
+// drop forgets a stream that has ended. The next message goes to the next stream of the peer, if
+// there is one.
 func (c *controlPlane) drop(id elastic.ID, s *controlStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,8 +227,9 @@ func (c *controlPlane) accept(raw Stream) {
 }
 
 // read delivers the messages of s until it ends. A message is acknowledged before it is queued: the
-// acknowledgement says that the connection works, not that the reader of Events keeps up. Where that reader is slow,
-// message waits, and the peer's messages stay in the buffers of its connection (backpressure).
+// acknowledgement says that the connection works, not that the reader of Events keeps up. Where
+// that reader is slow, message waits, and the peer's messages stay in the buffers of its connection
+// (backpressure).
 func (c *controlPlane) read(id elastic.ID, s *controlStream) {
 	c.events.up(id)
 	throttler, _ := c.carrier.(Throttler)

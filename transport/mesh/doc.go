@@ -1,7 +1,7 @@
-// Package mesh has the session protocol between the members of a group, once for all
-// networks: it lets members enter a view together, carries their messages and signals, revokes and
-// closes views, and carries control messages and requests with long answers. It runs over a Carrier,
-// which only makes streams between two identities.
+// Package mesh has the session protocol between the members of a group, once for all networks: it
+// lets members enter a view together, carries their messages and signals, revokes and closes views,
+// and carries control messages and requests with long answers. It runs over a Carrier, which only
+// makes streams between two identities.
 //
 //	m := mesh.New(carrier, mesh.Config{Job: "mnist"})
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: m, Close: m.Close}, ...})
@@ -15,9 +15,9 @@
 //
 // # Streams of a pair
 //
-// Each pair of ranks has two streams. If the pair has no streams yet, the higher rank opens them. It then
-// binds them to the view by a hello, which the lower rank answers. Both must agree on job, epoch, lineage
-// and rank.
+// Each pair of ranks has two streams. If the pair has no streams yet, the higher rank opens them.
+// It then binds them to the view by a hello, which the lower rank answers. Both must agree on job,
+// epoch, lineage and rank.
 //
 //   - The data stream carries messages, signals, probes and bye. A signal must not overtake
 //     an earlier message, and bye says that all messages came before it: so they share
@@ -26,30 +26,32 @@
 //     to it. These must not wait behind messages that a paused reader leaves in the
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
-// In a view of up to 16 members all pairs have their streams before Connect returns. In a larger view this
-// holds only for ranks that are a power of two apart in the ring of ranks, and for each rank and the lowest
-// rank of its host (plan.go). So a member has streams with about 2 log n others, and a revocation, which every
-// rank passes on, reaches all in log n steps. Any other pair gets its streams when one of its ranks first sends
-// to the other, or waits for a message from it (lazypairs.go). If a pair cannot be made the peer counts as lost,
-// as if its streams had broken. If a member dies with which nobody has a stream, the members that watch each
-// other notice it (package elastic).
+// In a view of up to 16 members all pairs have their streams before Connect returns. In a larger
+// view this holds only for ranks that are a power of two apart in the ring of ranks, and for each
+// rank and the lowest rank of its host (plan.go). So a member has streams with about 2 log n
+// others, and a revocation, which every rank passes on, reaches all in log n steps. Any other pair
+// gets its streams when one of its ranks first sends to the other, or waits for a message from it
+// (lazypairs.go). If a pair cannot be made the peer counts as lost, as if its streams had broken.
+// If a member dies with which nobody has a stream, the members that watch each other notice it
+// (package elastic).
 //
-// When all planned streams of a view are there, the ranks of one host may agree to share memory. They pass its
-// files over their Unix sockets (share.go), which carry messages as before. When a process of the host dies,
-// shm.DeathWatch reports it through that memory some milliseconds before its streams end.
+// When all planned streams of a view are there, the ranks of one host may agree to share memory.
+// They pass its files over their Unix sockets (share.go), which carry messages as before. When a
+// process of the host dies, shm.DeathWatch reports it through that memory some milliseconds before
+// its streams end.
 //
 // # The life of a stream
 //
-// A stream of a view is kept by a lane. In each direction the frames of a view stand between a hello and a last
-// frame, and both sides must agree on each change:
+// A stream of a view is kept by a lane. In each direction the frames of a view stand between a
+// hello and a last frame, and both sides must agree on each change:
 //
 //	opened --hello, answer--> bound --Bye or End from both--> idle --hello, answer--> bound ...
 //	bound  --an error, or the view ends in the middle of a frame--> reset
 //	idle   --the peer is no member of the next view, or Close--> closed
 //
-// One goroutine reads a lane from its beginning to its end. While the lane is bound it fills the mailbox of that
-// view; while it is idle it waits for a hello. So a frame can only reach the view whose hello came before it, and
-// frames need no epoch.
+// One goroutine reads a lane from its beginning to its end. While the lane is bound it fills the
+// mailbox of that view; while it is idle it waits for a hello. So a frame can only reach the view
+// whose hello came before it, and frames need no epoch.
 //
 // # Parts
 //
@@ -62,8 +64,9 @@
 //   - binder and lanes make, bind and keep the streams of views;
 //   - hostMemory has what the processes of a host share.
 //
-// For each view there is an attempt, which gathers the streams, then a Transport with a pair for each rank, and
-// lazyPairs for the pairs that are made later. No part waits for a peer with its lock held.
+// For each view there is an attempt, which gathers the streams, then a Transport with a pair for
+// each rank, and lazyPairs for the pairs that are made later. No part waits for a peer with its
+// lock held.
 //
 // # Goroutines
 //
@@ -75,22 +78,25 @@
 //   - One for each control stream reads it, and one delivers all events in one order (eventQueue).
 //   - The carrier calls take in a goroutine for each stream that a peer opens.
 //
-// A call of Send writes in the goroutine of its caller, when the writerQueue of the stream gives it its turn.
+// A call of Send writes in the goroutine of its caller, when the writerQueue of the stream gives it
+// its turn.
 //
 // # The end of a view
 //
-// Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent theirs, the
-// stream is idle, and the next frame on it is the hello of a later view (lane.go).
+// Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent
+// theirs, the stream is idle, and the next frame on it is the hello of a later view (lane.go).
 //
-// A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by End, or by
-// a reset where it is in the middle of a message, so that buffers are free at once. A rank that sees a data
-// stream end without a bye therefore waits a moment for the cause on the urgent stream. It blames the peer
-// itself only if the urgent stream stays silent or ends, too, as it does when the peer's process dies. Where
-// memory is shared, a rank that is revoked ends its death watch before anything else. So no revocation
-// precedes a reported death, and the rank that gets the report need not wait for one.
+// A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by
+// End, or by a reset where it is in the middle of a message, so that buffers are free at once. A
+// rank that sees a data stream end without a bye therefore waits a moment for the cause on the
+// urgent stream. It blames the peer itself only if the urgent stream stays silent or ends, too, as
+// it does when the peer's process dies. Where memory is shared, a rank that is revoked ends its
+// death watch before anything else. So no revocation precedes a reported death, and the rank that
+// gets the report need not wait for one.
 //
-// A rank that closes writes a bye behind its messages and waits for the answer, which says that the peer has
-// received them. A connection that is closed with bytes under way may lose them: libp2p closes TCP with a
-// reset. For the same reason a rank that was revoked waits, before it closes, until each peer has answered
-// the revocation or sent its own: a peer that saw only the end of the streams would blame this rank.
+// A rank that closes writes a bye behind its messages and waits for the answer, which says that the
+// peer has received them. A connection that is closed with bytes under way may lose them: libp2p
+// closes TCP with a reset. For the same reason a rank that was revoked waits, before it closes,
+// until each peer has answered the revocation or sent its own: a peer that saw only the end of the
+// streams would blame this rank.
 package mesh

@@ -18,10 +18,10 @@ import (
 //	revocation   Revoke, then End      End, or a reset in the middle of a frame
 //	mesh closed  End                   reset
 //
-// The peer answers a Bye or a Revoke by an Ack on the urgent stream, or has sent a Bye or Revoke itself.
-// finish waits until the mailbox fails, then tells the peer, and
-// at Close waits until the peer needs nothing more from this rank. Streams that were ended in good order
-// stay for the next view.
+// The peer answers a Bye or a Revoke by an Ack on the urgent stream, or has sent a Bye or Revoke
+// itself. finish waits until the mailbox fails, then tells the peer, and at Close waits until the
+// peer needs nothing more from this rank. Streams that were ended in good order stay for the next
+// view.
 func (p *pair) finish() {
 	select {
 	case <-p.t.box.Failed():
@@ -60,8 +60,8 @@ func (p *pair) finish() {
 	p.urgentOver <- whole
 }
 
-// stopFilling waits until nothing is read into the mailbox any more. If a message is being read, it resets the
-// stream and returns false.
+// stopFilling waits until nothing is read into the mailbox any more. If a message is being read, it
+// resets the stream and returns false.
 func (p *pair) stopFilling() bool {
 	empty := p.filling.tryLock()
 	if !empty {
@@ -72,9 +72,10 @@ func (p *pair) stopFilling() bool {
 	return empty
 }
 
-// sayBye ends the data stream, and reports whether it has done so in good order. The announcement on the
-// urgent stream makes the peer read on, so that a frame that is being written gets through. If that takes
-// longer than turnTime, the peer has only a part of the message, so sayBye revokes the view at the peer.
+// sayBye ends the data stream, and reports whether it has done so in good order. The announcement
+// on the urgent stream makes the peer read on, so that a frame that is being written gets through.
+// If that takes longer than turnTime, the peer has only a part of the message, so sayBye revokes
+// the view at the peer.
 func (p *pair) sayBye() bool {
 	select {
 	// The peer has said bye first, so this end need not announce its own bye.
@@ -99,8 +100,8 @@ func (p *pair) sayBye() bool {
 	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }
 
-// forwardCause tells the peer the cause of a revocation, then ends the data stream, and thus the reads and
-// writes of this rank on it. It reports whether the stream was ended in good order.
+// forwardCause tells the peer the cause of a revocation, then ends the data stream, and thus the
+// reads and writes of this rank on it. It reports whether the stream was ended in good order.
 func (p *pair) forwardCause(cause error) bool {
 	select {
 	case <-p.t.meshClosed:
@@ -112,8 +113,9 @@ func (p *pair) forwardCause(cause error) bool {
 	return p.endData()
 }
 
-// endData ends the view on the data stream by a last frame, End, and returns true. If this rank is in the
-// middle of writing or reading a frame, it resets the stream and returns false, so that buffers are free.
+// endData ends the view on the data stream by a last frame, End, and returns true. If this rank is
+// in the middle of writing or reading a frame, it resets the stream and returns false, so that
+// buffers are free.
 func (p *pair) endData() bool {
 	whole := p.filling.tryLock()
 	if whole {
@@ -130,9 +132,10 @@ func (p *pair) endData() bool {
 	return whole
 }
 
-// endUrgent is the last user of the urgent stream: it waits for the turn, so that an answer to the peer that is
-// being written comes before. It ends the view on the urgent stream by a last frame and returns true. If the
-// peer still needs something from this rank, or the write fails, it resets the stream and returns false.
+// endUrgent is the last user of the urgent stream: it waits for the turn, so that an answer to the
+// peer that is being written comes before. It ends the view on the urgent stream by a last frame
+// and returns true. If the peer still needs something from this rank, or the write fails, it resets
+// the stream and returns false.
 func (p *pair) endUrgent(settled bool) bool {
 	at := p.urgent.writers.enqueue(0)
 	<-at.turn
@@ -145,12 +148,12 @@ func (p *pair) endUrgent(settled bool) bool {
 	return false
 }
 
-// resetData resets the data stream when the mesh closes. The carrier may not have ended it yet, as it may have
-// a connection of its own.
+// resetData resets the data stream when the mesh closes. The carrier may not have ended it yet, as
+// it may have a connection of its own.
 func (p *pair) resetData() { _ = p.data.raw.Reset() }
 
-// writeUrgent writes a frame on the urgent stream. Errors need no handling: a peer that does not get
-// the frame sees the streams end.
+// writeUrgent writes a frame on the urgent stream. Errors need no handling: a peer that does not
+// get the frame sees the streams end.
 func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 	at := p.urgent.writers.enqueue(0)
 	<-at.turn
@@ -160,9 +163,9 @@ func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 	p.urgent.writers.release(at)
 }
 
-// tryTurn takes the turn to write on the data stream after the mailbox has failed. It returns false if a frame
-// is being written. A goroutine that has the turn without writing is about to give it up, so tryTurn waits for
-// it.
+// tryTurn takes the turn to write on the data stream after the mailbox has failed. It returns false
+// if a frame is being written. A goroutine that has the turn without writing is about to give it
+// up, so tryTurn waits for it.
 func (p *pair) tryTurn() (*ticket, bool) {
 	// The highest priority: messages that wait belong to calls that have failed.
 	at := p.data.writers.enqueue(math.MaxInt32)

@@ -11,15 +11,16 @@ const (
 	// maxEvents is how many events may wait for the reader of Events. When as many wait, the
 	// readers of control streams pause.
 	maxEvents = 256
-	// maxQueuedBytes bounds the messages of one peer that wait for the reader of Events, in bytes; one
-	// message may exceed it. So a peer that sends faster than its messages are read cannot fill
+	// maxQueuedBytes bounds the messages of one peer that wait for the reader of Events, in bytes;
+	// one message may exceed it. So a peer that sends faster than its messages are read cannot fill
 	// memory, nor the queue that all peers share.
 	maxQueuedBytes = 256 << 10
 )
 
-// eventQueue counts the control streams per peer and puts their events into one
-// order. A peer is up from the beginning of its first stream to the end of its last. So the reader of Events sees
-// PeerUp, then messages, then PeerDown, for each peer, however many streams the two have opened to each other.
+// eventQueue counts the control streams per peer and puts their events into one order. A peer is up
+// from the beginning of its first stream to the end of its last. So the reader of Events sees
+// PeerUp, then messages, then PeerDown, for each peer, however many streams the two have opened to
+// each other.
 type eventQueue struct {
 	onDown   func(elastic.ID) // told of each PeerDown, without locks held
 	out      chan elastic.PeerEvent
@@ -56,7 +57,8 @@ func (l *eventQueue) up(id elastic.ID) {
 	}
 }
 
-// reached notes that all members of v have been reached, and forgets peers that are neither members nor up.
+// reached notes that all members of v have been reached, and forgets peers that are neither members
+// nor up.
 func (l *eventQueue) reached(v elastic.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +92,8 @@ func (l *eventQueue) down(id elastic.ID, err error) {
 	}
 }
 
-// message queues a message. Only the readers of the peer's streams wait in it, so that a flooding peer holds up
-// itself. Before that it waits while the queue is full, or the peer's part of it.
+// message queues a message. Only the readers of the peer's streams wait in it, so that a flooding
+// peer holds up itself. Before that it waits while the queue is full, or the peer's part of it.
 func (l *eventQueue) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +111,8 @@ func (l *eventQueue) pushLocked(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// queueCost is how much a message counts against maxQueuedBytes, in bytes: its length, and an overhead for the
-// memory around it.
+// queueCost is how much a message counts against maxQueuedBytes, in bytes: its length, and an
+// overhead for the memory around it.
 func queueCost(data []byte) int { return len(data) + 4<<10 }
 
 // delivered notes that the reader of Events has got e.
@@ -126,8 +128,8 @@ func (l *eventQueue) delivered(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// run delivers the queued events to the reader of Events. It takes all that are queued at a time, so that the lock is
-// taken once for many events.
+// run delivers the queued events to the reader of Events. It takes all that are queued at a time,
+// so that the lock is taken once for many events.
 func (l *eventQueue) run() {
 	defer close(l.out)
 	for {

@@ -28,9 +28,9 @@ func (e *overError) Error() string { return "the peer has left the view" }
 // Is reports that the view is stale.
 func (e *overError) Is(target error) bool { return target == errStale }
 
-// refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one is final: the
-// peer knows the view, or knows that it will never enter it. A peer that may still enter the view keeps the stream
-// (parkedStream), and one that is about to close resets it.
+// refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one
+// is final: the peer knows the view, or knows that it will never enter it. A peer that may still
+// enter the view keeps the stream (parkedStream), and one that is about to close resets it.
 type refusal byte
 
 // The refusals; wanted means that the stream is not refused.
@@ -55,8 +55,8 @@ func (r refusal) error(cause []byte) error {
 // refuseTime is how long a refusal may take to be written.
 const refuseTime = 5 * time.Second
 
-// refuse answers a hello with a refusal, then ends the stream. With the refusal left, cause says why the view
-// was revoked; it is nil otherwise.
+// refuse answers a hello with a refusal, then ends the stream. With the refusal left, cause says
+// why the view was revoked; it is nil otherwise.
 func refuse(s Stream, r refusal, cause []byte) {
 	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
 	if err == nil {
@@ -69,8 +69,8 @@ func refuse(s Stream, r refusal, cause []byte) {
 	_ = s.Close()
 }
 
-// sendHello writes g as a Hello frame, in one call of Write, as an Upgrader adds its offer of other paths to that
-// call.
+// sendHello writes g as a Hello frame, in one call of Write, as an Upgrader adds its offer of other
+// paths to that call.
 func sendHello(w io.Writer, g wire.Greeting) error {
 	body, err := g.Append(nil)
 	if err == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// hostMemory is what this process keeps for sharing memory with the other members of its host, over all views.
+// hostMemory is what this process keeps for sharing memory with the other members of its host, over
+// all views.
 type hostMemory struct {
 	// cfg is the configuration of the mesh.
 	cfg          *Config
@@ -30,9 +31,9 @@ func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
 // close releases the memory that no view uses. The memory of a view is released when the view ends.
 func (h *hostMemory) close() error { return errors.Join(h.spare.close(), h.processes.close()) }
 
-// enter makes this rank share memory with the other ranks of its host, when an attempt has all planned streams.
-// The result is nil if there is nobody to share with, or if it is impossible and both sides can do without.
-// An error ends the attempt.
+// enter makes this rank share memory with the other ranks of its host, when an attempt has all
+// planned streams. The result is nil if there is nobody to share with, or if it is impossible and
+// both sides can do without. An error ends the attempt.
 func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	s, why := h.share(ctx, a)
 	h.processes.retain(a.view)
@@ -54,9 +55,9 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	return nil, err
 }
 
-// recordReasons records in the links of the attempt why memory is not shared with the ranks with which it could
-// be. It returns the first rank with which memory is not shared although one of the two sides insists on it; -1
-// if there is none.
+// recordReasons records in the links of the attempt why memory is not shared with the ranks with
+// which it could be. It returns the first rank with which memory is not shared although one of the
+// two sides insists on it; -1 if there is none.
 func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 	lone := -1
 	for rank := range a.streams {
@@ -76,11 +77,11 @@ func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 	return lone
 }
 
-// unshared returns the error of an attempt in which no memory is shared with a rank although one of the
-// two sides accepts no other path. why is the reason, or nil if it is not known. After a transient failure
-// the next view may succeed. If the two ranks can never share memory, and this end has been in a session
-// before, the other rank is the newcomer: it counts as lost, so it has to go. In all other cases no later
-// view can succeed either, and the error is elastic.ErrNoView.
+// unshared returns the error of an attempt in which no memory is shared with a rank although one of
+// the two sides accepts no other path. why is the reason, or nil if it is not known. After a
+// transient failure the next view may succeed. If the two ranks can never share memory, and this
+// end has been in a session before, the other rank is the newcomer: it counts as lost, so it has to
+// go. In all other cases no later view can succeed either, and the error is elastic.ErrNoView.
 func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	incompatible := h.incompatible(a, rank)
 	if why == nil {
@@ -96,9 +97,9 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
 }
 
-// sameSite compares what the hellos say, which is only a claim: the files that pass over a Unix socket prove it
-// later. It reports whether the two ends of a link say that they share a kernel, and both want a path within
-// the host.
+// sameSite compares what the hellos say, which is only a claim: the files that pass over a Unix
+// socket prove it later. It reports whether the two ends of a link say that they share a kernel,
+// and both want a path within the host.
 func (h *hostMemory) sameSite(l *link) bool {
 	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.Site == l.site && l.site != [32]byte{}
 }

@@ -13,9 +13,10 @@ import (
 // addresses: the kernel provides pages as vectors are allocated.
 const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addresses are short
 
-// hostProcesses are the processes of this host, this one included, each with its two files for shared memory: the
-// event that wakes the process, and the arena of its vectors. Neither file ever changes. So a process passes
-// its files once, and the others keep them over views. Vectors stay allocated over views, too.
+// hostProcesses are the processes of this host, this one included, each with its two files for
+// shared memory: the event that wakes the process, and the arena of its vectors. Neither file ever
+// changes. So a process passes its files once, and the others keep them over views. Vectors stay
+// allocated over views, too.
 type hostProcesses struct {
 	self    elastic.ID
 	machine func() shm.Machine // reads the properties of the machine, at the first call
@@ -50,8 +51,8 @@ func newHostProcesses(self elastic.ID) *hostProcesses {
 	return &hostProcesses{self: self, machine: sync.OnceValue(shm.ReadMachine), byID: make(map[elastic.ID]*hostProcess)}
 }
 
-// own returns this process and counts a use, which release ends. The first call makes its event and its arena. If
-// the arena cannot be made, calls copy the vectors of this process.
+// own returns this process and counts a use, which release ends. The first call makes its event and
+// its arena. If the arena cannot be made, calls copy the vectors of this process.
 func (s *hostProcesses) own() (*hostProcess, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +88,8 @@ func (s *hostProcesses) arenaError() error {
 	return s.arenaErr
 }
 
-// acquire returns a process and counts a use, which release ends. It returns nil if the files of the process have not
-// come yet.
+// acquire returns a process and counts a use, which release ends. It returns nil if the files of
+// the process have not come yet.
 func (s *hostProcesses) acquire(id elastic.ID) *hostProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +105,8 @@ func (s *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
 	return n
 }
 
-// add returns a process whose files have come, and counts a use, which release ends. It owns the files from now
-// on, also if there is an error; arena is nil if the process has none.
+// add returns a process whose files have come, and counts a use, which release ends. It owns the
+// files from now on, also if there is an error; arena is nil if the process has none.
 func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +138,8 @@ func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess,
 	return n, nil
 }
 
-// openEvent returns a new file of the event that wakes this process, to be passed to a third process. The
-// caller closes the file.
+// openEvent returns a new file of the event that wakes this process, to be passed to a third
+// process. The caller closes the file.
 func (n *hostProcess) openEvent() (*os.File, error) {
 	if n.event != nil {
 		return n.event.Again()
@@ -146,8 +147,9 @@ func (n *hostProcess) openEvent() (*os.File, error) {
 	return n.waker.Again()
 }
 
-// release ends one use of a process. The files of a process that has left the group are closed when the last view
-// with it ends: a view that is over may still be read by a caller that has not returned its memory.
+// release ends one use of a process. The files of a process that has left the group are closed when
+// the last view with it ends: a view that is over may still be read by a caller that has not
+// returned its memory.
 func (s *hostProcesses) release(id elastic.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

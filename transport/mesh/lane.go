@@ -12,11 +12,11 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// lane is a stream of frames with another process; it lasts over many views. It is bound to one view
-// at a time. A hello in each direction binds it. The frames of the view follow, and in each direction
-// the last one is Bye or End. When both sides have sent theirs, the lane is idle until one
-// side says hello for a later view. A lane on which the view ended in the middle of a frame is reset,
-// and the next view that needs one opens another. One goroutine reads the lane all the time.
+// lane is a stream of frames with another process; it lasts over many views. It is bound to one
+// view at a time. A hello in each direction binds it. The frames of the view follow, and in each
+// direction the last one is Bye or End. When both sides have sent theirs, the lane is idle until
+// one side says hello for a later view. A lane on which the view ended in the middle of a frame is
+// reset, and the next view that needs one opens another. One goroutine reads the lane all the time.
 type lane struct {
 	*stream
 	peer   elastic.ID
@@ -32,9 +32,10 @@ type lane struct {
 	request *bindRequest
 }
 
-// bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most one. It is taken
-// from the lane, under lanes.mu, by exactly one of: the reader, which has got the answer or an error (setBusy, drop),
-// and the attempt, which does not want the lane any more (withdraw).
+// bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most
+// one. It is taken from the lane, under lanes.mu, by exactly one of: the reader, which has got the
+// answer or an error (setBusy, drop), and the attempt, which does not want the lane any more
+// (withdraw).
 type bindRequest struct {
 	a *attempt
 	// rank is the rank of the peer in that view.
@@ -49,9 +50,9 @@ func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
 }
 
-// readView reads a lane while it is bound to the view of a. First it waits until the pair has begun, or the attempt
-// has failed, which it learns from l.pair. It returns true if both sides have ended the view
-// on it, so that it may be bound again, and false if the lane has ended.
+// readView reads a lane while it is bound to the view of a. First it waits until the pair has
+// begun, or the attempt has failed, which it learns from l.pair. It returns true if both sides have
+// ended the view on it, so that it may be bound again, and false if the lane has ended.
 func (l *lane) readView(a *attempt) bool {
 	var first urgentFrame
 	if l.number == urgentStream {
@@ -73,12 +74,14 @@ func (l *lane) readView(a *attempt) bool {
 	return whole
 }
 
-// revokedTime is how long an attempt goes on after its view was revoked. Streams that are about to come
-// are still accepted: if one failed, a peer that has entered the view already would blame this rank.
+// revokedTime is how long an attempt goes on after its view was revoked. Streams that are about to
+// come are still accepted: if one failed, a peer that has entered the view already would blame this
+// rank.
 const revokedTime = time.Second
 
 // listen reads the first frame of an urgent lane while other streams of the view are still missing.
-// A peer that has all of its streams may have revoked the view already; the revocation ends the attempt.
+// A peer that has all of its streams may have revoked the view already; the revocation ends the
+// attempt.
 func (l *lane) listen(a *attempt) urgentFrame {
 	first := l.nextUrgent()
 	if first.err == nil && first.Kind == wire.Revoke {
@@ -93,12 +96,13 @@ func (l *lane) listen(a *attempt) urgentFrame {
 	return first
 }
 
-// isReusable reports whether a lane with path p is kept for later views. It is not kept if a new stream may get a
-// better path: if p is a relay, or the substitute for a connection of its own.
+// isReusable reports whether a lane with path p is kept for later views. It is not kept if a new
+// stream may get a better path: if p is a relay, or the substitute for a connection of its own.
 func isReusable(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
-// sayHello says hello on an idle lane; the reader of the lane gets the answer, or the error. The answer may come
-// before greet returns, and then others may write on the lane. So greet takes the writer's turn.
+// sayHello says hello on an idle lane; the reader of the lane gets the answer, or the error. The
+// answer may come before greet returns, and then others may write on the lane. So greet takes the
+// writer's turn.
 func (l *lane) sayHello(g wire.Greeting) {
 	at := l.writers.enqueue(math.MaxInt32)
 	<-at.turn
@@ -108,7 +112,8 @@ func (l *lane) sayHello(g wire.Greeting) {
 	}
 }
 
-// writeHello says hello on an idle lane. The deadline is for a peer that is stopped: its buffers may be full.
+// writeHello says hello on an idle lane. The deadline is for a peer that is stopped: its buffers
+// may be full.
 func (l *lane) writeHello(g wire.Greeting) error {
 	return errors.Join(
 		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
@@ -119,9 +124,9 @@ func (l *lane) writeHello(g wire.Greeting) error {
 // errEnded: the lane ended before it was bound to the view.
 var errEnded = errors.New("the lane has ended")
 
-// answered handles the answer g to the hello of a request, or the error in its place. It returns the attempt to
-// which the lane is bound, or nil. A hello for another view is an error: both sides have said hello at the same
-// time, each for another view.
+// answered handles the answer g to the hello of a request, or the error in its place. It returns
+// the attempt to which the lane is bound, or nil. A hello for another view is an error: both sides
+// have said hello at the same time, each for another view.
 func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	a := r.a
 	if err == nil && a.check(g, r.rank) != nil {
@@ -147,8 +152,8 @@ func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	return a
 }
 
-// fail handles a request for a lane that has failed with err. For a planned pair it opens a new stream,
-// or fails the attempt if the error is final.
+// fail handles a request for a lane that has failed with err. For a planned pair it opens a new
+// stream, or fails the attempt if the error is final.
 func (r *bindRequest) fail(number int, err error) {
 	a := r.a
 	switch {
@@ -161,9 +166,10 @@ func (r *bindRequest) fail(number int, err error) {
 	}
 }
 
-// lanes are the lanes of a process: at most one of each number with each peer. A lane that was replaced
-// may exist until its view ends, and is not used again. The lock is held for changes of the map and of the fields of
-// lanes that say so, and for the reset of a stream, which does not block.
+// lanes are the lanes of a process: at most one of each number with each peer. A lane that was
+// replaced may exist until its view ends, and is not used again. The lock is held for changes of
+// the map and of the fields of lanes that say so, and for the reset of a stream, which does not
+// block.
 type lanes struct {
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -179,9 +185,9 @@ type laneKey struct {
 
 func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
 
-// add stores l, and discards the lane that was stored for the same peer and number before. It is called before
-// a view gets the lane: when that view is entered, the next one may be, too, and then its attempt looks for the
-// lane here.
+// add stores l, and discards the lane that was stored for the same peer and number before. It is
+// called before a view gets the lane: when that view is entered, the next one may be, too, and then
+// its attempt looks for the lane here.
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +210,8 @@ func (s *lanes) drop(l *lane) (asked *bindRequest) {
 	return asked
 }
 
-// discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets endView end it
-// if this side has not ended the view yet.
+// discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets endView
+// end it if this side has not ended the view yet.
 func (s *lanes) discardLocked(l *lane) {
 	delete(s.all, laneKey{l.peer, l.number})
 	if l.idle || l.viewEnded {
@@ -213,8 +219,9 @@ func (s *lanes) discardLocked(l *lane) {
 	}
 }
 
-// endView notes that this side has ended the view on a lane. A lane that was discarded is reset now: if the
-// peer is cut off it never ends the view, and the reader of the lane would wait for ever.
+// endView notes that this side has ended the view on a lane. A lane that was discarded is reset
+// now: if the peer is cut off it never ends the view, and the reader of the lane would wait for
+// ever.
 func (s *lanes) endView(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,9 +252,9 @@ func (s *lanes) close() {
 	}
 }
 
-// requestBind requests that a lane with a rank be bound to the view of a. If the lane is idle, the caller says hello
-// on it. If the lane is still in another view, its reader says hello when that view is over. It returns nil
-// if there is no such lane, or another request has it.
+// requestBind requests that a lane with a rank be bound to the view of a. If the lane is idle, the
+// caller says hello on it. If the lane is still in another view, its reader says hello when that
+// view is over. It returns nil if there is no such lane, or another request has it.
 func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,8 +270,9 @@ func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindR
 	return l, asked, l.idle
 }
 
-// withdraw takes back the request of a for a lane. It returns true if no hello was sent for the request yet.
-// If one was sent, the lane is reset if the attempt is over, and otherwise the request stays.
+// withdraw takes back the request of a for a lane. It returns true if no hello was sent for the
+// request yet. If one was sent, the lane is reset if the attempt is over, and otherwise the request
+// stays.
 func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +289,8 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	return false
 }
 
-// setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It returns false
-// if the lane is not used again.
+// setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It
+// returns false if the lane is not used again.
 func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +301,8 @@ func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
 	return l.request, true
 }
 
-// setBusy notes that an idle lane has got a hello, or has failed. It returns the request for the lane, if any.
+// setBusy notes that an idle lane has got a hello, or has failed. It returns the request for the
+// lane, if any.
 func (s *lanes) setBusy(l *lane) (asked *bindRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

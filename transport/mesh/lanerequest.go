@@ -7,15 +7,17 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// A lane request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank opens a
-// stream for it, which begins with hellos as an urgent lane does. The higher rank closes the stream when the
-// pair has begun. If the process of the higher rank dies the stream ends, too, so the lower rank notices that.
+// A lane request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank
+// opens a stream for it, which begins with hellos as an urgent lane does. The higher rank closes
+// the stream when the pair has begun. If the process of the higher rank dies the stream ends, too,
+// so the lower rank notices that.
 
-// errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended, and the pair
-// has not begun.
+// errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended,
+// and the pair has not begun.
 var errNoLanes = errors.New("it has not opened the lanes")
 
-// requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has begun.
+// requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has
+// begun.
 func (d *lazyPairs) requestLanes(rank int) error {
 	s, err := d.a.binder.carrier.Open(d.life, d.a.view.Members[rank].ID, Urgent)
 	if err == nil {
@@ -44,7 +46,8 @@ func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
 	return err
 }
 
-// answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the hello g.
+// answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the
+// hello g.
 func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	select {
 	// The transport of the view must be there before a pair can be made.

@@ -11,17 +11,18 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// lazyPairs makes the pairs of a view that are not planned. It makes a pair when one of its two ranks sends to
-// the other, or waits for a message from it.
+// lazyPairs makes the pairs of a view that are not planned. It makes a pair when one of its two
+// ranks sends to the other, or waits for a message from it.
 //
-// The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same time, the two
-// sides might use different ones. So a lower rank that needs the pair asks for the lanes (lanerequest.go), and
-// the higher rank opens the lanes. The request also makes the connection for them, which the carrier may dial
-// in either direction.
+// The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same
+// time, the two sides might use different ones. So a lower rank that needs the pair asks for the
+// lanes (lanerequest.go), and the higher rank opens the lanes. The request also makes the
+// connection for them, which the carrier may dial in either direction.
 //
-// The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So a rank that
-// has the data lane can be told on the urgent lane why the view ends. Also a rank at which the pair has not
-// begun tells the cause, by lanePair.endWithCause. A hello that comes later is refused, with the cause.
+// The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So
+// a rank that has the data lane can be told on the urgent lane why the view ends. Also a rank at
+// which the pair has not begun tells the cause, by lanePair.endWithCause. A hello that comes later
+// is refused, with the cause.
 type lazyPairs struct {
 	a       *attempt
 	life    context.Context // ends when the view is over at this rank
@@ -42,8 +43,9 @@ type lazyPairs struct {
 	pending map[int]*pendingPair
 }
 
-// pendingPair is the state of a pair that is needed at this rank and has not begun. Signals and probes never wait for
-// a pair, so they are queued here, within the same limits as in a pair; a Send waits for done.
+// pendingPair is the state of a pair that is needed at this rank and has not begun. Signals and
+// probes never wait for a pair, so they are queued here, within the same limits as in a pair; a
+// Send waits for done.
 type pendingPair struct {
 	signals chan []byte   // to be sent when the pair has begun
 	probes  chan int      // to be sent when the pair has begun
@@ -58,8 +60,9 @@ func newLazyPairs(a *attempt) *lazyPairs {
 	return d
 }
 
-// hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the view is over. The
-// end of the view waits for all holders before it ends the lanes that belong to no pair, so none is forgotten.
+// hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the
+// view is over. The end of the view waits for all holders before it ends the lanes that belong to
+// no pair, so none is forgotten.
 func (d *lazyPairs) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,8 +73,8 @@ func (d *lazyPairs) hold() bool {
 	return true
 }
 
-// put adds a lane; the caller has called hold. If the pair has begun, the lane is reset. Otherwise it replaces
-// an earlier lane of the same number, as its opener has given up on that one.
+// put adds a lane; the caller has called hold. If the pair has begun, the lane is reset. Otherwise
+// it replaces an earlier lane of the same number, as its opener has given up on that one.
 func (d *lazyPairs) put(rank int, l link) {
 	d.mu.Lock()
 	old := l
@@ -108,8 +111,8 @@ func (d *lazyPairs) beginLocked(rank int) {
 	}
 }
 
-// adopt is called once, when the attempt has succeeded. It sets the transport, and begins the pairs whose lanes
-// are there already. Later pairs begin as their lanes come.
+// adopt is called once, when the attempt has succeeded. It sets the transport, and begins the pairs
+// whose lanes are there already. Later pairs begin as their lanes come.
 func (d *lazyPairs) adopt(t *Transport) {
 	d.mu.Lock()
 	d.t = t
@@ -138,8 +141,9 @@ func (d *lazyPairs) revoke(cause error) {
 	}
 }
 
-// need returns the pair with a rank if it has begun. Otherwise it starts to make the pair, unless that was
-// started before, and returns the pendingPair to wait for. Both results are nil if the view is over.
+// need returns the pair with a rank if it has begun. Otherwise it starts to make the pair, unless
+// that was started before, and returns the pendingPair to wait for. Both results are nil if the
+// view is over.
 func (d *lazyPairs) need(rank int) (*pair, *pendingPair) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,8 +161,8 @@ func (d *lazyPairs) need(rank int) (*pair, *pendingPair) {
 	return nil, pending
 }
 
-// make makes the pair with a rank. If it cannot be made, the view is revoked. But if the peer has closed the
-// view, only the calls that need the pair fail.
+// make makes the pair with a rank. If it cannot be made, the view is revoked. But if the peer has
+// closed the view, only the calls that need the pair fail.
 func (d *lazyPairs) make(rank int, pending *pendingPair) {
 	defer d.holds.Done()
 	err := d.link(rank)
@@ -216,8 +220,8 @@ func (d *lazyPairs) open(rank, number int) error {
 	return d.a.binder.dial(d.life, d.a, rank, number)
 }
 
-// serve waits until the transport has failed. Then it ends the attempts to make pairs, and ends the lanes of pairs
-// that have not begun, with the cause.
+// serve waits until the transport has failed. Then it ends the attempts to make pairs, and ends the
+// lanes of pairs that have not begun, with the cause.
 func (d *lazyPairs) serve() {
 	<-d.t.box.Failed()
 	dead := false
@@ -261,12 +265,13 @@ func (d *lazyPairs) abandon(err error) {
 	}
 }
 
-// retire makes the mesh forget the view, except for why it is over. It is called when all pairs have left the
-// view. Before that a peer may still ask for a pair that has begun at this end and not yet at the peer.
+// retire makes the mesh forget the view, except for why it is over. It is called when all pairs
+// have left the view. Before that a peer may still ask for a pair that has begun at this end and
+// not yet at the peer.
 func (d *lazyPairs) retire() { d.a.binder.views.retire(d.a, d.cause) }
 
-// endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this end; it may have
-// begun at the peer.
+// endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this
+// end; it may have begun at the peer.
 func (s *lanePair) endWithCause(last wire.Header, cause []byte) {
 	if l := s[urgentStream]; l.lane != nil {
 		if l.writeWithin(urgentTime, last, cause) == nil {
@@ -287,8 +292,8 @@ func (s *lanePair) end(how func(Stream) error) {
 	}
 }
 
-// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller revokes the
-// view with the error.
+// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller
+// revokes the view with the error.
 func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
 	p, pending := t.lazy.need(rank)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// lifetime is the time from New to Close of a mesh. All parts of the mesh share it: it tells them that the mesh
-// closes, and counts their goroutines, for which Close waits.
+// lifetime is the time from New to Close of a mesh. All parts of the mesh share it: it tells them
+// that the mesh closes, and counts their goroutines, for which Close waits.
 type lifetime struct {
 	ctx    context.Context // ends with the lifetime
 	cancel context.CancelFunc
@@ -28,7 +28,8 @@ func newLifetime() *lifetime {
 	return l
 }
 
-// begin counts one more goroutine, until that calls working.Done. It returns false if the lifetime is over.
+// begin counts one more goroutine, until that calls working.Done. It returns false if the lifetime
+// is over.
 func (l *lifetime) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +54,8 @@ func (l *lifetime) run(f func()) {
 // isOver reports whether end was called.
 func (l *lifetime) isOver() bool { return l.ctx.Err() != nil }
 
-// end ends the lifetime. It returns false if that was done before. The caller then ends all streams, so that no
-// goroutine waits for a peer, and waits for working.
+// end ends the lifetime. It returns false if that was done before. The caller then ends all
+// streams, so that no goroutine waits for a peer, and waits for working.
 func (l *lifetime) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,8 +71,8 @@ const (
 )
 
 // retry calls f until it succeeds, the peer refuses for good or is gone, the lifetime is over, or
-// ctx ends. The first call may fail because the peer was not told of this peer yet: then it ends the
-// stream, and accepts a later one.
+// ctx ends. The first call may fail because the peer was not told of this peer yet: then it ends
+// the stream, and accepts a later one.
 func (l *lifetime) retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
@@ -84,9 +85,9 @@ func (l *lifetime) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// pause waits for d after an attempt that failed with the error last. It returns an error if the wait was cut
-// short: the error of a closed mesh, or the cause of ctx along with last, as the end of ctx alone would not tell a
-// user why the peer was not reached.
+// pause waits for d after an attempt that failed with the error last. It returns an error if the
+// wait was cut short: the error of a closed mesh, or the cause of ctx along with last, as the end
+// of ctx alone would not tell a user why the peer was not reached.
 func (l *lifetime) pause(ctx context.Context, d time.Duration, last error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -103,8 +104,8 @@ func (l *lifetime) pause(ctx context.Context, d time.Duration, last error) error
 // errClosed returns the error of calls of a mesh that is closed.
 func errClosed() error { return fmt.Errorf("%w: host closed", transport.ErrClosed) }
 
-// final marks an error after which it is useless to try again: the peer has answered, and would give the same
-// answer again. Errors of a network are not final.
+// final marks an error after which it is useless to try again: the peer has answered, and would
+// give the same answer again. Errors of a network are not final.
 type final struct{ error }
 
 // Unwrap returns the error itself.

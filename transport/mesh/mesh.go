@@ -28,9 +28,9 @@ type Config struct {
 // MaxJob is the longest name of a job, in bytes.
 const MaxJob = wire.MaxJob
 
-// Path is how data may travel. A stream uses only what the Paths of both sides allow. Only ShmPath is a demand:
-// if memory cannot be shared Connect fails. With the other Paths a slower way is the fallback, and event.Path.Why
-// says why it was taken.
+// Path is how data may travel. A stream uses only what the Paths of both sides allow. Only ShmPath
+// is a demand: if memory cannot be shared Connect fails. With the other Paths a slower way is the
+// fallback, and event.Path.Why says why it was taken.
 type Path uint8
 
 // The values of Path. They are part of formats on the wire.
@@ -63,8 +63,8 @@ func (p Path) sharesMemory() bool { return p == AutoPath || p == ShmPath }
 // Mesh is one end of the session protocol. It implements elastic.Network. All methods are
 // safe for concurrent use.
 //
-// It only connects its parts. Each of them has a lock of its own, or none, and calls other parts without that
-// lock held. They share the lifetime of the mesh.
+// It only connects its parts. Each of them has a lock of its own, or none, and calls other parts
+// without that lock held. They share the lifetime of the mesh.
 type Mesh struct {
 	cfg      Config // never changed after New
 	id       elastic.ID
@@ -80,8 +80,8 @@ type Mesh struct {
 	memory *hostMemory // what is shared with other processes of the host
 }
 
-// New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh owns
-// the carrier from now on.
+// New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh
+// owns the carrier from now on.
 func New(c Carrier, cfg Config) *Mesh {
 	if cfg.Plan == nil {
 		cfg.Plan = sparse
@@ -149,8 +149,9 @@ func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request [
 	m.requests.serve(answer)
 }
 
-// take handles a stream that a peer has opened. The carrier calls it in a goroutine of its own, which reads the
-// stream to its end. Before the stream is bound to a view, the peer is known by its proven ID only.
+// take handles a stream that a peer has opened. The carrier calls it in a goroutine of its own,
+// which reads the stream to its end. Before the stream is bound to a view, the peer is known by its
+// proven ID only.
 func (m *Mesh) take(k Kind, s Stream) {
 	if !m.life.begin() {
 		_ = s.Reset() // the carrier is about to close
@@ -169,8 +170,9 @@ func (m *Mesh) take(k Kind, s Stream) {
 	}
 }
 
-// Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh. Close
-// the transports that Connect has returned before: to the peers of an open one it looks like a crash.
+// Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh.
+// Close the transports that Connect has returned before: to the peers of an open one it looks like
+// a crash.
 func (m *Mesh) Close() error {
 	if !m.life.end() {
 		return nil
@@ -182,8 +184,8 @@ func (m *Mesh) Close() error {
 	return errors.Join(err, m.memory.close())
 }
 
-// setDeadline sets both deadlines of a stream. The zero time removes them. A time that has passed ends reads and
-// writes that are under way.
+// setDeadline sets both deadlines of a stream. The zero time removes them. A time that has passed
+// ends reads and writes that are under way.
 func setDeadline(s Stream, t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

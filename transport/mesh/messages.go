@@ -12,7 +12,8 @@ import (
 )
 
 // stuckTime is how long a message may go without being acknowledged. The user of the mesh may know
-// earlier that a peer is silent, and then calls Redial; this limit is for the case that it does not.
+// earlier that a peer is silent, and then calls Redial; this limit is for the case that it does
+// not.
 const stuckTime = 5 * time.Second
 
 // ackMark is sent in place of the length of a message, and acknowledges one message. A peer
@@ -25,8 +26,8 @@ const ackMark = 1<<32 - 1
 //	length uint32 | message      a message of at most elastic.MaxControl bytes
 //	ackMark uint32               acknowledges the oldest message that is not acknowledged yet
 //
-// Integers are little-endian. TCP acknowledges bytes, too, but does not tell the program, and retransmits for
-// minutes before it reports that nothing comes back.
+// Integers are little-endian. TCP acknowledges bytes, too, but does not tell the program, and
+// retransmits for minutes before it reports that nothing comes back.
 type controlStream struct {
 	Stream
 	turn chan struct{} // holds a token while somebody writes
@@ -75,8 +76,8 @@ func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	return err
 }
 
-// sent notes that a message is being written. It is called before the write, as the acknowledgement may come
-// before the write returns.
+// sent notes that a message is being written. It is called before the write, as the acknowledgement
+// may come before the write returns.
 func (s *controlStream) sent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

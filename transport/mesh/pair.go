@@ -46,8 +46,8 @@ var errProtocol = errors.New("broke the protocol")
 //   - writeSignals, for signals and probes;
 //   - finish, which waits until the mailbox fails, and then ends the view on both streams.
 //
-// Readers wait for finish, on dataOver and urgentOver, before they let a lane be used again: only finish knows
-// whether this side has written its last frame.
+// Readers wait for finish, on dataOver and urgentOver, before they let a lane be used again: only
+// finish knows whether this side has written its last frame.
 type pair struct {
 	t     *Transport
 	rank  int
@@ -69,8 +69,8 @@ type pair struct {
 	peerDone     chan struct{} // closed when the peer needs nothing more from this rank
 	peerDoneOnce sync.Once
 
-	// finish sends one value on each when it is done: whether this side has ended the view in good order on
-	// the data stream, and on the urgent stream.
+	// finish sends one value on each when it is done: whether this side has ended the view in good
+	// order on the data stream, and on the urgent stream.
 	dataOver, urgentOver chan bool
 	urgentClosed         bool // nothing is written on the urgent stream any more; guarded by the writer's turn
 }
@@ -96,9 +96,9 @@ func (p *pair) lost(why string) error {
 	return &transport.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
 }
 
-// lossCause returns the cause with which to revoke the view after the data stream broke with err. First
-// it waits for a revocation that may be under way on the urgent stream. If one comes, its cause
-// stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
+// lossCause returns the cause with which to revoke the view after the data stream broke with err.
+// First it waits for a revocation that may be under way on the urgent stream. If one comes, its
+// cause stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
 func (p *pair) lossCause(err error) error {
 	select {
 	case <-p.t.meshClosed:
@@ -130,9 +130,9 @@ func (p *pair) lossCause(err error) error {
 	return p.lost(err.Error())
 }
 
-// peerDied handles the report of the death watch that the peer's process is ending, some milliseconds
-// before its streams end. A rank that is revoked ends its death watch first, so the peer was not
-// revoked, and no other cause is under way.
+// peerDied handles the report of the death watch that the peer's process is ending, some
+// milliseconds before its streams end. A rank that is revoked ends its death watch first, so the
+// peer was not revoked, and no other cause is under way.
 func (p *pair) peerDied() {
 	select {
 	case <-p.t.meshClosed: // the readers handle that
@@ -164,9 +164,9 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	return nil
 }
 
-// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls endTurn. The view
-// may have ended while the caller waited, so takeTurn looks again when the turn has come: after its last frame
-// nothing may be written on the stream.
+// takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls
+// endTurn. The view may have ended while the caller waited, so takeTurn looks again when the turn
+// has come: after its last frame nothing may be written on the stream.
 func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 	at := p.data.writers.enqueue(priority)
 	var err error
@@ -207,8 +207,8 @@ func (p *pair) failure() error {
 	}
 }
 
-// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. After a
-// part of a frame the stream cannot carry another frame, so a call cannot end without the view.
+// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. After
+// a part of a frame the stream cannot carry another frame, so a call cannot end without the view.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)
@@ -246,8 +246,8 @@ func (p *pair) writeSignals() {
 }
 
 // readData fills the mailbox until the peer ends the view on the data stream, or the stream breaks.
-// After a failure of the mailbox it reads on and discards messages. It reports whether both sides have
-// ended the view on the stream in good order.
+// After a failure of the mailbox it reads on and discards messages. It reports whether both sides
+// have ended the view on the stream in good order.
 func (p *pair) readData() bool {
 	last, err := p.readFrames()
 	switch {
@@ -279,14 +279,16 @@ func (p *pair) takeBye() {
 	}
 }
 
-// markLeft notes that the peer sends nothing any more. Receives for messages that came before still succeed.
+// markLeft notes that the peer sends nothing any more. Receives for messages that came before still
+// succeed.
 func (p *pair) markLeft() {
 	p.t.box.End(p.rank, p.lost("closed"))
 	close(p.left)
 	p.markPeerDone()
 }
 
-// readFrames handles frames until the peer's last frame of the view, and returns its kind, Bye or End.
+// readFrames handles frames until the peer's last frame of the view, and returns its kind, Bye or
+// End.
 func (p *pair) readFrames() (wire.Kind, error) {
 	var signal [transport.MaxSignal]byte
 	for {
@@ -324,8 +326,8 @@ func (p *pair) readFrames() (wire.Kind, error) {
 	}
 }
 
-// readMessage reads the payload of a message into the buffer that the mailbox gives. If the mailbox has
-// failed it discards the payload and reads on, as a bye may follow.
+// readMessage reads the payload of a message into the buffer that the mailbox gives. If the mailbox
+// has failed it discards the payload and reads on, as a bye may follow.
 func (p *pair) readMessage(h wire.Header) error {
 	call, err := transport.DecodeCall(h.Call[:])
 	if err != nil {
@@ -341,8 +343,8 @@ func (p *pair) readMessage(h wire.Header) error {
 	return err
 }
 
-// fill reads the payload of a message into the mailbox. taken is false if the mailbox has failed: then
-// nothing was read.
+// fill reads the payload of a message into the mailbox. taken is false if the mailbox has failed:
+// then nothing was read.
 func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	if err := p.t.box.Cause(); err != nil {
 		return false, err
@@ -364,22 +366,23 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	return true, nil
 }
 
-// yieldFrom is the shortest message, in bytes, after which the reader yields to other goroutines. Then the
-// goroutine that has waited for the message finds it in the cache, and posts the next receive, so that the
-// next message is read straight into its buffer. If the reader read on instead, it would have to buffer the
-// next message, and the message would be copied.
+// yieldFrom is the shortest message, in bytes, after which the reader yields to other goroutines.
+// Then the goroutine that has waited for the message finds it in the cache, and posts the next
+// receive, so that the next message is read straight into its buffer. If the reader read on
+// instead, it would have to buffer the next message, and the message would be copied.
 const yieldFrom = 64 << 10
 
-// readUrgent handles the frames of the urgent stream, beginning with first, until the view on the stream
-// ends, or the stream does. It reports whether both sides have ended the view on it in good order.
+// readUrgent handles the frames of the urgent stream, beginning with first, until the view on the
+// stream ends, or the stream does. It reports whether both sides have ended the view on it in good
+// order.
 func (p *pair) readUrgent(first urgentFrame) bool {
 	f, bye := first, false
 	for f.err == nil && f.Kind != wire.End && p.takeUrgent(f) {
 		bye = bye || f.Kind == wire.Bye
 		f = p.urgent.nextUrgent()
 	}
-	// A peer that has closed ends this stream only when all its messages were received. If the data stream
-	// breaks before its bye came, the peer has sent no messages.
+	// A peer that has closed ends this stream only when all its messages were received. If the data
+	// stream breaks before its bye came, the peer has sent no messages.
 	p.closedEarly.Store(bye && f.err == nil && f.Kind == wire.End)
 	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
 	p.t.box.LiftLimit(p.rank)
@@ -388,8 +391,8 @@ func (p *pair) readUrgent(first urgentFrame) bool {
 	return f.err == nil && f.Kind == wire.End && <-p.urgentOver
 }
 
-// takeUrgent handles a frame of the urgent stream. It returns false if the frame does not belong there. A
-// bye on the urgent stream announces the bye on the data stream.
+// takeUrgent handles a frame of the urgent stream. It returns false if the frame does not belong
+// there. A bye on the urgent stream announces the bye on the data stream.
 func (p *pair) takeUrgent(f urgentFrame) bool {
 	switch f.Kind {
 	case wire.Revoke:
@@ -399,7 +402,8 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 	case wire.Ack:
 		p.markPeerDone()
 	case wire.Bye:
-		// Read all that is still to come, beyond the limit: it is not much, and the peer waits for that.
+		// Read all that is still to come, beyond the limit: it is not much, and the peer waits for
+		// that.
 		p.t.box.LiftLimit(p.rank)
 	default:
 		p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, f.Kind)))

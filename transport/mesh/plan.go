@@ -5,20 +5,22 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Plan returns, by rank, whether the rank self of a view has lanes with that rank before Connect returns. It
-// returns nil, at every rank of the view, if all pairs have them. All ranks follow the same plan. The planned
-// pairs must connect all ranks, as revocations are passed on from rank to rank. Other pairs get their lanes
-// when they are needed.
+// Plan returns, by rank, whether the rank self of a view has lanes with that rank before Connect
+// returns. It returns nil, at every rank of the view, if all pairs have them. All ranks follow the
+// same plan. The planned pairs must connect all ranks, as revocations are passed on from rank to
+// rank. Other pairs get their lanes when they are needed.
 type Plan func(v elastic.View, self int) []bool
 
-// maxFullMesh is the number of members up to which a view has lanes between all pairs from its beginning.
+// maxFullMesh is the number of members up to which a view has lanes between all pairs from its
+// beginning.
 const maxFullMesh = 16
 
-// sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at the
-// distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its lanes grows as
-// log n, and so does the number of steps in which a revocation gets from any rank to any other: the steps are the
-// binary digits of the distance, as with the fingers of Chord (Stoica et al. 2001). Each rank also has lanes
-// with the lowest rank of its memory group, over which the group agrees to share memory.
+// sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at
+// the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its
+// lanes grows as log n, and so does the number of steps in which a revocation gets from any rank to
+// any other: the steps are the binary digits of the distance, as with the fingers of Chord (Stoica
+// et al. 2001). Each rank also has lanes with the lowest rank of its memory group, over which the
+// group agrees to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= maxFullMesh {
@@ -37,9 +39,9 @@ func sparse(v elastic.View, self int) []bool {
 	return planned
 }
 
-// memoryGroup returns the ranks of a view that may share memory with the rank self, that rank included: all ranks
-// of its host, or one of the equal parts into which a host with more than shm.MaxRanks ranks is divided. It returns
-// nil if the host of self is not stated.
+// memoryGroup returns the ranks of a view that may share memory with the rank self, that rank
+// included: all ranks of its host, or one of the equal parts into which a host with more than
+// shm.MaxRanks ranks is divided. It returns nil if the host of self is not stated.
 func memoryGroup(v elastic.View, self int) []int {
 	here := sameHost(v, self)
 	parts := (len(here) + shm.MaxRanks - 1) / shm.MaxRanks
@@ -52,8 +54,8 @@ func memoryGroup(v elastic.View, self int) []int {
 	return nil
 }
 
-// sameHost returns the ranks of a view that are on the host of the rank self, that rank included. It compares
-// the hosts that the members state. It returns nil if the host of self is not stated.
+// sameHost returns the ranks of a view that are on the host of the rank self, that rank included.
+// It compares the hosts that the members state. It returns nil if the host of self is not stated.
 func sameHost(v elastic.View, self int) (ranks []int) {
 	at := hostOf(v.Members[self])
 	if at == [2]string{} {
@@ -67,8 +69,8 @@ func sameHost(v elastic.View, self int) (ranks []int) {
 	return ranks
 }
 
-// hostOf returns a key of a member's host: it is equal for two members where elastic.Member.Beside is true, and
-// cheaper to compare.
+// hostOf returns a key of a member's host: it is equal for two members where elastic.Member.Beside
+// is true, and cheaper to compare.
 func hostOf(m elastic.Member) [2]string {
 	if m.Machine != "" {
 		return [2]string{m.Machine, ""}

@@ -9,15 +9,16 @@ import (
 
 var errNotReached = errors.New("has not come yet")
 
-// startGrace is how long Connect waits for a member that was never reached before, until it probes the
-// member: all peers of a job start at about the same time, and some may not listen yet.
+// startGrace is how long Connect waits for a member that was never reached before, until it probes
+// the member: all peers of a job start at about the same time, and some may not listen yet.
 const startGrace = time.Second
 
-// The higher rank of a pair opens its streams. If that rank is dead it never does, and the lower rank would
-// not notice. So Connect opens a control stream to each higher rank with which there is none.
+// The higher rank of a pair opens its streams. If that rank is dead it never does, and the lower
+// rank would not notice. So Connect opens a control stream to each higher rank with which there is
+// none.
 
-// probeMissing probes the higher ranks whose lanes are planned and with which there is no control stream. Lower
-// ranks are dialled anyway.
+// probeMissing probes the higher ranks whose lanes are planned and with which there is no control
+// stream. Lower ranks are dialled anyway.
 func (m *Mesh) probeMissing(a *attempt) {
 	for rank, member := range a.view.Members {
 		if rank < a.self || !a.planned[rank] {
@@ -34,8 +35,8 @@ func (m *Mesh) probeMissing(a *attempt) {
 	}
 }
 
-// down probes a peer, as its control streams have ended. It does so for each attempt that may wait for
-// the peer.
+// down probes a peer, as its control streams have ended. It does so for each attempt that may wait
+// for the peer.
 func (m *Mesh) down(id elastic.ID) {
 	for _, a := range m.views.waitingFor(id) {
 		m.probe(a, id, 0)

@@ -5,16 +5,19 @@ import (
 	"sync"
 )
 
-// writerQueue lets one writer at a time write on a stream. The next writer is the waiting one with the highest
-// priority, and among equal ones the one that came first. A writer is never interrupted: each writes only
-// a small part of the bytes that wait, so an urgent message is written soon.
+// writerQueue lets one writer at a time write on a stream. The next writer is the waiting one with
+// the highest priority, and among equal ones the one that came first. A writer is never
+// interrupted: each writes only a small part of the bytes that wait, so an urgent message is
+// written soon.
 //
-// The parts of a long message are written one by one, and the goroutine that has written one part comes
-// back with the next in a moment. So when a writer leaves and all waiting ones have lower priorities, the
-// stream stays free for writers above these, until the goroutine of the former writer waits for something
-// else. Otherwise the long message would alternate with messages of lower priority.
+// The parts of a long message are written one by one, and the goroutine that has written one part
+// comes back with the next in a moment. So when a writer leaves and all waiting ones have lower
+// priorities, the stream stays free for writers above these, until the goroutine of the former
+// writer waits for something else. Otherwise the long message would alternate with messages of
+// lower priority.
 //
-// Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer may stop waiting.
+// Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer
+// may stop waiting.
 type writerQueue struct {
 	// mu guards busy, yielding and waiting.
 	mu   sync.Mutex
@@ -28,8 +31,8 @@ type writerQueue struct {
 	afterYield func(f func()) // calls f when the calling goroutine waits
 }
 
-// ticket is the place of a writer in the queue. Tickets are pooled, along with their channels: a message must not
-// allocate memory.
+// ticket is the place of a writer in the queue. Tickets are pooled, along with their channels: a
+// message must not allocate memory.
 type ticket struct {
 	priority int32
 	turn     chan struct{} // has a token when the writer may write
@@ -41,8 +44,8 @@ func newWriterQueue() *writerQueue {
 	return q
 }
 
-// enqueue draws a ticket. Calls of equal priority are served in their order. The caller receives a token from
-// the ticket's turn, writes, and calls release; or it calls cancel without receiving.
+// enqueue draws a ticket. Calls of equal priority are served in their order. The caller receives a
+// token from the ticket's turn, writes, and calls release; or it calls cancel without receiving.
 func (q *writerQueue) enqueue(priority int32) *ticket {
 	p := q.tickets.Get().(*ticket)
 	p.priority = priority
@@ -80,7 +83,8 @@ func (q *writerQueue) release(p *ticket) {
 	q.tickets.Put(p)
 }
 
-// endYield lets the next waiting writer write, unless a writer of a higher priority has come meanwhile.
+// endYield lets the next waiting writer write, unless a writer of a higher priority has come
+// meanwhile.
 func (q *writerQueue) endYield() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -90,8 +94,8 @@ func (q *writerQueue) endYield() {
 	}
 }
 
-// cancel gives up the ticket of a writer that does not wait for its turn any more. The turn may have
-// come meanwhile.
+// cancel gives up the ticket of a writer that does not wait for its turn any more. The turn may
+// have come meanwhile.
 func (q *writerQueue) cancel(p *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

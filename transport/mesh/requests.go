@@ -31,7 +31,8 @@ var errStuck = errors.New("the answer is not being read")
 // answerer is the type of the function that is passed to Serve.
 type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
-// requests sends the requests of this process, and admits those of peers within maxAnswers and maxAnswersTo.
+// requests sends the requests of this process, and admits those of peers within maxAnswers and
+// maxAnswersTo.
 type requests struct {
 	self    elastic.ID
 	carrier Carrier
@@ -61,9 +62,9 @@ func (r *requests) serve(answer answerer) {
 	r.answer = answer
 }
 
-// enter admits one more request of a peer, and returns the function that answers it. After the answer the
-// caller calls leave. If there are too many requests for queueTime, or the mesh closes, enter returns nil and
-// leave must not be called.
+// enter admits one more request of a peer, and returns the function that answers it. After the
+// answer the caller calls leave. If there are too many requests for queueTime, or the mesh closes,
+// enter returns nil and leave must not be called.
 func (r *requests) enter(from elastic.ID) answerer {
 	timer := time.NewTimer(queueTime)
 	defer timer.Stop()
@@ -83,8 +84,8 @@ func (r *requests) enter(from elastic.ID) answerer {
 	}
 }
 
-// tryEnter is enter without waiting. If there are too many requests it returns a channel: the caller may
-// try again when the channel is closed.
+// tryEnter is enter without waiting. If there are too many requests it returns a channel: the
+// caller may try again when the channel is closed.
 func (r *requests) tryEnter(from elastic.ID) (answerer, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,8 +146,8 @@ func (r *requests) accept(s Stream) {
 	acks.Wait() // until the other side has closed the stream
 }
 
-// refuseBulk tells the requester that its request is refused, and ends the stream when the requester has
-// ended it.
+// refuseBulk tells the requester that its request is refused, and ends the stream when the
+// requester has ended it.
 func refuseBulk(s Stream) {
 	defer func() { _ = s.Reset() }()
 	if setDeadline(s, time.Now().Add(refuseTime)) != nil {
@@ -175,8 +176,8 @@ func readRequest(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// pieceWriter sends the bytes that are written to it in pieces, each as soon as its window has room for it. One
-// goroutine writes; another calls readAcks.
+// pieceWriter sends the bytes that are written to it in pieces, each as soon as its window has room
+// for it. One goroutine writes; another calls readAcks.
 type pieceWriter struct {
 	ctx    context.Context // ends when the requester has ended the stream
 	s      Stream

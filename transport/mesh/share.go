@@ -28,24 +28,26 @@ import (
 //  4. The first rank sends the result. If anything failed, or took longer than shareTime, the result
 //     is the reason, and no rank of the group shares memory.
 //
-// Only the first rank has a time limit: if others had one, too, some could share and some not. A rank
-// that does not get the result resets its socket to the first rank, unless that is broken already. A
-// broken socket revokes the session as soon as the session has begun.
+// Only the first rank has a time limit: if others had one, too, some could share and some not. A
+// rank that does not get the result resets its socket to the first rank, unless that is broken
+// already. A broken socket revokes the session as soon as the session has begun.
 //
 // The memory is new in each view (spare.go); a process sends its files once (hostprocesses.go).
 
-// All ranks of the group must come to the same result: if one of them reduced through memory and another one by
-// messages, both would wait for ever. So the first rank decides for all, and a rank that does not hear its decision
-// makes sure, by the reset of its socket, that no rank can use the view (as in a two-phase commit whose coordinator
-// is lost, but the view is given up in place of being blocked).
+// All ranks of the group must come to the same result: if one of them reduced through memory and
+// another one by messages, both would wait for ever. So the first rank decides for all, and a rank
+// that does not hear its decision makes sure, by the reset of its socket, that no rank can use the
+// view (as in a two-phase commit whose coordinator is lost, but the view is given up in place of
+// being blocked).
 
 // shareTime is how long the first rank waits for the others, which may still be connecting to
 // ranks of other hosts. If a peer dies its socket breaks at once, which ends the wait.
 const shareTime = time.Minute
 
-// shmGroup is the group of a host as one of its ranks sees it, for one view. Until negotiate has returned, its
-// goroutine owns all fields, except for aborted, which mu guards. After that the segment belongs to the transport,
-// and release is called when the transport and its user need it no more.
+// shmGroup is the group of a host as one of its ranks sees it, for one view. Until negotiate has
+// returned, its goroutine owns all fields, except for aborted, which mu guards. After that the
+// segment belongs to the transport, and release is called when the transport and its user need it
+// no more.
 type shmGroup struct {
 	// host is the part of this process that all its groups share.
 	host *hostMemory
@@ -81,15 +83,15 @@ type unixStream interface {
 	FilePasser
 }
 
-// transientError marks a transient error: memory is not shared in this view, but may be in the next one. A
-// socket broke, or nothing came in time.
+// transientError marks a transient error: memory is not shared in this view, but may be in the next
+// one. A socket broke, or nothing came in time.
 type transientError struct{ error }
 
 // Unwrap returns the error itself.
 func (p transientError) Unwrap() error { return p.error }
 
-// share makes this rank share memory with the other ranks of its host. If that is impossible it returns
-// nil and the reason; the reason is nil if there is no other rank to share with.
+// share makes this rank share memory with the other ranks of its host. If that is impossible it
+// returns nil and the reason; the reason is nil if there is no other rank to share with.
 func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 	s, err := h.findGroup(a)
 	if s == nil {
@@ -147,7 +149,8 @@ func (s *shmGroup) deadline(t time.Time) {
 	}
 }
 
-// exchange makes the agreement, and maps the memory. After an error no rank of the group shares memory.
+// exchange makes the agreement, and maps the memory. After an error no rank of the group shares
+// memory.
 func (s *shmGroup) exchange() error {
 	own, err := s.host.processes.own()
 	if err == nil {
@@ -168,8 +171,8 @@ func (s *shmGroup) exchange() error {
 	return err
 }
 
-// sendResult sends the others the result. It fits into the buffers of the sockets, so the writes do not wait
-// for the others. A rank to which it cannot be sent has lost its socket to this rank.
+// sendResult sends the others the result. It fits into the buffers of the sockets, so the writes do
+// not wait for the others. A rank to which it cannot be sent has lost its socket to this rank.
 func (s *shmGroup) sendResult(err error) {
 	m := shareMessage{step: stepResult}
 	if err != nil {
@@ -234,8 +237,8 @@ func (s *shmGroup) checkReached() error {
 	return nil
 }
 
-// collect receives one message of the given step from each of the others, and calls take with the message
-// and its files.
+// collect receives one message of the given step from each of the others, and calls take with the
+// message and its files.
 func (s *shmGroup) collect(step byte, take func(place int, m shareMessage, files []*os.File) error) error {
 	for place, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
@@ -278,7 +281,8 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 	return s.addFiles(place, files[0], arena)
 }
 
-// follow is the part of all ranks except the first. failed is why this rank cannot take part, or nil.
+// follow is the part of all ranks except the first. failed is why this rank cannot take part, or
+// nil.
 func (s *shmGroup) follow(failed error) error {
 	first := s.conns[0]
 	if first == nil {
@@ -362,13 +366,14 @@ func (s *shmGroup) copyReason(rank int) string {
 	return ""
 }
 
-// watchDeaths starts the death watch, which calls died with the rank of each process of the group that dies.
+// watchDeaths starts the death watch, which calls died with the rank of each process of the group
+// that dies.
 func (s *shmGroup) watchDeaths(died func(rank int)) {
 	s.deathWatch = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
-// release is called once. It unmaps the memory, and ends the death watch and the uses of processes. Nothing may
-// use the memory any more.
+// release is called once. It unmaps the memory, and ends the death watch and the uses of processes.
+// Nothing may use the memory any more.
 func (s *shmGroup) release() error {
 	var errs []error
 	if s.deathWatch != nil {

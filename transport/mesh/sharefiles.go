@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// The files of an agreement: which files a rank needs, and which of the received files is which. Files come without
-// names, so both sides derive their order from the masks. A mask that does not
+// The files of an agreement: which files a rank needs, and which of the received files is which.
+// Files come without names, so both sides derive their order from the masks. A mask that does not
 // fit the number of files ends the agreement, and package shm checks each file before it maps it.
 
 // addFiles takes over the files that a rank has sent.
@@ -22,8 +22,8 @@ func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
 	return nil
 }
 
-// sendOffer sends each of the others the memory, and the files that it lacks. The event of each rank is opened
-// once for all of them.
+// sendOffer sends each of the others the memory, and the files that it lacks. The event of each
+// rank is opened once for all of them.
 func (s *shmGroup) sendOffer() error {
 	m := shareMessage{step: stepOffer}
 	for place, p := range s.processes {
@@ -71,8 +71,8 @@ func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File
 	return files, nil
 }
 
-// holdKnown acquires the processes of the group whose files have come in earlier views. It returns a mask with a
-// bit for the local rank of each of them and of this rank.
+// holdKnown acquires the processes of the group whose files have come in earlier views. It returns
+// a mask with a bit for the local rank of each of them and of this rank.
 func (s *shmGroup) holdKnown() uint64 {
 	// 64 bits are enough: shm.MaxRanks bounds the group.
 	has := uint64(1) << s.localRank
@@ -87,8 +87,8 @@ func (s *shmGroup) holdKnown() uint64 {
 	return has
 }
 
-// mapOffer maps the memory that the first rank offers, and takes over the files: came has the memory, and the
-// files that this rank lacked.
+// mapOffer maps the memory that the first rank offers, and takes over the files: came has the
+// memory, and the files that this rank lacked.
 func (s *shmGroup) mapOffer(m shareMessage, came []*os.File) error {
 	memory, files, err := s.sortFiles(m.mask, came)
 	if err != nil {
@@ -114,8 +114,8 @@ func (s *shmGroup) mapOffer(m shareMessage, came []*os.File) error {
 	return s.attach()
 }
 
-// sortFiles assigns the files of an offer: the memory first, then by local rank the event of each rank whose
-// files this rank lacked, and its arena if its bit is set in arenas.
+// sortFiles assigns the files of an offer: the memory first, then by local rank the event of each
+// rank whose files this rank lacked, and its arena if its bit is set in arenas.
 func (s *shmGroup) sortFiles(arenas uint64, came []*os.File) (memory *os.File, files [][2]*os.File, err error) {
 	next := func() (f *os.File) {
 		if len(came) == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// findGroup finds the ranks with which this rank can share memory. It returns nil if there are none, and an error if
-// there is a reason to report.
+// findGroup finds the ranks with which this rank can share memory. It returns nil if there are
+// none, and an error if there is a reason to report.
 func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
 		return nil, nil

@@ -11,16 +11,17 @@ import (
 
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
-	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if it has
-	// one. Its mask has the local ranks whose files the sender has from earlier views, and its own.
+	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if
+	// it has one. Its mask has the local ranks whose files the sender has from earlier views, and
+	// its own.
 	stepReady = iota + 1
-	// stepOffer comes from the first rank, with the memory and, for each rank that was not in the mask
-	// of stepReady, the event and the arena. Its mask has the local ranks that have an arena.
+	// stepOffer comes from the first rank, with the memory and, for each rank that was not in the
+	// mask of stepReady, the event and the arena. Its mask has the local ranks that have an arena.
 	stepOffer
 	// stepAck goes to the first rank: the sender has mapped the memory, or why it has not.
 	stepAck
-	// stepResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0 if
-	// the error is transient.
+	// stepResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0
+	// if the error is transient.
 	stepResult
 )
 
@@ -76,7 +77,8 @@ func receiveShare(c unixStream) (m shareMessage, files []*os.File, err error) {
 	return m, files, nil
 }
 
-// receiveBody receives the part of the message behind its header. All files must have come with the header.
+// receiveBody receives the part of the message behind its header. All files must have come with the
+// header.
 func receiveBody(c unixStream, head *[wire.HeaderSize]byte) (shareMessage, error) {
 	h, err := wire.DecodeHeader(head)
 	if err != nil {

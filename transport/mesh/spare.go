@@ -8,16 +8,18 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spareAfter is how long after the beginning of a view the memory for the next view is reserved, unless the view
-// ends earlier. By then all ranks have begun the view, and the work does not delay them.
+// spareAfter is how long after the beginning of a view the memory for the next view is reserved,
+// unless the view ends earlier. By then all ranks have begun the view, and the work does not delay
+// them.
 const spareAfter = 10 * time.Millisecond
 
-// spare is memory that is reserved for the next view of a host. The first rank of the host keeps the memory, as
-// it will probably be the first rank in the next view, too. To reserve memory takes milliseconds, as the kernel
-// clears it, and otherwise the ranks of the next view would wait.
+// spare is memory that is reserved for the next view of a host. The first rank of the host keeps
+// the memory, as it will probably be the first rank in the next view, too. To reserve memory takes
+// milliseconds, as the kernel clears it, and otherwise the ranks of the next view would wait.
 //
-// Memory is used for one view only, and before that view no other process can map it. A process that was put out
-// of a view, or that is stopped, may write to that view's memory at any later time.
+// Memory is used for one view only, and before that view no other process can map it. A process
+// that was put out of a view, or that is stopped, may write to that view's memory at any later
+// time.
 type spare struct {
 	mu     sync.Mutex // held while memory is reserved, so that take waits for the reservation
 	closed bool
@@ -38,9 +40,9 @@ func (s *spare) take(size int) (*shm.Memory, error) {
 	return shm.NewMemory(size)
 }
 
-// fill reserves size bytes, unless that much is reserved already. With size 0 it releases the reserved memory.
-// If it fails nothing is reserved. It takes milliseconds, with the lock held, so that take waits for the memory in
-// place of making the same again.
+// fill reserves size bytes, unless that much is reserved already. With size 0 it releases the
+// reserved memory. If it fails nothing is reserved. It takes milliseconds, with the lock held, so
+// that take waits for the memory in place of making the same again.
 func (s *spare) fill(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +80,8 @@ func (s *spare) isEmpty() bool {
 	return s.memory == nil
 }
 
-// reserveNext reserves size bytes for the next view, after spareAfter, or as soon as the context view ends: then the
-// next view is about to come. With size 0 it releases the reserved memory.
+// reserveNext reserves size bytes for the next view, after spareAfter, or as soon as the context
+// view ends: then the next view is about to come. With size 0 it releases the reserved memory.
 func (h *hostMemory) reserveNext(view context.Context, size int) {
 	if size == 0 && h.spare.isEmpty() {
 		return

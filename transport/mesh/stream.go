@@ -11,16 +11,17 @@ import (
 )
 
 // leadSize is the size of the buffer in which a header and a small payload are put together, so
-// that a small message takes one write. If the receiver measures the time of a message, its header is
-// written separately: a stream muxer delivers the bytes of one write only when all have come.
+// that a small message takes one write. If the receiver measures the time of a message, its header
+// is written separately: a stream muxer delivers the bytes of one write only when all have come.
 const leadSize = wire.HeaderSize + mailbox.MinMeasured
 
 // headSize is how much is read at once when a header comes, in bytes. So a small message
 // takes one system call, and little of a large message is copied.
 const headSize = 4 << 10
 
-// stream carries frames over a Stream. It has one reader, and writers that take turns. A header and its payload are
-// never interleaved with other frames; whoever stops in the middle of a frame must reset the stream.
+// stream carries frames over a Stream. It has one reader, and writers that take turns. A header and
+// its payload are never interleaved with other frames; whoever stops in the middle of a frame must
+// reset the stream.
 type stream struct {
 	raw Stream
 	// two is raw if raw implements TwoWriter, and otherwise nil.
@@ -51,8 +52,8 @@ func newStream(raw Stream) *stream {
 	return s
 }
 
-// write writes a frame; the caller has the turn to write. An error may leave a part of the frame on the
-// stream, so all later writes return the same error.
+// write writes a frame; the caller has the turn to write. An error may leave a part of the frame on
+// the stream, so all later writes return the same error.
 func (s *stream) write(h *wire.Header, payload []byte) error {
 	if s.broken == nil {
 		s.broken = s.writeFrame(h, payload)
@@ -102,8 +103,9 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 	return s.write(&h, payload)
 }
 
-// unbuffered is for the hello on an idle lane, behind which a Share frame may come. It reads from a stream no
-// more bytes than the caller asks for. Later bytes may come with files, which a read ahead would lose.
+// unbuffered is for the hello on an idle lane, behind which a Share frame may come. It reads from a
+// stream no more bytes than the caller asks for. Later bytes may come with files, which a read
+// ahead would lose.
 type unbuffered struct{ *stream }
 
 // Read implements io.Reader.
@@ -130,8 +132,8 @@ func (s *stream) next() (wire.Header, error) {
 	return wire.DecodeHeader(&s.head)
 }
 
-// small reads the payload of a frame that is not Data into b. b has room for the longest payload that
-// wire allows.
+// small reads the payload of a frame that is not Data into b. b has room for the longest payload
+// that wire allows.
 func (s *stream) small(h wire.Header, b []byte) ([]byte, error) {
 	b = b[:h.Length]
 	_, err := io.ReadFull(s.in, b)
@@ -145,8 +147,8 @@ type urgentFrame struct {
 	err  error
 }
 
-// nextUrgent reads a frame of an urgent stream. Only a Revoke frame has a body there; of any other frame it
-// reads only the header.
+// nextUrgent reads a frame of an urgent stream. Only a Revoke frame has a body there; of any other
+// frame it reads only the header.
 func (s *stream) nextUrgent() urgentFrame {
 	h, err := s.next()
 	f := urgentFrame{Header: h, err: err}

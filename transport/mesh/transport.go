@@ -88,8 +88,8 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 	return t
 }
 
-// begin begins the pair with a rank over its lanes. If pending is not nil, the pair sends the signals and probes
-// that wait in pending. The caller makes sure that t is not closed meanwhile.
+// begin begins the pair with a rank over its lanes. If pending is not nil, the pair sends the
+// signals and probes that wait in pending. The caller makes sure that t is not closed meanwhile.
 func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 	p := newPair(t, rank, t.names[rank], lanes)
 	if pending != nil {
@@ -114,8 +114,8 @@ func (t *Transport) peerDied(rank int) {
 	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended"})
 }
 
-// Shared implements transport.Sharer. A caller of Shared must call Release of the result. If Shared is
-// never called, Close releases the memory.
+// Shared implements transport.Sharer. A caller of Shared must call Release of the result. If Shared
+// is never called, Close releases the memory.
 func (t *Transport) Shared() *transport.Shared {
 	t.memoryTaken.Store(true)
 	return t.box.Shared()
@@ -156,8 +156,8 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	return nil
 }
 
-// sendSelf sends a message to this rank, as a copy in its mailbox. It never waits: a mailbox has no limit for
-// its own rank.
+// sendSelf sends a message to this rank, as a copy in its mailbox. It never waits: a mailbox has no
+// limit for its own rank.
 func (t *Transport) sendSelf(e transport.Envelope, buf []byte) error {
 	m, err := t.box.Accept(t.self, e, len(buf))
 	if err != nil {
@@ -173,8 +173,9 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 	return t.Post(from, e, buf).Wait(ctx)
 }
 
-// Post implements transport.Transport. If the pair with the rank is not there, it is made, although only the
-// other rank sends: that rank may be unable to make the pair, or its death would go unnoticed without one.
+// Post implements transport.Transport. If the pair with the rank is not there, it is made, although
+// only the other rank sends: that rank may be unable to make the pair, or its death would go
+// unnoticed without one.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
 		t.lazy.need(from)
@@ -210,8 +211,9 @@ func (t *Transport) Probe(to, bytes int) {
 	}
 }
 
-// maxProbed is the largest number of members for which a probe makes a pair that is not there. The search for
-// the best order of ranks probes all links; in a larger group that would make too many pairs.
+// maxProbed is the largest number of members for which a probe makes a pair that is not there. The
+// search for the best order of ranks probes all links; in a larger group that would make too many
+// pairs.
 const maxProbed = 64
 
 // Signal implements transport.Transport. A signal that is longer than MaxSignal is lost.
@@ -231,8 +233,8 @@ func (t *Transport) Signal(to int, msg []byte) {
 	}
 }
 
-// sendQueues returns the queues of signals and probes for a rank. If there is no pair, it starts to make one. The
-// queues are nil if the view is over.
+// sendQueues returns the queues of signals and probes for a rank. If there is no pair, it starts to
+// make one. The queues are nil if the view is over.
 func (t *Transport) sendQueues(rank int) (signals chan<- []byte, probes chan<- int) {
 	p := t.pairs[rank].Load()
 	var pending *pendingPair

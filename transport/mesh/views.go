@@ -14,12 +14,14 @@ import (
 const (
 	// parkTime is how long a stream waits for this host to enter its view.
 	parkTime = time.Minute
-	// maxParked is how many streams of one peer may wait: the streams and one lane request for each of two views.
+	// maxParked is how many streams of one peer may wait: the streams and one lane request for each
+	// of two views.
 	maxParked = 2 * (streamsPerPair + 1)
 )
 
-// parkedStream waits for a Connect of its view. Members learn of a new view at different times, so the hellos of
-// the first ones come before the others enter it. To refuse them would cost another connection each.
+// parkedStream waits for a Connect of its view. Members learn of a new view at different times, so
+// the hellos of the first ones come before the others enter it. To refuse them would cost another
+// connection each.
 type parkedStream struct {
 	peer    elastic.ID
 	lineage [32]byte
@@ -28,8 +30,8 @@ type parkedStream struct {
 	claimed chan *attempt
 }
 
-// viewTable knows which views this end is entering or is in, and which are over, and gives each stream that a
-// peer opens to the attempt of its view.
+// viewTable knows which views this end is entering or is in, and which are over, and gives each
+// stream that a peer opens to the attempt of its view.
 type viewTable struct {
 	job  string // Config.Job
 	life *lifetime
@@ -47,8 +49,8 @@ func newViewTable(job string, life *lifetime) *viewTable {
 	return &viewTable{job: job, life: life, attempts: make(map[[32]byte]*attempt)}
 }
 
-// enter makes the attempt known to the handlers of streams, and gives it the streams that have been waiting for
-// it. This end does not enter earlier views any more.
+// enter makes the attempt known to the handlers of streams, and gives it the streams that have been
+// waiting for it. This end does not enter earlier views any more.
 func (t *viewTable) enter(a *attempt) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,9 +105,10 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 	return all
 }
 
-// attemptFor returns the attempt to which the hello g of a peer belongs. The attempt may have succeeded already: then
-// the stream is for a pair that was not planned, or replaces one that its opener has given up. If the attempt has
-// not begun, attemptFor waits for that. If there is no such attempt, it refuses or ends the stream, and returns nil.
+// attemptFor returns the attempt to which the hello g of a peer belongs. The attempt may have
+// succeeded already: then the stream is for a pair that was not planned, or replaces one that its
+// opener has given up. If the attempt has not begun, attemptFor waits for that. If there is no such
+// attempt, it refuses or ends the stream, and returns nil.
 func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := t.find(from, g)
 	if parked != nil {
@@ -125,9 +128,9 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 	return nil
 }
 
-// find returns the attempt to which the hello g belongs. It decides by the hash of the view first, and uses the
-// epoch only where the hash is unknown: two views of one epoch can exist on the two sides of a cut, and at most one
-// of them has a quorum. If there is no attempt yet, it returns a
+// find returns the attempt to which the hello g belongs. It decides by the hash of the view first,
+// and uses the epoch only where the hash is unknown: two views of one epoch can exist on the two
+// sides of a cut, and at most one of them has a quorum. If there is no attempt yet, it returns a
 // parkedStream to wait on. If there cannot be one, it returns the refusal, and the cause that goes
 // with the refusal left.
 func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
@@ -173,8 +176,8 @@ func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
 	return nil
 }
 
-// parkLocked adds p. If the peer has maxParked streams already, p replaces its oldest one, as the peer
-// has given up on that one.
+// parkLocked adds p. If the peer has maxParked streams already, p replaces its oldest one, as the
+// peer has given up on that one.
 func (t *viewTable) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
@@ -199,12 +202,13 @@ func (t *viewTable) unparkLocked(p *parkedStream) {
 	t.parked = slices.DeleteFunc(t.parked, func(o *parkedStream) bool { return o == p })
 }
 
-// maxPast is how many finished views are remembered. A rank that opens a lane for one of them too late is told
-// how the view has ended.
+// maxPast is how many finished views are remembered. A rank that opens a lane for one of them too
+// late is told how the view has ended.
 const maxPast = 8
 
-// pastView is a view that is over at this end. It is remembered for peers that have not begun a pair with this end:
-// they learn the cause from a refusal, as there is no stream on which it could have been sent.
+// pastView is a view that is over at this end. It is remembered for peers that have not begun a
+// pair with this end: they learn the cause from a refusal, as there is no stream on which it could
+// have been sent.
 type pastView struct {
 	hash [32]byte
 	// cause is the encoded cause of the revocation; it is empty if the view was closed.

@@ -325,8 +325,8 @@ func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStre
 	return &lazyStream{Stream: s, proposal: proposalOf(p)}, nil
 }
 
-// exchange opens a stream for one question and its answer, and calls f with it. It resets the stream
-// when f returns, or when ctx ends, which interrupts f.
+// exchange opens a stream for one question and its answer, and calls f with it. It resets the
+// stream when f returns, or when ctx ends, which interrupts f.
 func (d *dialer) exchange(ctx context.Context, id peer.ID, p protocol.ID, f func(*lazyStream) error) error {
 	s, err := d.open(ctx, id, p)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 const (
 	// maxHalfOpen is the number of inbound connections that may be in the handshake.
 	maxHalfOpen = 512
-	// maxHalfOpenPerAddr is the number of them that may come from one IPv4 address or from one
-	// IPv6 /64, as a single host has a whole /64. Several peers of one host may dial at the same time.
+	// maxHalfOpenPerAddr is the number of them that may come from one IPv4 address or from one IPv6
+	// /64, as a single host has a whole /64. Several peers of one host may dial at the same time.
 	maxHalfOpenPerAddr = 64
 	// maxHalfOpenLocal is the number of them that may come over loopback, from all peers of this
 	// host.

@@ -39,8 +39,8 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 		m.ID = elastic.ID(id.String())
 		return m, nil
 	}
-	// A link-local address may be of any link, so it is tried on each of this host's. Without one the
-	// loop does not run, and this error stays.
+	// A link-local address may be of any link, so it is tried on each of this host's. Without one
+	// the loop does not run, and this error stays.
 	err = errors.New("the address is link-local, and no interface of this host that is up has a link-local address")
 	for _, place := range onLinks(a, ownZones) {
 		if id, err = identifyAt(ctx, own, place); err == nil {

@@ -126,6 +126,6 @@ func expectProposal(r io.Reader, p protocol.ID) error {
 	return nil
 }
 
-// waitEnd waits until the other side ends the stream, as it does when it has read the answer. Ending
-// the stream here would discard what is under way. The caller has set a deadline.
+// waitEnd waits until the other side ends the stream, as it does when it has read the answer.
+// Ending the stream here would discard what is under way. The caller has set a deadline.
 func waitEnd(s network.Stream) { _, _ = s.Read(make([]byte, 1)) }

@@ -27,8 +27,9 @@ var (
 const (
 	// gatewayTime is how long the search for a router may take; UPnP routers answer late.
 	gatewayTime = 10 * time.Second
-	// gatewayFirst is the pause after the first search without a result: a router that has just been
-	// switched on answers a little later. Each further one doubles the pause, up to gatewayAgain.
+	// gatewayFirst is the pause after the first search without a result: a router that has just
+	// been switched on answers a little later. Each further one doubles the pause, up to
+	// gatewayAgain.
 	gatewayFirst = 2 * time.Second
 	gatewayAgain = time.Minute
 	// mappedEvery is the period at which the mappings are checked and renewed.

@@ -30,8 +30,8 @@ import (
 // choose a common relay.
 
 const (
-	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits. If
-	// the dials of all own addresses have failed before, circuits are dialled at once.
+	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits.
+	// If the dials of all own addresses have failed before, circuits are dialled at once.
 	relayDelay = 500 * time.Millisecond
 	// relayedTime is how long libp2p's peerstore keeps circuit addresses. They are added anew
 	// before each dial.

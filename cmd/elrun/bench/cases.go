@@ -109,8 +109,9 @@ func (b *caseBuilder[T]) vector(n int) []T {
 	return v
 }
 
-// reduction builds the calls that reduce. The spans say how many ranks contribute to each element of
-// the result: all of them, in a scan the ranks up to this one, in an exclusive scan the ranks before.
+// reduction builds the calls that reduce. The spans say how many ranks contribute to each element
+// of the result: all of them, in a scan the ranks up to this one, in an exclusive scan the ranks
+// before.
 func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 	k := benchCase[T]{whole: b.count, factor: 1}
 	k.src = b.vector(b.count)

@@ -80,8 +80,8 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	return t, nil
 }
 
-// candidates returns the algorithms that can do the call, the same at all ranks. For an algorithm that
-// cannot do it Comm.Choice returns ErrArgument.
+// candidates returns the algorithms that can do the call, the same at all ranks. For an algorithm
+// that cannot do it Comm.Choice returns ErrArgument.
 func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {

@@ -121,8 +121,8 @@ func (l *Limit) Begin(now time.Duration) {
 	l.running++
 }
 
-// RecordUntracked records that there was an untracked call, whose duration is unknown, since the last
-// event.
+// RecordUntracked records that there was an untracked call, whose duration is unknown, since the
+// last event.
 func (l *Limit) RecordUntracked(now time.Duration) {
 	if l.running == 0 {
 		l.idleTime.record(now - l.since)

@@ -22,15 +22,16 @@ import (
 //	                                      <-  one byte
 //	... with n doubled until a round takes roundEnough; then the dialler closes.
 //
-// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the acceptor answers.
+// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the acceptor
+// answers.
 const (
 	firstRound = 16 << 10
 	lastRound  = 2 << 20
 	// roundEnough is how long a round must take for its rate to count: the buffers of a shaped or
 	// wireless link absorb shorter ones.
 	roundEnough = 15 * time.Millisecond
-	// maxMeasured is the number of bytes that an acceptor reads on one connection, and maxMeasurements
-	// the number of connections that may measure with one ticket.
+	// maxMeasured is the number of bytes that an acceptor reads on one connection, and
+	// maxMeasurements the number of connections that may measure with one ticket.
 	maxMeasured     = 2 * lastRound
 	maxMeasurements = 32
 	// holeTime is how long the first round must have taken for an error to mean a black hole.
@@ -137,7 +138,8 @@ func (t *Ticket) measureNumber() [numberSize]byte {
 	return [numberSize]byte(t.proof(measureLabel + " number"))
 }
 
-// serveMeasurement is the acceptor's side of a measurement, until the dialler closes the connection.
+// serveMeasurement is the acceptor's side of a measurement, until the dialler closes the
+// connection.
 func serveMeasurement(sock net.Conn, t *Ticket) error {
 	if err := sock.SetDeadline(time.Now().Add(measureTime)); err != nil {
 		return err
