@@ -1,6 +1,9 @@
 package member
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // stage is the progress of a proposal.
 type stage uint8
@@ -224,13 +227,18 @@ func (p *proposer) carryOn() {
 
 // readyToChoose reports whether to choose the change now, given enough promises: at once if a
 // change must be taken over; otherwise when all members that are to stay have sent promises, and
-// with them reports, or after Config.Grace.
+// with them reports, or after Config.Grace. It waits longer while the accuser of a member has not
+// answered itself: it may be the one that is cut off, and the others will say so soon.
 func (p *proposer) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, p.tick
 	}
+	wait := p.cfg.Grace
+	if p.accuserMissing() {
+		wait = max(wait, p.cfg.Patience)
+	}
 	// An accepted change of an earlier ballot leaves no choice (Paxos), so no report can matter.
-	if p.change != nil || p.tick >= p.full+p.cfg.Grace+2*p.relay.spreadTime(len(p.votes)) {
+	if p.change != nil || p.tick >= p.full+wait+2*p.relay.spreadTime(len(p.votes)) {
 		return true
 	}
 	p.refresh()
@@ -240,6 +248,22 @@ func (p *proposer) readyToChoose() bool {
 		}
 	}
 	return true
+}
+
+// accuserMissing reports whether neither a member nor another one that it reports as unreachable
+// has answered the ballot, although nobody reports the accuser itself.
+func (p *proposer) accuserMissing() bool {
+	silent := func(id ID) bool {
+		rank := p.view.Rank(id)
+		return rank >= 0 && !p.votes[rank] && !p.local.gone.has(id) && !p.local.dead.has(id)
+	}
+	for rank, r := range p.reports.last {
+		id := p.view.Members[rank].ID
+		if silent(id) && !p.local.suspects.has(id) && !p.reports.unreachable(id) && slices.ContainsFunc(r.Unreachable, silent) {
+			return true
+		}
+	}
+	return false
 }
 
 // choose proposes the change that was accepted in the highest ballot among the promises, or,
