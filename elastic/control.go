@@ -23,8 +23,8 @@ const (
 	controlForeignJoin
 	controlForeignJoinAck
 	// controlProbe asks a helper for an indirect probe of another member. The helper answers with
-	// controlProbeReply at once, which shows that it can be reached itself, and again when it has
-	// heard that member.
+	// controlProbeReply at once, which shows that it can be reached itself, and again when that
+	// member has answered it.
 	controlProbe
 	controlProbeReply
 	// controlReverseDial asks a member to connect with a newcomer that cannot connect with it.
@@ -42,6 +42,7 @@ type heartbeat struct {
 	Ended   bool     // the sender leaves because the job is at its end
 	Sole    bool     // as far as the sender knows one launcher has started all members
 	Stalled bool     // the sender makes way, as it holds up the others
+	Answer  bool     // the receiver has asked for it: the two hear each other
 	First   [32]byte // Hash of the sender's first view; zero once that view is agreed
 	Busy    string   // why the sender makes no progress, or empty
 }
@@ -61,13 +62,13 @@ const (
 	flagSole
 	flagFirst
 	flagStalled
-	flagsEnd
+	flagAnswer
 )
 
 // append appends the encoded control message of a heartbeat to b.
 func (t heartbeat) append(b []byte) []byte {
 	flags := byte(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled} {
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer} {
 		if set {
 			flags |= 1 << i
 		}
@@ -82,12 +83,12 @@ func (t heartbeat) append(b []byte) []byte {
 
 // decodeHeartbeat decodes a heartbeat from the bytes after the kind.
 func decodeHeartbeat(b []byte) (heartbeat, error) {
-	if len(b) < 1 || b[0] >= flagsEnd {
+	if len(b) < 1 {
 		return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
 	}
 	flags := b[0]
 	t := heartbeat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Ended: flags&flagEnded != 0,
-		Sole: flags&flagSole != 0, Stalled: flags&flagStalled != 0}
+		Sole: flags&flagSole != 0, Stalled: flags&flagStalled != 0, Answer: flags&flagAnswer != 0}
 	b = b[1:]
 	for _, field := range []*uint64{&t.Entered, &t.Step} {
 		v, n := binary.Uvarint(b)
@@ -136,7 +137,7 @@ func encodeMachineMessage(m member.Message) []byte {
 // probeMessage is the body of a controlProbe and of a controlProbeReply.
 type probeMessage struct {
 	About ID   // the member that is probed
-	Heard bool // in a controlProbeReply: the helper has heard that member since the probe
+	Heard bool // in a controlProbeReply: that member has answered the helper since the probe
 }
 
 // append appends the encoded control message of a probe to b.

@@ -143,7 +143,10 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	}
 	p.heartbeat = t
 	if t.Reply {
-		d.heartbeats.send(from, false)
+		d.heartbeats.answer(from)
+	}
+	if t.Answer && !t.Deaf {
+		d.watcher.vouchFor(from, p)
 	}
 	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })

@@ -254,3 +254,22 @@ func TestGone(t *testing.T) {
 		t.Error("wrong about who is gone")
 	}
 }
+
+// A member vouches for a probed member that answers it. Any other heartbeat may come from one that
+// hears nobody.
+func TestVouchesForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := testDriver(t, 3, 0)
+		p := d.peerOf("001")
+		for _, c := range []struct {
+			heartbeat heartbeat
+			want      bool
+		}{{heartbeat{}, false}, {heartbeat{Answer: true, Deaf: true}, false}, {heartbeat{Answer: true}, true}} {
+			p.askers = []ID{"002"}
+			d.happened(PeerEvent{Peer: "001", Kind: PeerMessage, Data: c.heartbeat.append(nil)})
+			if got := len(p.askers) == 0; got != c.want {
+				t.Errorf("%+v: vouches is %v", c.heartbeat, got)
+			}
+		}
+	})
+}

@@ -94,9 +94,15 @@ func greeted(n int) (all []int) {
 }
 
 // send sends a heartbeat; reply requests one in return.
-func (h *heartbeatSender) send(id ID, reply bool) {
+func (h *heartbeatSender) send(id ID, reply bool) { h.sendState(id, reply, false) }
+
+// answer sends a heartbeat that the member has requested.
+func (h *heartbeatSender) answer(id ID) { h.sendState(id, false, true) }
+
+// sendState sends a heartbeat with the given flags.
+func (h *heartbeatSender) sendState(id ID, reply, answer bool) {
 	t := h.report.get()
-	t.Reply, t.First, t.Sole = reply, h.members.first, h.launcher.on
+	t.Reply, t.Answer, t.First, t.Sole = reply, answer, h.members.first, h.launcher.on
 	if p := h.members.peerOf(id); p != nil {
 		t.Deaf = !h.members.entering() && p.overdue(h.clock.ticked, h.clock.health.factor(h.clock.ticked))
 	}

@@ -78,12 +78,12 @@ func TestHeartbeatSays(t *testing.T) {
 		h.clock.ticked = h.clock.ticked.Add(leastSilence)
 		h.members.peers["002"].last = h.clock.ticked
 		h.send("001", false)
-		h.send("002", false)
+		h.answer("002")
 		h.members.first[0] = 1
 		h.send("001", false)
 		want := map[ID][]heartbeat{
 			"001": {{Reply: true, Sole: true, Busy: "evaluating"}, {Deaf: true, Sole: true, Busy: "evaluating"}, {Sole: true, First: [32]byte{1}, Busy: "evaluating"}},
-			"002": {{Sole: true, Busy: "evaluating"}},
+			"002": {{Answer: true, Sole: true, Busy: "evaluating"}},
 		}
 		for to, want := range want {
 			if got := h.sent(t, to); !slices.Equal(got, want) {

@@ -50,7 +50,7 @@ func (w *watcher) receiveProbe(from ID, kind controlKind, q probeMessage) {
 }
 
 // vouchFor reports to the members that asked for an indirect probe that the probed member has
-// answered.
+// answered this one. Its other messages do not count: a member that hears nobody sends them, too.
 func (w *watcher) vouchFor(id ID, p *peer) {
 	for _, asker := range p.askers {
 		w.out.send(asker, probeMessage{About: id, Heard: true}.append(controlProbeReply, nil))

@@ -33,7 +33,6 @@ func (w *watcher) received(id ID) {
 		return // messages to this member do not arrive
 	}
 	p.helped = nil
-	w.vouchFor(id, p)
 	if p.suspected != "" {
 		p.suspected, p.exceeded = "", 0
 		w.clock.health.worse(time.Now()) // this member may have been the late one

@@ -187,6 +187,10 @@ func TestHelpers(t *testing.T) {
 		w.receiveProbe("000", controlProbe, probeMessage{About: "006"})
 		w.receiveProbe("else", controlProbe, probeMessage{About: "006"})
 		w.received("006")
+		if got := fmt.Sprint(r.peerOf("006").askers); got != "[000]" {
+			t.Errorf("%s wait for the answer after another message", got)
+		}
+		w.vouchFor("006", r.peerOf("006"))
 		var got []string
 		for _, b := range w.out.queue["000"] {
 			got = append(got, string(b))
