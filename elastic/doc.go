@@ -116,7 +116,7 @@
 // reports (Dead) is certain and can replace a vote. If a session broke and no member is lost, a
 // view of the same members follows (reason renew).
 //
-// A member watches its two neighbours on either side in rank order (peer.go), so the cost per
+// A member watches at most four others, two of them on other hosts (watchring.go), so the cost per
 // member does not grow with the group. A member whose call waits for a lost member notices the loss
 // even if it does not watch that member.
 //

@@ -247,7 +247,7 @@ func (g *Group) Dead(id ID) {
 }
 
 // Heard returns the time since the last message of each member that this peer watches: all members
-// in a small group, its neighbours in rank order in a large one.
+// in a small group, at most four others in a large one.
 func (g *Group) Heard() map[ID]time.Duration {
 	if !g.made() {
 		return make(map[ID]time.Duration)

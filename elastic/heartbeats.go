@@ -3,9 +3,13 @@ package elastic
 import "slices"
 
 const (
-	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks.
+	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks, in a
+	// group in which all watch each other.
 	heartbeatTicks = 5
-	// slowTicks is the period of heartbeats to suspects, in ticks.
+	// crowdedTicks is the period in a larger group, in ticks.
+	crowdedTicks = 10
+	// slowTicks is the period of heartbeats to suspects and, in a larger group, to members of this
+	// host, in ticks.
 	slowTicks = 25
 	// Until the first view is agreed, the lower rank of a pair waits for firstTicks ticks before it
 	// connects to the higher rank.
@@ -27,15 +31,25 @@ type heartbeatSender struct {
 // sendAll sends a heartbeat, with this member's new state, to the members that watch this one.
 func (h *heartbeatSender) sendAll() { h.sendIf(func(*peer) bool { return true }) }
 
-// sendDue sends the periodic heartbeats. Suspects receive them more rarely. So do members of this
-// host in a large group: the end of a process of this host is noticed without heartbeats, and a
-// hundred processes would wake each other thousands of times a second.
+// sendDue sends the periodic heartbeats.
 func (h *heartbeatSender) sendDue() {
-	seldom := h.clock.ticks%slowTicks == 0
-	if h.members.entering() && seldom {
+	if h.members.entering() && h.clock.ticks%slowTicks == 0 {
 		h.greetAll()
 	}
-	h.sendIf(func(p *peer) bool { return seldom || p.suspected == "" && !(h.members.crowded() && p.near) })
+	h.sendIf(func(p *peer) bool { return h.clock.ticks%h.period(p) == 0 })
+}
+
+// period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. So do
+// members of this host in a large group: the end of a process of this host is noticed without
+// heartbeats, and a hundred processes would wake each other thousands of times a second.
+func (h *heartbeatSender) period(p *peer) int {
+	switch {
+	case p.suspected != "" || h.members.crowded() && p.near:
+		return slowTicks
+	case h.members.crowded():
+		return crowdedTicks
+	}
+	return heartbeatTicks
 }
 
 // next returns the number of ticks until a periodic heartbeat is due, for a member that is not

@@ -64,6 +64,7 @@ func fromView(v member.View, old View) View {
 		}
 	}
 	out.lookUp()
+	out.ring = newWatchRing(out.Hosts())
 	// The voters are the first members of a view.
 	for _, m := range out.Members[:v.Voters] {
 		out.Voters = append(out.Voters, m.ID)

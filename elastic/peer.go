@@ -34,10 +34,6 @@ func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }
 
-// A member watches watchReach members on each side in rank order, and they watch it. In a group of
-// up to five members all watch each other; in larger groups the cost per member is constant.
-const watchReach = 2
-
 // distances returns 1, 2, ..., most.
 func distances(most int) []int {
 	all := make([]int, most)

@@ -24,9 +24,19 @@ type roster struct {
 // replace makes v the present view. Its epoch may be that of the view before: a member that was
 // told another first view can meet a view of the others with the epoch of its own.
 func (r *roster) replace(v View) {
+	if v.ring == nil {
+		v.ring = newWatchRing(v.Hosts())
+	}
+	before := r.around
 	r.view, r.around = v, nil
-	for _, rank := range ranksAround(len(v.Members), v.Rank(r.self.ID), distances(watchReach)) {
-		r.around = append(r.around, v.Members[rank].ID)
+	for _, rank := range v.ring.around(v.Rank(r.self.ID)) {
+		id := v.Members[rank].ID
+		r.around = append(r.around, id)
+		// A member that was not watched sent messages rarely: the pauses between them do not tell how
+		// long it may be silent now.
+		if p := r.peers[id]; p != nil && !slices.Contains(before, id) {
+			p.restart(time.Now())
+		}
 	}
 }
 
@@ -47,11 +57,11 @@ func (r *roster) agreed() {
 }
 
 // watched returns the members that this one watches and that watch it, in the order of the ring of
-// ranks, from this member on. The caller must not change the slice.
+// the view, from this member on. The caller must not change the slice.
 func (r *roster) watched() []ID { return r.around }
 
 // crowded reports whether the group is so large that members do not all watch each other.
-func (r *roster) crowded() bool { return len(r.view.Members) > 2*watchReach+1 }
+func (r *roster) crowded() bool { return len(r.view.Members) > watchedAll }
 
 // peerOf returns the record of another member of the view; nil for any other ID. A record is made
 // when it is first needed: in a large group most members never have one, so a member's memory does
@@ -86,15 +96,19 @@ func (r *roster) hears(id ID) bool {
 }
 
 // helpersFor returns the helpers for an indirect probe of a member: of the members that this one
-// watches and hears, the nearest to the probed member in rank order.
+// watches and hears, those of other hosts first, since a member of this host shares its network, and
+// then the nearest to the probed member on the ring.
 func (r *roster) helpersFor(id ID) []ID {
-	n, at := len(r.view.Members), r.view.Rank(id)
 	ids := slices.DeleteFunc(slices.Clone(r.watched()), func(h ID) bool { return h == id || !r.hears(h) })
-	distance := func(h ID) int {
-		ranks := (r.view.Rank(h) - at + n) % n
-		return min(ranks, n-ranks)
+	at := r.view.Rank(id)
+	cost := func(h ID) int {
+		distance := r.view.ring.distance(r.view.Rank(h), at)
+		if r.peers[h].near {
+			distance += len(r.view.Members)
+		}
+		return distance
 	}
-	slices.SortStableFunc(ids, func(a, b ID) int { return cmp.Compare(distance(a), distance(b)) })
+	slices.SortStableFunc(ids, func(a, b ID) int { return cmp.Compare(cost(a), cost(b)) })
 	return ids[:min(len(ids), helpers)]
 }
 

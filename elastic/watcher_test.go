@@ -223,3 +223,41 @@ func TestDeafStaysSuspected(t *testing.T) {
 		}
 	})
 }
+
+// Helpers on other hosts come first: a member of this host shares its network.
+func TestHelpersOnOtherHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testRoster(12, 5)
+		v := r.view
+		v.ring, v.Members = nil, slices.Clone(v.Members)
+		for i := range v.Members {
+			v.Members[i].Host = fmt.Sprint(i / 4)
+			if i/4 == 1 && i != 5 {
+				r.peerOf(v.Members[i].ID).near = true
+			}
+		}
+		r.replace(v)
+		if got := fmt.Sprint(r.watched(), r.helpersFor("009")); got != "[006 009 001 004] [001 006]" {
+			t.Errorf("watched, and helpers about 009: %s", got)
+		}
+	})
+}
+
+// The pauses of a member that was not watched do not lengthen its limit once it is.
+func TestPausesBeforeTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testRoster(12, 0)
+		for range 5 {
+			<-time.After(5 * time.Second)
+			for _, id := range []ID{"002", "003"} {
+				r.peerOf(id).word(time.Now(), false)
+			}
+		}
+		r.replace(View{Epoch: 4, Members: without(r.view.Members, "001")}) // 003 is the second neighbour now
+		for id, want := range map[ID]time.Duration{"002": 4 * 5 * time.Second, "003": leastSilence} {
+			if got := r.peerOf(id).limit(1); got != want {
+				t.Errorf("%s may be silent for %v, want %v", id, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package elastic
+
+import "slices"
+
+// watchRing decides which members of a view watch each other. All members compute the same ring from
+// the view. The members of a host are neighbours in it. Each member watches its neighbours, and
+// those at a distance of at least the members of a host. So each has watchers on two other hosts,
+// and a host that the others do not hear any more goes as a whole: without them its members would be
+// watched by each other, and the others would notice them one pair after the other.
+//
+//	host      a           b           c           d
+//	place     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
+//	watches      w     6  w  w  w        w                     member 5, distances 1 and 4
+type watchRing struct {
+	ranks  []int32 // by place
+	places []int32 // by rank
+	far    int     // the larger one of the two distances
+}
+
+// newWatchRing returns the ring of the members whose hosts have the given numbers, by rank, as
+// View.Hosts returns them.
+func newWatchRing(hosts []int) *watchRing {
+	n := len(hosts)
+	r := &watchRing{ranks: make([]int32, n), places: make([]int32, n), far: farDistance(hosts)}
+	for rank := range r.ranks {
+		r.ranks[rank] = int32(rank)
+	}
+	slices.SortStableFunc(r.ranks, func(a, b int32) int { return hosts[a] - hosts[b] })
+	for place, rank := range r.ranks {
+		r.places[rank] = int32(place)
+	}
+	return r
+}
+
+// farDistance returns the distance of members that are on different hosts: the number of members of
+// the largest host, as a power of two, since with each other distance all members get new watchers.
+// A host with most of the members does not count, as the others do not go on without it. If there
+// are few hosts, the distance is half of the ring.
+func farDistance(hosts []int) int {
+	n := len(hosts)
+	sizes := make([]int, n) // by number of the host, which is less than n
+	for _, h := range hosts {
+		sizes[h]++
+	}
+	far := 2
+	for _, size := range sizes {
+		for size <= n/2 && far < size {
+			far *= 2
+		}
+	}
+	return max(2, min(far, n/2))
+}
+
+// watchedAll is the number of members up to which all watch each other.
+const watchedAll = 5
+
+// around returns the ranks of the members that a rank watches and that watch it, in the order of the
+// ring, from that rank on. In a group of up to five they are all others, otherwise at most four.
+func (r *watchRing) around(rank int) (ranks []int) {
+	if rank < 0 {
+		return nil
+	}
+	for _, place := range ranksAround(len(r.ranks), int(r.places[rank]), []int{1, r.far}) {
+		ranks = append(ranks, int(r.ranks[place]))
+	}
+	return ranks
+}
+
+// distance returns the distance of two ranks on the ring.
+func (r *watchRing) distance(a, b int) int {
+	places := int(r.places[a] - r.places[b])
+	places = max(places, -places)
+	return min(places, len(r.ranks)-places)
+}
