@@ -51,7 +51,8 @@ type Step struct {
 
 // Contribution is the part of a stable step that one member computed.
 type Contribution struct {
-	Peer         string   `json:"peer"` // short ID
+	Peer string `json:"peer"` // short ID
+	// Step is the step in which the contribution is: the step of the event, or the one before.
 	Step         int64    `json:"step"`
 	Microbatches [][2]int `json:"microbatches"` // ranges [first, end)
 }
@@ -62,8 +63,9 @@ func (Step) Name() string { return "step" }
 // Shares reports how many microbatches each rank computes in the step of the header and after it.
 // One member of each launcher emits it.
 type Shares struct {
-	Old    []int  `json:"old"` // shares last reported, by the ranks of that session; empty at the start
-	New    []int  `json:"new"` // present shares, by rank
+	Old []int `json:"old"` // shares last reported, by the ranks of that session; empty at the start
+	New []int `json:"new"` // present shares, by rank
+	// Reason says in words why the shares have changed.
 	Reason string `json:"reason"`
 }
 
@@ -76,7 +78,8 @@ type Order struct {
 	Order  []int   `json:"order"`                // ranks in the order of the ring
 	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link in the order before, if there was one
 	After  float64 `json:"after_mbs,omitempty"`  // MB/s of the slowest link in this order, if known
-	Reason string  `json:"reason"`
+	// Reason says in words why the order has changed.
+	Reason string `json:"reason"`
 }
 
 // Name returns "order".
@@ -84,6 +87,7 @@ func (Order) Name() string { return "order" }
 
 // Lost reports that a peer has disappeared without leaving.
 type Lost struct {
+	// Who is the short ID of the lost peer.
 	Who      string  `json:"who"`
 	Cause    string  `json:"cause"`              // exit, reset, silent or unreachable; empty if only others know it
 	DetectMS float64 `json:"detect_ms"`          // time since the last message of the peer
@@ -96,6 +100,7 @@ func (Lost) Name() string { return "lost" }
 // Join reports that a peer was admitted. Emitted by the peer itself, it reports that the peer has
 // caught up.
 type Join struct {
+	// Who is the short ID of the newcomer.
 	Who    string  `json:"who"`
 	Reason string  `json:"reason"`
 	Bytes  int64   `json:"bytes,omitempty"` // copied state
@@ -107,6 +112,7 @@ func (Join) Name() string { return "join" }
 
 // Leave reports that a peer has left by agreement.
 type Leave struct {
+	// Who is the short ID of the peer that has left.
 	Who    string `json:"who"`
 	Reason string `json:"reason"` // asked, kicked, or stalled (removed to let the others go on)
 }
@@ -116,6 +122,7 @@ func (Leave) Name() string { return "leave" }
 
 // Parked reports that a peer must wait: it cannot take part yet.
 type Parked struct {
+	// Who is the short ID of the peer that waits. Reason says in words for what it waits.
 	Who    string `json:"who"`
 	Reason string `json:"reason"`
 }
@@ -125,6 +132,7 @@ func (Parked) Name() string { return "parked" }
 
 // Fenced reports that a peer was removed from the view while it still runs. Its state is void.
 type Fenced struct {
+	// Who is the short ID of the removed peer. Reason says in words why the others removed it.
 	Who    string `json:"who"`
 	Reason string `json:"reason"`
 }
@@ -135,6 +143,8 @@ func (Fenced) Name() string { return "fenced" }
 // Forged reports that a member sent a newcomer a state that differs from the state of most members.
 // The newcomer refused it and copied the state from another member.
 type Forged struct {
+	// Who is the short ID of the member that has sent the state. Reason says in words how the state
+	// differs.
 	Who    string `json:"who"`
 	Reason string `json:"reason"`
 }
@@ -145,11 +155,13 @@ func (Forged) Name() string { return "forged" }
 // Audit reports that members have computed a member's part of a step again, and whose results
 // differ (see trainer.Config.Audit).
 type Audit struct {
-	Who    []string `json:"who"` // members whose result differs from the majority; both if there is no majority
-	Out    bool     `json:"out"` // whether the members of Who are removed from the view
-	For    int      `json:"for"` // members with the most frequent result
-	Of     int      `json:"of"`  // members that were able to compute the part
-	Reason string   `json:"reason,omitempty"`
+	Who []string `json:"who"` // members whose result differs from the majority; both if there is no majority
+	Out bool     `json:"out"` // whether the members of Who are removed from the view
+	For int      `json:"for"` // members with the most frequent result
+	Of  int      `json:"of"`  // members that were able to compute the part
+	// Reason is set if all members computed the same and the sum of their gradients differs from
+	// it.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Name returns "audit".
@@ -157,11 +169,14 @@ func (Audit) Name() string { return "audit" }
 
 // Resync reports that a peer has copied missing state from other members.
 type Resync struct {
-	Who    string  `json:"who"`
-	Reason string  `json:"reason"`
-	Bytes  int64   `json:"bytes"`
-	MS     float64 `json:"ms"`              // duration of the copy
-	Began  bool    `json:"began,omitempty"` // the peer began with another state than the others, before any step
+	// Who is the short ID of the peer that has copied the state. Reason says in words what was
+	// missing.
+	Who    string `json:"who"`
+	Reason string `json:"reason"`
+	// Bytes is the number of bytes that were copied.
+	Bytes int64   `json:"bytes"`
+	MS    float64 `json:"ms"`              // duration of the copy
+	Began bool    `json:"began,omitempty"` // the peer began with another state than the others, before any step
 }
 
 // Name returns "resync".
@@ -195,8 +210,9 @@ func (Restart) Name() string { return "restart" }
 
 // Checkpoint reports that a checkpoint is complete on disk.
 type Checkpoint struct {
-	Path string  `json:"path"` // file or folder of the checkpoint
-	MS   float64 `json:"ms"`
+	Path string `json:"path"` // file or folder of the checkpoint
+	// MS is the time that the write took, in milliseconds.
+	MS float64 `json:"ms"`
 }
 
 // Name returns "checkpoint".
@@ -216,8 +232,10 @@ func (Stall) Name() string { return "stall" }
 // Path reports how data reaches a peer. A peer reports a path when it enters its first view with
 // the other peer, and in later views if the path has changed.
 type Path struct {
-	Who       string `json:"who"`
-	Kind      string `json:"kind"` // shm, unix, direct, p2p or relay; mem within a process
+	// Who is the short ID of the other peer.
+	Who  string `json:"who"`
+	Kind string `json:"kind"` // shm, unix, direct, p2p or relay; mem within a process
+	// Addr is the address of the other end, in the form of the kind; "" without one.
 	Addr      string `json:"addr"`
 	Encrypted bool   `json:"encrypted"`
 	Why       string `json:"why,omitempty"` // reason why a better path failed, if one was tried
