@@ -18,6 +18,7 @@ type Environment struct {
 
 // Host is a host of an allocation.
 type Host struct {
+	// Name is the name of the host, as the batch system gives it.
 	Name  string
 	Slots int // number of processes that the job may run on the host
 }
