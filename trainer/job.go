@@ -13,6 +13,7 @@ import (
 // other. It owns the state and the open step. It is not safe for concurrent use: the goroutine of
 // Run calls all methods.
 type job struct {
+	// group gives the sessions, and gets the events.
 	group *elastic.Group
 	cfg   Config
 	plan  plan

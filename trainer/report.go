@@ -22,6 +22,7 @@ type work struct {
 // reporter writes stable steps to the event log and passes them to the user, each once. It
 // belongs to one goroutine.
 type reporter struct {
+	// plan tells how many steps the job has, for the progress in reports.
 	plan plan
 	emit func(epoch uint64, step int64, body event.Body)
 	told func(StepReport) // Config.OnStep; may be nil

@@ -14,8 +14,9 @@ import (
 // Parameters may already be updated with a step that is not committed; Save, Update and digest
 // always describe the last committed step (see pipeline).
 type state struct {
-	plan     plan
-	rules    rules // how a commit changes the parameters
+	plan  plan
+	rules rules // how a commit changes the parameters
+	// params are the parameters. Their vectors belong to the model, and the pipeline updates them.
 	params   []Param
 	pipeline *pipeline  // parameters and optimizer state, with the uncommitted updates of the open step
 	grads    *gradients // mean gradients of the last committed step and of the step under way

@@ -44,7 +44,8 @@ type Training struct {
 	group *elastic.Group
 	model Model
 	cfg   Config
-	err   error
+	// err is the error with which the training ended; errNotRun before Points.
+	err error
 }
 
 // Interval is the number of steps between two points of a Training.
