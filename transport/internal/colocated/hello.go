@@ -155,6 +155,8 @@ func decodeAnswer(k *Key, to *[helloSize]byte, b *[answerSize]byte) error {
 // section 3.4.3) does. Numbers may arrive out of order, as each comes over a socket of its own. A
 // number windowSize or more below the highest is treated as seen.
 type window struct {
+	// highest is the highest number of a hello so far. Older numbers are accepted within the
+	// window, each once.
 	highest uint64
 	seen    [windowSize / 64]uint64 // bit n modulo windowSize for number n
 }
