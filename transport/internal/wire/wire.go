@@ -116,6 +116,8 @@ const (
 // Header precedes every payload. Comm, Seq and Call are zero except in Data frames.
 type Header struct {
 	Kind Kind
+	// Seq and Comm identify the call within the view: its number in the sequence of its
+	// communicator, and that communicator.
 	Seq  uint32
 	Comm uint64
 	// Length is the length of the payload in bytes.
