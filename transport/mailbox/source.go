@@ -9,6 +9,8 @@ import (
 
 // key identifies the messages that a receive matches, besides their source.
 type key struct {
+	// comm and seq identify the messages of one call: the communicator, and the number of the call
+	// in it.
 	comm uint64
 	seq  uint32
 }
