@@ -39,8 +39,8 @@ func (h *heartbeatSender) sendDue() {
 	h.sendIf(func(p *peer) bool { return h.clock.ticks%h.period(p) == 0 })
 }
 
-// period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. So do
-// members of this host in a large group: the end of a process of this host is noticed without
+// period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. So
+// do members of this host in a large group: the end of a process of this host is noticed without
 // heartbeats, and a hundred processes would wake each other thousands of times a second.
 func (h *heartbeatSender) period(p *peer) int {
 	switch {

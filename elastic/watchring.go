@@ -2,11 +2,11 @@ package elastic
 
 import "slices"
 
-// watchRing decides which members of a view watch each other. All members compute the same ring from
-// the view. The members of a host are neighbours in it. Each member watches its neighbours, and
-// those at a distance of at least the members of a host. So each has watchers on two other hosts,
-// and a host that the others do not hear any more goes as a whole: without them its members would be
-// watched by each other, and the others would notice them one pair after the other.
+// watchRing decides which members of a view watch each other. All members compute the same ring
+// from the view. The members of a host are neighbours in it. Each member watches its neighbours,
+// and those at a distance of at least the members of a host. So each has watchers on two other
+// hosts, and a host that the others do not hear any more goes as a whole: without them its members
+// would be watched by each other, and the others would notice them one pair after the other.
 //
 //	host      a           b           c           d
 //	place     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
@@ -54,8 +54,9 @@ func farDistance(hosts []int) int {
 // watchedAll is the number of members up to which all watch each other.
 const watchedAll = 5
 
-// around returns the ranks of the members that a rank watches and that watch it, in the order of the
-// ring, from that rank on. In a group of up to five they are all others, otherwise at most four.
+// around returns the ranks of the members that a rank watches and that watch it, in the order of
+// the ring, from that rank on. In a group of up to five they are all others, otherwise at most
+// four.
 func (r *watchRing) around(rank int) (ranks []int) {
 	if rank < 0 {
 		return nil

@@ -47,8 +47,8 @@ func (l *lostLog) may(id elastic.ID) bool {
 }
 
 // A host that is not heard, or does not hear, goes as a whole: the others agree on one view without
-// all its members, within two seconds. This also holds for a host between two that went before, whose
-// members have been watched from outside for a short time only.
+// all its members, within two seconds. This also holds for a host between two that went before,
+// whose members have been watched from outside for a short time only.
 func TestSilentHost(t *testing.T) {
 	for _, name := range []string{"mute", "deaf"} {
 		t.Run(name, func(t *testing.T) {
