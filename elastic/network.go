@@ -68,6 +68,9 @@ type Endpoint struct {
 	// Relay allows this process to use relays: if it cannot connect with another process that is
 	// allowed to, too, a third process passes on their messages.
 	Relay bool
+	// Complete returns a copy of members with the addresses that this process has learned since they
+	// joined. If it is nil, newcomers are told the addresses of the view.
+	Complete func(members []Member) []Member
 	// Vouch introduces newcomers to the Network, on the word of a member: they are in no view yet.
 	// If it is nil, Network.Introduce is used.
 	Vouch func(newcomers []Member) error
@@ -82,6 +85,14 @@ func (e Endpoint) self() Member {
 		m.Addrs = e.Addrs()
 	}
 	return m
+}
+
+// complete calls Complete, or returns members if Complete is nil.
+func (e Endpoint) complete(members []Member) []Member {
+	if e.Complete == nil {
+		return members
+	}
+	return e.Complete(members)
 }
 
 // vouch calls Vouch, or Network.Introduce if Vouch is nil.

@@ -122,7 +122,7 @@ func (s *requestServer) consider(from ID, o offer) reply {
 		return reply{Refused: err.Error()}
 	}
 	_ = d.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
-	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
+	r := reply{Members: d.ep.complete(now.view.Members), Epoch: now.view.Epoch}
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := ours.state.(Judge)

@@ -3,6 +3,7 @@ package elastic
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,23 @@ func TestConsider(t *testing.T) {
 			if r.Outside != (c.want == "no member") {
 				t.Errorf("%s: outside is %v", name, r.Outside)
 			}
+		}
+	})
+}
+
+// A newcomer is told the addresses at which members listen by now.
+func TestConsiderCompletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := testDriver(t, 3, 0)
+		d.ep.Complete = func(members []Member) []Member {
+			out := slices.Clone(members)
+			out[1].Addrs = []string{"late"}
+			return out
+		}
+		s := &requestServer{new(Config), &identity{driver: d}, &registration{terms: terms{state: blank{}, begun: true}}}
+		r := s.consider("new", offer{Member: Member{ID: "new"}, State: true})
+		if len(r.Members) != 3 || !slices.Equal(r.Members[1].Addrs, []string{"late"}) {
+			t.Errorf("%+v", r)
 		}
 	})
 }

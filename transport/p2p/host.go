@@ -98,7 +98,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 // closes the host.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
-	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relays != nil, Close: h.Close}
+	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relays != nil, Complete: h.Complete, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.
