@@ -255,8 +255,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A member vouches for a probed member that answers it. Any other heartbeat may come from one that
-// hears nobody.
+// A member vouches for a probed member that answers it. A member that hears nobody sends other
+// heartbeats, too.
 func TestVouchesForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)

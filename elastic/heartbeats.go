@@ -52,8 +52,8 @@ func (h *heartbeatSender) period(p *peer) int {
 	return heartbeatTicks
 }
 
-// next returns the number of ticks until a periodic heartbeat is due, for a member that is not
-// entering its first session.
+// next returns the number of ticks until a periodic heartbeat is due or members have to be judged,
+// for a member that is not entering its first session.
 func (h *heartbeatSender) next() int {
 	often := func(id ID) bool {
 		p := h.members.peerOf(id)

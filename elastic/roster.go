@@ -21,7 +21,7 @@ type roster struct {
 	quorumLost bool // too few members of the view can be reached
 }
 
-// replace makes v the present view. Its epoch may be that of the view before: a member that was
+// replace makes v the present view. Two views may have the same epoch: a member that was
 // told another first view can meet a view of the others with the epoch of its own.
 func (r *roster) replace(v View) {
 	if v.ring == nil {

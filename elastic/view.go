@@ -60,7 +60,7 @@ type View struct {
 	Barred  []ID     // IDs that were kicked; not part of Hash
 
 	ranks map[ID]int32 // by ID, for views with many members; nil for few
-	ring  *watchRing   // who watches whom; nil until it is computed
+	ring  *watchRing   // the watchers of each member; nil until it is computed
 }
 
 // A view with lookedUp members or more has a table of ranks.

@@ -122,7 +122,7 @@ func (Leave) Name() string { return "leave" }
 
 // Parked reports that a peer must wait: it cannot take part yet.
 type Parked struct {
-	// Who is the short ID of the peer that waits. Reason says in words for what it waits.
+	// Who is the short ID of the peer that waits. Reason names, in words, the cause of the wait.
 	Who    string `json:"who"`
 	Reason string `json:"reason"`
 }

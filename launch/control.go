@@ -156,7 +156,7 @@ type control struct {
 	by     responder
 	ctx    context.Context
 	cancel context.CancelFunc
-	// work counts the goroutine that accepts and those of the connections.
+	// work counts the goroutine that accepts connections, and the goroutine of each connection.
 	work sync.WaitGroup
 }
 

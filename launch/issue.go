@@ -97,8 +97,8 @@ func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 		Open: !onlyLoopback(p.p2pHost.Addrs())}
 }
 
-// ticketAddrs returns the addresses for a ticket of this job: those of this peer and of some
-// members of other hosts, so that the ticket outlives this peer.
+// ticketAddrs returns the addresses for a ticket of this job: the addresses of this peer and of
+// some members on other hosts, so that the ticket outlives this peer.
 func (p *peer) ticketAddrs() []string {
 	p.mu.Lock()
 	k, self, host := p.latest, p.id.ep.Self, p.p2pHost

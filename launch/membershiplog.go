@@ -50,8 +50,8 @@ type membershipLog struct {
 
 	epoch   uint64
 	members []string // short IDs of the latest view
-	// reasons has, by short ID, what is known about members that have gone or come. The entry of a
-	// lost member is removed when its line is written.
+	// reasons has, by short ID, the known reasons for which members have gone or come. The entry of
+	// a lost member is removed when its line is written.
 	reasons  map[string]*reason
 	pending  *viewChange          // the change that is not reported yet; nil for none
 	deaths   []childDeath         // ends of members' processes, not yet seen in a view

@@ -10,7 +10,7 @@ import (
 
 // work holds this peer's own measurements of the last step to which it contributed.
 type work struct {
-	// step is the step of which the measurements are.
+	// step is the step that was measured.
 	step                 int64
 	compute, comm, total time.Duration // as in StepReport
 	predicted            time.Duration // expected computing time; 0 if unknown

@@ -67,8 +67,8 @@ func (f *facts) answered(pair [2]int) bool {
 
 // add adds a member's report.
 func (f *facts) add(h *history, rank int, r *Report) {
-	// Reports are combined by or and by union, so their order does not matter, except for that of
-	// newcomers.
+	// Reports are combined by or and by union, so their order does not matter, except for the
+	// order of newcomers.
 	f.leaving[rank] = f.leaving[rank] || r.Leaving
 	f.renew = f.renew || r.Renew
 	f.wishes.add(r)

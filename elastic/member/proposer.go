@@ -25,7 +25,7 @@ const (
 // ballot is in the way.
 type proposer struct {
 	*membership
-	// acceptor is this member's own acceptor, which answers in the same way as those of the others.
+	// acceptor is this member's own acceptor. It answers as the acceptors of other members do.
 	acceptor *acceptor
 	local    *localState
 	reports  *peerReports

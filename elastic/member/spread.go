@@ -40,7 +40,7 @@ type relay struct {
 	catchUp *catchUp
 	deliver func(Message) // handles a message of a member
 
-	// seq is the sequence number of the last spread of which this machine is the author.
+	// seq is the sequence number of the last spread that this machine has begun.
 	seq  uint64
 	open []*gathering // trees below this relay that have not answered completely, oldest first
 }

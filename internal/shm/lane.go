@@ -124,7 +124,7 @@ func (l *Lane) AwaitAll() error {
 
 // Small reduces the vectors that all ranks have posted inline, in the order of ranks, into dst. It
 // is the inline engine: each rank reduces all vectors itself, so all ranks get the same bits and no
-// rank waits for the result of another. The errors are those of AwaitAll.
+// rank waits for the result of another. It returns the errors of AwaitAll.
 func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 	bytes := len(dst) * kernel.Size[T]()
 	for i := range l.size {

@@ -73,7 +73,7 @@ func ReadImages(path string) (*Images, error) {
 }
 
 // ReadLabels reads a file of labels into memory, compressed by gzip or not. Each label must be
-// below classes. The errors are those of ReadImages.
+// below classes. It returns the errors of ReadImages.
 func ReadLabels(path string, classes int) ([]byte, error) {
 	return readFile(path, func(r io.Reader) ([]byte, error) { return DecodeLabels(r, classes) })
 }

@@ -360,8 +360,8 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 	return score, nil
 }
 
-// Predict returns the most likely class of a sample with the given inputs, of which there must be
-// as many as the network has. It does not change the inputs. It may be called in the middle of a
+// Predict returns the most likely class of a sample. The sample must have as many inputs as the
+// network. Predict does not change the inputs. It may be called in the middle of a
 // Gradient, as Evaluate may.
 func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {

@@ -170,7 +170,7 @@ func decodeBook(text []byte) (book, error) {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return book{}, fmt.Errorf("decode addresses: %w", err)
 	}
-	// The text comes from another host: what is kept and printed of it is bounded.
+	// The text comes from another host, so its length is bounded.
 	b.Error = b.Error[:min(len(b.Error), maxBookError)]
 	for id, addrs := range b.Addrs {
 		b.Addrs[id] = addrs[:min(len(addrs), maxBookAddrs)]

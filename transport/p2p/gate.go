@@ -91,8 +91,8 @@ func (g *gate) ban(id peer.ID) {
 	g.banned[id] = struct{}{}
 }
 
-// decode returns the libp2p form of an ID. It remembers those of members: in a group of n a new
-// view asks for n of them several times at each of n peers, and to decode one takes microseconds.
+// decode returns the libp2p form of an ID. It remembers the forms of members: in a group of n a
+// new view asks for n of them several times at each of n peers, and to decode one takes microseconds.
 func (g *gate) decode(text elastic.ID) (peer.ID, error) {
 	g.mu.RLock()
 	id, ok := g.ids[text]
