@@ -24,7 +24,8 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 	return c.start(ctx, planBroadcast(c, buf, root))
 }
 
-// planBroadcast returns the plan of Broadcast.
+// planBroadcast returns the plan of Broadcast. buf is the source at root and the destination
+// elsewhere, where it is undefined after an error.
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 	p := newPlan(c.orInvalid(), vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)

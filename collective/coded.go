@@ -107,8 +107,10 @@ func (x *coded) part(v []float32, rank int) []float32 {
 	return v[x.chunks[rank]:x.chunks[rank+1]]
 }
 
-// scatter sends each owner the code of its chunk, and sums the codes for this rank's chunk
-// in v. The owner's own part is not encoded.
+// scatter sends each owner the code of its chunk, and sums the codes for this rank's chunk in v.
+// The owner's own part is not encoded. In round d each rank sends to the rank d places after it and
+// receives from the rank d places before it. So no rank has two senders at a time, and all chunks
+// arrive after size-1 rounds.
 func (x *coded) scatter() error {
 	mine := x.part(x.v, x.rank)
 	maxSize := x.coding.Size(x.chunks[1]) // no chunk is longer than the first

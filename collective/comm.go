@@ -241,7 +241,9 @@ func (c *Comm) isClosed() bool {
 	return c.closed || c.seq.isClosed()
 }
 
-// close ends the transport and all communicators over it.
+// close ends the transport and all communicators over it. Pending calls fail with ErrClosed. The
+// memory that the ranks share is released only after the last goroutine of a call has ended,
+// because a call may still be reading it. A second close does nothing and returns no error.
 func (ep *endpoint) close() error {
 	ep.mu.Lock()
 	first := !ep.closed

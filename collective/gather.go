@@ -35,7 +35,9 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 	return c.start(ctx, planGather(c, dst, src, counts, true, root))
 }
 
-// planGather returns the plan of Gather and GatherV; varied is true for the latter.
+// planGather returns the plan of Gather and GatherV; varied is true for the latter. Only root
+// checks the length of dst, as the other ranks do not use it. A mistake of one rank is in p.err and
+// ends the call at every rank.
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orInvalid()
 	if !varied {
@@ -82,7 +84,7 @@ func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error
 	}
 	copy(dst[b[root]:b[root+1]], src)
 	for rank := range o.size {
-		// Parts are received in the order of ranks. Those that come early wait in the mailbox.
+		// Parts are received in the order of ranks. Parts that come early wait in the mailbox.
 		if rank == root {
 			continue
 		}

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Handle is a call in progress. All methods are safe for concurrent use.
+// Handle is a call in progress. All methods are safe for concurrent use. The call owns its slices
+// until Done is closed or Wait returns the call's own result: the caller must neither read nor
+// write them before.
 type Handle struct {
 	comm *Comm
 	mu   sync.Mutex
@@ -32,7 +34,8 @@ func (c *Comm) start(ctx context.Context, p plan) *Handle {
 	return h
 }
 
-// background carries out the call in a goroutine of its own.
+// background carries out the call in a goroutine of its own. An error means that the call did not
+// begin: start then ends the handle.
 func (h *Handle) background(ctx context.Context, p *plan) error {
 	c := h.comm
 	o, err := c.begin(p, false)

@@ -33,7 +33,9 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 	return c.start(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }
 
-// planScan returns the plan of Scan or ExScan, according to kind.
+// planScan returns the plan of Scan or ExScan, according to kind. Each call computes both prefixes.
+// They and the received vector are scratch vectors, so the call needs three times the memory of
+// src. After an error dst is undefined: the closing barrier may fail after dst was written.
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()

@@ -81,7 +81,8 @@ func (t heartbeat) append(b []byte) []byte {
 	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
 }
 
-// decodeHeartbeat decodes a heartbeat from the bytes after the kind.
+// decodeHeartbeat decodes a heartbeat from the bytes after the kind: a byte of flags, two unsigned
+// varints, 32 bytes for the first view if its flag is set, and the rest is the reason.
 func decodeHeartbeat(b []byte) (heartbeat, error) {
 	if len(b) < 1 {
 		return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)

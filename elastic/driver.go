@@ -219,7 +219,8 @@ func (d *driver) drain() {
 	}
 }
 
-// noticed handles a notice of the machine.
+// noticed handles a notice of the machine. A repeated QuorumLost only updates the figures: the
+// event log gets one line, and the session is revoked once.
 func (d *driver) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:
@@ -248,7 +249,8 @@ func (d *driver) noticed(n member.Notice) {
 	}
 }
 
-// stop ends the driver and waits for its goroutines.
+// stop ends the driver and waits for its goroutines. The network stays open: it belongs to the
+// Endpoint, which the group closes afterwards.
 func (d *driver) stop() {
 	d.loop.cancel()
 	<-d.loop.ended

@@ -67,7 +67,10 @@ func (g *Group) View() View {
 	return s.view
 }
 
-// Issue asks the members to agree on a grant, and waits until they have agreed.
+// Issue asks the members to agree on a grant, and waits until they have agreed. It takes a view
+// change: a few round trips between the members, and a new session. A view has at most
+// member.MaxGrants grants. An error that wraps the cause of ctx does not withdraw the request: the
+// members may still agree on the grant later.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	what, mg := "grant "+grant.Key.Short(), toGrant(grant)
 	if !g.made() {
@@ -81,7 +84,8 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 }
 
 // Revoke asks the members to agree that a grant admits no further peers, and waits until they have
-// agreed. Peers that it has admitted stay.
+// agreed. Peers that it has admitted stay. It returns the errors of Issue, and an error for a key
+// without a grant.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
 	what := "revoke " + key.Short()
 	if !g.made() {
@@ -101,7 +105,8 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 
 // Kick asks the members to agree on a view without a peer, and waits until they have agreed. From
 // then on the peer is not admitted again, and the grant by which it came and the grants that it has
-// issued admit nobody. The peer need not be a member.
+// issued admit nobody. The peer need not be a member. At most member.MaxBarred peers of a job can
+// be kicked. It returns the errors of Issue, and an error for this peer's own ID.
 func (g *Group) Kick(ctx context.Context, id ID) error {
 	what := "kick " + id.Short()
 	if !g.made() {

@@ -271,7 +271,8 @@ func (g *Group) Heard() map[ID]time.Duration {
 	return out
 }
 
-// Self returns this peer, under its present identity.
+// Self returns this peer, under its present identity. The ID changes when a fenced peer comes back,
+// so a caller must not keep it for longer than a session.
 func (g *Group) Self() Member {
 	if !g.made() {
 		return Member{}

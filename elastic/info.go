@@ -8,6 +8,8 @@ import (
 )
 
 // info is the description of a member that the membership carries besides the ID, encoded as JSON.
+// Member has the meaning of the fields. Their keys have one letter because every view and every
+// join carries such descriptions. A decoder ignores unknown keys and leaves missing fields empty.
 type info struct {
 	Index    int      `json:"i,omitempty"`
 	Host     string   `json:"h,omitempty"`

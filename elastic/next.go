@@ -59,7 +59,9 @@ func (n *sessions) calibrate(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// next returns the session of a view after epoch. Its members may not be level yet.
+// next returns the session of a view after epoch. Its members may not be level yet. A view whose
+// session cannot be entered is skipped: the driver then asks for another view, and next waits for
+// it. So a member that dies during the entry costs one more view and no error.
 func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	if s := g.pending; s != nil && epoch < s.View.Epoch {
 		g.pending = nil
@@ -138,7 +140,8 @@ func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
 
 // await returns the first view after epoch in which the group can go on, and the driver of the
 // identity in it. While it waits it also joins, reopens a fenced identity, and gives newcomers the
-// state.
+// state. The order of the cases matters: the end of this peer's membership comes before a lack of
+// members, for which it would otherwise wait until RejoinTimeout.
 func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) {
 	w := waiting{group: g}
 	defer w.end()

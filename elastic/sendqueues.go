@@ -23,7 +23,8 @@ type failed struct {
 }
 
 // sendQueues sends control messages without blocking the sender: a queue and a goroutine per peer.
-// A goroutine ends when its queue is empty.
+// A goroutine ends when its queue is empty. The messages to one peer keep their order, and a peer
+// that cannot be reached delays no other.
 type sendQueues struct {
 	network  Network
 	failures chan failed // its reader must keep reading until stop returns

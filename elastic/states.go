@@ -123,7 +123,9 @@ func (s *variables) String() string {
 // Step implements State.
 func (s *variables) Step() int64 { return *s.step }
 
-// Save implements State. It writes the step, then the length of each part and its bytes.
+// Save implements State. It writes the step, then the length of each part and its bytes. The
+// numbers are 8 bytes long, little-endian. A part that is no vector is encoded in memory before it
+// is written.
 func (s *variables) Save(w io.Writer) error {
 	if s.err != nil {
 		return s.err
@@ -149,7 +151,8 @@ func (s *variables) Save(w io.Writer) error {
 // maxPart bounds one part of a loaded state, in bytes.
 const maxPart = 1 << 40
 
-// Load implements State.
+// Load implements State. Vectors are read in place. After an error the variables are undefined,
+// except for the step, which keeps its value; the caller must load another state before it goes on.
 func (s *variables) Load(r io.Reader) error {
 	if s.err != nil {
 		return s.err

@@ -200,7 +200,10 @@ func (l *loop) session(first bool) (*Session, error) {
 	return s, nil
 }
 
-// turns runs turns in a session until the loop is over or the session ends.
+// turns runs turns in a session until the loop is over or the session ends. It returns nil after
+// the last step, errAgain if the loop goes on in another session, and any other error for good.
+// Unless the session broke, all members leave it after the same turn, because boundary has the same
+// result at all of them.
 func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	if s.division == nil {
 		if err := l.enter(s); err != nil {

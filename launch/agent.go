@@ -283,7 +283,9 @@ func (a *agent) dispatch(m message) {
 	}
 }
 
-// Emit implements event.Sink. It does not block on a launcher that does not read.
+// Emit implements event.Sink. It does not block on a launcher that does not read: the outbox then
+// drops events of the less important classes. It also keeps the status that this peer's control
+// socket reports.
 func (a *agent) Emit(e event.Event) {
 	a.mu.Lock()
 	if a.reducer != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // ask makes one request to the peer at a control socket. An answer that reports an error is
-// returned as an error.
+// returned as an error. ctx limits the connection only; exchange has time limits of its own.
 func ask(ctx context.Context, at socketName, what request) (reply, error) {
 	conn, r, err := open(ctx, at, what)
 	if err == nil {

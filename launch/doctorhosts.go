@@ -97,7 +97,9 @@ func checkClock(there, asked, answered time.Time) Check {
 	return c
 }
 
-// pairs returns a check for each direction of each pair of hosts.
+// pairs returns a check for each direction of each pair of hosts, because a firewall may let
+// connections through in one direction only. It takes about as long as one attempt, probePeriod at
+// most: all hosts try all others at the same time.
 func (l *hostList) pairs() []Check {
 	results, errs := l.tryAll()
 	var out []Check

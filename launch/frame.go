@@ -28,7 +28,9 @@ type frame struct {
 	report
 }
 
-// order is the part of a frame that only launchers send. At most one field is set.
+// order is the part of a frame that only launchers send. At most one field is set. A field that
+// concerns one peer goes with frame.Index, the index of the peer. An agent that does not know a
+// field finds no field set, and ends with errFrame.
 type order struct {
 	Begin   *beginOrder  `json:"begin,omitempty"`
 	Part    *filePart    `json:"part,omitempty"`   // part of the program file

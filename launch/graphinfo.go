@@ -140,7 +140,8 @@ func (p programInfo) checkStops(kinds map[string]string) error {
 }
 
 // stopOrder returns the services in the order in which they stop: the service declared last is
-// first, but no service stops before the services of its StopAfter. A cycle is an error.
+// first, but no service stops before the services of its StopAfter. A cycle is an error. The order
+// is a topological sort, by a search that is not linear and need not be: maxNodes is small.
 func (p programInfo) stopOrder() ([]string, error) {
 	var left []nodeInfo
 	for _, n := range p.Nodes {

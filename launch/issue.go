@@ -186,6 +186,8 @@ func (ad *admission) kick(ctx context.Context, name string) (string, error) {
 }
 
 // choosePeer returns the member of a view that has a name, which is an ID, a short ID or an index.
+// Members of several launchers may have the same index, so a name that fits several members is an
+// error: kicking the wrong peer cannot be undone.
 func choosePeer(v elastic.View, name string) (elastic.Member, error) {
 	var fit []elastic.Member
 	for _, m := range v.Members {

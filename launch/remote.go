@@ -80,7 +80,9 @@ func (h *remoteHost) beat() {
 	}
 }
 
-// run handles the frames of the agent until it ends. It calls say with lines for people.
+// run starts a goroutine that handles the frames of the agent until the agent ends. It calls say
+// with lines for people. Once the agent has ended, all peers of the host count as lost, although
+// they may run on for a short time.
 func (h *remoteHost) run(say func(string)) {
 	h.mu.Lock()
 	h.running = true

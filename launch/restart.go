@@ -12,8 +12,9 @@ const (
 	longPause  = time.Minute
 )
 
-// restarts decides whether a crashed peer is restarted. It reads no clock and is not safe for
-// concurrent use.
+// restarts decides whether a crashed peer is restarted, and after which pause. A peer that dies at
+// once each time would otherwise use up the machine, and the members would pay for a view change at
+// each join. It reads no clock and is not safe for concurrent use.
 type restarts struct {
 	limit int           // restarts that are allowed in all
 	left  int           // remaining restarts

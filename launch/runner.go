@@ -56,8 +56,8 @@ const (
 	consolePatience = 2 * time.Second
 )
 
-// newRunner returns the runner of a job that has not been started. path is the path of the
-// program.
+// newRunner returns the runner of a job that has not been started. path is the path of the program.
+// The runner owns the processes that it starts: all of them have ended when loop returns.
 func newRunner(o Options, path string, order startOrder) *runner {
 	group := newRendezvous(o.Peers, order, o.Join)
 	r := &runner{o: &o, begun: time.Now(), rendezvous: group, report: newReporter(&o, group.leads)}

@@ -131,7 +131,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 }
 
 // dialControl connects to a socket in any of the directories. The error of an existing socket
-// counts more than the absence of a file elsewhere.
+// counts more than the absence of a file elsewhere. The caller checks by sameUser who listens.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)

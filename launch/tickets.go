@@ -108,6 +108,8 @@ func ticketAddrs(members []elastic.Member) []string {
 }
 
 // bestAddrs returns the member's addresses of the best kind, at most as many as most says.
+// Addresses of worse kinds are left out, because people copy the ticket, and a long line breaks
+// easily.
 func bestAddrs(m elastic.Member, most int) (out []string) {
 	best := addrKinds
 	for _, a := range m.Addrs {

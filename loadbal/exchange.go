@@ -31,7 +31,8 @@ func (x *exchange) Begin(speeds []int64) {
 }
 
 // Next implements Policy. It computes the first shares of a session, and the shares for another
-// number of microbatches, as if the costs were linear.
+// number of microbatches, as if the costs were linear. A move takes at most a quarter of an average
+// share, or one microbatch, so that one wrong measurement changes little.
 func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	x.setBounds(reports)
 	for r, report := range reports {

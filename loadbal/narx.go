@@ -19,6 +19,9 @@ const (
 // All ranks share one network. It learns online, by one gradient step per rank and training step,
 // and computes in fixed point, so that all peers have the same weights. With its initial weights it
 // forecasts as periodic does.
+//
+// The network has 62 weights. A step takes some 200 multiplications per rank: the prediction, and
+// the prediction and the gradient step for the measurement that follows.
 type narx struct {
 	periodic
 	last     []int64                       // last measured pace, by rank

@@ -109,7 +109,8 @@ func measure(cost [][]int64, order []int) (slowest, sum int64) {
 }
 
 // fill returns a copy of cost with numbers for the special links: an unknown link costs more than a
-// ring of known links, and an impossible link more than a ring of unknown links.
+// ring of known links, and an impossible link more than a ring of unknown links. So a search that
+// only compares numbers avoids them wherever a ring without them exists.
 func fill(cost [][]int64) [][]int64 {
 	most := int64(0)
 	for i, row := range cost {
@@ -250,7 +251,9 @@ func exactOrder(cost [][]int64, host, site []int) []int {
 	return t.walk()
 }
 
-// solve fills best, from larger sets to smaller ones.
+// solve fills best, from larger sets to smaller ones, because the price of a set needs the prices
+// of the sets with one node more. For n nodes it takes 2^n * n^2 steps and 2^n * n * 8 bytes: with
+// exactMost nodes 102,400 steps and 80 KiB.
 func (t *tours) solve() {
 	n := len(t.cost)
 	all := uint(1)<<n - 1

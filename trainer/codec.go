@@ -54,7 +54,8 @@ func (h header) fits(want header) error {
 	return nil
 }
 
-// encode writes a state or an update to w.
+// encode writes a state or an update to w. It allocates the header only: vectors are written from
+// where they are, so w must not keep them.
 func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	text, err := json.Marshal(h)
 	if err != nil {

@@ -59,7 +59,9 @@ func (v *saver) due(step int64, now time.Time) bool {
 
 // stable saves the state after its last step, which has become stable, if that is due. mine is true
 // if this peer writes the checkpoint; otherwise it only records that the step is saved. final is
-// true if no step follows.
+// true if no step follows. It blocks for the copy, which is one pass over the state, and with final
+// also for the previous write. The write to disk goes on afterwards. If the previous write takes
+// longer than the interval, stable saves nothing and tries again after the next step.
 func (v *saver) stable(s *state, mine, final bool) {
 	now := time.Now()
 	if !v.due(s.committed(), now) {

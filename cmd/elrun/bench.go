@@ -124,7 +124,9 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 // benchPeerCommand is the hidden command bench-peer: one peer of elrun bench.
 type benchPeerCommand struct{ benchFlags }
 
-// Run joins the job and measures together with the other peers.
+// Run joins the job and measures together with the other peers. The measurement is in one session:
+// if a peer is lost, all others end with the error of the call, because their figures would be for
+// another number of ranks.
 func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	cfg, err := c.config()
 	if err != nil {

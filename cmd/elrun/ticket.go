@@ -102,7 +102,9 @@ const (
 	renewPart = 4
 )
 
-// follow keeps a valid ticket in the file of --follow until the job ends or a signal comes.
+// follow keeps a valid ticket in the file of --follow until the job ends or a signal comes. The
+// file changes only when the ticket does. While the job does not answer, the last ticket stays in
+// the file: the members in it may be reachable by others.
 func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()

@@ -30,6 +30,9 @@ var (
 // they cannot disagree on the fields of a kind.
 type part uint16
 
+// The optional parts, by the field of Message that each encodes. partChain covers the base or its
+// hash, the key and the changes of a Chain, and partBranch and partGather the two forms of
+// Message.Spread.
 const (
 	partBallot part = 1 << iota
 	partSeen

@@ -40,7 +40,9 @@ type Machine struct {
 	conflict      *branchConflict // for a meeting with another branch
 }
 
-// newMachine returns a machine before its first view.
+// newMachine returns a machine before its first view. It connects the parts. A part that must cause
+// an action of the machine has a function for it (deliver, decided), so that no part needs the
+// whole machine.
 func newMachine(cfg Config) *Machine {
 	base := &membership{cfg: cfg.withDefaults(), phase: joining, rank: -1}
 	local, reports, voter := &localState{membership: base}, &peerReports{}, &acceptor{}
@@ -103,7 +105,8 @@ func (m *Machine) Idle() bool {
 	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.quorum.lost && m.Settled()
 }
 
-// Step handles an event.
+// Step handles an event. It does no I/O and does not block: the caller carries out what Ready
+// returns afterwards.
 func (m *Machine) Step(e Event) {
 	switch e := e.(type) {
 	case Received:
@@ -151,7 +154,8 @@ func (m *Machine) learn(e Event) (changed bool) {
 	return false
 }
 
-// Tick advances the time by one tick.
+// Tick advances the time by one tick. The machine reads no clock: repetitions and time limits are
+// counted in ticks, so that a test decides when they happen.
 func (m *Machine) Tick() {
 	m.tick++
 	m.relay.answerUp()

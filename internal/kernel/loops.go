@@ -11,7 +11,7 @@ type native interface {
 	dtype.Integer | float32 | float64
 }
 
-// add is Add without the check of the lengths, and so on for the following loops.
+// add is Add without the check of the lengths.
 func add[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -19,6 +19,7 @@ func add[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// mul is Mul without the check of the lengths.
 func mul[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -42,6 +43,8 @@ func greater[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// and is And without the check of the lengths. In Go NaN != 0 holds, so NaN is true here and in the
+// two loops below, as And documents.
 func and[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -49,6 +52,7 @@ func and[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// or is Or without the check of the lengths.
 func or[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -56,6 +60,7 @@ func or[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// xor is Xor without the check of the lengths.
 func xor[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {

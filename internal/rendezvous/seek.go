@@ -81,7 +81,9 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 	return Found{}, false, why
 }
 
-// claim asks this launcher and all others to grant that this launcher starts the job.
+// claim asks this launcher and all others to grant that this launcher starts the job. A launcher
+// grants only one claim at a time, its own included. So of two launchers that claim at the same
+// time and know of each other, at most one gets all grants.
 func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, why string) {
 	// First get the grant of this launcher itself: from here it grants no other claim.
 	begun := time.Now()
@@ -123,7 +125,9 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 }
 
 // survey asks all addresses of the name for the stage of their launchers. It also asks the
-// launchers that have asked recently or have the grant, because the DNS may omit them.
+// launchers that have asked recently or have the grant, because the DNS may omit them. It makes a
+// connection to each address, all at the same time, and takes at most about askPeriod after the
+// lookup. The answers are sorted, so that the decision does not depend on which came first.
 func (p *Point) survey(ctx context.Context) survey {
 	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, ticketPeriod)
@@ -219,7 +223,8 @@ func (p *Point) Finish(ctx context.Context) {
 	}
 }
 
-// Finished reports whether another launcher knows that the job has finished.
+// Finished reports whether another launcher knows that the job has finished. It surveys all
+// launchers once. A launcher that does not answer does not count.
 func (p *Point) Finished(ctx context.Context) bool {
 	return slices.ContainsFunc(p.survey(ctx).answers, func(v addressedAnswer) bool { return v.Stage == finished })
 }

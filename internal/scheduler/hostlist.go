@@ -24,6 +24,10 @@ var errMany = fmt.Errorf("more than %d hosts", maxHosts)
 // first bracket varies slowest.
 //
 //	a,b[01-03,7],r[1-2]n[1-2]  is  a b01 b02 b03 b7 r1n1 r1n2 r2n1 r2n2
+//
+// The result equals the output of "scontrol show hostnames", a command that not every node has. An
+// error quotes the item that is wrong. There is no result beside an error, as half of a list would
+// start a job on half of its hosts.
 func ExpandHosts(list string) ([]string, error) {
 	items, err := splitItems(list)
 	if err != nil {
@@ -65,7 +69,9 @@ func splitItems(list string) ([]string, error) {
 	return append(items, list[begin:]), nil
 }
 
-// expandItem returns the names of one item, whose brackets must match.
+// expandItem returns the names of one item, whose brackets must match. Names grow from left to
+// right: each round appends the text before a bracket with each number in the bracket. So the last
+// bracket varies fastest.
 func expandItem(item string) ([]string, error) {
 	names := []string{""}
 	for item != "" {
@@ -102,7 +108,8 @@ func expandItem(item string) ([]string, error) {
 	return names, nil
 }
 
-// expandRanges returns the numbers in a bracket, as text. More than most numbers are an error.
+// expandRanges returns the numbers in a bracket, as text, because 1 and 01 are different names.
+// More than most numbers are an error.
 func expandRanges(text string, most int) ([]string, error) {
 	var out []string
 	for r := range strings.SplitSeq(text, ",") {

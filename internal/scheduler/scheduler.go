@@ -184,7 +184,8 @@ func lsf(env Environment) (*Allocation, error) {
 	return a.check()
 }
 
-// add adds a host, or adds slots to a host that is present.
+// add adds a host, or adds slots to a host that is present. Hosts keep the order in which the batch
+// system lists them, because most systems run the job's script on the first host.
 func (a *Allocation) add(name string, slots int) {
 	if a.at == nil {
 		a.at = make(map[string]int)

@@ -40,14 +40,14 @@ func hasLoneSurrogate(text []byte) bool {
 		// Three cases: no surrogate; a low surrogate without a high one before it; a high
 		// surrogate, which needs a low one after it.
 		case first < 0xd800 || first > 0xdfff:
-			i++
+			i++ // the character after the backslash may be a backslash itself
 		case first >= 0xdc00:
 			return true
 		default:
 			if second := escapedUnit(text[i+6:]); second < 0xdc00 || second > 0xdfff {
 				return true
 			}
-			i += 11
+			i += 11 // both escapes are 12 bytes, and the loop adds one
 		}
 	}
 	return false
@@ -72,7 +72,9 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf decodes a JSON object into its fields, in order. A duplicate name is an error.
+// fieldsOf decodes a JSON object into its fields, in order. A duplicate name is an error: decoders
+// differ on which of the two values counts. The values are not decoded, and share no memory with
+// the object.
 func fieldsOf(object json.RawMessage) ([]field, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {

@@ -136,8 +136,9 @@ func (c TopK) Encode(code []byte, v []float32) {
 	}
 }
 
-// selectLargest selects the len(positions) largest elements of v. It writes the number of
-// selected elements in each run to counts, and their positions to positions.
+// selectLargest selects the len(positions) largest elements of v by magnitude. It writes the number
+// of selected elements in each run to counts, and their positions within the run to positions. Of
+// elements as large as the smallest selected one it takes the first, so that the number is exact.
 func selectLargest(counts, positions []byte, v []float32) {
 	lowest, equal := threshold(v, len(positions))
 	for r := range counts {

@@ -60,7 +60,8 @@ const (
 // except those of the file system.
 var ErrFormat = errors.New("not a valid IDX file")
 
-// Images are greyscale images of one size, stored one after the other and row by row.
+// Images are greyscale images of one size, stored one after the other and row by row. A pixel is a
+// byte from 0, the background, to 255. The caller owns the memory.
 type Images struct {
 	Count, Rows, Cols int
 	Pixels            []byte // Count * Rows * Cols

@@ -32,7 +32,9 @@ type path struct {
 	displacement [][][]float32 // by group and parameter: the sum of the displacements of the group's paths, times their samples
 }
 
-// newPath allocates the work space; cfg is the configuration of ordinary training.
+// newPath allocates the work space; cfg is the configuration of ordinary training. The work space
+// has 12 bytes for each parameter, and the state of the inner optimizer: none for SGD, 4 bytes with
+// momentum, 8 for Adam. Each further group of a batch adds 4 bytes.
 func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 	p := &path{model: m, batch: cfg.Microbatch, maxSamples: cfg.Microbatch * c.Steps, bySpeed: c.BySpeed,
 		inner: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Clip, steps: newStepMap(cfg, c.Steps)}
@@ -67,9 +69,10 @@ func (p *path) reserve(groups int) {
 	}
 }
 
-// gradient implements Model.Gradient. It calls Grad only after all paths are computed, because
-// with Delay the memory of gradients is in use until the sums of the previous round have arrived.
-// It restores the parameters before it returns, also after an error or a panic.
+// gradient implements Model.Gradient. It calls Grad only after all paths are computed, because with
+// Delay the memory of gradients is in use until the sums of the previous round have arrived. It
+// restores the parameters before it returns, also after an error or a panic. After an error no
+// gradient of the batch has been written.
 func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 	groups := b.Groups()
 	p.reserve(len(groups))
@@ -128,7 +131,8 @@ func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32
 }
 
 // rate returns the learning rate of local step k, from 1, of a path of the given number of local
-// steps. A rate that is not finite is an error.
+// steps. The schedule counts steps of ordinary training, of which a round is p.steps.steps. A rate
+// that is not finite is an error, because it would make every parameter useless at once.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
 		k = 1 + (k-1)*p.steps.steps/steps

@@ -95,7 +95,8 @@ const (
 // peers on two cores they would take twice as long.
 const tileArea = 128 << 10
 
-// gemm adds op(a) * op(b) to c, tile by tile, and yields after each product.
+// gemm adds op(a) * op(b) to c, tile by tile, and yields after each product. The order of the sums
+// depends on the shapes and on the alignment of the vectors only, not on the load of the machine.
 func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	terms := a.Cols
 	if opA == blas.Trans {

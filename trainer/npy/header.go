@@ -49,8 +49,8 @@ func parseHeader(text string) (header, error) {
 	return h, s.err
 }
 
-// scanner parses Python literals from left to right. After the first error its methods do
-// nothing.
+// scanner parses Python literals from left to right. After the first error its methods do nothing,
+// so the parser checks for an error only where it would loop or decide on a value.
 type scanner struct {
 	rest string
 	err  error

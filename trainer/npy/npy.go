@@ -83,7 +83,8 @@ func arrayOf(f *mmap.File) (*Array, error) {
 }
 
 // sizes returns the number of bytes of a row and of all rows. element is the size of an element in
-// bytes.
+// bytes. The shape comes from the file, so each product is checked for overflow: a product that
+// wrapped around could equal the size of the file.
 func sizes(shape []int, element int) (row int, all int64, err error) {
 	if len(shape) == 0 {
 		return 0, 0, formatErrorf("it is a single number; save an array of samples")
@@ -142,8 +143,10 @@ func (a *Array) integer(i int) (int64, error) {
 // Close unmaps the file. The array must not be in use any more.
 func (a *Array) Close() error { return a.rows.Close() }
 
-// A file begins with magic, two bytes of version, and the length of the header, which is limited
-// to maxHeader bytes.
+// The format is specified by NumPy (numpy.lib.format, and NEP 1). A file begins with magic, two
+// bytes of version, and the length of the header, which is limited to maxHeader bytes. The length
+// is a little-endian integer of 2 bytes in version 1 and of 4 bytes later. The limit keeps a wrong
+// length from allocating 4 GiB.
 const (
 	magic     = "\x93NUMPY"
 	maxHeader = 1 << 20

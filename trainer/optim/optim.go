@@ -147,7 +147,8 @@ type moments struct {
 	b1, b2, lr, eps float32
 }
 
-// newMoments returns the constants of a step, with defaults in place of zeros.
+// newMoments returns the constants of a step, with defaults in place of zeros. It computes in
+// float64: 1 - b2^t of a young mean is a difference of nearly equal numbers.
 func newMoments(step int64, rate, b1, b2, eps float64) moments {
 	b1, b2, eps = or(b1, 0.9), or(b2, 0.999), or(eps, 1e-8)
 	root := math.Sqrt(1 - math.Pow(b2, float64(step)))

@@ -33,7 +33,8 @@ type Transport struct {
 	left atomic.Pointer[transport.PeerError] // why others cannot reach this rank any more; nil before Close or Kill
 }
 
-// New returns the endpoints of ranks 0..n-1 of one epoch.
+// New returns the endpoints of ranks 0..n-1 of one epoch. The caller closes all of them. They share
+// no goroutine: a message is copied in the goroutine of its sender.
 func New(n int) []*Transport {
 	all := make([]*Transport, n)
 	for i := range all {

@@ -33,6 +33,7 @@ func NewNetwork() *Network {
 }
 
 // Member returns the member with that ID, the same one on each call. Closing it disconnects it.
+// After that Member still returns the closed member, because IDs are not used again.
 func (w *Network) Member(id elastic.ID) *Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +123,9 @@ func (c *carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.take = take 
 // HangUp implements mesh.Carrier. It does nothing, as no stream gets stuck within a process.
 func (c *carrier) HangUp(elastic.ID) {}
 
-// Open implements mesh.Carrier.
+// Open implements mesh.Carrier. It does not wait: the other member takes its end in a goroutine of
+// its own. The error wraps elastic.ErrGone if the other member has left, and is another one if it
+// has not come yet, so that the caller tries again.
 func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -26,7 +26,9 @@ type Config struct {
 	Alloc      bool                 // allocate the vectors of reductions by collective.Alloc
 }
 
-// Result is the measurement of one size. Times are in microseconds.
+// Result is the measurement of one size. Times are in microseconds: the duration of a call at the
+// slowest rank, over all iterations. The field tags are the format of elrun bench --json, on which
+// scripts of users rely.
 type Result struct {
 	Collective string `json:"collective"`
 	N          int    `json:"n"` // ranks

@@ -10,7 +10,9 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Tuned is a comparison of the algorithms for one size.
+// Tuned is a comparison of the algorithms for one size. N is the number of ranks. Bytes is the
+// requested length of the vector, not rounded as in Result. Times are in the order of the constants
+// of collective.Algorithm, and are equal at all ranks.
 type Tuned struct {
 	Collective string          `json:"collective"`
 	N          int             `json:"n"`

@@ -25,13 +25,12 @@
 // Waits and signals change all the time, so the knowledge of a rank can be old.
 //
 //   - A cycle of waits within one call is no deadlock: a message is under way somewhere.
-//   - A cycle of waits in different calls is a deadlock only if every call in it blocks its
-//
-// rank and no message can be under way. Each rank proves the latter for its own wait: the awaited
-// rank has answered asks that were sent after the wait began. A signal never overtakes a message of
-// the same pair, so a message that was sent before the answer has arrived. - Old information could
-// circulate in a cycle for ever. It is discarded because hops are counted, and a chain cannot be
-// longer than the number of ranks.
+//   - A cycle of waits in different calls is a deadlock only if every call in it blocks its rank
+//     and no message can be under way. Each rank proves for its own wait that none is: the awaited
+//     rank has answered asks that were sent after the wait began. A signal never overtakes a
+//     message of the same pair, so a message that was sent before the answer has arrived.
+//   - Old information could circulate in a cycle for ever. It is discarded because hops are
+//     counted, and a chain cannot be longer than the number of ranks.
 //
 // # The limit
 //
@@ -171,7 +170,8 @@ func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	return all
 }
 
-// Ask sends an ask to each rank for which w waits.
+// Ask sends an ask to each rank for which w waits, and to the ends of a slow or silent chain. It
+// costs up to five signals. Signals may be lost, so the caller asks again periodically.
 func (c *Chase) Ask(w *Wait, now time.Duration) {
 	if w.answers == nil {
 		w.answers = make(map[int]*answer)
@@ -205,7 +205,9 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	return e.Cause != Unknown && (e.Cause != Silent || c.hasAnswered(int(e.Rank)) || c.confirms(int(e.Rank), now))
 }
 
-// RecordTell records a tell of rank from for w, which is nil if the call is over.
+// RecordTell records a tell of rank from for w, which is nil if the call is over. A tell to an ask
+// carries the time of that ask by this rank's clock, so no clocks are compared. A tell without a
+// time is news, which the rank sends unasked; it says nothing about the response time.
 func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {

@@ -80,7 +80,9 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 }
 
 // target chooses the step, and the donors to ask for it: a step that most donors hold already, or
-// one a little ahead of all. The result ahead reports that it is the latter.
+// one a little ahead of all. A donor can save only the state of its present step, so all donors can
+// save the same step only if none of them has passed it. The result ahead reports that the step is
+// ahead of all.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
 	highest := int64(0)
 	var resting []string
@@ -113,6 +115,7 @@ func (c *chooser) shared(names []string, where map[string]header) (best int64, d
 	holders := map[int64][]string{}
 	for _, n := range names {
 		for _, s := range where[n].Held {
+			// Behind and Bytes are in bytes: the updates to replay, and the state to copy.
 			if c.full || s.Behind <= where[n].Bytes/4 {
 				holders[s.Step] = append(holders[s.Step], n)
 			}

@@ -73,7 +73,8 @@ func (c *copying) hand(name string) *hand {
 }
 
 // next returns the range of chunks to request from a donor. A count of 0 means that there is none
-// at present; changes is closed at the next change.
+// at present; changes is closed at the next change. A donor gets no range before a manifest is
+// elected, nor if its own manifest is another one: each chunk is compared with its own manifest.
 func (c *copying) next(h *hand) (first, count int, changes <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,6 +101,7 @@ func (c *copying) needs(first, count int) bool {
 
 // deliver verifies a chunk and keeps it, unless another donor was faster. A kept chunk owns data.
 func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
+	// Hashing takes most of the time of deliver. Without the lock the workers hash in parallel.
 	wrong := sumOf(data) != h.vote.hashes[i] // its vote is the elected one
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +173,9 @@ func (c *copying) differs(h *hand) bool {
 
 // electLocked elects the manifest that more than half of the donors have sent; donors that may
 // still send one count, too. If no further manifest can come the most common one wins, and of
-// equally common manifests the one of the donor that was added first.
+// equally common manifests the one of the donor that was added first. The choice is final: chunks
+// of two manifests would not be one state. The majority counts because a single donor could
+// otherwise give the newcomer a state that no other member has.
 func (c *copying) electLocked() {
 	if c.elected != nil {
 		return

@@ -156,7 +156,9 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	return a.header, nil
 }
 
-// update receives one update and passes it on.
+// update receives one update and passes it on. The buffer is one of free, or a new one. It belongs
+// to the goroutine of Follow from send on, until that goroutine calls recycle. After an error the
+// rest of the answer is unusable.
 func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) error {
 	var buf []byte
 	select {
@@ -189,7 +191,8 @@ func (f *feed) send(ctx context.Context, it item) error {
 	}
 }
 
-// recycle returns the buffer of an applied update.
+// recycle returns the buffer of an applied update. It never blocks: if free is full the buffer is
+// left to the garbage collector.
 func (f *feed) recycle(data []byte) {
 	select {
 	case f.free <- data:

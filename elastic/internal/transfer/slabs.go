@@ -18,7 +18,7 @@ type slabs struct {
 	bytes int64 // bytes written
 }
 
-// Write appends a copy of p.
+// Write appends a copy of all of p. It returns no error.
 func (s *slabs) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		last := len(s.pieces) - 1
@@ -50,7 +50,7 @@ func (s *slabs) grow() {
 }
 
 // fit frees unused memory if that is a large part of the whole: a small state fills only a small
-// part of its piece. No write may follow.
+// part of its piece. It copies at most one piece. No write may follow.
 func (s *slabs) fit() {
 	s.spare = nil
 	last := len(s.pieces) - 1

@@ -42,7 +42,9 @@ const (
 	opEnd      op = "end"      // nothing is needed any more
 )
 
-// request is a request, encoded as one line.
+// request is a request, encoded as one line. Step is the number of a committed step. First and
+// Count are a range of chunks of the snapshot, for opChunks. Requests come from newcomers that may
+// be faulty, so decodeRequest checks all numbers against the limits above.
 type request struct {
 	Do     op     `json:"do"`
 	Who    string `json:"who"` // the newcomer, whose lease is renewed
