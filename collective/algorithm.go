@@ -31,10 +31,10 @@ const (
 	// SharedMemory works in memory that all ranks share. Auto always chooses it if there is
 	// such memory.
 	SharedMemory = transport.SharedMemory
-	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one
-	// rank of each host. If Options.Sites are known, the latter step is again split, into
-	// one within each site and one between sites. Auto chooses it for a commutative
-	// AllReduce if hosts or sites have several ranks.
+	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one rank of
+	// each host. If Options.Sites are known, the step between hosts is split again, into a step
+	// within each site and a step between sites. Auto chooses TwoLevel for a commutative AllReduce
+	// if hosts or sites have several ranks.
 	TwoLevel = transport.TwoLevel
 )
 

@@ -37,8 +37,7 @@ func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []
 	return c.start(ctx, planAllGather(c, dst, src, counts, true))
 }
 
-// planAllGather returns the plan of AllGather and AllGatherV; varied is true for the
-// latter.
+// planAllGather returns the plan of AllGather, or with varied of AllGatherV.
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
 	c = c.orInvalid()
 	if !varied {

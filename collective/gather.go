@@ -35,9 +35,9 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 	return c.start(ctx, planGather(c, dst, src, counts, true, root))
 }
 
-// planGather returns the plan of Gather and GatherV; varied is true for the latter. Only root
-// checks the length of dst, as the other ranks do not use it. A mistake of one rank is in p.err and
-// ends the call at every rank.
+// planGather returns the plan of Gather, or with varied of GatherV. Only root checks the length of
+// dst, as the other ranks do not use it. A mistake of one rank is in p.err and ends the call at
+// every rank.
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orInvalid()
 	if !varied {

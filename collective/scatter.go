@@ -32,7 +32,7 @@ func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []in
 	return c.start(ctx, planScatter(c, dst, src, counts, true, root))
 }
 
-// planScatter returns the plan of Scatter and ScatterV; varied is true for the latter.
+// planScatter returns the plan of Scatter, or with varied of ScatterV.
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orInvalid()
 	if !varied {

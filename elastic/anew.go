@@ -24,7 +24,8 @@ func (g *Group) Begin(first []Member) { g.tell(anewError{first}) }
 // Finished tells a newcomer that the job has finished: Next returns ErrFinished. It does not block.
 func (g *Group) Finished() { g.tell(ErrFinished) }
 
-// orders are what a program or its launcher has told a group. It is safe for concurrent use.
+// orders are the requests that a program or its launcher has made to a group. It is safe for
+// concurrent use.
 type orders struct {
 	leaves  chan struct{} // closed by leave
 	leaving sync.Once

@@ -18,8 +18,8 @@ const (
 	greetedAll = 64
 )
 
-// heartbeatSender sends the heartbeats of this member: what it reports of itself, and whether it
-// hears the receiver. The driver's goroutine owns it. It changes none of the parts that it reads.
+// heartbeatSender sends the heartbeats of this member: its report of itself, and whether it hears
+// the receiver. The driver's goroutine owns it. It changes none of the parts that it reads.
 type heartbeatSender struct {
 	members  *roster
 	clock    *tickClock

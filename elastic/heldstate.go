@@ -29,7 +29,7 @@ func (h *heldState) account(digest bool) (account, error) {
 	a := account{fresh: h.fresh, holds: h.state != nil, settings: settingsHash(h.settings)}
 	switch {
 	case h.state == nil:
-	// A state that is void has no step, so this member counts as one that has to copy.
+	// A state that is void has no step, so this member has to copy another member's state.
 	case h.void:
 		a.step = -1
 	default:

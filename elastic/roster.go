@@ -32,8 +32,8 @@ func (r *roster) replace(v View) {
 	for _, rank := range v.ring.around(v.Rank(r.self.ID)) {
 		id := v.Members[rank].ID
 		r.around = append(r.around, id)
-		// A member that was not watched sent messages rarely: the pauses between them do not tell how
-		// long it may be silent now.
+		// A member that was not watched sent messages rarely: the pauses between them do not tell
+		// how long it may be silent now.
 		if p := r.peers[id]; p != nil && !slices.Contains(before, id) {
 			p.restart(time.Now())
 		}
@@ -95,9 +95,9 @@ func (r *roster) hears(id ID) bool {
 	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
 }
 
-// helpersFor returns the helpers for an indirect probe of a member: of the members that this one
-// watches and hears, those of other hosts first, since a member of this host shares its network, and
-// then the nearest to the probed member on the ring.
+// helpersFor returns the helpers for an indirect probe of a member, from the members that this one
+// watches and hears. Members of other hosts come first, since a member of this host shares its
+// network, and among them the nearest to the probed member on the ring.
 func (r *roster) helpersFor(id ID) []ID {
 	ids := slices.DeleteFunc(slices.Clone(r.watched()), func(h ID) bool { return h == id || !r.hears(h) })
 	at := r.view.Rank(id)

@@ -51,7 +51,7 @@ func (r *selfReport) notBusy(why string) {
 func (r *selfReport) stall() { r.update(func(h *heartbeat) { h.Stalled = true }) }
 
 // leave reports that this member has asked to leave; ended: because the job is at its end. The
-// first reason counts: a member that has asked to leave before the end goes as one that has asked.
+// first reason counts: if the member asked before the end, the others log that it asked.
 func (r *selfReport) leave(ended bool) {
 	r.update(func(h *heartbeat) { h.Ended, h.Leaving = ended && !h.Leaving, true })
 }

@@ -89,9 +89,9 @@ func (t *Turn) Fail(err error) {
 }
 
 // Busy reports that this peer does something long, for example an evaluation, until done is called.
-// what is shown to the other members if they wait for long. However long the work takes, this peer
-// is not asked to make way. Without Busy, it may be asked to if the body takes more than five
-// minutes.
+// The text what is shown to the other members if they wait for long. However long the work takes,
+// this peer is not asked to make way. Without Busy the others may ask it to make way after five
+// minutes in the body.
 func (t *Turn) Busy(what string) (done func()) {
 	t.loop.group.current().report.busy(what)
 	return func() {

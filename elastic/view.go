@@ -23,8 +23,8 @@ type Member struct {
 	// Launcher is the ID of the launcher that started the member and observes its death. It is
 	// empty if there is none.
 	Launcher string `json:"launcher,omitempty"`
-	// Process identifies the process among those of its launcher, in a form that Config.Inspect
-	// understands; empty if unknown.
+	// Process identifies the process among all processes of its launcher, in a form that
+	// Config.Inspect understands; empty if unknown.
 	Process string `json:"process,omitempty"`
 	// Machine identifies the host, as host names may be ambiguous: it is equal for members of one
 	// host and differs between hosts. If it is empty the host's name counts.

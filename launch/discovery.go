@@ -65,7 +65,7 @@ func ticketsOf(v elastic.View) []openTicket {
 	return out
 }
 
-// announcement is what a Discovery publishes of a job: members, under keys.
+// announcement is the part of a job that a Discovery publishes: members, under keys.
 type announcement struct {
 	keys    []string
 	members []elastic.Member

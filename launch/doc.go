@@ -98,10 +98,10 @@
 //
 // In a launcher the goroutine of Run owns the state of the job (runner), and decides everything.
 // While the job runs it waits for no peer, no host and no output, so that signals always work. The
-// other goroutines pass on what they read:
+// other goroutines pass on their input:
 //
-//	local.watch      one for each process on this host; below it one for each output stream, one that
-//	                 reads the messages of the process, and one that writes messages to it
+//	local.watch      one for each process on this host; below it one for each output stream, a reader
+//	                 of the messages of the process, and a writer of messages to it
 //	remoteHost.run   one for each other host: reads the frames of the agent; another one writes
 //	printer.run      one for each output file, the only one that writes to the file
 //	announcer.run    announces the job, and seeker.run looks up members, with Options.Discovery

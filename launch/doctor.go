@@ -45,7 +45,7 @@ func Doctor(ctx context.Context) []Check {
 }
 
 // addresses returns the addresses of the interfaces that are up. It leaves out interfaces whose
-// addresses cannot be read: the check then reports what is left.
+// addresses cannot be read: the check then reports the rest.
 func addresses() []address {
 	interfaces, _ := net.Interfaces()
 	var out []address

@@ -66,7 +66,7 @@ func (p programInfo) check() error {
 			peers++
 		}
 	}
-	// The group of peers is what the rest of the program works for, so there is exactly one.
+	// The rest of the program works for the group of peers, so there is exactly one such group.
 	switch {
 	case peers != 1:
 		return fmt.Errorf("%d nodes of peers, want one: declare the group that trains by Peers, once", peers)

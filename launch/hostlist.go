@@ -303,8 +303,8 @@ func (l *hostList) overdue(now time.Time) []hostConnect {
 	return l.connects.overdue(now)
 }
 
-// share returns the number of peers that a host has when n peers run, at least 1. The agent
-// divides the host's cores among so many.
+// share returns the number of peers that a host has when n peers run, at least 1. The agent divides
+// the host's cores by this number.
 func (l *hostList) share(h *remoteHost, n int) int {
 	here := 0
 	for i, s := range l.assignments {

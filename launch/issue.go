@@ -138,7 +138,7 @@ func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 	if t, err := ticket.Parse(name); err == nil {
 		id = elastic.ID(t.Signer().ID)
 	}
-	// named holds the tickets that the name means, revoked those of them that were still valid.
+	// named holds the tickets that the name means, and revoked holds the valid ones among them.
 	var named, revoked []string
 	for _, grant := range g.View().Grants {
 		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {

@@ -24,7 +24,7 @@ type doneReport struct {
 	done  event.Done
 }
 
-// outcome is what a launcher has recorded at the end of the job. Its methods do not change it.
+// outcome is the launcher's record of the end of the job. Its methods do not change it.
 type outcome struct {
 	signal syscall.Signal // the signal that interrupted the job; 0 if none
 	// exits has the ends of all processes, in their order; dones has the results that peers have

@@ -85,7 +85,7 @@ func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 		g.answered, g.inView = true, true
 		messages = append(messages, peerMessage{i, message{Start: &order}})
 	}
-	// The group exists again: what was known of the old one no longer applies.
+	// The group exists again: knowledge of the old group no longer applies.
 	r.reforming, r.finished = false, false
 	r.latest = known{Members: order.Peers}
 	return messages, begin

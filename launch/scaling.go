@@ -144,7 +144,7 @@ func (p scalePlan) String() string {
 
 // listPeers describes a list of local indices.
 func listPeers(indices []int) string {
-	// A line has room for about so many.
+	// A line has room for about this number of indices.
 	const shown = 8
 	if len(indices) == 1 {
 		return fmt.Sprintf("peer %d", indices[0])

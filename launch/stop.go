@@ -29,10 +29,10 @@ type Stopped struct {
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal. The
-// peers do so when all have answered. Peers that have not left the group after 5 s are asked again,
-// and then end at once. Stop returns when all their control sockets are gone. If some are left
-// after 10 s, or at the end of ctx, it returns an error that names these peers; they have been
+// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal, and
+// the peers send it when all have answered. Peers that have not left the group after 5 s are asked
+// again, and then end at once. Stop returns when all their control sockets are gone. If some are
+// left after 10 s, or at the end of ctx, it returns an error that names these peers; they have been
 // asked to end nevertheless.
 //
 // A running launcher sees its peers end, and ends with the status that follows from their statuses.

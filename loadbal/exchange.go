@@ -11,8 +11,8 @@ const (
 // exchange is LB-BSP for accelerators (the paper is cited at predicting). The time of an
 // accelerator is t(b) = max(tau, a + c*b): below some share more microbatches cost nothing, so no
 // speed can be computed from a time. exchange needs only the times: after each window of steps it
-// moves some microbatches from the slowest to the fastest rank. If the slowest rank is then the one
-// that was the fastest before, or the reverse, it moved too many: it halves the number and
+// moves some microbatches from the slowest to the fastest rank. If after that the fastest rank has
+// become the slowest, or the slowest the fastest, it moved too many: it halves the number and
 // lengthens the window. If the imbalance stays large, it doubles the number.
 type exchange struct {
 	table

@@ -122,7 +122,8 @@ func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64)
 }
 
 // learn does one step of gradient descent on the squared error of the prediction. Errors and
-// weights are clipped, so that a jump that no input could predict does not undo what was learned.
+// weights are clipped, so that a jump that no input could predict does not undo the learning so
+// far.
 func (x *narx) learn(in *[narxInputs]int64, change int64) {
 	if in[inOne] == 0 {
 		return

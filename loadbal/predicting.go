@@ -90,8 +90,8 @@ func (p *predicting) measure(reports []Report) {
 	p.complete()
 }
 
-// choose returns the best shares, by the forecast or by the means. The result eagerly is true for
-// the forecast. choose leaves the chosen costs in p.costs.
+// choose returns the best shares, by the forecast or by the means. The result eagerly is true if
+// they follow the forecast. choose sets p.costs to the costs that it used.
 func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	t := &p.score
 	t.forecastShares = p.solve(microbatches)

@@ -148,8 +148,8 @@ func (b *Batch) Loss(sum float64) {
 
 // Err returns nil as long as the result of the call will be used. Otherwise it returns the reason:
 // the previous step has failed, or this peer's share has changed. Gradient may then return early
-// with this error, or finish. A change of members alone is no such reason: the computed part of a
-// step stays valid.
+// with this error, or finish. A change of members alone is no reason to stop: the computed part of
+// a step stays valid.
 func (b *Batch) Err() error {
 	if b.gate.Err == nil {
 		return nil

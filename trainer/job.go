@@ -119,8 +119,8 @@ func (j *job) replica() replica {
 }
 
 // superseded reports this peer's part of its last step before a copy from another member moves this
-// peer to a later step. It does so only if this peer still has the identity under which it
-// contributed: otherwise others have computed and reported this part. A copy of a whole state also
+// peer to a later step. A peer that has another identity than the one under which it contributed
+// reports nothing: others have computed and reported this part. A copy of a whole state also
 // discards the error feedback of compression.
 func (j *job) superseded(by int64, whole bool) {
 	last, owner := j.state.last, j.step.own.owner

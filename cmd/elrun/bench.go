@@ -65,8 +65,8 @@ func (f *benchFlags) config() (bench.Config, error) {
 
 // args returns the flags as the arguments of a bench-peer.
 func (f *benchFlags) args() []string {
-	// Every flag is passed, also one that has its default value, so that bench alone decides
-	// about defaults.
+	// Every flag is passed, also with its default value, so that bench alone decides about
+	// defaults.
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
 		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),

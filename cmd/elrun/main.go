@@ -85,8 +85,8 @@ func (t *terminal) interruptible(ctx context.Context) (_ context.Context, releas
 	}
 }
 
-// signalled cancels a command, or stops this process for SIGTSTP (Ctrl-Z), which Notify has kept
-// from doing so by itself.
+// signalled cancels a command, or stops this process for SIGTSTP (Ctrl-Z): since Notify catches the
+// signal, the kernel does not stop the process by itself.
 func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
 	sig, ok := s.(syscall.Signal)
 	switch {

@@ -104,7 +104,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	var hosts []launch.Host
 	var srun bool
 	// A task of a Slurm step runs its own peers only, and with --discover each host has its own
-	// launcher: both choose no hosts.
+	// launcher. In both cases this launcher needs no other hosts.
 	if err == nil && task == nil && c.Discover == "" {
 		hosts, srun, err = c.chooseHosts(t, &c.sshFlags, &c.Peers)
 	}

@@ -58,7 +58,7 @@ func schedulerError(err error) error {
 // which this launcher runs, unless the user gives a number of peers. srun reports whether srun
 // reaches the hosts.
 func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
-	// What the user says counts more than what the batch system has allocated.
+	// The user's choice counts more than the allocation of the batch system.
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
 	}

@@ -49,8 +49,8 @@ func (d *decoder) bool() bool {
 	return b == 1
 }
 
-// uint decodes a varint, which must have its shortest form: a receiver hashes what it decodes, and
-// must come to the hash of the sender.
+// uint decodes a varint, which must have its shortest form: a receiver hashes the decoded value,
+// and must come to the hash of the sender.
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {

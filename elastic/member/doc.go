@@ -46,14 +46,14 @@
 // passes messages on, and moves from view to view:
 //
 //	membership       the view, this member's rank in it, the log, the clock, the output; all share it
-//	localState       what this member knows and wants; reporter sends it to the proposer
-//	peerReports      what the others know and want
+//	localState       this member's knowledge and requests; reporter sends them to the proposer
+//	peerReports      the knowledge and requests of the others
 //	quorumMonitor    who decides, and whether enough of them can be reached
 //	acceptor,        the two roles of Paxos; the proposer collects facts, and next makes a change of
 //	proposer         them, with the help of partitionGraph
 //	dissemination    tells a decided view until all have acknowledged it
 //	relay            multicast along trees, in large groups
-//	gossip, catchUp  let members that lag behind find out, and send them what they lack
+//	gossip, catchUp  let members that lag behind find out, and send them the views that they lack
 //	joiner           a newcomer's way in
 //	branchConflict   which of two forced branches ends
 //
@@ -106,8 +106,8 @@
 // Limits of this protection: a member of the present view is believed, so a member that lies can
 // end the job. Half of the voters of a view, if they are put out together and lie, could decide
 // another next view for peers that are still in that view. Where views can be forced each member
-// that was put out can do so, as it may really be the only survivor. A member that lags behind by
-// more than the log gets no answer if no member of its view is left: it lacks a quorum for good.
+// that was put out can force one, as it may really be the only survivor. A member that lags behind
+// by more than the log gets no answer if no member of its view is left: it lacks a quorum for good.
 // Branches that have both gone further than the log do not reunite.
 //
 // # Invariants

@@ -31,8 +31,8 @@ func (q *quorumMonitor) compute() electorate {
 	if !e.sole && !e.any {
 		return e
 	}
-	// A voter that lives, or with --quorum any one that is heard, keeps the vote from passing to
-	// the other members.
+	// A live voter, or with --quorum any a voter that is heard, keeps the vote from passing to the
+	// other members.
 	for i := range e.dead {
 		if !e.dead[i] && (!e.any || !e.silent[i]) {
 			return e

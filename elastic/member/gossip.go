@@ -62,7 +62,7 @@ func (g *gossip) target() int {
 	if g.beats%2 != 0 {
 		d = n - d
 	}
-	// An unreachable member is replaced by the next one that can be reached.
+	// An unreachable member is replaced by the next member that can be reached.
 	for tries := 1; tries < n && g.local.suspects.has(g.view.Members[(g.rank+d)%n].ID); tries++ {
 		d = 1 + d%(n-1)
 	}

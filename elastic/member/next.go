@@ -72,8 +72,8 @@ func (f facts) holdBack(keep []bool) {
 // other, and of several such sets the one with the lowest ranks. Members without a message in this
 // ballot come second: they stay if no kept member is cut off from them. They come second because
 // they may outnumber the present members, and may all be dead. A member counts as present, however
-// late its answer, if no member reports it unreachable: it may be the only one that has noticed the
-// death of another member.
+// late its answer, if no member reports it unreachable: perhaps only this member has noticed the
+// death of another one.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)
 	for i := range gone {

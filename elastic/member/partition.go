@@ -44,8 +44,8 @@ func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 	return g
 }
 
-// largest returns the members of a largest independent set (I13). Of several it returns the one
-// that keeps the lowest rank in which they differ.
+// largest returns the members of a largest independent set (I13). Of several such sets it returns
+// the first in the lexicographic order of their ranks.
 func (g *partitionGraph) largest() []bool {
 	g.search(0)
 	keep := make([]bool, len(g.best))

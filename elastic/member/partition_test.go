@@ -9,7 +9,7 @@ import (
 )
 
 // slowLargest tries every subset. It returns a largest subset without a cut pair. Of several it
-// returns the one that keeps the lowest rank in which they differ.
+// returns the first in the lexicographic order of their ranks.
 func slowLargest(pairs [][2]int, out []bool) []bool {
 	n := len(out)
 	best, count := uint(0), -1

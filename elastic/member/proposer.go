@@ -228,7 +228,7 @@ func (p *proposer) carryOn() {
 // readyToChoose reports whether to choose the change now, given enough promises: at once if a
 // change must be taken over; otherwise when all members that are to stay have sent promises, and
 // with them reports, or after Config.Grace. It waits longer while the accuser of a member has not
-// answered itself: it may be the one that is cut off, and the others will say so soon.
+// answered itself: the accuser may be cut off, and the others will report that soon.
 func (p *proposer) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, p.tick
@@ -250,8 +250,8 @@ func (p *proposer) readyToChoose() bool {
 	return true
 }
 
-// accuserMissing reports whether neither a member nor another one that it reports as unreachable
-// has answered the ballot, although nobody reports the accuser itself.
+// accuserMissing reports whether two members have not answered the ballot, of which the first (the
+// accuser) reports the second as unreachable, while nobody reports the accuser.
 func (p *proposer) accuserMissing() bool {
 	silent := func(id ID) bool {
 		rank := p.view.Rank(id)

@@ -33,7 +33,7 @@ type treatment uint8
 const (
 	// refused: the message is dropped.
 	refused treatment = iota
-	// answered: the sender may be sent what it lacks, or be asked; nothing changes here.
+	// answered: the sender may get the views that it lacks, or a question; nothing changes here.
 	answered
 	// certified: the message counts as far as its certificates prove it, from a view that is known
 	// here.

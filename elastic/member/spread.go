@@ -55,7 +55,7 @@ type gathering struct {
 }
 
 // maxGatherings bounds the trees in which a machine takes part at a time. Beyond it the oldest tree
-// answers with what it has.
+// passes up the answers that it has.
 const maxGatherings = 64
 
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
@@ -187,7 +187,7 @@ func (r *relay) gather(msg Message) {
 // suspected they go to the author, so that its death does not lose them.
 func (r *relay) answerUp() {
 	r.open = slices.DeleteFunc(r.open, func(g *gathering) bool {
-		// due bounds the wait for ranks below that do not answer: what has come is passed up.
+		// due bounds the wait for ranks below that do not answer: the answers so far are passed up.
 		if len(g.below) > 0 && r.tick < g.due {
 			return false
 		}

@@ -8,9 +8,9 @@
 //	}
 //
 // It reports that there was a change, not which one. Users compare the present addresses with the
-// former ones, so that they do not depend on a message that may have been lost. On Linux the kernel
-// reports changes by rtnetlink (RFC 3549) within a millisecond, and an idle Watcher costs nothing.
-// On other systems Open returns an error that wraps errors.ErrUnsupported.
+// addresses before, so that they do not depend on a message that may have been lost. On Linux the
+// kernel reports changes by rtnetlink (RFC 3549) within a millisecond, and an idle Watcher costs
+// nothing. On other systems Open returns an error that wraps errors.ErrUnsupported.
 package netwatch
 
 // Watcher receives the kernel's reports until Close.

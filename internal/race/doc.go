@@ -2,6 +2,6 @@
 // long, and a sync.Pool drops values at random.
 //
 //	if race.Enabled {
-//		t.Skip("pools lose what they hold under the race detector")
+//		t.Skip("pools lose their content under the race detector")
 //	}
 package race

@@ -68,9 +68,9 @@ func (b *ballot) withdraw() {
 	}
 }
 
-// revise ends the grant after a survey that began at the time begun. It does so only if the lease
-// had expired by then and the survey shows that the granted candidate has not started the job. A
-// candidate that could not be asked keeps its grant, because it may have started the job.
+// revise ends the grant after a survey that began at the time begun, if the lease had expired by
+// then and the survey shows that the granted candidate has not started the job. A candidate that
+// could not be asked keeps its grant, because it may have started the job.
 func (b *ballot) revise(s survey, begun time.Time) {
 	if b.granted == b.self || begun.Before(b.until) {
 		return

@@ -59,9 +59,9 @@ func (l *Lane) updateCPU(now time.Time) {
 }
 
 // migrate moves this rank to another core that has at least two ranks fewer than its own, and
-// reports whether there is one. The kernel's load balancing would do so some milliseconds later, as
-// polling ranks look busy to it. Only the highest rank of a core moves, because otherwise several
-// ranks might move to the same core.
+// reports whether there is one. The kernel's load balancing would move it only some milliseconds
+// later, as polling ranks look busy to the kernel. Only the highest rank of a core moves, because
+// otherwise several ranks might move to the same core.
 func (l *Lane) migrate(core uint32) bool {
 	var on cpuLoad
 	for r, p := range l.areas {

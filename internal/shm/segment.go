@@ -79,10 +79,11 @@ type chunk struct {
 	_      [cacheLine - unsafe.Sizeof(counter{}) - 4]byte
 }
 
-// slot holds a rank's description of one call. A rank has two slots and uses them in turn: it
-// may post its next call while others still read the present one. Two are enough, because the call
-// after the next waits for all ranks. A short vector lies in the cache line of the counter that the
-// others wait for, so they fetch one line for both.
+// slot holds a rank's description of one call. A rank has two slots and uses them in turn: it may
+// post its next call while others still read the present one. Two slots are enough: before a rank
+// posts its next call but one, all ranks have posted the next call, and so have read the present
+// one. A short vector lies in the cache line of the counter that the others wait for, so they fetch
+// one line for both.
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
 	// digest is the digest of the header. Comparing it needs no other cache line.

@@ -54,8 +54,8 @@ func open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// openRegular opens a regular file for reading and returns its size, which bounds what is read and
-// allocated later. It refuses other files, such as pipes, which could block. Errors do not name the
+// openRegular opens a regular file for reading and returns its size, which bounds later reads and
+// allocations. It refuses other files, such as pipes, which could block. Errors do not name the
 // path; callers do.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)

@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// TopK keeps a fraction of the elements, those of the largest magnitude, and rounds each to
-// bfloat16 or to 2 bits (top-k sparsification). Encode leaves in its argument the elements that it
-// does not keep, and the rounding errors of the elements that it keeps. At increases the fraction
-// in the first steps of a training.
+// TopK keeps a fraction of the elements, the largest by magnitude, and rounds each to bfloat16 or
+// to 2 bits (top-k sparsification). Encode leaves in its argument the elements that it does not
+// keep, and the rounding errors of the elements that it keeps. At increases the fraction in the
+// first steps of a training.
 //
 // The code of n elements, of which k are kept, has three parts: one byte for each run of 255
 // elements, the number of elements kept in it; k bytes, their positions in the run, ascending; k

@@ -57,7 +57,7 @@ const (
 )
 
 // ErrFormat reports that a file violates the format or a limit. All errors of this package wrap it,
-// except those of the file system.
+// except errors of the file system.
 var ErrFormat = errors.New("not a valid IDX file")
 
 // Images are greyscale images of one size, stored one after the other and row by row. A pixel is a

@@ -115,8 +115,8 @@ type Config struct {
 //   - Delay is c.Delay;
 //   - Settings also has the fields of c.
 //
-// The arguments are not modified. An error names the field that is invalid; Wrap checks only what
-// it uses, trainer.Run checks the rest. Only one Run at a time may use the model.
+// The arguments are not modified. An error names the field that is invalid; Wrap checks only the
+// fields that it uses, trainer.Run checks the rest. Only one Run at a time may use the model.
 func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer.Config, error) {
 	if cfg.Microbatch == 0 {
 		cfg.Microbatch = trainer.DefaultMicrobatch

@@ -54,10 +54,10 @@ type layer interface {
 }
 
 // deferrable is a layer that can defer a part of accumulate until after backward. The deferred
-// gradients of the last layers are then computed when those of the first layers are complete, which
-// lets their reduction overlap. The calls are accumulateFirst, backward and accumulateDeferred;
-// backward leaves dy unchanged. accumulateFirst and accumulateDeferred together produce the same
-// bits as accumulate.
+// gradients of the last layers are then computed when the gradients of the first layers are
+// complete, so that the reduction of the first layers overlaps with this computation. The calls are
+// accumulateFirst, backward and accumulateDeferred; backward leaves dy unchanged. accumulateFirst
+// and accumulateDeferred together produce the same bits as accumulate.
 type deferrable interface {
 	layer
 	// split returns the number of first rows of params()[0] whose gradient is deferred to
@@ -136,7 +136,7 @@ func (l *dense) pieceBefore(end int) (first int) {
 	return (end - 1) / rows * rows
 }
 
-// accumulate adds db = sum of dy over the samples and dW = x^T dy, the latter piece by piece.
+// accumulate adds db = sum of dy over the samples and dW = x^T dy; it computes dW piece by piece.
 func (l *dense) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
 	l.accumulateFirst(dy, grad, reporter)
 	l.accumulateDeferred(dy, grad, reporter)

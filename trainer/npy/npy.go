@@ -29,7 +29,7 @@ import (
 )
 
 // ErrFormat reports that a file violates the format, or is unsupported or unsuitable. All errors of
-// this package wrap it, except those of the file system.
+// this package wrap it, except errors of the file system.
 var ErrFormat = errors.New("not a usable npy file")
 
 // Array is a mapped file, seen as rows along its first dimension. It is safe for concurrent use

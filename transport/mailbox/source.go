@@ -124,8 +124,7 @@ func (s *source) match(r *receive) (arrived, wake bool, err error) {
 	return m.arrived, s.wakeLocked(), nil
 }
 
-// compare returns a *transport.MismatchError unless call and length of a message are those
-// of r.
+// compare returns a *transport.MismatchError unless a message has the call and the length of r.
 func (s *source) compare(r *receive, sent transport.Envelope, size int) error {
 	if r.env.Call == sent.Call && len(r.buf) == size {
 		return nil

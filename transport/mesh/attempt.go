@@ -27,7 +27,8 @@ const (
 //
 // Streams come from three sides: the dials of this rank, the dials of higher ranks, and lanes of
 // earlier views. All of them end in put, under mu. An attempt ends exactly once, by the last
-// stream, by fail or by revoke; whoever sets ended closes done, and what comes later is reset.
+// stream, by fail or by revoke; whoever sets ended closes done, and streams that come later are
+// reset.
 type attempt struct {
 	// ctx is the context of the call of Connect. It ends when that call returns.
 	ctx    context.Context

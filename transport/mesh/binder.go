@@ -163,8 +163,8 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 }
 
 // serve reads a lane, which was added and is bound to the view of a, until it ends: one view after
-// the other. It is the only reader of the lane's stream, and the only one that sees the lane end.
-// So it also handles the request that an attempt has left on the lane.
+// the other. It is the only reader of the lane's stream, so only this goroutine sees the lane end.
+// Therefore it also handles the request that an attempt has left on the lane.
 func (b *binder) serve(a *attempt, l *lane) {
 	for a != nil && l.readView(a) {
 		a = b.awaitBind(l)

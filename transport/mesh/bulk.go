@@ -101,8 +101,8 @@ func (a *answer) Read(b []byte) (int, error) {
 }
 
 // next acknowledges the last piece and reads the length of the next one. A piece is acknowledged
-// only when it was read to its end, so the window of the sender also bounds what a slow reader has
-// not read.
+// only when it was read to its end, so the window of the sender also bounds the bytes that a slow
+// reader has not read.
 func (a *answer) next() error {
 	if a.any {
 		if _, err := a.s.Write([]byte{ackByte}); err != nil {

@@ -41,7 +41,7 @@ type Carrier interface {
 	Close() error
 }
 
-// Kind tells streams apart by what they carry.
+// Kind tells streams apart by their content.
 type Kind uint8
 
 // The kinds of streams. The values are part of formats on the wire.
@@ -70,7 +70,7 @@ type Stream interface {
 	// under way. After a deadline has ended a write the stream is unusable.
 	SetReadDeadline(t time.Time) error
 	SetWriteDeadline(t time.Time) error
-	// Peer returns who is at the other end.
+	// Peer returns the ID of the peer at the other end.
 	Peer() elastic.ID
 	// Path describes the route of the stream; it does not set the fields Who and Rank.
 	Path() event.Path

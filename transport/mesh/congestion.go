@@ -13,8 +13,8 @@ const (
 	maxWindow   = 4 << 20
 )
 
-// maxQueueing is how much longer than the fastest piece a piece may take before the window
-// shrinks. About that long an answer may delay a message of Control.
+// maxQueueing is how much longer than the fastest piece a piece may take before the window shrinks.
+// An answer delays control messages on the same path by about this time at most.
 const maxQueueing = 20 * time.Millisecond
 
 // congestionWindow is the congestion control of an answer: it decides how many bytes may be under

@@ -62,7 +62,7 @@
 //   - requests has the requests with long answers; congestionWindow bounds their bytes in flight;
 //   - viewTable has the views by hash, also those that are over;
 //   - binder and lanes make, bind and keep the streams of views;
-//   - hostMemory has what the processes of a host share.
+//   - hostMemory has the files and the memory that the processes of a host share.
 //
 // For each view there is an attempt, which gathers the streams, then a Transport with a pair for
 // each rank, and lazyPairs for the pairs that are made later. No part waits for a peer with its
@@ -71,7 +71,7 @@
 // # Goroutines
 //
 //   - One for each lane reads the stream, over all views (binder.serve).
-//   - For each pair of a view there is one that writes signals and probes, and one that ends the pair
+//   - For each pair of a view one goroutine writes signals and probes, and one ends the pair
 //     (pair.finish); both end with the view.
 //   - While a view is entered there is one for each stream that is dialled, and later one for each pair
 //     that is made on demand (lazyPairs.make).

@@ -105,7 +105,7 @@ func (l *eventQueue) message(id elastic.ID, data []byte) {
 	l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
 }
 
-// pushLocked queues an event. Ups and downs never wait, as few can pile up.
+// pushLocked queues an event. PeerUp and PeerDown never wait, as a peer can cause only few of them.
 func (l *eventQueue) pushLocked(e elastic.PeerEvent) {
 	l.queue = append(l.queue, e)
 	l.changed.Broadcast()

@@ -30,7 +30,7 @@ func (e *overError) Is(target error) bool { return target == errStale }
 
 // refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one
 // is final: the peer knows the view, or knows that it will never enter it. A peer that may still
-// enter the view keeps the stream (parkedStream), and one that is about to close resets it.
+// enter the view keeps the stream (parkedStream), and a peer that is about to close resets it.
 type refusal byte
 
 // The refusals; wanted means that the stream is not refused.

@@ -97,9 +97,9 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
 }
 
-// sameSite compares what the hellos say, which is only a claim: the files that pass over a Unix
-// socket prove it later. It reports whether the two ends of a link say that they share a kernel,
-// and both want a path within the host.
+// sameSite compares the claims of two hellos, which the files that pass over a Unix socket prove
+// later. It reports whether the two ends of a link say that they share a kernel, and both want a
+// path within the host.
 func (h *hostMemory) sameSite(l *link) bool {
 	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.Site == l.site && l.site != [32]byte{}
 }

@@ -28,9 +28,9 @@ type Config struct {
 // MaxJob is the longest name of a job, in bytes.
 const MaxJob = wire.MaxJob
 
-// Path is how data may travel. A stream uses only what the Paths of both sides allow. Only ShmPath
-// is a demand: if memory cannot be shared Connect fails. With the other Paths a slower way is the
-// fallback, and event.Path.Why says why it was taken.
+// Path says how data may travel. A stream uses only ways that the Paths of both sides allow. Only
+// ShmPath is a demand: if memory cannot be shared Connect fails. With the other Paths a slower way
+// is the fallback, and event.Path.Why says why it was taken.
 type Path uint8
 
 // The values of Path. They are part of formats on the wire.
@@ -77,7 +77,7 @@ type Mesh struct {
 	// lanes has the streams of the views. A stream outlives its view.
 	lanes  *lanes
 	binder *binder     // binds lanes to views
-	memory *hostMemory // what is shared with other processes of the host
+	memory *hostMemory // files and memory that are shared with other processes of the host
 }
 
 // New returns a Mesh over a carrier, and begins to accept the streams that others open. The Mesh

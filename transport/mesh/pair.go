@@ -176,8 +176,8 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 			p.data.writers.release(at)
 			return nil, err
 		}
-		// tryTurn distinguishes a writer that may block in the stream from one that only holds the
-		// turn.
+		// By this flag tryTurn tells a writer that may block in the stream from a writer that only
+		// holds the turn.
 		p.writing.Store(true)
 		return at, nil
 	case <-ctx.Done():

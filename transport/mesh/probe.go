@@ -35,8 +35,8 @@ func (m *Mesh) probeMissing(a *attempt) {
 	}
 }
 
-// down probes a peer, as its control streams have ended. It does so for each attempt that may wait
-// for the peer.
+// down probes a peer whose control streams have ended, once for each attempt that may wait for the
+// peer.
 func (m *Mesh) down(id elastic.ID) {
 	for _, a := range m.views.waitingFor(id) {
 		m.probe(a, id, 0)

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// writerQueue lets one writer at a time write on a stream. The next writer is the waiting one with
-// the highest priority, and among equal ones the one that came first. A writer is never
+// writerQueue lets one writer at a time write on a stream. The next writer is the waiting writer
+// with the highest priority, and of several with this priority the first to come. A writer is never
 // interrupted: each writes only a small part of the bytes that wait, so an urgent message is
 // written soon.
 //
 // The parts of a long message are written one by one, and the goroutine that has written one part
-// comes back with the next in a moment. So when a writer leaves and all waiting ones have lower
-// priorities, the stream stays free for writers above these, until the goroutine of the former
-// writer waits for something else. Otherwise the long message would alternate with messages of
-// lower priority.
+// comes back with the next in a moment. So when a writer leaves and all waiting writers have a
+// lower priority, none of them gets the stream until the goroutine of the writer that has left
+// waits for something else. A writer of a priority above theirs gets it at once. Otherwise the long
+// message would alternate with messages of lower priority.
 //
 // Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer
 // may stop waiting.

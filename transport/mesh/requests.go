@@ -16,10 +16,10 @@ import (
 const (
 	// progressTime is how long a requester may read nothing before its answer is broken off.
 	progressTime = 30 * time.Second
-	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo those
-	// of one peer. Further requests wait for queueTime before they are refused: a peer that has
-	// just broken off an answer may send a new request before this side knows that. Each answer
-	// may hold pieces of the state in memory, and shares the upload with all others.
+	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo the
+	// requests of one peer among them. Further requests wait for queueTime before they are refused:
+	// a peer that has just broken off an answer may send a new request before this side knows that.
+	// Each answer may hold pieces of the state in memory, and shares the upload with all others.
 	maxAnswers   = 64
 	maxAnswersTo = 8
 	queueTime    = time.Second
@@ -31,8 +31,8 @@ var errStuck = errors.New("the answer is not being read")
 // answerer is the type of the function that is passed to Serve.
 type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
-// requests sends the requests of this process, and admits those of peers within maxAnswers and
-// maxAnswersTo.
+// requests sends the requests of this process, and admits the requests of peers within maxAnswers
+// and maxAnswersTo.
 type requests struct {
 	self    elastic.ID
 	carrier Carrier

@@ -50,7 +50,7 @@ func (m *shareMessage) append(b []byte) []byte {
 	return append(b, m.why[:min(len(m.why), maxWhy)]...)
 }
 
-// decodeShare reads what append wrote.
+// decodeShare decodes the result of append.
 func decodeShare(b []byte) (shareMessage, error) {
 	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < stepReady || b[0] > stepResult {
 		return shareMessage{}, fmt.Errorf("read share: %d bytes: %w", len(b), wire.ErrFormat)

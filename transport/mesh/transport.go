@@ -261,8 +261,8 @@ func (t *Transport) Revoke(cause error) {
 	t.box.Fail(cause)
 }
 
-// Close implements transport.Transport. It takes at most a few seconds, and takes that long only
-// where a peer neither answers nor ends its streams.
+// Close implements transport.Transport. It waits until each peer has answered or has ended its
+// streams, but at most a few seconds.
 func (t *Transport) Close() error {
 	t.once.Do(func() {
 		t.box.Fail(t.closedErr)

@@ -106,9 +106,9 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 }
 
 // attemptFor returns the attempt to which the hello g of a peer belongs. The attempt may have
-// succeeded already: then the stream is for a pair that was not planned, or replaces one that its
-// opener has given up. If the attempt has not begun, attemptFor waits for that. If there is no such
-// attempt, it refuses or ends the stream, and returns nil.
+// succeeded already: then the stream is for a pair that was not planned, or replaces a stream that
+// its opener has given up. If the attempt has not begun, attemptFor waits for that. If there is no
+// such attempt, it refuses or ends the stream, and returns nil.
 func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := t.find(from, g)
 	if parked != nil {

@@ -51,10 +51,10 @@ type book struct {
 	Addrs map[elastic.ID][]string `json:"addrs"`
 }
 
-// addressBook exchanges addresses with members, and keeps those of others in libp2p's peerstore.
+// addressBook exchanges addresses with members, and keeps their addresses in libp2p's peerstore.
 // All methods are safe for concurrent use. Addresses are added and never removed one by one: an old
-// one costs a failed dial, and a host that changes networks comes back to it. Forget removes all
-// addresses of a peer that was put out.
+// address costs a failed dial, and a host that changes networks may come back to it. Forget removes
+// all addresses of a peer that was put out.
 type addressBook struct {
 	*dialer
 
@@ -118,7 +118,7 @@ func (b *addressBook) accept(s network.Stream) {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	b.learn(from, q.Addrs[from]) // what it says of others is ignored
+	b.learn(from, q.Addrs[from]) // its claims about others are ignored
 	var answer book
 	if q.Open {
 		answer.Error = b.openAsked()

@@ -50,7 +50,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 }
 
 // addRelays adds circuits and hole punching, if cfg allows relays. punches is set before the first
-// connection, as it decides what a connection over UDP means.
+// connection, as it decides which use a connection over UDP has.
 func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
 	// Without relays h.relays and h.punch stay nil. The methods that Host calls accept a nil
@@ -101,7 +101,8 @@ func (h *Host) setHandlers() {
 	}
 	set(surveyProtocol, h.watch.acceptSurvey)
 	set(pingProtocol, h.watch.acceptPing)
-	// Streams go through admission first. It passes those of members on to the handlers above.
+	// Streams go through admission first, which passes the streams of members on to the handlers
+	// above.
 	h.admission.members = h.conns.host.Mux()
 	h.conns.swarm.SetStreamHandler(h.admission.acceptStream)
 	h.conns.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})

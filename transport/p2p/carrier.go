@@ -14,9 +14,9 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host. It is what the session
-// protocol sees of this package: identities, streams between them, and what happens to both when a
-// view begins. A stream to a peer is, in this order of preference:
+// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host. It is the side of this
+// package that the session protocol sees: identities, streams between them, and the changes of both
+// when a view begins. A stream to a peer is, in this order of preference:
 //
 //   - a Unix socket, if the peer is of this host and launcher (local);
 //   - a stream of libp2p over an existing or a new connection (dialer).
@@ -53,7 +53,7 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 		case refused(err) || ctx.Err() != nil || !c.h.conns.gate.forgetAddr(id):
 			return nil, err
 		}
-		// One address was tried, the one that worked last. Now all are tried.
+		// Only the address that worked last was tried. Now all are tried.
 	}
 }
 

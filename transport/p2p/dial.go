@@ -106,8 +106,8 @@ func (d *dialer) failedDials(id peer.ID) int {
 }
 
 // joinDial returns the attempt in progress with a peer, or begins one. The caller owes leaveDial.
-// The attempt ends without it, in a goroutine of its own: it belongs to all callers that wait, and
-// the one that began it may leave first.
+// The attempt runs in a goroutine of its own: it belongs to all callers that wait, and the caller
+// that began it may leave first.
 func (d *dialer) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -270,7 +270,7 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 		}
 		wait := pause
 		if d.gate.forgetAddr(id) && !refused(err) {
-			wait = 0 // one address was tried, the one that worked last; now all are tried
+			wait = 0 // only the address that worked last was tried; now all are tried
 		}
 		if err := d.tasks.pause(ctx, wait, err); err != nil {
 			return err

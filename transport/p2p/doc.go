@@ -30,7 +30,7 @@
 // A Host is made of parts, each a type with its own state and lock in a file of its own: tasks
 // (lifetime), conns and gate (libp2p's connections, and who may have one), relays and puncher
 // (paths where no direct one exists), dialer (streams to peers), listener and portMap (own
-// addresses), addressBook (those of others), paths, routes and watch (direct connections),
+// addresses), addressBook (addresses of others), paths, routes and watch (direct connections),
 // admission, strangers and throttle (newcomers). A part calls only the parts before it; build.go
 // puts them together.
 //

@@ -19,7 +19,7 @@ import (
 // also records where each member was found last. A peer is in known or in banned, never in both.
 // All methods are safe for concurrent use.
 //
-// What the gate allows, by what it knows of a peer:
+// The gate allows, depending on its knowledge of a peer:
 //
 //	            dial to it     inbound connection
 //	member      yes            yes
@@ -42,7 +42,7 @@ type gate struct {
 	allowed map[peer.ID]int          // number of calls of Prove in progress, for which dials are allowed
 }
 
-// memberState is what the gate knows of a member.
+// memberState is the gate's knowledge of a member.
 type memberState struct {
 	// since is the time at which the member was introduced.
 	since time.Time
@@ -91,8 +91,8 @@ func (g *gate) ban(id peer.ID) {
 	g.banned[id] = struct{}{}
 }
 
-// decode returns the libp2p form of an ID. It remembers the forms of members: in a group of n a
-// new view asks for n of them several times at each of n peers, and to decode one takes microseconds.
+// decode returns the libp2p form of an ID. It remembers the forms of members: in a group of n a new
+// view asks for n of them several times at each of n peers, and to decode one takes microseconds.
 func (g *gate) decode(text elastic.ID) (peer.ID, error) {
 	g.mu.RLock()
 	id, ok := g.ids[text]

@@ -21,8 +21,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Greeting is the result of Greet: what a process that is no member learns of a member at an
-// address. The fields are filled in order; after an error the later ones are zero.
+// Greeting is the result of Greet: the facts that a process outside of the job learns of a member
+// at an address. The fields are filled in order; after an error the later ones are zero.
 type Greeting struct {
 	Addr    string        // remote address of the connection
 	Connect time.Duration // time to connect by TCP, which is a round trip
@@ -81,9 +81,9 @@ func dialArgs(text string) (network, address string, err error) {
 }
 
 // shake makes the security handshake on a connection and negotiates the protocol of newcomers. The
-// steps are those of a dial by libp2p, one by one, so that the error names the step that failed:
-// TCP, multistream-select, TLS, yamux, the prove protocol. It uses a key of its own, as it joins
-// nothing.
+// steps are the steps of a dial by libp2p, one by one, so that the error names the step that
+// failed: TCP, multistream-select, TLS, yamux, the prove protocol. It uses a key of its own, as it
+// joins nothing.
 func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 // Host is this process in the network of its job. It implements elastic.Network. All methods are
 // safe for concurrent use.
 //
-// Each part has its own state and lock. A part knows only the parts above it in this list, and what
-// the host passes to it as functions.
+// Each part has its own state and lock. A part knows only the parts above it in this list, and the
+// functions that the host passes to it.
 type Host struct {
 	*mesh.Mesh // the session protocol, over the streams of this host
 
@@ -58,8 +58,8 @@ func Listen(ctx context.Context, cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// listen makes the host in steps. After an error it calls Close or close, which release what the
-// completed steps have made.
+// listen makes the host in steps. After an error it calls Close or close, which release the
+// resources of the completed steps.
 func listen(ctx context.Context, cfg Config) (*Host, error) {
 	if len(cfg.Job) > mesh.MaxJob {
 		return nil, fmt.Errorf("job name of %d bytes, at most %d", len(cfg.Job), mesh.MaxJob)
@@ -105,7 +105,7 @@ func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 func (h *Host) ID() elastic.ID { return h.id }
 
 // Addrs returns the multiaddrs under which others may reach the host: its own, then the addresses
-// at its router (MapPorts), then those of loopback.
+// at its router (MapPorts), then the loopback addresses.
 func (h *Host) Addrs() []string { return h.listener.addrs() }
 
 // Open makes the host listen at further addresses, in the form of Config.ListenAddrs. After an
@@ -145,8 +145,8 @@ func (h *Host) Introduce(members []elastic.Member) error {
 }
 
 // Forget closes all connections with a peer and bans it, whatever is later learned of it. It is for
-// members that were put out; one that still runs comes back under a new ID. Forget does not wait
-// for the connections to end.
+// members that were put out; a member that still runs comes back under a new ID. Forget does not
+// wait for the connections to end.
 func (h *Host) Forget(id elastic.ID) {
 	peerID, err := idOf(string(id))
 	if err != nil {

@@ -127,5 +127,5 @@ func expectProposal(r io.Reader, p protocol.ID) error {
 }
 
 // waitEnd waits until the other side ends the stream, as it does when it has read the answer.
-// Ending the stream here would discard what is under way. The caller has set a deadline.
+// Ending the stream here would discard the bytes under way. The caller has set a deadline.
 func waitEnd(s network.Stream) { _, _ = s.Read(make([]byte, 1)) }

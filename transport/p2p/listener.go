@@ -89,7 +89,7 @@ func (l *listener) listenSwarm(p listenSpec) error {
 }
 
 // addrs returns the multiaddrs under which others may reach the host: its own, then the addresses
-// at its router, then those of loopback.
+// at its router, then the loopback addresses.
 func (l *listener) addrs() []string {
 	var near, far []string
 	for _, a := range l.listenAddrs() {

@@ -152,8 +152,8 @@ func (l *local) localityOf(id elastic.ID) locality {
 	return l.peers[id]
 }
 
-// note records whether a peer is local. A peer that was found here stays here: when its socket is
-// gone its process is gone, and libp2p would not find it either.
+// note records whether a peer is local. A peer that was found on this host counts as local for
+// good: when its socket is gone its process is gone, and libp2p would not find it either.
 func (l *local) note(id elastic.ID, where locality) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -226,7 +226,7 @@ func (p *paths) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.
 		if err = sendChoice(ctx, s, c, answered(c, why)); err == nil && c != nil {
 			return p.conclude(s, c, why), nil
 		}
-		if err == nil { // no connection: the initiator decides what is next
+		if err == nil { // no connection: the initiator decides on the next attempt
 			last, err = readChoice(s)
 		}
 	}

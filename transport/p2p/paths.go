@@ -33,7 +33,7 @@ type paths struct {
 	// identity is the identity of this host in TLS.
 	identity *libp2ptls.Identity
 	listener *listener  // has the direct port and its addresses
-	routes   *routes    // what is known of the addresses of others
+	routes   *routes    // has measurements of the addresses of others
 	punch    *puncher   // knows why a relayed connection could not be replaced
 	list     *watchList // gets the streams that this part has made
 }
@@ -182,8 +182,8 @@ func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, th
 }
 
 // addrsOf returns the addresses at which direct connections with a peer may be dialled, at most
-// maxRouteAddrs: first reached, the one of libp2p's connection, then others that the peer has
-// announced. It leaves out loopback and link-local addresses, and those of this host.
+// maxRouteAddrs: first reached, the address of libp2p's connection, then others that the peer has
+// announced. It leaves out loopback and link-local addresses, and the addresses of this host.
 func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	ips := []netip.Addr{reached}
 	// The other side of such a connection is this host, or on the same link: there is nothing to

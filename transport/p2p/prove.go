@@ -25,7 +25,8 @@ var ErrImpostor = errors.New("no member of this job: it could not prove that it 
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := h.conns.contact(m)
 	if err == nil {
-		// The addresses of a stranger expire. Introduce below makes those of a member permanent.
+		// The addresses of a stranger expire. Introduce below makes the addresses permanent once
+		// the peer has proved to be a member.
 		h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
 		defer h.conns.gate.allowDial(id)() // the member is not introduced before it has answered
 		err = h.dialer.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })

@@ -216,7 +216,7 @@ func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*pun
 	}
 }
 
-// searchAndConnect sends checks to the candidates in list, and connects with the one that answers.
+// searchAndConnect sends checks to the candidates in list, and connects with the first to answer.
 // own is added to the error.
 func (p *puncher) searchAndConnect(ctx context.Context, s *punchSocket, id peer.ID, list punch.CheckList, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)

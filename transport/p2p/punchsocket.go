@@ -90,7 +90,7 @@ func (p *puncher) open() (*punchSocket, error) {
 
 // make opens the socket and registers it with libp2p for listening and dialling. The socket is IPv4
 // only, and bound to the address at which this host listens by TCP: with several addresses the
-// system could otherwise send from another one than the one that observers have seen.
+// system could otherwise send from an address that observers have not seen.
 func (p *puncher) make() (*punchSocket, error) {
 	ip, port, ok := p.place()
 	if !ok {
@@ -158,7 +158,7 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 			continue
 		}
 		at := tcp.AddrPort()
-		// Hole punching is for routers that translate addresses, which are those of IPv4.
+		// Hole punching is for routers that translate addresses, and they translate IPv4 addresses.
 		if at.Addr().Unmap().Is4() && (p.loopback || !at.Addr().IsLoopback()) {
 			return at.Addr().Unmap(), at.Port(), true
 		}
@@ -234,7 +234,7 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 		return netip.AddrPort{}, err
 	}
 	defer talk.end()
-	// The observer has told its UDP port; its IP address is that of the connection.
+	// The observer has told its UDP port; its IP address is known from the connection.
 	ip, ok := hostOf(c.RemoteMultiaddr())
 	if !ok || !ip.Is4() {
 		return netip.AddrPort{}, errNoIPv4

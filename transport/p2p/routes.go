@@ -41,9 +41,9 @@ type route struct {
 	at  time.Time // time of the measurement
 }
 
-// routes has what was measured and seen of addresses: the fastest address of each host, the targets
-// that do not answer, and the addresses to which long packets are lost. All methods are safe for
-// concurrent use.
+// routes has the measurements and observations of addresses: the fastest address of each host, the
+// targets that do not answer, and the addresses to which long packets are lost. All methods are
+// safe for concurrent use.
 type routes struct {
 	// mu guards the fields below.
 	mu      sync.Mutex

@@ -10,9 +10,9 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// These bounds limit what strangers can use. When they are reached, a new connection evicts the one
-// that has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
-// waits does not keep it out.
+// These bounds limit what strangers can use. When they are reached, a new connection evicts the
+// connection that has waited longest. A newcomer with a ticket sends its request at once, so a
+// crowd that only waits does not keep it out.
 const (
 	// strangerTime is how long a stranger may take to prove its right to join.
 	strangerTime = 3 * time.Second

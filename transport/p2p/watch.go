@@ -207,9 +207,9 @@ func (w *watch) retryDirect(s *fallback) {
 	s.abandon(fmt.Errorf("%w: %s answers again", mesh.ErrPath, at[best]))
 }
 
-// survey asks a peer to accept measurements, and measures those of the addresses at which the
-// peer's direct port listens. at has their addresses, parallel to all. The stream stays open as
-// long as the measurement: the peer accepts connections until it ends.
+// survey asks a peer to accept measurements, and measures the paths to the addresses of ips at
+// which the peer's direct port listens. at has these addresses, parallel to all. The stream stays
+// open as long as the measurement: the peer accepts connections until it ends.
 func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []direct.Surveyed, at []netip.Addr, err error) {
 	err = w.exchange(ctx, id, surveyProtocol, func(s *lazyStream) error {
 		theirs, err := readOffer(s)
@@ -229,7 +229,7 @@ func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all [
 }
 
 // acceptSurvey lets a member measure this host until the member resets the stream. The Wait expects
-// measurements only: nobody waits for its result, and Cancel closes what comes.
+// measurements only: nobody waits for its result, and Cancel closes the connections that come.
 func (w *watch) acceptSurvey(s network.Stream) {
 	defer s.Reset()
 	if w.paths.listener.port == nil || s.SetDeadline(time.Now().Add(measureLimit)) != nil {

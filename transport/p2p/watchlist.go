@@ -42,7 +42,8 @@ type watchList struct {
 }
 
 // watched is a monitored connection and its state. One goroutine at a time uses the fields from
-// arrived on: the watch's, or the one that it has started for this connection and waits for.
+// arrived on: the watch's, or a goroutine that the watch has started for this connection and for
+// whose end it waits.
 type watched struct {
 	conn *direct.Conn
 	id   peer.ID

@@ -258,7 +258,7 @@ func proofOf(signer, member, newcomer string, says []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Err returns nil for In, and otherwise a message for the user, with the reason and what to do. now
+// Err returns nil for In, and otherwise a message for the user, with the reason and the remedy. now
 // is the newcomer's clock.
 func (a Answer) Err(now time.Time) error {
 	switch a.Decision {

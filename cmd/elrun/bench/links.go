@@ -25,7 +25,7 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 	speeds := make([]float64, n)
 	l := linkTest{comm: c, values: newValues[int32]("sum", n), data: make([]int32, maxLinkBytes/4)}
 	// One link after the other: links that share a network card or a switch would slow each other
-	// down. The barrier keeps the ranks without a part in it idle.
+	// down. The barrier keeps all ranks idle that are at neither end of the link.
 	for from := range n {
 		var err error
 		switch to := (from + 1) % n; c.Rank() {

@@ -8,7 +8,7 @@ import (
 
 // cond is a condition variable, as sync.Cond is, whose waits have a time limit and a context.
 type cond struct {
-	mu      *sync.Mutex   // guards what the waits are for, and changed
+	mu      *sync.Mutex   // guards the data for which goroutines wait, and changed
 	changed chan struct{} // closed at the next change; nil if no goroutine waits
 }
 

@@ -71,7 +71,7 @@
 //
 // A newcomer shares a fresh snapshot that was made for another newcomer. While the state rests, as
 // between two sessions, a donor provides a snapshot of the present step (Donor.Rest). So a newcomer
-// that cannot catch up while the job runs does so in one of the job's pauses.
+// that cannot catch up while the job runs catches up in one of the job's pauses.
 //
 // # Costs
 //

@@ -176,7 +176,7 @@ func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) err
 	if err := f.send(ctx, item{step: step, data: &data, last: last}); err != nil {
 		return err
 	}
-	// Only now, when Follow has the update: a new donor is asked for what comes after it.
+	// Only now, when Follow has the update: a new donor is asked for the update after it.
 	f.received.Store(step)
 	return nil
 }

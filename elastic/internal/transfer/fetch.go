@@ -139,8 +139,7 @@ func (c *copying) work(ctx context.Context, h *hand) {
 func (c *copying) turn(ctx context.Context, h *hand) error {
 	first, count, changes := c.next(h)
 	switch {
-	// The manifest comes first: chunks of a donor are used only if its manifest agrees with those
-	// of the others.
+	// The manifest comes first: chunks of a donor are used only if its manifest is the elected one.
 	case h.vote == nil:
 		return c.fetchManifest(ctx, h)
 	case c.differs(h):

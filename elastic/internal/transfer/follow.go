@@ -162,7 +162,7 @@ func (g *gauge) strike(at, applied int64, level bool) int {
 		g.strikes = 0
 		return 0
 	}
-	// The rates are measured in every window, also in one that counts neither way.
+	// The rates are measured also in a window that is too short or has too few updates to count.
 	g.rates(at, elapsed)
 	if elapsed < g.window || g.updates < 2 {
 		return 0

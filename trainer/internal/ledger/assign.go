@@ -30,7 +30,7 @@ func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bo
 	shares, kept = make([]Set, len(held)), make([]bool, len(held))
 	taken := NewSet(microbatches)
 	totals := make([]int, len(held))
-	// First pass: ranks keep what they hold, unless a lower rank holds a part of it.
+	// First pass: ranks keep the microbatches that they hold, unless a lower rank holds them, too.
 	for r, h := range held {
 		shares[r] = NewSet(microbatches)
 		kept[r] = h.within(microbatches) && !h.overlaps(taken)

@@ -1,6 +1,6 @@
-// Package colocated makes streams between processes of one host that share a key, such as those of
-// one launcher. A stream costs a Unix socket and one hello, some 0.1 ms in all. A connection with a
-// TLS handshake takes milliseconds.
+// Package colocated makes streams between processes of one host that share a key, such as the
+// processes of one launcher. A stream costs a Unix socket and one hello, some 0.1 ms in all. A
+// connection with a TLS handshake takes milliseconds.
 //
 //	s, err := colocated.Listen(id)            // once per process, before others learn of id
 //	s.Serve(key, colocated.Taker{Admit: ..., Take: ...}) // as soon as the key is known

@@ -264,7 +264,7 @@ func (c *Conn) Progress() Progress {
 const stuckResends = 3
 
 // below is the connection under TLS. It reads and writes more bytes per system call than one
-// record. Deadlines and addresses are those of the embedded connection.
+// record. Deadlines and addresses are the embedded connection's.
 type below struct {
 	net.Conn
 	in  *bufio.Reader

@@ -21,7 +21,7 @@ const (
 
 // Ticket lets one peer connect once. It is sent to that peer over an encrypted connection. On the
 // new connection Number goes in the clear, and Key never: each side shows an HMAC by it, with a
-// label of its own, so that neither can send back what it has received.
+// label of its own, so that neither can send back the HMAC that it has received.
 type Ticket struct {
 	Number [numberSize]byte // names the Wait; may be seen by others
 	Key    [keySize]byte    // secret of the two peers
