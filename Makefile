@@ -39,7 +39,7 @@ LONG = ./trainer
 
 # Rows of matrices that differ little from those in "make test", and tests of training that compare long runs: they are left to
 # "make test-long". THINNED has the packages with such tests.
-THIN    = ^TestMatrixInMemory$$/^n=[67]$$|^TestSelectionOverP2P$$/^n=[679]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^TestCompression$$|^TestBalance$$/^(homogeneous|step)$$|^TestLocalStepsBetweenFarHosts$$
+THIN    = ^TestMatrixInMemory$$/^n=[67]$$|^TestSelectionOfLongVectors$$/^n=[679]$$/^p2p$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^TestCompression$$|^TestBalance$$/^(homogeneous|step)$$|^TestLocalStepsBetweenFarHosts$$
 THINNED = ./collective ./transport/p2p ./testing/e2e ./testing/netchaos
 
 .PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean

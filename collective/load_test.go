@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/dtype"
@@ -66,18 +67,13 @@ func (s typed[T]) opNames() []string {
 
 func (s typed[T]) prepare(op string, n, length int) runner {
 	i := max(0, slices.IndexFunc(s.ops, func(r reduction[T]) bool { return r.name == op }))
-	l := &vectors[T]{reduction: s.ops[i], in: make([][]T, n), out: make([][]T, n)}
-	var sum []T // empty if nothing is reduced
-	if op != moving {
-		sum = make([]T, length)
-	}
+	l := &vectors[T]{reduction: s.ops[i], in: make([][]T, n), out: make([]func() []T, n)}
 	for rank := range n {
-		in := make([]T, length)
-		for i := range in {
-			in[i] = l.input(rank, i)
+		l.in[rank] = make([]T, length)
+		for i := range l.in[rank] {
+			l.in[rank][i] = l.input(rank, i)
 		}
-		l.in[rank] = in
-		l.out[rank] = l.foldIn(sum, in, rank)
+		l.out[rank] = sync.OnceValue(func() []T { return l.reduced(rank) })
 	}
 	return l
 }
@@ -85,24 +81,19 @@ func (s typed[T]) prepare(op string, n, length int) runner {
 // vectors is the load of one type and operation. run does not change it.
 type vectors[T collective.Number] struct {
 	reduction[T]
-	in  [][]T // by rank
-	out [][]T // by rank: the finished reduction of the ranks up to it
+	in  [][]T        // by rank
+	out []func() []T // by rank: returns the finished reduction of the ranks up to it
 }
 
-// foldIn reduces the input of rank into sum and returns the result after the final
-// function.
-func (l *vectors[T]) foldIn(sum, in []T, rank int) []T {
-	for i := range sum {
-		if rank == 0 {
-			sum[i] = in[i]
-		} else {
-			sum[i] = l.fold(sum[i], in[i])
-		}
-	}
-	out := slices.Clone(sum)
+// reduced returns the reduction of the ranks up to last, after the final function.
+func (l *vectors[T]) reduced(last int) []T {
+	out := slices.Clone(l.in[0])
 	for i := range out {
+		for _, in := range l.in[1 : last+1] {
+			out[i] = l.fold(out[i], in[i])
+		}
 		if l.finish != nil {
-			out[i] = l.finish(out[i], rank+1)
+			out[i] = l.finish(out[i], last+1)
 		}
 	}
 	return out
@@ -172,7 +163,8 @@ func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) erro
 		err = k.do(ctx, func() error { return collective.Scan(ctx, c, dst, src, l.op) },
 			func() *collective.Handle { return collective.IScan(ctx, c, dst, src, l.op) })
 	case "exscan":
-		want = slices.Clone(dst) // rank 0's stays
+		before := slices.Clone(dst) // rank 0's stays
+		want = func() []T { return before }
 		if rank > 0 {
 			want = l.out[rank-1]
 		}
@@ -183,7 +175,7 @@ func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) erro
 		return err
 	}
 	if want != nil {
-		err = same("result", dst, want[:k.length])
+		err = same("result", dst, want()[:k.length])
 	}
 	if err == nil && (!k.inPlace || dst == nil) {
 		err = same("source", src, l.in[rank][:k.length])
@@ -202,7 +194,7 @@ func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k ca
 	err := k.do(ctx, func() error { return collective.ReduceScatter(ctx, c, dst, src, l.op) },
 		func() *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, l.op) })
 	if err == nil {
-		err = same("result", dst, l.out[n-1][first:end])
+		err = same("result", dst, l.out[n-1]()[first:end])
 	}
 	if err == nil {
 		in := slices.Clone(l.in[rank][:k.length])

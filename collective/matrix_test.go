@@ -139,18 +139,23 @@ func runJobs(t *testing.T, ts []transport.Transport, o collective.Options, jobs 
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
-		for _, j := range jobs {
-			if err := j.run(ctx, c); err != nil {
-				return err
-			}
-		}
-		return nil
+		return runAll(ctx, c, jobs)
 	}, cluster.Over(ts), cluster.WithOptions(o), cluster.MayFail())
 	for _, err := range errs {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// runAll carries out all calls at the rank of c, one after the other.
+func runAll(ctx context.Context, c *collective.Comm, jobs []job) error {
+	for _, j := range jobs {
+		if err := j.run(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (j job) run(ctx context.Context, c *collective.Comm) error {

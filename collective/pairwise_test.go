@@ -3,8 +3,6 @@ package collective_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
@@ -139,29 +137,24 @@ func long() int {
 	return 1_000_000
 }
 
+// The selection with vectors of many segments, in memory and over p2p. Both are in one test
+// because the inputs and the expected results cost more than the calls.
 func TestSelectionOfLongVectors(t *testing.T) {
 	t.Parallel()
-	for i, c := range selection(9) {
-		runJobs(t, messages(c.ranks), collective.Options{}, []job{c.job(i, long())})
-	}
-}
-
-func TestSelectionOverP2P(t *testing.T) {
-	t.Parallel()
-	byRanks := make(map[int][]job)
-	for i, c := range selection(9) {
-		byRanks[c.ranks] = append(byRanks[c.ranks], c.job(i, long()))
-	}
-	for _, n := range slices.Sorted(maps.Keys(byRanks)) {
+	const most = 9
+	chosen := selection(most)
+	for n := 1; n <= most; n++ {
 		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
-			cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-				for _, j := range byRanks[n] {
-					if err := j.run(ctx, c); err != nil {
-						return err
-					}
+			var jobs []job
+			for i, c := range chosen {
+				if c.ranks == n {
+					jobs = append(jobs, c.job(i, long()))
 				}
-				return nil
-			}, cluster.OverP2P())
+			}
+			t.Run("memory", func(t *testing.T) { runJobs(t, messages(n), collective.Options{}, jobs) })
+			t.Run("p2p", func(t *testing.T) {
+				cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error { return runAll(ctx, c, jobs) }, cluster.OverP2P())
+			})
 		})
 	}
 }
