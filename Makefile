@@ -66,7 +66,7 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
 
 check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)
-	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)'
+	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)' -thin='$(THIN)'
 
 test: data ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; listed=$$($(GO) list $(PACKAGES)) || exit 1; \

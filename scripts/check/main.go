@@ -2,10 +2,10 @@
 // files, whether all packages and tests compile, and for the changed packages vet, staticcheck without their tests, and the tests. A
 // package is changed if one of its files differs from the commit at which the branch left -base, committed or not.
 //
-//	go run ./scripts/check [-base COMMIT] [-skip REGEXP]     from the module's root
+//	go run ./scripts/check [-base COMMIT] [-skip REGEXP] [-thin REGEXP]     from the module's root
 //
-// Packages whose path matches -skip are listed but not tested, because their tests start processes and take minutes. The exit
-// status is 1 if a check fails.
+// Packages whose path matches -skip are listed but not tested, because their tests start processes and take minutes. Tests that
+// match -thin, as go test's -skip does, are left to make test-long. The exit status is 1 if a check fails.
 package main
 
 import (
@@ -22,15 +22,16 @@ import (
 func main() {
 	base := flag.String("base", "", "compare with this commit or branch (default: origin/main, or main if there is none)")
 	skip := flag.String("skip", "^$", "do not run the tests of packages whose import path matches")
+	thin := flag.String("thin", "", "do not run the tests that match, written as for the flag -skip of go test")
 	flag.Parse()
-	if err := run(*base, *skip); err != nil {
+	if err := run(*base, *skip, *thin); err != nil {
 		fmt.Fprintln(os.Stderr, "check:", err)
 		os.Exit(1)
 	}
 }
 
 // run finds the changed packages and runs the checks, all of them even if one fails.
-func run(base, skip string) error {
+func run(base, skip, thin string) error {
 	begun := time.Now()
 	costly, err := regexp.Compile(skip)
 	if err != nil {
@@ -47,7 +48,7 @@ func run(base, skip string) error {
 	p := planOf(all, files, costly)
 	fmt.Println(p)
 	failed := checkTypes(all)
-	for _, command := range p.commands() {
+	for _, command := range p.commands(thin) {
 		failed = errors.Join(failed, stream(command))
 	}
 	if failed == nil {

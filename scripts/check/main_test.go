@@ -48,7 +48,7 @@ func TestPlanNamesWhatItLeavesOut(t *testing.T) {
 	if s := p.String(); !strings.Contains(s, ": m/slow") || strings.Contains(s, "m/a") {
 		t.Errorf("the plan is %q", s)
 	}
-	commands := p.commands()
+	commands := p.commands("TestLong")
 	if lint := commands[0]; lint[len(lint)-1] != "-packages=m/a m/slow" {
 		t.Errorf("lint is run by %q", lint)
 	}
@@ -61,8 +61,8 @@ func TestPlanNamesWhatItLeavesOut(t *testing.T) {
 func TestCommandsOnce(t *testing.T) {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	for _, p := range []plan{{}, {tested: []string{lint}}, {tested: []string{lint, planted}}} {
-		got := p.commands()
-		if test := got[len(got)-1]; !slices.Equal(test, []string{"scripts/gotest.sh", "-vet=off", planted}) || len(got) != 2 {
+		got := p.commands("TestLong")
+		if test := got[len(got)-1]; !slices.Equal(test, []string{"scripts/gotest.sh", "-vet=off", "-skip=TestLong", planted}) || len(got) != 2 {
 			t.Errorf("%q: got %q", p.tested, got)
 		}
 	}

@@ -114,13 +114,14 @@ func (p plan) String() string {
 	return s
 }
 
-// commands returns the commands that carry out the plan. They always check that the planted bugs fit the source.
-func (p plan) commands() [][]string {
+// commands returns the commands that carry out the plan without the tests that match thin. They always check that the planted
+// bugs fit the source.
+func (p plan) commands(thin string) [][]string {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	all := [][]string{{"go", "test", "-count=1", lint, "-packages=" + strings.Join(p.changed, " ")}}
 	tested := append(slices.Clone(p.tested), planted)
 	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // runs already
 	slices.Sort(tested)
 	// Lint has vetted these packages.
-	return append(all, append([]string{"scripts/gotest.sh", "-vet=off"}, slices.Compact(tested)...))
+	return append(all, append([]string{"scripts/gotest.sh", "-vet=off", "-skip=" + thin}, slices.Compact(tested)...))
 }
