@@ -15,6 +15,9 @@ BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
 TIMEOUT  = 60m
+# How many packages are tested at the same time: twice as many as there are processors, because many tests wait for
+# other processes or for the end of a time limit.
+AT_ONCE  = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # Packages whose tests take longest begin first, so that none of them runs alone at the end.
 PACKAGES = ./transport/p2p ./testing/e2e ./testing/netchaos ./testing/chaos ./trainer ./...
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
@@ -33,9 +36,9 @@ UNRACED = ^Test(Balance|Compression|StatusIsThatOfTheHolders|TwoProgramsInOneCom
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
 BASE   =
 
-# Tests that look at many seeds or points of a protocol, a part of them in "make test" and all in
-# "make test-long".
-LONG = ./trainer
+# Tests that kill at many points of a protocol, at a part of them in "make test" and at all in
+# "make test-long". The other tests of the package have no long form.
+LONG = -run=^TestKill ./trainer
 
 # Rows of matrices that differ little from those in "make test", and tests of training that compare long runs: they are left to
 # "make test-long". THINNED has the packages with such tests.
@@ -68,21 +71,22 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)' -thin='$(THIN)'
 
+# Lint vets the tests, too.
 test: data ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; listed=$$($(GO) list $(PACKAGES)) || exit 1; \
 		packages=$$(echo "$$listed" | grep -v '/internal/lint$$') || { echo "make test: PACKAGES names no tests but those of make lint: run make lint" >&2; exit 1; }; \
-		(cd scripts/figures && ../gotest.sh ./...) || failed=1; \
-		scripts/gotest.sh -timeout $(TIMEOUT) -skip='$(THIN)' $$packages || failed=1; exit $$failed
+		(cd scripts/figures && ../gotest.sh -vet=off ./...) || failed=1; \
+		scripts/gotest.sh -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -skip='$(THIN)' $$packages || failed=1; exit $$failed
 
 test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
-		scripts/gotest.sh -count=1 -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
-		scripts/gotest.sh -count=1 -timeout $(TIMEOUT) $(LONG) -long || failed=1; exit $$failed
+		scripts/gotest.sh -count=1 -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
+		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; exit $$failed
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
 		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
-	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout $(TIMEOUT) -skip='$(UNRACED)' $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
+	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -skip='$(UNRACED)' $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
 
 lint: ## import rules, format, vet, staticcheck, documentation, sizes
 	@CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint
