@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
@@ -20,6 +21,64 @@ func settings(t *testing.T, change func(*Config)) []elastic.Setting {
 		t.Fatal(err)
 	}
 	return j.held
+}
+
+// TestSettingsStay compares the settings with the settings that peers send and that checkpoints
+// contain. With another name or value a peer would be refused, and a job would not resume from its
+// checkpoints.
+func TestSettingsStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"float32": {func(c *Config) {
+			c.Clip, c.Delay, c.BucketBytes, c.Compression, c.Balance, c.Admit = 1.5, true, 16, "topk:0.10", "equal", AdmitAlways
+		}, `
+samples=40
+global batch=20
+microbatch=5
+seed=0
+parameters=2 of 5 elements, shapes ab6bb5c5e3ae5c49
+optimizer=optim.SGD{Momentum:0.5 Nesterov:false WeightDecay:0}, a step late
+clip=1.5
+exact=false
+data=
+steps=6
+schedule=4a4e1b3207b8077b
+bucket bytes=16
+balance=equal
+compression=topk:0.1`},
+		"exact": {func(c *Config) {
+			c.Exact, c.Audit, c.MaxShare, c.DataHash, c.Seed = true, 0.25, 2, "hash", 7
+		}, `
+samples=40
+global batch=20
+microbatch=5
+seed=7
+parameters=2 of 5 elements, shapes ab6bb5c5e3ae5c49
+optimizer=optim.SGD{Momentum:0.5 Nesterov:false WeightDecay:0}
+clip=0
+exact=true
+data=hash
+steps=6
+schedule=4a4e1b3207b8077b
+bucket bytes=8
+balance=auto
+compression=none
+audit=0.25
+arithmetic=depends on the processor`},
+	} {
+		var got strings.Builder
+		for _, s := range settings(t, c.change) {
+			if s.Name == "arithmetic" {
+				s.Value = "depends on the processor"
+			}
+			got.WriteString("\n" + s.Name + "=" + s.Value)
+		}
+		if got.String() != c.want {
+			t.Errorf("%s: got%s\nwant%s", name, got.String(), c.want)
+		}
+	}
 }
 
 func TestSettingsTellJobsApart(t *testing.T) {

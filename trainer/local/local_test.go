@@ -356,6 +356,13 @@ func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 	if again := of(func(*trainer.Config, *local.Config) {}); again != plain {
 		t.Errorf("settings %s and %s", plain, again)
 	}
+	// Peers and checkpoints compare these names and values.
+	const sent = "[{local steps 2 } {local delay true } {local steps by speed false } " +
+		"{local optimizer optim.SGD{Momentum:0.5 Nesterov:false WeightDecay:0}, clip 1.5 } " +
+		"{local schedule a69b7f28d0eb968d 0.2, 0.1185, 0.01 at steps 1, 6, 12}]"
+	if got := of(func(cfg *trainer.Config, c *local.Config) { cfg.Clip, c.Delay = 1.5, true }); got != sent {
+		t.Errorf("settings %s, want %s", got, sent)
+	}
 }
 
 func TestWrapRefuses(t *testing.T) {
