@@ -49,11 +49,11 @@ type sink struct {
 	end  func() error             // called after the call of the model
 }
 
-// gradients are two buffers that swap roles. staging holds the uncommitted step: sums, their
+// gradientBuffers are two buffers that swap roles. staging holds the uncommitted step: sums, their
 // mean, or an update from another peer. applied holds the mean gradient of the last committed
 // step, from which other peers can commit that step too, even while the next step is being
 // reduced into staging.
-type gradients struct{ staging, applied vector }
+type gradientBuffers struct{ staging, applied vector }
 
 // vector has one float32 for each element of each parameter.
 type vector struct {
@@ -62,21 +62,21 @@ type vector struct {
 }
 
 // swap makes the staged gradient the applied one. It only exchanges the buffers.
-func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
+func (g *gradientBuffers) swap() { g.staging, g.applied = g.applied, g.staging }
 
 // floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
 type floatAccumulator struct {
 	// layout is the layout of the parameters in the vectors.
 	layout layout
-	own    vector     // this peer's sums
-	bufs   *gradients // results of reductions
+	own    vector           // this peer's sums
+	bufs   *gradientBuffers // results of reductions
 	// bad is the first value that was not finite.
 	bad fault
 }
 
 // newFloatAccumulator allocates the memory of a contribution.
-func newFloatAccumulator(l layout) (*floatAccumulator, *gradients) {
-	bufs := &gradients{l.vector(), l.vector()}
+func newFloatAccumulator(l layout) (*floatAccumulator, *gradientBuffers) {
+	bufs := &gradientBuffers{l.vector(), l.vector()}
 	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
@@ -142,7 +142,7 @@ func makeMean(sum []float32, samples int64) {
 // microbatch has the same bits in either of them.
 type exactAccumulator struct {
 	layout layout
-	bufs   *gradients
+	bufs   *gradientBuffers
 	// scale is the scale of the attempt, equal at all ranks.
 	scale exact.Scale
 	views [][]int32 // own, by parameter
@@ -158,12 +158,12 @@ type exactAccumulator struct {
 }
 
 // newExactAccumulator allocates the memory of a contribution.
-func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
+func newExactAccumulator(l layout) (*exactAccumulator, *gradientBuffers) {
 	var sizes []int
 	for _, p := range l.params {
 		sizes = append(sizes, len(p.Data))
 	}
-	bufs := &gradients{}
+	bufs := &gradientBuffers{}
 	// The sums are reduced as integers and converted to the floating-point vectors of staging.
 	bufs.staging.flat, bufs.staging.views = exact.Views(sizes)
 	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)

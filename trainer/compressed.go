@@ -28,7 +28,7 @@ type compressedAccumulator struct {
 
 // newCompressedAccumulator allocates the memory of a contribution: a floatAccumulator's, and two
 // vectors.
-func newCompressedAccumulator(l layout, coding collective.Coding, open func() stepPlan) (*compressedAccumulator, *gradients) {
+func newCompressedAccumulator(l layout, coding collective.Coding, open func() stepPlan) (*compressedAccumulator, *gradientBuffers) {
 	p, bufs := newFloatAccumulator(l)
 	return &compressedAccumulator{floatAccumulator: p, coding: coding, open: open, lacked: l.vector(), next: l.vector()}, bufs
 }

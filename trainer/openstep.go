@@ -57,7 +57,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		return nil, fmt.Errorf("trainer: Compression: %w", err)
 	}
 	var coded *compressedAccumulator
-	var grads *gradients
+	var grads *gradientBuffers
 	var scale exact.Scale
 	// The accumulator defines the mode; everything else is common to all modes.
 	switch {

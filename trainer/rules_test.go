@@ -12,7 +12,7 @@ import (
 // the previous step, and nothing in the first step.
 func TestWhatACommitApplies(t *testing.T) {
 	schedule := func(step int64) float64 { return float64(step) }
-	grads := &gradients{staging: vector{views: [][]float32{{10}}}, applied: vector{views: [][]float32{{1}}}}
+	grads := &gradientBuffers{staging: vector{views: [][]float32{{10}}}, applied: vector{views: [][]float32{{1}}}}
 	for _, c := range []struct {
 		delay bool
 		step  int64

@@ -18,8 +18,8 @@ type state struct {
 	rules rules // how a commit changes the parameters
 	// params are the parameters. Their vectors belong to the model, and the pipeline updates them.
 	params   []Param
-	pipeline *pipeline  // parameters and optimizer state, with the uncommitted updates of the open step
-	grads    *gradients // mean gradients of the last committed step and of the step under way
+	pipeline *pipeline        // parameters and optimizer state, with the uncommitted updates of the open step
+	grads    *gradientBuffers // mean gradients of the last committed step and of the step under way
 	// scale is the scale of the step after the committed one, in exact mode only.
 	scale exact.Scale
 	// last is the outcome of the last committed step; zero before the first.
@@ -43,7 +43,7 @@ type observer interface {
 
 // newState returns the state before the first step. grads are the gradient buffers of the mode,
 // and scale is the scale of the first step.
-func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.Scale) *state {
+func newState(p plan, cfg Config, params []Param, grads *gradientBuffers, scale exact.Scale) *state {
 	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Delay}, params: params,
 		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
 }
