@@ -153,7 +153,7 @@ type Forged struct {
 func (Forged) Name() string { return "forged" }
 
 // Audit reports that members have computed a member's part of a step again, and whose results
-// differ (see trainer.Config.Audit).
+// differ (see trainer.Gradients.Audit).
 type Audit struct {
 	Who []string `json:"who"` // members whose result differs from the majority; both if there is no majority
 	Out bool     `json:"out"` // whether the members of Who are removed from the view

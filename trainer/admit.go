@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -9,15 +8,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
-)
-
-// Values of Config.Admit, the policy of admission.
-const (
-	// AdmitIfItHelps parks a candidate that would not shorten the steps, for example because it is
-	// slow or far away.
-	AdmitIfItHelps = "helps"
-	// AdmitAlways admits every candidate that may join.
-	AdmitAlways = "always"
 )
 
 // stepModel is a member's cost model of the steps of a session; it predicts steps with more
@@ -30,7 +20,7 @@ const (
 // are scaled from the measured step in these proportions.
 type stepModel struct {
 	members []elastic.ID // by rank
-	// policy is the policy of load balancing, as in Config.Balance.
+	// policy is the policy of load balancing, as in Balancing.Policy.
 	policy string
 	// microbatches is the number of microbatches in a full step.
 	microbatches int
@@ -214,15 +204,4 @@ func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 	left.timing.latency = scale(o.timing.latency, after-1, before-1)
 	left.timing.flow = scale(o.timing.flow, (after-1)*before, (before-1)*after)
 	return &left
-}
-
-// errAdmit lists the values of Config.Admit.
-var errAdmit = errors.New(`want "helps" or "always"`)
-
-// checkAdmit validates Config.Admit.
-func checkAdmit(value string) error {
-	if value != AdmitIfItHelps && value != AdmitAlways {
-		return fmt.Errorf("trainer: Admit is %q: %w", value, errAdmit)
-	}
-	return nil
 }

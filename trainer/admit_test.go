@@ -237,7 +237,7 @@ func TestAdmit(t *testing.T) {
 		t.Errorf("always: %v", err)
 	}
 	if _, err := newJob(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: optim.SGD{},
-		Schedule: optim.Constant(1), Admit: "sometimes"}); !errors.Is(err, errAdmit) {
+		Schedule: optim.Constant(1), Balancing: Balancing{Admit: "sometimes"}}); !errors.Is(err, errAdmit) {
 		t.Errorf("Admit sometimes: %v", err)
 	}
 }

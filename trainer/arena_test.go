@@ -116,8 +116,9 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 // churning is the configuration of an arena's job. It has the given number of steps, with 8 microbatches in each step and 3 in
 // the last step of each pass. Every candidate is admitted, because these tests are not about admission.
 func churning(steps int64, exactly bool) trainer.Config {
-	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4, BucketBytes: 24, Exact: exactly,
-		Admit:     trainer.AdmitAlways,
+	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4,
+		Gradients: trainer.Gradients{BucketBytes: 24, Exact: exactly},
+		Balancing: trainer.Balancing{Admit: trainer.AdmitAlways},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
@@ -151,14 +152,14 @@ func (a *arena) playUntil(t *testing.T, ctx context.Context) {
 // start starts a process. It is a member of the first view, or joins later if first is nil.
 func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	x := &actor{arena: a, self: self, model: newSlope(), cfg: a.cfg, tries: make(map[int64]int)}
-	x.cfg.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
-	x.cfg.Done = func(r trainer.Result) { x.result = &r }
+	x.cfg.Hooks.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
+	x.cfg.Hooks.Done = func(r trainer.Result) { x.result = &r }
 	x.trained = x.model
 	if a.adjust != nil {
 		a.adjust(x)
 	}
-	begin := x.cfg.OnBegin
-	x.cfg.OnBegin = func(step int64) {
+	begin := x.cfg.Hooks.OnBegin
+	x.cfg.Hooks.OnBegin = func(step int64) {
 		x.begun.Store(true)
 		x.tries[step]++
 		if begin != nil {

@@ -41,7 +41,7 @@ func flip(grad [][]float32)   { grad[1][2] *= 1.001 }
 // audited returns an arena whose members audit each other at the given rate. The seed determines the auditors' random numbers.
 func audited(n int, steps int64, rate float64, seed uint64, adjust func(x *actor)) *arena {
 	cfg := churning(steps, true)
-	cfg.Audit = rate
+	cfg.Gradients.Audit = rate
 	a := newArena(n, cfg)
 	a.adjust = func(x *actor) {
 		x.model.pace = 0
@@ -119,7 +119,7 @@ func TestAuditNamesBadMemory(t *testing.T) {
 					return
 				}
 				var step int64
-				x.cfg.OnBegin = func(s int64) { step = s }
+				x.cfg.Hooks.OnBegin = func(s int64) { step = s }
 				x.trained = crooked{x.model, func() bool {
 					due := step == 7 || n > 2 && step > 7 && step%3 == 1
 					step = 0
@@ -140,8 +140,8 @@ func TestAuditNamesAFalseAccuser(t *testing.T) {
 				return
 			}
 			calls := 0
-			x.cfg.MaxShare = 1
-			x.cfg.OnBegin = func(int64) { calls = 0 }
+			x.cfg.Balancing.MaxShare = 1
+			x.cfg.Hooks.OnBegin = func(int64) { calls = 0 }
 			x.trained = crooked{x.model, func() bool { calls++; return calls > 1 }, flip}
 		})
 		a.play(t)
@@ -185,7 +185,7 @@ func TestAuditsOfHonestPeers(t *testing.T) {
 				a = audited(4, cfg.Steps, rate, seed, func(x *actor) {
 					x.model.pace = 10 * time.Millisecond
 					age := int64(x.self.Index)
-					x.cfg.OnBegin = func(step int64) {
+					x.cfg.Hooks.OnBegin = func(step int64) {
 						if n := joined.Load(); n < 5 && step == 15*int64(n+1) && joined.CompareAndSwap(n, n+1) {
 							a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", n)), Index: 4 + int(n)}, nil)
 						}
@@ -210,7 +210,7 @@ func TestAuditsOfHonestPeers(t *testing.T) {
 func TestAuditNeedsExactMode(t *testing.T) {
 	for _, rate := range []float64{0.5, 2, -1} {
 		cfg := counting(1)
-		cfg.Audit = rate
+		cfg.Gradients.Audit = rate
 		expectAll(t, train(t, 1, cfg, &log{}, nil), nil, "Audit")
 	}
 }

@@ -77,20 +77,20 @@ type accusation struct {
 	computed audit.Print
 }
 
-// newAudits returns the audits of a job, or nil if Config.Audit is 0. own holds the job's
+// newAudits returns the audits of a job, or nil if Gradients.Audit is 0. own holds the job's
 // gradients.
 func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
-	if cfg.Audit == 0 {
+	if cfg.Gradients.Audit == 0 {
 		return nil
 	}
 	var seed [32]byte
 	// The seed is unpredictable outside of tests, so a member cannot know when it is audited.
 	cryptorand.Read(seed[:]) // never fails
-	if cfg.auditSeed != 0 {
+	if cfg.Gradients.auditSeed != 0 {
 		seed = [32]byte{}
-		binary.LittleEndian.PutUint64(seed[:], cfg.auditSeed)
+		binary.LittleEndian.PutUint64(seed[:], cfg.Gradients.auditSeed)
 	}
-	a := &audits{rate: cfg.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.log}
+	a := &audits{rate: cfg.Gradients.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.Hooks.log}
 	// The gradients of a microbatch are computed in the same staging buffer, whether they are added
 	// to own or to a.sums.
 	size := own.layout.size()

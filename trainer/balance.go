@@ -20,11 +20,11 @@ type balance struct {
 	policy loadbal.Policy
 	target              // for the open step
 	shares []ledger.Set // microbatches of each rank in the open step
-	// coming is the target of the step after the open one. With Config.Delay a peer needs its share
+	// coming is the target of the step after the open one. With Gradients.Delay a peer needs its share
 	// of that step before the open step is committed, so coming is decided from measurements that
 	// are one step older.
 	coming target
-	early  bool // shares are decided one step early (Config.Delay)
+	early  bool // shares are decided one step early (Gradients.Delay)
 	emit   func(epoch uint64, step int64, body event.Body)
 
 	// State of the event log.

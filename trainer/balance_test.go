@@ -21,7 +21,7 @@ import (
 // manyMicrobatches is a job whose steps have 64 small microbatches; the last step of each pass of 5 steps has
 // 32.
 func manyMicrobatches(steps int64, exactly bool) trainer.Config {
-	return trainer.Config{Samples: 288 * 4, GlobalBatch: 256, Microbatch: 4, Steps: steps, Seed: 4, Exact: exactly,
+	return trainer.Config{Samples: 288 * 4, GlobalBatch: 256, Microbatch: 4, Steps: steps, Seed: 4, Gradients: trainer.Gradients{Exact: exactly},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
@@ -87,7 +87,7 @@ func TestUnequalSharesAreUnbiased(t *testing.T) {
 				a := newArena(n, cfg)
 				a.adjust = func(x *actor) {
 					if x.self.Index == 1 {
-						x.cfg.MaxShare = most
+						x.cfg.Balancing.MaxShare = most
 					}
 				}
 				a.play(t)
@@ -115,7 +115,7 @@ func TestBalancingDoesNotShowInTheResult(t *testing.T) {
 	cfg := manyMicrobatches(9, true)
 	_, want := slowed(t, cfg, 1)
 	for _, policy := range append(loadbal.Names(), "") {
-		cfg.Balance = policy
+		cfg.Balancing.Policy = policy
 		a, sha := slowed(t, cfg, 1, 4)
 		if sha != want {
 			t.Errorf("%q, shares %v: weights %s, want %s", policy, a.sharesOf(8), sha, want)
@@ -145,7 +145,7 @@ func TestSharesFollowSpeeds(t *testing.T) {
 			if x.self.Index != 3 {
 				return
 			}
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				x.model.pace = time.Millisecond
 				if step > 20 && step <= 40 {
 					x.model.pace = 4 * time.Millisecond
@@ -179,7 +179,7 @@ func TestReasonsFitTheShares(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(3, manyMicrobatches(14, false))
 			a.adjust = func(x *actor) {
-				x.cfg.OnBegin = func(step int64) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
 					x.model.pace = time.Millisecond
 					if step >= slow {
 						x.model.pace *= time.Duration(1 + x.self.Index)
@@ -221,7 +221,7 @@ func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 			if x.self.Index == 2 {
 				x.model.pace = 8 * time.Millisecond
 			}
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				if step == 6 && begun.CompareAndSwap(false, true) {
 					a.start(elastic.Member{ID: "newcomer", Index: 3}, nil)
 				}
@@ -254,9 +254,9 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 			a.adjust = func(x *actor) {
 				if x.self.Index == 1 {
 					x.model.capacity = 7
-					x.cfg.Log = func(line string) { told.Store(line) }
+					x.cfg.Hooks.Log = func(line string) { told.Store(line) }
 				}
-				x.cfg.OnBegin = func(int64) { x.model.computed = 0 }
+				x.cfg.Hooks.OnBegin = func(int64) { x.model.computed = 0 }
 			}
 			a.play(t)
 			for _, x := range a.actors {

@@ -78,7 +78,7 @@ func (b *Batch) Wrap(change func(g *Gate)) *Batch {
 func (b *Batch) Samples() []int { return b.samples }
 
 // Step returns the step to which the samples belong, from 1; 0 outside of a run. It may be one
-// more than the last argument of Config.OnBegin (Model.Waits, Config.Delay).
+// more than the last argument of Hooks.OnBegin (Model.Waits, Gradients.Delay).
 func (b *Batch) Step() int64 { return b.gate.Step }
 
 // Groups returns the groups of samples. Each group must be computed as if it were alone, bit for

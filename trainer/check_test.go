@@ -189,7 +189,7 @@ func TestWrappersLoseNothing(t *testing.T) {
 		for k, wraps := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := dyadic(6)
-				cfg.Exact = exactly
+				cfg.Gradients.Exact = exactly
 				a := newArena(2, cfg)
 				models := a.broadly(t, 1000, 0)
 				a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{broad: x.trained.(*broad)} })

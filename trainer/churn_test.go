@@ -93,7 +93,7 @@ func TestKillsAndJoins(t *testing.T) {
 		a.adjust = func(x *actor) {
 			x.model.pace = 10 * time.Millisecond
 			age := int64(x.self.Index) // the order of arrival
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				// At each step that is a multiple of 15, the first peer to begin the step starts another peer.
 				if n := joined.Load(); n < 20 && step == 15*int64(n+1) && joined.CompareAndSwap(n, n+1) {
 					a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", n)), Index: 3 + int(n)}, nil)
@@ -130,7 +130,7 @@ func TestKillWhileAPeerJoins(t *testing.T) {
 					if x.self.Index == 3 && victim == 3 {
 						x.killAt.Store(k)
 					}
-					x.cfg.OnBegin = func(step int64) {
+					x.cfg.Hooks.OnBegin = func(step int64) {
 						if step == 3 && begun.CompareAndSwap(false, true) {
 							a.start(elastic.Member{ID: "newcomer", Index: 3}, nil)
 						}
@@ -161,7 +161,7 @@ func TestAFencedPeerComesBack(t *testing.T) {
 				if x.self.Index != silent {
 					return
 				}
-				x.cfg.OnBegin = func(step int64) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
 					if step == 5 {
 						x.muted.Store(true)
 					}
@@ -188,7 +188,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 			x.model.pace = 10 * time.Millisecond
 			switch x.self.Index {
 			case 0:
-				x.cfg.OnBegin = func(step int64) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
 					if step == 5 {
 						a.start(elastic.Member{ID: "a-peer-with-another-microbatch", Index: 2}, nil)
 					}
@@ -216,7 +216,7 @@ func TestLeaving(t *testing.T) {
 			a := newArena(3, cfg)
 			a.adjust = func(x *actor) {
 				if x.self.Index == leaver {
-					x.cfg.OnBegin = func(step int64) {
+					x.cfg.Hooks.OnBegin = func(step int64) {
 						if step == 5 {
 							x.group.Leave()
 						}
@@ -252,7 +252,7 @@ func joining(t *testing.T) {
 	a.adjust = func(x *actor) {
 		x.model.pace = 10 * time.Millisecond
 		if x.self.Index == 0 {
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				if step%12 == 0 || step > 96 {
 					a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", step)), Index: int(step)}, nil)
 				}

@@ -66,7 +66,7 @@ func (m *fading) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 // fade returns the configuration of the job. Its passes have three steps, of which the last is short.
 func fade(coding string) trainer.Config {
 	cfg := churning(fadeSteps+fadedSteps, false)
-	cfg.Compression, cfg.BucketBytes = coding, 4000
+	cfg.Gradients.Compression, cfg.Gradients.BucketBytes = coding, 4000
 	cfg.Optimizer, cfg.Schedule = optim.SGD{}, optim.Constant(1)
 	return cfg
 }
@@ -75,7 +75,7 @@ func fade(coding string) trainer.Config {
 func (x *actor) fading(begin func(step int64)) *fading {
 	m := newFading()
 	x.trained = m
-	x.cfg.OnBegin = func(step int64) {
+	x.cfg.Hooks.OnBegin = func(step int64) {
 		m.step = step
 		if begin != nil {
 			begin(step)
@@ -172,7 +172,7 @@ func TestKillWithEveryCoding(t *testing.T) {
 		for k := int64(20); k < 200; k += 23 {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := churning(6, false)
-				cfg.Compression = coding
+				cfg.Gradients.Compression = coding
 				a := newArena(3, cfg)
 				a.adjust = func(x *actor) {
 					if x.self.Index == 1 {
@@ -206,7 +206,7 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 				})
 				m.pace = 50 * time.Millisecond
 				if x.self.Index == 1 {
-					x.cfg.Log = func(line string) {
+					x.cfg.Hooks.Log = func(line string) {
 						all := append(*lines.Load(), line)
 						lines.Store(&all)
 					}
@@ -229,20 +229,20 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 func TestOtherCompressionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(2, churning(60, false))
-		a.cfg.Compression = "topk:0.10"
+		a.cfg.Gradients.Compression = "topk:0.10"
 		a.adjust = func(x *actor) {
 			x.model.pace = 10 * time.Millisecond
 			switch x.self.Index {
 			case 0:
-				x.cfg.OnBegin = func(step int64) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
 					if step == 5 {
 						a.start(elastic.Member{ID: "a-peer-that-rounds", Index: 2}, nil)
 					}
 				}
 			case 1:
-				x.cfg.Compression = "topk:1e-1" // another spelling of the same coding
+				x.cfg.Gradients.Compression = "topk:1e-1" // another spelling of the same coding
 			case 2:
-				x.cfg.Compression = "int8"
+				x.cfg.Gradients.Compression = "int8"
 			}
 		}
 		a.play(t)
@@ -282,7 +282,7 @@ func TestSparseCodingBeginsWithMore(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fade("topk")
-		cfg.Steps, cfg.BucketBytes = 70, 4*n // one bucket
+		cfg.Steps, cfg.Gradients.BucketBytes = 70, 4*n // one bucket
 		a := newArena(3, cfg)
 		a.adjust = func(x *actor) {
 			x.fading(nil).params = []trainer.Param{{Name: "wide", Shape: []int{n}, Data: make([]float32, n)}}
@@ -308,7 +308,7 @@ func TestSparseCodingBeginsWithMore(t *testing.T) {
 func TestCompressionThatIsNone(t *testing.T) {
 	for coding, word := range map[string]string{"gzip": "Compression", "topk:2": "fraction", "int8": "Exact"} {
 		cfg := churning(1, coding == "int8")
-		cfg.Compression = coding
+		cfg.Gradients.Compression = coding
 		if err := trainer.Run(t.Context(), nil, newSlope().Model(), cfg); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: error %v, want %q in it", coding, err, word)
 		}

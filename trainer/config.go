@@ -2,14 +2,11 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -18,17 +15,12 @@ const (
 	// DefaultMicrobatch is large enough for efficient matrix products and small enough for an
 	// even division into shares.
 	DefaultMicrobatch = 16
-	// DefaultBucketBytes is large enough that bytes, not messages, make up the cost, and small
-	// enough that the first buckets are complete soon.
-	DefaultBucketBytes = 256 << 10
-	// DefaultBalance is the default policy of package loadbal.
-	DefaultBalance = "auto"
 	// DefaultKeep keeps older checkpoints in case the newest is damaged.
 	DefaultKeep = 3
 )
 
-// Config has the settings of a training. It must be equal at all peers, except for MaxShare, Admit
-// and the functions that only report.
+// Config has the settings of a training. It must be equal at all peers, except for Hooks and for
+// MaxShare and Admit of Balancing.
 type Config struct {
 	// Samples is the size of the training set. The model gets the samples 0 to Samples-1, each
 	// once per pass.
@@ -50,50 +42,19 @@ type Config struct {
 	// Optimizer and Schedule turn the mean gradient of a step into new parameters.
 	Optimizer optim.Optimizer
 	Schedule  optim.Schedule
-	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
-	Clip float64
-	// Delay applies the mean gradient of a step at the commit of the next step, and the gradient of
-	// the last step at the end of the training (a staleness of one). So a peer computes its part of
-	// a step while the sums of the previous step are being reduced. Between hosts a step then takes
-	// about as long as the longer of the two, provided that the share is one call of the model
-	// (Model.MaxSamples).
-	//
-	// The outstanding gradient is part of the state that joining peers and checkpoints get.
-	// Points (Training) see the parameters without it. If a step fails with its session, the
-	// computed part of the next step is lost with it. Delay takes as much memory as Model.Waits.
-	Delay bool
-	// BucketBytes is the number of bytes of gradients that are reduced together; 0 means 256 KiB.
-	// Models of more than 16 buckets begin with larger ones. Between hosts buckets shrink towards
-	// the end of a backward pass; between two hosts they have half the size, between three hosts
-	// three quarters.
-	BucketBytes int
-	// Exact sums gradients as integers (package exact). The result then has the same bits for any
-	// number of peers, and through every join and loss.
-	Exact bool
-	// Audit is the probability, from 0 to 1, with which each peer recomputes another peer's part
-	// of a step and compares the bits. A peer with bad memory, or a cheating one, is named and
-	// put out (ErrAudit). Audit needs Exact. It costs this fraction of the computing; in each step
-	// a copy and a fingerprint of all parameters, which are cheap in relation to a large batch; and
-	// memory for three times the parameters and one gradient. The weights stay the same.
-	Audit     float64
-	auditSeed uint64 // for tests; 0 draws a random one
-	// Compression sends gradients in a lossy coding of package compress: "fp16", "bf16", "int8",
-	// "topk", "topk:F" or "topk:F:2bit". The coding error is added to the gradients of the next
-	// step (error feedback). All peers still have the same bits. Empty or "none" sends float32.
-	Compression string
-	// Balance names the load balancing policy, by which shares follow the peers' speeds: one of
-	// package loadbal. Empty or "auto" means the default of that package, "equal" means equal
-	// shares.
-	Balance string
-	// MaxShare bounds the microbatches that this peer computes in a step, as long as the others
-	// can take the rest; 0 means no bound. It may differ between peers. A model that runs out of
-	// memory lowers it.
-	MaxShare int
-	// Admit is the policy by which the members admit peers to a running job: AdmitIfItHelps, the
-	// default, or AdmitAlways. A joining peer with AdmitAlways is admitted regardless of the
-	// members' setting. A peer that would not shorten steps is parked: it follows the job, and is
-	// admitted when it would shorten steps, or when too few others are left.
-	Admit string
+	// Gradients says how gradients are summed and how their mean is applied.
+	Gradients Gradients
+	// Balancing says how much of a step this peer computes, and who may join.
+	Balancing Balancing
+	// Checkpoint has the folder and the interval of checkpoints, and the folder to resume from.
+	Checkpoint Checkpoint
+	// Hooks are functions that the training calls, such as for a report of each step.
+	Hooks Hooks
+	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
+	// on one part of the test set. parts is the number of parts, and part is the index of this one.
+	// The sum of all parts is the score that every peer reports. It is called again, for another
+	// part, if a peer is lost meanwhile.
+	Evaluate func(ctx context.Context, part, parts int) (Score, error)
 	// DataHash, if set, identifies the training set: peers and checkpoints with another hash are
 	// refused.
 	DataHash string
@@ -102,29 +63,6 @@ type Config struct {
 	// that the error names the flag and not a field that depends on it. Checkpoints do not contain
 	// them.
 	Settings []elastic.Setting
-	// Checkpoint has the folder and the interval of checkpoints, and the folder to resume from.
-	Checkpoint Checkpoint
-
-	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
-	// on one part of the test set. parts is the number of parts, and part is the index of this one.
-	// The sum of all parts is the score that every peer reports. It is called again, for another
-	// part, if a peer is lost meanwhile.
-	Evaluate func(ctx context.Context, part, parts int) (Score, error)
-	// OnBegin, if set, is called before this peer computes its part of a step, and again for
-	// another try at the step. Gradient may have begun earlier (Model.Waits).
-	OnBegin func(step int64)
-	// OnTrial, if set, is called before this peer computes microbatches of a step as a speed
-	// trial before it joins. Their results are discarded.
-	OnTrial func(step int64)
-	// OnStep, if set, is called in order for every step that this peer has contributed to, when
-	// the step is stable. The parameters may already have changed in the next step.
-	OnStep func(StepReport)
-	// Done, if set, is called with the result when the job is finished at this peer.
-	Done func(Result)
-	// Log, if set, is called with a line of text for each warning: a problem that does not end the
-	// training, such as a damaged checkpoint that was skipped. It may be called from several
-	// goroutines.
-	Log func(line string)
 }
 
 // Checkpoint has the settings for saving the state of a job. The zero value saves nothing. The peer
@@ -137,8 +75,8 @@ type Checkpoint struct {
 	Keep       int           // number of checkpoints to keep in Dir; 0 means 3
 	// Resume, if set, is a folder with checkpoints; Run resumes from the newest intact one. The
 	// settings of the checkpoint must equal the settings of the job, but these may differ: the
-	// number of peers, the steps or passes, the schedule, BucketBytes, Balance and Compression. A
-	// peer that finds no checkpoint gets the state from the others.
+	// number of peers, the steps or passes, the schedule, BucketBytes, Compression and Audit of
+	// Gradients, and Balancing. A peer that finds no checkpoint gets the state from the others.
 	Resume string
 }
 
@@ -172,7 +110,7 @@ type StepReport struct {
 	GradNorm, NoiseScale float64
 	// Sent is the number of bytes of gradients that this peer sent in the step's last try,
 	// without headers. Raw is the number that a ring would have sent of float32. Both are 0
-	// without Config.Compression.
+	// without Gradients.Compression.
 	Sent, Raw int64
 }
 
@@ -208,30 +146,11 @@ func (c Config) TotalSteps() int64 {
 	return newPlan(c).steps
 }
 
-// log formats a line for Config.Log.
-func (c Config) log(format string, args ...any) {
-	if c.Log != nil {
-		c.Log(fmt.Sprintf(format, args...))
-	}
-}
-
 // withDefaults returns the configuration with defaults in place of zeros, or an error that names
 // the first invalid field.
 func (c Config) withDefaults() (Config, error) {
 	if c.Microbatch == 0 {
 		c.Microbatch = DefaultMicrobatch
-	}
-	if c.BucketBytes == 0 {
-		c.BucketBytes = DefaultBucketBytes
-	}
-	if c.Compression == "" {
-		c.Compression = compress.None
-	}
-	if c.Balance == "" {
-		c.Balance = DefaultBalance
-	}
-	if c.Admit == "" {
-		c.Admit = AdmitIfItHelps
 	}
 	if c.Checkpoint.Keep == 0 {
 		c.Checkpoint.Keep = DefaultKeep
@@ -247,29 +166,15 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: Passes is %d and Steps %d, want one of them above 0 and the other 0", c.Passes, c.Steps)
 	case c.Optimizer == nil || c.Schedule == nil:
 		return c, fmt.Errorf("trainer: Optimizer or Schedule is nil: set both")
-	// The negated comparison also refuses NaN.
-	case !(c.Clip >= 0):
-		return c, fmt.Errorf("trainer: Clip is %v, want 0 or more", c.Clip)
-	case c.MaxShare < 0:
-		return c, fmt.Errorf("trainer: MaxShare is %d, want 0 or more", c.MaxShare)
-	case c.BucketBytes < 1:
-		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
-	case !(c.Audit >= 0 && c.Audit <= 1):
-		return c, fmt.Errorf("trainer: Audit is %v, want 0 to 1", c.Audit)
-	case c.Audit > 0 && !c.Exact:
-		return c, fmt.Errorf("trainer: Audit %v without Exact: set Exact, with which a recomputed part has the same bits", c.Audit)
-	case c.Exact && c.Compression != compress.None:
-		return c, fmt.Errorf("trainer: Exact and Compression %q, want one of them: the compressed bits depend on the shares of the peers", c.Compression)
 	}
-	coding, err := compress.Parse(c.Compression)
-	if err != nil {
-		return c, fmt.Errorf("trainer: Compression: %w", err)
+	var err error
+	if c.Gradients, err = c.Gradients.withDefaults(); err != nil {
+		return c, err
 	}
-	c.Compression = compress.Name(coding) // canonical spelling, because peers compare it
-	if _, err := loadbal.New(c.Balance); err != nil {
-		return c, fmt.Errorf("trainer: Balance: %w", err)
+	if c.Balancing, err = c.Balancing.withDefaults(); err != nil {
+		return c, err
 	}
-	if err := errors.Join(checkAdmit(c.Admit), c.Checkpoint.check()); err != nil {
+	if err := c.Checkpoint.check(); err != nil {
 		return c, err
 	}
 	return c, c.Optimizer.Check()

@@ -47,7 +47,7 @@ func alone(t *testing.T, m Accumulator, change func(c *Config)) *openStep {
 
 // aloneWith is like alone, with any model.
 func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
-	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,
+	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Gradients: Gradients{BucketBytes: 8},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.5)}
 	if change != nil {
 		change(&cfg)
@@ -166,7 +166,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	var trace []string
 	for _, exactly := range []bool{false, true} {
 		m := traced{params: paramsOf(1, 2), trace: &trace, loss: math.Inf(1)}
-		r := alone(t, m, func(c *Config) { c.Exact = exactly })
+		r := alone(t, m, func(c *Config) { c.Gradients.Exact = exactly })
 		if err := r.own.add(r.model, r.plan.step(1), []int{0}, ignore); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 	sum := func(parts ...[]int) []int32 {
 		total := make([]int32, 24)
 		for _, part := range parts {
-			r := alone(t, m, func(c *Config) { c.Exact = true })
+			r := alone(t, m, func(c *Config) { c.Gradients.Exact = true })
 			for _, k := range part {
 				r.state.grads.swap()
 				for j := range r.state.grads.staging.flat {
@@ -214,7 +214,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(2), trace: &trace}
-	r := alone(t, m, func(c *Config) { c.Exact = true })
+	r := alone(t, m, func(c *Config) { c.Gradients.Exact = true })
 	q := r.own.sums.(*exactAccumulator)
 	q.step = []exact.Peak{200}
 	next, fits := q.mean(20, nil)

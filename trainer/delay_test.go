@@ -16,10 +16,10 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// delayed is like churning, with Config.Delay.
+// delayed is like churning, with Gradients.Delay.
 func delayed(steps int64, exactly bool) trainer.Config {
 	cfg := churning(steps, exactly)
-	cfg.Delay = true
+	cfg.Gradients.Delay = true
 	return cfg
 }
 
@@ -29,8 +29,8 @@ func TestDelayIsThatOfTheTwin(t *testing.T) {
 		a := newArena(1, delayed(7, false))
 		var samples [][]int // by step
 		a.adjust = func(x *actor) {
-			begin := x.cfg.OnBegin
-			x.cfg.OnBegin = func(step int64) {
+			begin := x.cfg.Hooks.OnBegin
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				samples = append(samples, nil)
 				if begin != nil {
 					begin(step)
@@ -85,9 +85,9 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
 		"adam":       func(c *trainer.Config) { c.Optimizer = optim.Adam{} },
-		"exact":      func(c *trainer.Config) { c.Exact = true },
-		"clip":       func(c *trainer.Config) { c.Clip = 1 },
-		"compressed": func(c *trainer.Config) { c.Compression = "int8" },
+		"exact":      func(c *trainer.Config) { c.Gradients.Exact = true },
+		"clip":       func(c *trainer.Config) { c.Gradients.Clip = 1 },
+		"compressed": func(c *trainer.Config) { c.Gradients.Compression = "int8" },
 	} {
 		cfg := dyadic(10)
 		change(&cfg)
@@ -95,7 +95,7 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 			about := fmt.Sprintf("%s, %d peers", name, n)
 			want, _ := beginning(t, about, n, cfg, func(x *actor, m *eager) { x.trained = lazy{m} })
 			late := cfg
-			late.Delay = true
+			late.Gradients.Delay = true
 			for _, waits := range []bool{false, true} {
 				got, models := beginning(t, about+", delayed", n, late, func(x *actor, m *eager) {
 					if !waits {
@@ -113,7 +113,7 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 				}
 				for _, m := range models {
 					// In exact mode all ranks repeat the first step with another scale.
-					if p, r := m.passes.Load(), m.resumed.Load(); r != early || p > r+1 || p > r && !cfg.Exact {
+					if p, r := m.passes.Load(), m.resumed.Load(); r != early || p > r+1 || p > r && !cfg.Gradients.Exact {
 						t.Errorf("%s: %d calls before the step, %d of use, want %d", about, p, r, early)
 					}
 				}
@@ -194,7 +194,7 @@ func TestCheckpointsWithDelay(t *testing.T) {
 func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	cfg := dyadic(12)
 	want := oneAlone(t, cfg)
-	cfg.Balance, cfg.Delay = trainer.DefaultBalance, true
+	cfg.Balancing.Policy, cfg.Gradients.Delay = trainer.DefaultBalance, true
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, cfg)
 		models := a.eagerly(t, func(x *actor, m *eager) { m.pace *= time.Duration(1 + 3*x.self.Index) })

@@ -71,7 +71,7 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 	defer cancel()
 	for _, rank := range ranks {
 		if err := j.group.Kick(ctx, v.Members[rank].ID); err != nil {
-			j.cfg.log("peer %s could not be put out of the group: %v", v.Members[rank].ID.Short(), err)
+			j.cfg.Hooks.log("peer %s could not be put out of the group: %v", v.Members[rank].ID.Short(), err)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func TestADifferentStartIsLevelled(t *testing.T) {
 func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	for odd := range 4 {
 		out := train(t, 4, counting(2), &log{}, func(rank int, m *counter, c *trainer.Config) {
-			report := c.OnStep
-			c.OnStep = func(r trainer.StepReport) {
+			report := c.Hooks.OnStep
+			c.Hooks.OnStep = func(r trainer.StepReport) {
 				report(r)
 				if rank == odd && r.Step == 2 {
 					m.params[0].Data[0]++
@@ -72,8 +72,8 @@ func TestAPeerThatDivergesIsResynced(t *testing.T) {
 func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
 	out := train(t, 4, counting(3), &log{}, func(rank int, m *counter, c *trainer.Config) {
 		if rank == 1 {
-			report := c.OnStep
-			c.OnStep = func(r trainer.StepReport) {
+			report := c.Hooks.OnStep
+			c.Hooks.OnStep = func(r trainer.StepReport) {
 				report(r)
 				m.params[0].Data[0]++
 			}

@@ -148,7 +148,7 @@
 //
 // # Compression
 //
-// With Config.Compression, buckets are sent in a lossy coding (package compress). Each peer keeps
+// With Gradients.Compression, buckets are sent in a lossy coding (package compress). Each peer keeps
 // the coding error for the next step: error feedback (compressed.go). All peers still have
 // bit-identical parameters. The kept error changes only with the commit of a step, and is lost with
 // its peer.
@@ -161,13 +161,13 @@
 //
 //	mode                                SGD  momentum  Adam  shared
 //	plain                                16        20    24      12
-//	plain, Model.Waits or Config.Delay   20        28    36      12
+//	plain, Model.Waits or Gradients.Delay   20        28    36      12
 //	Exact                                20        24    28       8
 //	Compression, each coding             24        28    32       0
 //	local steps, plain                   28        32    36      12
 //
 // The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of the
-// last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Config.Delay the
+// last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Gradients.Delay the
 // next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
 // two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
 // errors. Local steps (package trainer/local) add the start of a path, a gradient, the length of
@@ -176,7 +176,7 @@
 //
 // # Delay
 //
-// With Config.Delay the commit of a step applies the mean gradient of the previous step (a
+// With Gradients.Delay the commit of a step applies the mean gradient of the previous step (a
 // staleness of one). All members keep this gradient in any case, for members that missed the
 // previous commit (state.go). So a step can be computed before the sums of the previous step have
 // arrived (forward.go). The state is the parameters and the outstanding gradient, which is applied

@@ -97,8 +97,8 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, cfg)
 		a.adjust = func(x *actor) {
-			report := x.cfg.OnStep
-			x.cfg.OnStep = func(r trainer.StepReport) {
+			report := x.cfg.Hooks.OnStep
+			x.cfg.Hooks.OnStep = func(r trainer.StepReport) {
 				report(r)
 				if x.self.Index == 1 && r.Step == 2 { // this peer has the complete commit record of step 3
 					a.actors[0].kill()
@@ -147,7 +147,7 @@ func TestQuorumLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, churning(9, false))
 		a.adjust = func(x *actor) {
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				if x.self.Index > 0 && step == 4 {
 					x.kill()
 				}
@@ -170,7 +170,7 @@ func TestExactAtManySizes(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4, 7} {
 			synctest.Test(t, func(t *testing.T) {
 				a := newArena(n, cfg)
-				a.adjust = func(x *actor) { x.model.scale, x.cfg.Clip = scale, 50 }
+				a.adjust = func(x *actor) { x.model.scale, x.cfg.Gradients.Clip = scale, 50 }
 				a.play(t)
 				sha := a.check(t, fmt.Sprint(n, " peers"))
 				if want == "" {

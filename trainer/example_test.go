@@ -59,6 +59,39 @@ func ExampleRun() {
 	// Output: y = 1.0 + 2.0 x
 }
 
+// The fields of Config that all trainings need are at the top. The others are in parts, whose zero
+// values are the defaults.
+func ExampleConfig() {
+	ctx := context.Background()
+	group, err := groupOfOne(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer group.Close()
+	err = trainer.Run(ctx, group, line(), trainer.Config{
+		Samples: 100, GlobalBatch: 20, Passes: 40,
+		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3),
+		Gradients: trainer.Gradients{Exact: true},
+		Balancing: trainer.Balancing{Policy: "equal"},
+		Hooks: trainer.Hooks{
+			OnStep: func(r trainer.StepReport) {
+				if r.Step%100 == 0 {
+					fmt.Printf("step %d of %d\n", r.Step, r.Of)
+				}
+			},
+			Done: func(r trainer.Result) { fmt.Println(r.Steps, "steps") },
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// step 100 of 200
+	// step 200 of 200
+	// 200 steps
+}
+
 // Peers score the model together after each pass, and stop when the score is good enough.
 func ExampleNew() {
 	ctx := context.Background()

@@ -72,7 +72,7 @@ func SharedVectors(c *collective.Comm, mode string) (int, error) {
 }
 
 // SeedAudits makes the random numbers of a peer's audits the same in each run.
-func SeedAudits(c *Config, seed uint64) { c.auditSeed = seed }
+func SeedAudits(c *Config, seed uint64) { c.Gradients.auditSeed = seed }
 
 // Leave frees all shared memory.
 func (h *SharingReducer) Leave() error { return h.reducer.leave() }

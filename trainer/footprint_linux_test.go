@@ -43,9 +43,9 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 					return 0, nil
 				},
 			}
-			cfg := trainer.Config{Samples: 64, GlobalBatch: 16, Microbatch: 4, Steps: 12, BucketBytes: 64 << 10,
+			cfg := trainer.Config{Samples: 64, GlobalBatch: 16, Microbatch: 4, Steps: 12, Gradients: trainer.Gradients{BucketBytes: 64 << 10},
 				Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-3)}
-			cfg.OnStep = func(r trainer.StepReport) {
+			cfg.Hooks.OnStep = func(r trainer.StepReport) {
 				if r.Step != 4 {
 					return
 				}
@@ -104,17 +104,17 @@ func TestFootprint(t *testing.T) {
 		return func(m *trainer.Model, cfg *trainer.Config) error { f(m, cfg); return nil }
 	}
 	coding := func(name string) change {
-		return set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Compression = name })
+		return set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Gradients.Compression = name })
 	}
-	early := "plain, Model.Waits or Config.Delay"
+	early := "plain, Model.Waits or Gradients.Delay"
 	modes := []struct {
 		row string
 		change
 	}{
 		{"plain", set(func(*trainer.Model, *trainer.Config) {})},
 		{early, set(func(m *trainer.Model, _ *trainer.Config) { m.Waits = true })},
-		{early, set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Delay = true })},
-		{"Exact", set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Exact = true })},
+		{early, set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Gradients.Delay = true })},
+		{"Exact", set(func(_ *trainer.Model, cfg *trainer.Config) { cfg.Gradients.Exact = true })},
 		{"Compression, each coding", coding("fp16")},
 		{"Compression, each coding", coding("bf16")},
 		{"Compression, each coding", coding("int8")},

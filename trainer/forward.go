@@ -20,7 +20,7 @@ import (
 // this needs a model that waits for its parameters, and updates that depend on the sums of one
 // parameter only. Exact mode and clipping are excluded: in exact mode the peaks of all parameters
 // decide whether the step is repeated, and a clip limit depends on the norm of all sums.
-func overlaps(m Model, cfg Config) bool { return cfg.Delay || m.Waits && !cfg.Exact && cfg.Clip == 0 }
+func overlaps(m Model, g Gradients) bool { return g.Delay || m.Waits && !g.Exact && g.Clip == 0 }
 
 // forward is a forward pass under way, while sums of the previous step arrive.
 type forward struct {
@@ -71,7 +71,7 @@ var errAnother = errors.New("the share of this peer has changed since the call b
 // lookAhead makes the first call of the step after t, if that may begin now. finish finishes step
 // t.
 func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
-	if !overlaps(o.model, o.cfg) || t.plan.step >= o.plan.steps {
+	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.steps {
 		return
 	}
 	p, next := o.state.pipeline, o.plan.step(t.plan.step+1)
@@ -86,7 +86,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	l := newCall(o.model, next, callsOf(missing, o.together())[0], o.own.sums)
 	l.broken = s.Comm.Err
 	// With a delay the gradient to apply is complete; without one the call waits for each sum.
-	if o.cfg.Delay {
+	if o.cfg.Gradients.Delay {
 		p.advance(mean, apply)
 	} else {
 		l.coming = func(i, from int) error { return f.need(ctx, i, from) }

@@ -153,8 +153,8 @@ func TestOrderIsForStepsThatOverlap(t *testing.T) {
 	}{
 		"waits":    {waits, nil, true},
 		"straight": {straight, nil, false},
-		"exact":    {waits, func(c *Config) { c.Exact = true }, false},
-		"clip":     {waits, func(c *Config) { c.Clip = 1 }, false},
+		"exact":    {waits, func(c *Config) { c.Gradients.Exact = true }, false},
+		"clip":     {waits, func(c *Config) { c.Gradients.Clip = 1 }, false},
 	} {
 		if aloneWith(t, c.model, c.change); overlapped != c.want {
 			t.Errorf("%s: overlapped is %t", name, overlapped)

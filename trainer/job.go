@@ -53,7 +53,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	if err := model.check(); err != nil {
 		return nil, err
 	}
-	if model.Whole && cfg.Exact {
+	if model.Whole && cfg.Gradients.Exact {
 		return nil, errors.New("trainer: Model.Whole does not go with Exact: the result would depend on the shares; leave one of them out")
 	}
 	j := &job{group: group, cfg: cfg, plan: newPlan(cfg), guard: newGuard()}
@@ -68,9 +68,9 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.held = settingsOf(cfg, j.plan, j.step.reducer.layout)
 	j.saver = newSaver(cfg, j.plan, j.held)
 	j.saver.emit = group.Emit
-	j.reporter = reporter{plan: j.plan, told: cfg.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
+	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}
-	j.timings.policy, j.timings.microbatches = cfg.Balance, j.plan.mostMicrobatches()
+	j.timings.policy, j.timings.microbatches = cfg.Balancing.Policy, j.plan.mostMicrobatches()
 	j.step.reopen()
 	return j, nil
 }
@@ -114,7 +114,7 @@ type replica struct {
 
 // replica returns the part of the job that elastic sees.
 func (j *job) replica() replica {
-	always := j.cfg.Admit == AdmitAlways
+	always := j.cfg.Balancing.Admit == AdmitAlways
 	return replica{j.state, admitter{always, j.cfg.Microbatch, &j.timings.model}, trial{j.step, always}}
 }
 
@@ -196,8 +196,8 @@ func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 	finished = true
 	result := Result{Steps: j.state.committed(), Peers: j.state.last.Peers, Score: score, SHA256: sha256Of(j.state.params)}
 	j.group.Emit(epoch, j.state.committed(), result.done())
-	if j.cfg.Done != nil {
-		j.cfg.Done(result)
+	if j.cfg.Hooks.Done != nil {
+		j.cfg.Hooks.Done(result)
 	}
 	return nil
 }

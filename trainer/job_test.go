@@ -15,7 +15,7 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 	var steps []int64
 	var results []Result
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Steps: 2, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.5),
-		OnStep: func(r StepReport) { steps = append(steps, r.Step) }, Done: func(r Result) { results = append(results, r) }}
+		Hooks: Hooks{OnStep: func(r StepReport) { steps = append(steps, r.Step) }, Done: func(r Result) { results = append(results, r) }}}
 	j, err := newJob(nil, ModelOf(ramp{paramsOf(2, 3)}), cfg)
 	if err != nil {
 		t.Fatal(err)

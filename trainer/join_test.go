@@ -27,7 +27,7 @@ func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string)
 			if x.self.Index == 4 {
 				x.model.pace = pace
 			}
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				if step == 6 && begun.CompareAndSwap(false, true) {
 					a.start(elastic.Member{ID: "newcomer", Index: 4}, nil)
 				}
@@ -112,9 +112,9 @@ func TestAdmitAlways(t *testing.T) {
 		var begun atomic.Bool
 		a.adjust = func(x *actor) {
 			if x.self.Index == 2 {
-				x.model.pace, x.cfg.Admit = 100*time.Millisecond, trainer.AdmitAlways
+				x.model.pace, x.cfg.Balancing.Admit = 100*time.Millisecond, trainer.AdmitAlways
 			}
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				if step == 6 && begun.CompareAndSwap(false, true) {
 					a.start(elastic.Member{ID: "newcomer", Index: 2}, nil)
 				}

@@ -31,7 +31,7 @@ type openStep struct {
 	// balance divides the microbatches among the ranks of the session.
 	balance balance
 	noise   noise // estimate of the noise scale
-	// audits checks the contributions of other members; nil without Config.Audit.
+	// audits checks the contributions of other members; nil without Gradients.Audit.
 	audits *audits
 	ahead  *prefetcher
 	// most bounds the microbatches in a call of the model. A lack of memory lowers it.
@@ -45,16 +45,16 @@ type openStep struct {
 // newOpenStep allocates the memory of the first step and of the state before it. The caller sets
 // the observer of the state, whose advanced must call advance, and then calls reopen.
 func newOpenStep(cfg Config, m Model) (*openStep, error) {
-	l := newLayout(m.Params, cfg.BucketBytes/4)
+	l := newLayout(m.Params, cfg.Gradients.BucketBytes/4)
 	if m.Order != nil {
-		if err := l.completeIn(m.Order(overlaps(m, cfg))); err != nil {
+		if err := l.completeIn(m.Order(overlaps(m, cfg.Gradients))); err != nil {
 			return nil, err
 		}
 	}
-	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newPrefetcher(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Exact)}
-	coding, err := compress.Parse(cfg.Compression)
+	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newPrefetcher(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Gradients.Exact)}
+	coding, err := compress.Parse(cfg.Gradients.Compression)
 	if err != nil {
-		return nil, fmt.Errorf("trainer: Compression: %w", err)
+		return nil, fmt.Errorf("trainer: Gradients.Compression: %w", err)
 	}
 	var coded *compressedAccumulator
 	var grads *gradientBuffers
@@ -64,7 +64,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	case coding != nil:
 		coded, grads = newCompressedAccumulator(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
 		o.own.sums = coded
-	case cfg.Exact:
+	case cfg.Gradients.Exact:
 		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
 		}
@@ -75,9 +75,9 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		o.own.sums, grads = newFloatAccumulator(l)
 	}
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
-	o.reducer = reducer{layout: l, bucketBytes: cfg.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.log}
+	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
-	o.balance = balance{plan: o.plan, most: cfg.MaxShare, early: cfg.Delay}
+	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, early: cfg.Gradients.Delay}
 	o.noise = newNoise(l.size(), coded.sparse())
 	return o, nil
 }
@@ -106,7 +106,7 @@ func (o *openStep) entry(s *elastic.Session) resumeReport {
 
 // enter derives the share of every rank from the entries of all ranks.
 func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
-	if err := o.balance.enter(o.cfg.Balance, all, o.microbatches(), s.Rank); err != nil {
+	if err := o.balance.enter(o.cfg.Balancing.Policy, all, o.microbatches(), s.Rank); err != nil {
 		return err
 	}
 	var rows [][]linkCost
@@ -133,8 +133,8 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 	p := o.plan.step(o.state.committed() + 1)
 	t := &try{plan: p, begun: time.Now(), whole: o.own.held.Len() == 0, before: o.own.compute}
-	if o.cfg.OnBegin != nil {
-		o.cfg.OnBegin(p.step)
+	if o.cfg.Hooks.OnBegin != nil {
+		o.cfg.Hooks.OnBegin(p.step)
 	}
 	o.balance.micros = 0
 	o.readAhead(p, s.Rank)
@@ -209,10 +209,10 @@ func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:
 		o.most = n / 2
-		o.cfg.log("this peer computes at most %d samples at once from now on: %v", o.most*p.micro, cause)
+		o.cfg.Hooks.log("this peer computes at most %d samples at once from now on: %v", o.most*p.micro, cause)
 	case share > 1:
 		o.balance.most = share / 2
-		o.cfg.log("this peer computes at most %d microbatches of a step from now on: %v", o.balance.most, cause)
+		o.cfg.Hooks.log("this peer computes at most %d microbatches of a step from now on: %v", o.balance.most, cause)
 	default:
 		return fmt.Errorf("not even a single microbatch fits: lower Config.Microbatch: %w", cause)
 	}
@@ -256,8 +256,8 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	o.audits.concluded(p.step, reports)
 	norm := math.NaN() // of the mean gradient; NaN where neither clipping nor the noise scale needs it
 	switch mean := o.state.grads.staging.views; {
-	case o.cfg.Clip > 0:
-		norm = optim.Clip(mean, o.cfg.Clip)
+	case o.cfg.Gradients.Clip > 0:
+		norm = optim.Clip(mean, o.cfg.Gradients.Clip)
 	case o.noise.due(p.step):
 		norm = optim.Norm(mean)
 	}

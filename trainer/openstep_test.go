@@ -159,7 +159,7 @@ func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float
 // newRamp returns an open step without a group, in exact mode or not.
 func newRamp(t *testing.T, exactly bool) *openStep {
 	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
-		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
+		c.Gradients.Exact, c.Optimizer, c.Gradients.Clip = exactly, optim.Adam{}, 3
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 func TestExactReductionOverlaps(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
-	r := alone(t, traced{params: params, trace: &trace}, func(c *Config) { c.Exact = true })
+	r := alone(t, traced{params: params, trace: &trace}, func(c *Config) { c.Gradients.Exact = true })
 	reduction := newReduction(r.reducer.layout, func(b bucket) pending {
 		trace = append(trace, "reduce "+params[b.firstParam].Name)
 		return waiter(func(context.Context) error { return nil })
@@ -46,7 +46,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	var trace []string
 	sums := func(tells ...int) []int32 {
 		m := careless{traced{params: paramsOf(3, 1, 2), trace: &trace}, tells}
-		r := alone(t, m, func(c *Config) { c.Exact = true })
+		r := alone(t, m, func(c *Config) { c.Gradients.Exact = true })
 		for k := range 3 {
 			if err := r.own.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
 				t.Fatal(err)

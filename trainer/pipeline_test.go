@@ -18,8 +18,9 @@ import (
 
 // dyadic returns a job whose weights are sums of powers of two, and therefore exact.
 func dyadic(steps int64) trainer.Config {
-	return trainer.Config{Samples: 96, GlobalBatch: 32, Microbatch: 4, Steps: steps, Seed: 4, BucketBytes: 24, Balance: "equal",
-		Admit: trainer.AdmitAlways, Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
+	return trainer.Config{Samples: 96, GlobalBatch: 32, Microbatch: 4, Steps: steps, Seed: 4,
+		Gradients: trainer.Gradients{BucketBytes: 24}, Balancing: trainer.Balancing{Policy: "equal", Admit: trainer.AdmitAlways},
+		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
 // eagerly makes the members of an arena train eager models, and returns the models.
@@ -34,8 +35,8 @@ func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func
 		if change != nil {
 			change(x, m)
 		}
-		begin := x.cfg.OnBegin
-		x.cfg.OnBegin = func(step int64) {
+		begin := x.cfg.Hooks.OnBegin
+		x.cfg.Hooks.OnBegin = func(step int64) {
 			m.begin()
 			if begin != nil {
 				begin(step)
@@ -74,8 +75,8 @@ func TestStepsThatBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
 		"adam":       func(c *trainer.Config) { c.Optimizer = optim.Adam{} },
-		"one bucket": func(c *trainer.Config) { c.BucketBytes = 1 << 20 },
-		"compressed": func(c *trainer.Config) { c.Compression = "int8" },
+		"one bucket": func(c *trainer.Config) { c.Gradients.BucketBytes = 1 << 20 },
+		"compressed": func(c *trainer.Config) { c.Gradients.Compression = "int8" },
 		"decay":      func(c *trainer.Config) { c.Optimizer = optim.SGD{WeightDecay: 0.5} },
 	} {
 		cfg := dyadic(10)
@@ -126,8 +127,8 @@ func beginning(t *testing.T, about string, n int, cfg trainer.Config, change fun
 // No step begins early if an update depends on all sums together, or if there is no network.
 func TestStepsThatWait(t *testing.T) {
 	for name, change := range map[string]func(a *arena){
-		"exact":    func(a *arena) { a.cfg.Exact = true },
-		"clip":     func(a *arena) { a.cfg.Clip = 1 },
+		"exact":    func(a *arena) { a.cfg.Gradients.Exact = true },
+		"clip":     func(a *arena) { a.cfg.Gradients.Clip = 1 },
 		"one host": func(a *arena) { a.first[0].Host, a.first[1].Host = "here", "here" },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -301,7 +302,7 @@ func wrapped(first, second func(x *actor)) func(x *actor) {
 // it with the right ones.
 func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
-	cfg.Balance = trainer.DefaultBalance
+	cfg.Balancing.Policy = trainer.DefaultBalance
 	want := oneAlone(t, dyadic(10))
 	for _, deaf := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -340,7 +341,7 @@ func cancelEarly(t *testing.T, broken int) {
 	defer cancel()
 	var after [2][][]float32 // parameters when a step began last
 	models := a.eagerly(t, func(x *actor, m *eager) {
-		x.cfg.OnBegin = func(step int64) {
+		x.cfg.Hooks.OnBegin = func(step int64) {
 			after[x.self.Index] = nil
 			for _, p := range m.params {
 				after[x.self.Index] = append(after[x.self.Index], slices.Clone(p.Data))

@@ -223,7 +223,7 @@ func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
 	var begun atomic.Bool
 	s.adjust = func(x *actor) {
 		x.model.pace = 30 * time.Millisecond
-		x.cfg.OnBegin = func(step int64) {
+		x.cfg.Hooks.OnBegin = func(step int64) {
 			if step == 2 && begun.CompareAndSwap(false, true) {
 				s.start(elastic.Member{ID: latecomer, Index: n}, nil)
 			}
@@ -364,7 +364,7 @@ func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool 
 // two attempts or between them. Members that missed the second attempt learn of it when they enter the next session.
 func TestKillInTheSecondAttempt(t *testing.T) {
 	cfg := churning(3, true)
-	cfg.Clip = 50
+	cfg.Gradients.Clip = 50
 	steep := func(x *actor) { x.model.scale = 1000 }
 	var want string
 	synctest.Test(t, func(t *testing.T) {

@@ -92,7 +92,7 @@ func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 	a.adjust = func(x *actor) {
 		m := &reader{below: x.model}
 		*readers = append(*readers, m)
-		x.trained, x.cfg.OnBegin = m, m.begin
+		x.trained, x.cfg.Hooks.OnBegin = m, m.begin
 		if change != nil {
 			change(x, m)
 		}
@@ -160,7 +160,7 @@ func TestPrefetchFollowsShares(t *testing.T) {
 		cfg.Steps = 30
 		a := newArena(3, cfg)
 		readers := reading(a, func(x *actor, m *reader) {
-			x.cfg.OnBegin = func(step int64) {
+			x.cfg.Hooks.OnBegin = func(step int64) {
 				m.begin(step)
 				if x.self.Index == 0 && step == 10 {
 					x.model.pace = 5 * time.Millisecond
@@ -281,7 +281,7 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 			return nil
 		}
 		cfg := counting(1)
-		cfg.OnBegin = m.begin
+		cfg.Hooks.OnBegin = m.begin
 		if err := trainer.Run(ctx, g, m.Model(), cfg); !errors.Is(err, boom) || len(m.calls) != 1 || m.ended != 1 {
 			t.Errorf("error %v; %d calls, %d have come back", err, len(m.calls), m.ended)
 		}

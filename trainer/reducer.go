@@ -18,7 +18,7 @@ import (
 type reducer struct {
 	// layout is the layout of the gradients, with the buckets of the session.
 	layout      layout
-	bucketBytes int                    // Config.BucketBytes
+	bucketBytes int                    // Gradients.BucketBytes
 	sums        accumulator            // this peer's gradients
 	coded       *compressedAccumulator // the same accumulator as sums if there is a lossy coding, otherwise nil
 	links       linkMonitor            // measures links and chooses the order of the ring

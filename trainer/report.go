@@ -25,7 +25,7 @@ type reporter struct {
 	// plan tells how many steps the job has, for the progress in reports.
 	plan plan
 	emit func(epoch uint64, step int64, body event.Body)
-	told func(StepReport) // Config.OnStep; may be nil
+	told func(StepReport) // Hooks.OnStep; may be nil
 	// digest returns the digest of the parameters after the last committed step; "" if it is not
 	// due.
 	digest func(step int64) string

@@ -33,7 +33,7 @@ func (r rules) of(step int64) (rule, error) {
 }
 
 // due returns the mean gradient that the commit of a step applies, and its rule. It is the gradient
-// of the step itself, or of the previous step with Config.Delay. The rate of the schedule belongs
+// of the step itself, or of the previous step with Gradients.Delay. The rate of the schedule belongs
 // to the step of the gradient.
 func (r rules) due(step int64, grads *gradientBuffers) (apply rule, mean [][]float32, err error) {
 	mean = grads.staging.views

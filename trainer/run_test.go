@@ -89,7 +89,7 @@ func of[B event.Body](l *log, index int) []B {
 }
 
 func counting(passes int) trainer.Config {
-	return trainer.Config{Samples: 100, GlobalBatch: 32, Microbatch: 5, Passes: passes, Seed: 9, BucketBytes: 24,
+	return trainer.Config{Samples: 100, GlobalBatch: 32, Microbatch: 5, Passes: passes, Seed: 9, Gradients: trainer.Gradients{BucketBytes: 24},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
@@ -120,8 +120,8 @@ func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int
 		o := &out[rank]
 		o.model = newCounter(3, 4, 1, 6)
 		cfg := cfg
-		cfg.OnStep = func(r trainer.StepReport) { o.steps = append(o.steps, r) }
-		cfg.Done = func(r trainer.Result) { o.result = &r }
+		cfg.Hooks.OnStep = func(r trainer.StepReport) { o.steps = append(o.steps, r) }
+		cfg.Hooks.Done = func(r trainer.Result) { o.result = &r }
 		if change != nil {
 			change(rank, o.model, &cfg)
 		}
@@ -337,9 +337,9 @@ func TestReturningIsDone(t *testing.T) {
 						return gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
 					}
 				}
-				cfg.Exact = exactly
+				cfg.Gradients.Exact = exactly
 				if g.Self().Index == 0 {
-					cfg.Done = func(r trainer.Result) { sums = append(sums, r.SHA256) }
+					cfg.Hooks.Done = func(r trainer.Result) { sums = append(sums, r.SHA256) }
 				}
 				return trainer.Run(ctx, g, m, cfg)
 			})
@@ -372,7 +372,7 @@ func TestCancelEndsOneRank(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
 			cfg := counting(10)
-			cfg.OnStep = func(r trainer.StepReport) {
+			cfg.Hooks.OnStep = func(r trainer.StepReport) {
 				if g.Self().Index == who && r.Step == 3 {
 					cancel(why)
 				}
@@ -389,7 +389,7 @@ func TestCancelEndsOneRank(t *testing.T) {
 func TestClipLimitsTheStep(t *testing.T) {
 	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
 		cfg := counting(0)
-		cfg.Steps, cfg.Clip, cfg.Optimizer = 1, 0.5, optim.SGD{}
+		cfg.Steps, cfg.Gradients.Clip, cfg.Optimizer = 1, 0.5, optim.SGD{}
 		m := newCounter(30)
 		if err := trainer.Run(ctx, g, m.Model(), cfg); err != nil {
 			return err
@@ -403,18 +403,21 @@ func TestClipLimitsTheStep(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	tests := map[string]func(c *trainer.Config){
-		"Samples is 0":                                  func(c *trainer.Config) { c.Samples = 0 },
-		"GlobalBatch is -1":                             func(c *trainer.Config) { c.GlobalBatch = -1 },
-		"Microbatch is -2":                              func(c *trainer.Config) { c.Microbatch = -2 },
-		"Passes is 0 and Steps 0":                       func(c *trainer.Config) { c.Passes = 0 },
-		"Passes is 1 and Steps 5":                       func(c *trainer.Config) { c.Steps = 5 },
-		"Passes is 1 and Steps -5":                      func(c *trainer.Config) { c.Steps = -5 },
-		"Optimizer or Schedule":                         func(c *trainer.Config) { c.Optimizer = nil },
-		"Clip is NaN":                                   func(c *trainer.Config) { c.Clip = math.NaN() },
-		"EverySteps -1":                                 func(c *trainer.Config) { c.Checkpoint.EverySteps = -1 },
-		"an interval but no folder":                     func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
-		"microbatches in a step":                        func(c *trainer.Config) { c.Exact, c.Samples, c.GlobalBatch, c.Microbatch = true, 1<<17, 1<<17, 1 },
-		"BucketBytes is -1":                             func(c *trainer.Config) { c.BucketBytes = -1 },
+		"Samples is 0":              func(c *trainer.Config) { c.Samples = 0 },
+		"GlobalBatch is -1":         func(c *trainer.Config) { c.GlobalBatch = -1 },
+		"Microbatch is -2":          func(c *trainer.Config) { c.Microbatch = -2 },
+		"Passes is 0 and Steps 0":   func(c *trainer.Config) { c.Passes = 0 },
+		"Passes is 1 and Steps 5":   func(c *trainer.Config) { c.Steps = 5 },
+		"Passes is 1 and Steps -5":  func(c *trainer.Config) { c.Steps = -5 },
+		"Optimizer or Schedule":     func(c *trainer.Config) { c.Optimizer = nil },
+		"Gradients.Clip is NaN":     func(c *trainer.Config) { c.Gradients.Clip = math.NaN() },
+		"Balancing.MaxShare is -1":  func(c *trainer.Config) { c.Balancing.MaxShare = -1 },
+		"EverySteps -1":             func(c *trainer.Config) { c.Checkpoint.EverySteps = -1 },
+		"an interval but no folder": func(c *trainer.Config) { c.Checkpoint.EverySteps = 1 },
+		"microbatches in a step": func(c *trainer.Config) {
+			c.Gradients.Exact, c.Samples, c.GlobalBatch, c.Microbatch = true, 1<<17, 1<<17, 1
+		},
+		"Gradients.BucketBytes is -1":                   func(c *trainer.Config) { c.Gradients.BucketBytes = -1 },
 		"momentum is 2, want 0 or more and less than 1": func(c *trainer.Config) { c.Optimizer = optim.SGD{Momentum: 2} },
 		"learning rate NaN":                             func(c *trainer.Config) { c.Schedule = optim.Constant(math.NaN()) },
 	}

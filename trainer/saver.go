@@ -36,7 +36,7 @@ type saver struct {
 
 // newSaver returns a saver for a job; held are the settings in which its members agree.
 func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
-	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.log, saved: time.Now(), idle: make(chan struct{}, 1)}
+	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.Hooks.log, saved: time.Now(), idle: make(chan struct{}, 1)}
 	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
 		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string)}
 	for _, s := range held {

@@ -94,7 +94,7 @@ func TestOnePeerHasTheCheckpoint(t *testing.T) {
 		a := newArena(3, whole)
 		told := make([]string, 3)
 		a.adjust = func(x *actor) {
-			x.cfg.Log = func(line string) { told[x.self.Index] += line }
+			x.cfg.Hooks.Log = func(line string) { told[x.self.Index] += line }
 			x.cfg.Checkpoint.Resume = filepath.Join(dir, "nothing")
 			if x.self.Index == 1 {
 				x.cfg.Checkpoint.Resume = dir
@@ -118,7 +118,7 @@ func resumed(t *testing.T, dir string, cfg trainer.Config) (x *actor, told strin
 	cfg.Checkpoint.Resume = dir
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, cfg)
-		a.adjust = func(x *actor) { x.cfg.Log = func(line string) { told += line + "\n" } }
+		a.adjust = func(x *actor) { x.cfg.Hooks.Log = func(line string) { told += line + "\n" } }
 		a.play(t)
 		x = a.actors[0]
 	})
@@ -152,9 +152,9 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	dir := save(t, 1, churning(7, true), 2)
 	for want, change := range map[string]func(c *trainer.Config){
 		`microbatch is "5", this job has "8"`: func(c *trainer.Config) { c.Microbatch = 8 },
-		`exact is "true"`:                     func(c *trainer.Config) { c.Exact = false },
+		`exact is "true"`:                     func(c *trainer.Config) { c.Gradients.Exact = false },
 		`data is ""`:                          func(c *trainer.Config) { c.DataHash = "abc" },
-		`clip is "0"`:                         func(c *trainer.Config) { c.Clip = 2 },
+		`clip is "0"`:                         func(c *trainer.Config) { c.Gradients.Clip = 2 },
 	} {
 		cfg := churning(11, true)
 		change(&cfg)
@@ -164,7 +164,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	}
 	// Settings that say how long the job runs, or how steps are executed, may differ.
 	cfg := churning(9, true)
-	cfg.BucketBytes = 4
+	cfg.Gradients.BucketBytes = 4
 	if x, _ := resumed(t, dir, cfg); x.err != nil || len(x.steps) != 3 {
 		t.Errorf("error %v after %d steps", x.err, len(x.steps))
 	}
@@ -183,7 +183,7 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 		var mu sync.Mutex
 		told := ""
 		a.adjust = func(x *actor) {
-			x.cfg.Log = func(line string) {
+			x.cfg.Hooks.Log = func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				told += line + "\n"
@@ -229,7 +229,7 @@ func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 					return
 				}
 				// A killed actor still runs, but is cut off. It has no folder, so it saves nothing.
-				x.cfg.OnBegin = func(step int64) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
 					if step == at {
 						x.kill()
 					}

@@ -193,7 +193,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	j.state.invalidate() // also drops the contribution that was computed from the bad state
 	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
 		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
-	j.cfg.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
+	j.cfg.Hooks.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }
 

@@ -28,7 +28,7 @@ const (
 // peer shows both values.
 func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 	delayed := ""
-	if c.Delay {
+	if c.Gradients.Delay {
 		delayed = ", a step late"
 	}
 	s := []elastic.Setting{
@@ -38,18 +38,18 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 		{Name: "seed", Value: fmt.Sprint(c.Seed)},
 		{Name: "parameters", Value: l.describe(), Text: fmt.Sprintf("%d of %d elements", len(l.params), l.size())},
 		{Name: "optimizer", Value: fmt.Sprintf("%T%+v%s", c.Optimizer, c.Optimizer, delayed)},
-		{Name: "clip", Value: fmt.Sprint(c.Clip)},
-		{Name: "exact", Value: fmt.Sprint(c.Exact)},
+		{Name: "clip", Value: fmt.Sprint(c.Gradients.Clip)},
+		{Name: "exact", Value: fmt.Sprint(c.Gradients.Exact)},
 		{Name: "data", Value: c.DataHash, Text: fmt.Sprintf("%d samples", c.Samples)},
 		{Name: settingSteps, Value: fmt.Sprint(p.steps)},
 		{Name: settingSchedule, Value: scheduleHash(c.Schedule, p.steps), Text: describeSchedule(c.Schedule, p.steps)},
-		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
-		{Name: settingBalance, Value: c.Balance},
-		{Name: settingCompress, Value: c.Compression},
+		{Name: settingBuckets, Value: fmt.Sprint(c.Gradients.BucketBytes)},
+		{Name: settingBalance, Value: c.Balancing.Policy},
+		{Name: settingCompress, Value: c.Gradients.Compression},
 	}
 	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
-	if c.Exact {
-		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Audit)})
+	if c.Gradients.Exact {
+		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Gradients.Audit)})
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "arithmetic of " + runtime.GOARCH})
 	}
 	return s

@@ -11,7 +11,7 @@ import (
 // settings returns the settings of a job with two parameters.
 func settings(t *testing.T, change func(*Config)) []elastic.Setting {
 	t.Helper()
-	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,
+	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Gradients: Gradients{BucketBytes: 8},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.5)}
 	if change != nil {
 		change(&cfg)
@@ -32,7 +32,8 @@ func TestSettingsStay(t *testing.T) {
 		want   string
 	}{
 		"float32": {func(c *Config) {
-			c.Clip, c.Delay, c.BucketBytes, c.Compression, c.Balance, c.Admit = 1.5, true, 16, "topk:0.10", "equal", AdmitAlways
+			c.Gradients = Gradients{Clip: 1.5, Delay: true, BucketBytes: 16, Compression: "topk:0.10"}
+			c.Balancing = Balancing{Policy: "equal", Admit: AdmitAlways}
 		}, `
 samples=40
 global batch=20
@@ -49,7 +50,7 @@ bucket bytes=16
 balance=equal
 compression=topk:0.1`},
 		"exact": {func(c *Config) {
-			c.Exact, c.Audit, c.MaxShare, c.DataHash, c.Seed = true, 0.25, 2, "hash", 7
+			c.Gradients.Exact, c.Gradients.Audit, c.Balancing.MaxShare, c.DataHash, c.Seed = true, 0.25, 2, "hash", 7
 		}, `
 samples=40
 global batch=20
@@ -96,18 +97,18 @@ func TestSettingsTellJobsApart(t *testing.T) {
 		"microbatch":   func(c *Config) { c.Microbatch++ },
 		"seed":         func(c *Config) { c.Seed++ },
 		"optimizer":    func(c *Config) { c.Optimizer = optim.SGD{Momentum: 0.25} },
-		"clip":         func(c *Config) { c.Clip = 1 },
-		"exact":        func(c *Config) { c.Exact = true },
+		"clip":         func(c *Config) { c.Gradients.Clip = 1 },
+		"exact":        func(c *Config) { c.Gradients.Exact = true },
 		"data":         func(c *Config) { c.DataHash = "x" },
 		"steps":        func(c *Config) { c.Passes++ },
 		"schedule":     func(c *Config) { c.Schedule = optim.Cosine(0.5, 0, 7) },
-		"bucket bytes": func(c *Config) { c.BucketBytes++ },
+		"bucket bytes": func(c *Config) { c.Gradients.BucketBytes++ },
 	} {
 		if got := value(change); got[name] == base[name] {
 			t.Errorf("%s: the setting does not differ: %q", name, got[name])
 		}
 	}
-	if got := value(func(c *Config) { c.Exact = true }); got["arithmetic"] == "" {
+	if got := value(func(c *Config) { c.Gradients.Exact = true }); got["arithmetic"] == "" {
 		t.Error("exact mode without a probe")
 	}
 	if a, b := (layout{params: paramsOf(2, 3)}), (layout{params: paramsOf(2, 3)}); newLayout(a.params, 1).describe() == newLayout(append(b.params[:1:1], Param{"b", []int{3, 1}, make([]float32, 3)}), 1).describe() {

@@ -189,16 +189,16 @@ func (m *memoryModel) Accumulate(grad [][]float32, samples []int, done func(int)
 // sharingJob returns a job of three memoryModels. The last one leaves, so there are at least two sessions.
 func sharingJob(mode string) trainer.Config {
 	cfg := churning(40, mode == "exact")
-	cfg.BucketBytes = 1 << 10
+	cfg.Gradients.BucketBytes = 1 << 10
 	if mode == "int8" {
-		cfg.Compression = mode
+		cfg.Gradients.Compression = mode
 	}
 	return cfg
 }
 
 // leaveAt makes the last member leave in a step. The first member waits in this step until the view without it is decided.
 func (a *arena) leaveAt(x *actor, at int64) {
-	x.cfg.OnBegin = func(step int64) {
+	x.cfg.Hooks.OnBegin = func(step int64) {
 		switch {
 		case step == at && x.self.Index == 2:
 			x.killed.Store(true) // the peer has no result
@@ -236,7 +236,7 @@ func TestSharedBuffers(t *testing.T) {
 				a.adjust = func(x *actor) {
 					x.trained = newMemoryModel(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
 					a.leaveAt(x, 5)
-					x.cfg.OnStep = watching(t, l, x, mode != "int8")
+					x.cfg.Hooks.OnStep = watching(t, l, x, mode != "int8")
 				}
 				a.play(t)
 				if sha := a.check(t, mode); mode == "exact" && sha != weights {
@@ -311,7 +311,7 @@ func TestSharedBuffersOfAnOpenStep(t *testing.T) {
 	a.adjust = func(x *actor) {
 		m := newMemoryModel(nil)
 		x.trained = m
-		x.cfg.OnBegin = func(step int64) {
+		x.cfg.Hooks.OnBegin = func(step int64) {
 			if step == 5 && x.self.Index == 2 {
 				x.killed.Store(true) // the peer has no result
 				m.broken = errors.New("out of order")
@@ -338,8 +338,8 @@ func TestSharedBuffersWithoutRoom(t *testing.T) {
 		x.trained = newMemoryModel(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
 		a.leaveAt(x, 5)
 		if x.self.ID == l.full {
-			x.cfg.Log = func(line string) { lines = append(lines, line) }
-			x.cfg.OnStep = watching(t, l, x, false)
+			x.cfg.Hooks.Log = func(line string) { lines = append(lines, line) }
+			x.cfg.Hooks.OnStep = watching(t, l, x, false)
 		}
 	}
 	a.play(t)

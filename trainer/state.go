@@ -44,7 +44,7 @@ type observer interface {
 // newState returns the state before the first step. grads are the gradient buffers of the mode,
 // and scale is the scale of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradientBuffers, scale exact.Scale) *state {
-	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Delay}, params: params,
+	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Gradients.Delay}, params: params,
 		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
 }
 

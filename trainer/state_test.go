@@ -40,7 +40,7 @@ func told(s *state) []string {
 // newTestState returns a state with three parameters, and with 4 microbatches a step.
 func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	t.Helper()
-	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Exact: exactly,
+	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Gradients: Gradients{Exact: exactly},
 		Optimizer: optim.Adam{}, Schedule: optim.Constant(0.5)}
 	if change != nil {
 		change(&cfg)

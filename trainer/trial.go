@@ -100,7 +100,7 @@ func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 
 // onTrial notifies the user that a trial of a step begins.
 func (t trial) onTrial(step int64) {
-	if t.step.cfg.OnTrial != nil {
-		t.step.cfg.OnTrial(step)
+	if t.step.cfg.Hooks.OnTrial != nil {
+		t.step.cfg.Hooks.OnTrial(step)
 	}
 }

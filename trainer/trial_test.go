@@ -40,7 +40,7 @@ func tried(t *testing.T, m timed, change func(*Config)) (*openStep, *timed) {
 	t.Helper()
 	m.ramp = ramp{paramsOf(2, 3, 17)}
 	r := alone(t, &m, func(c *Config) {
-		c.OnTrial = func(int64) { m.fresh = true }
+		c.Hooks.OnTrial = func(int64) { m.fresh = true }
 		if change != nil {
 			change(c)
 		}
@@ -78,8 +78,8 @@ func TestTrialMeasures(t *testing.T) {
 func TestTrialLeavesNoTrace(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			with, _ := tried(t, timed{}, func(c *Config) { c.Exact = exactly })
-			without, _ := tried(t, timed{}, func(c *Config) { c.Exact = exactly })
+			with, _ := tried(t, timed{}, func(c *Config) { c.Gradients.Exact = exactly })
+			without, _ := tried(t, timed{}, func(c *Config) { c.Gradients.Exact = exactly })
 			for range 2 {
 				before := saved(t, with.state)
 				if _, err := (trial{step: with}).Trial(t.Context()); err != nil {
@@ -100,7 +100,7 @@ func TestTrialLeavesNoTrace(t *testing.T) {
 
 func TestTrialEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, m := tried(t, timed{pace: time.Second}, func(c *Config) { c.MaxShare = 7 })
+		r, m := tried(t, timed{pace: time.Second}, func(c *Config) { c.Balancing.MaxShare = 7 })
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		if _, err := (trial{step: r}).Trial(ctx); !errors.Is(err, context.DeadlineExceeded) || m.computed != 2 {

@@ -132,7 +132,7 @@ func (m perMicrobatch) add(g *trainer.Batch, i int, grad []float32) {
 // with a single process that computes one microbatch after the other.
 func TestExactMicrobatchesTogether(t *testing.T) {
 	cfg := dyadic(6)
-	cfg.Exact = true
+	cfg.Gradients.Exact = true
 	want := oneAlone(t, cfg)
 	for name, c := range map[string]struct {
 		most, room int
@@ -169,7 +169,7 @@ func TestWrongMicrobatchesTogether(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(3)
-			cfg.Exact = true
+			cfg.Gradients.Exact = true
 			a := newArena(2, cfg)
 			models := a.broadly(t, 1000, 0)
 			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{x.trained.(*broad), wrong} })
@@ -197,15 +197,15 @@ func TestMicrobatchesTogether(t *testing.T) {
 		"most of it":        {15, func(*arena) {}, []int{4, 12}, false},
 		"a microbatch":      {7, func(*arena) {}, []int{4, 4, 4, 4}, false},
 		"within a host":     {1000, func(a *arena) { a.first[0].Host, a.first[1].Host = "here", "here" }, []int{4, 4, 4, 4}, true},
-		"exact":             {1000, func(a *arena) { a.cfg.Exact = true }, []int{4, 4, 4, 4}, true},
-		"one after another": {1000, func(a *arena) { a.cfg.Clip = 1e9 }, []int{16}, true},
+		"exact":             {1000, func(a *arena) { a.cfg.Gradients.Exact = true }, []int{4, 4, 4, 4}, true},
+		"one after another": {1000, func(a *arena) { a.cfg.Gradients.Clip = 1e9 }, []int{16}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(2, dyadic(6))
 			c.change(a)
 			models := a.broadly(t, c.most, 0)
 			a.play(t)
-			if sha := a.check(t, name); !a.cfg.Exact && sha != want {
+			if sha := a.check(t, name); !a.cfg.Gradients.Exact && sha != want {
 				t.Errorf("%s: weights %s, want %s", name, sha, want)
 			}
 			for _, m := range models() {
@@ -228,7 +228,7 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 		models := a.broadly(t, 1000, 6)
 		var told atomic.Value
 		a.adjust = wrapped(a.adjust, func(x *actor) {
-			x.cfg.Log = func(line string) { told.Store(line) }
+			x.cfg.Hooks.Log = func(line string) { told.Store(line) }
 		})
 		a.play(t)
 		if sha := a.check(t, "short of memory"); sha != want {
@@ -256,7 +256,7 @@ func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
 // killBroad kills one of three peers, at many points of a job.
 func killBroad(t *testing.T, exactly bool) {
 	cfg := dyadic(8)
-	cfg.Exact = exactly
+	cfg.Gradients.Exact = exactly
 	want := oneAlone(t, cfg)
 	play := func(t *testing.T, about string, kill func(simnet.Message) bool) *staged {
 		s := stage(3, cfg, kill)
@@ -310,7 +310,7 @@ func TestWholeShares(t *testing.T) {
 // In exact mode the result must not depend on shares, so a model with Whole is refused.
 func TestWholeSharesAreNotExact(t *testing.T) {
 	cfg := dyadic(6)
-	cfg.Exact = true
+	cfg.Gradients.Exact = true
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, cfg)
 		a.broadly(t, 0, 0)

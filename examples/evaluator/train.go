@@ -26,7 +26,7 @@ func (l learner) train(ctx context.Context, g *elastic.Group) error {
 	}
 	model := slowed(network.Model(), l.pace)
 	run := trainer.New(g, model, trainer.Config{
-		Samples: data.Len(), GlobalBatch: 96, Microbatch: 8, Steps: l.steps, Exact: true,
+		Samples: data.Len(), GlobalBatch: 96, Microbatch: 8, Steps: l.steps, Gradients: trainer.Gradients{Exact: true},
 		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
 		Evaluate: func(ctx context.Context, part, parts int) (trainer.Score, error) {
 			test := images(testSeed, testImages)

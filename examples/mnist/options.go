@@ -129,7 +129,9 @@ func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
-		Exact: o.Exact, Audit: o.Audit, Compression: o.Compress, Balance: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Checkpoint: o.checkpoint(),
+		Gradients:  trainer.Gradients{Exact: o.Exact, Audit: o.Audit, Compression: o.Compress},
+		Balancing:  trainer.Balancing{Policy: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit},
+		Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()

@@ -23,7 +23,7 @@ type pacer struct {
 	due time.Time
 }
 
-// newPacer returns a pacer for the options. Config.OnBegin and OnTrial must call its begin.
+// newPacer returns a pacer for the options. OnBegin and OnTrial of trainer.Hooks must call its begin.
 func newPacer(ctx context.Context, o options) *pacer {
 	return &pacer{ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
 }

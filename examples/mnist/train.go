@@ -43,15 +43,15 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 		n := testSet.Len()
 		return network.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)
 	}
-	cfg.Log = logTo(errs)
+	cfg.Hooks.Log = logTo(errs)
 	if !launch.Launched() {
-		cfg.OnStep = func(r trainer.StepReport) { showStep(out, r) }
-		cfg.Done = func(r trainer.Result) { fmt.Fprintln(out, r) }
+		cfg.Hooks.OnStep = func(r trainer.StepReport) { showStep(out, r) }
+		cfg.Hooks.Done = func(r trainer.Result) { fmt.Fprintln(out, r) }
 	}
 	model := network.Model()
 	if o.Pace > 0 || len(o.Slow) > 0 {
 		p := newPacer(ctx, o)
-		model, cfg.OnBegin, cfg.OnTrial = p.slowed(model), p.begin, p.begin
+		model, cfg.Hooks.OnBegin, cfg.Hooks.OnTrial = p.slowed(model), p.begin, p.begin
 	}
 	if model, cfg, err = o.wrap(model, cfg); err != nil {
 		return err

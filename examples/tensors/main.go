@@ -72,6 +72,6 @@ func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.
 			n := len(test.Rings)
 			return m.Score(test, part*n/parts, (part+1)*n/parts)
 		},
-		Done: done,
+		Hooks: trainer.Hooks{Done: done},
 	})
 }

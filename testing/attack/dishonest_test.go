@@ -68,8 +68,8 @@ func cheat(ctx context.Context, steps int64) error {
 		},
 	}
 	return trainer.Run(ctx, g, model, trainer.Config{Samples: 96, GlobalBatch: 24, Microbatch: 4, Steps: steps,
-		Exact: true, Audit: 0.01, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.01),
-		Done: func(r trainer.Result) { fmt.Printf("trained sha256=%s\n", r.SHA256) }})
+		Gradients: trainer.Gradients{Exact: true, Audit: 0.01}, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.01),
+		Hooks: trainer.Hooks{Done: func(r trainer.Result) { fmt.Printf("trained sha256=%s\n", r.SHA256) }}})
 }
 
 // A member that cheats in each step is named and put out, and the others finish with equal results. Chance decides how many steps

@@ -105,10 +105,10 @@ func train(ctx context.Context, s spec) error {
 	model := &paced{spec: s}
 	cfg := trainer.Config{
 		Samples: s.Samples, GlobalBatch: s.batch(), Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
-		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
-		Admit:      trainer.AdmitAlways, // a newcomer is admitted even if it does not shorten steps
+		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Gradients: trainer.Gradients{Exact: s.Exact},
+		Balancing:  trainer.Balancing{Admit: trainer.AdmitAlways}, // a newcomer is admitted even if it does not shorten steps
 		Checkpoint: trainer.Checkpoint{Dir: s.Checkpoint, Resume: s.Resume},
-		Log:        func(line string) { fmt.Println(line) },
+		Hooks:      trainer.Hooks{OnBegin: model.begin, Log: func(line string) { fmt.Println(line) }},
 	}
 	if s.Checkpoint != "" {
 		cfg.Checkpoint.EverySteps = 10

@@ -67,13 +67,13 @@ func (j sortedJob) accuracy(t *testing.T) float64 {
 		if err != nil {
 			return err
 		}
-		cfg := trainer.Config{Samples: data.Len(), GlobalBatch: peers * 20, Microbatch: 20, Passes: j.passes, Balance: "equal",
-			Optimizer: optim.SGD{Momentum: 0.9, Nesterov: true},
+		cfg := trainer.Config{Samples: data.Len(), GlobalBatch: peers * 20, Microbatch: 20, Passes: j.passes,
+			Balancing: trainer.Balancing{Policy: "equal"}, Optimizer: optim.SGD{Momentum: 0.9, Nesterov: true},
 			Evaluate: func(ctx context.Context, part, parts int) (trainer.Score, error) {
 				n := j.sets[1].Len()
 				return network.Evaluate(ctx, j.sets[1], n*part/parts, n*(part+1)/parts)
 			},
-			Done: func(r trainer.Result) { scores[rank] = r.Score }}
+			Hooks: trainer.Hooks{Done: func(r trainer.Result) { scores[rank] = r.Score }}}
 		cfg.Schedule = optim.Cosine(0.05, 0, cfg.TotalSteps())
 		m := network.Model()
 		if j.steps > 1 {

@@ -50,8 +50,8 @@ func takePart(ctx context.Context) error {
 	defer g.Close()
 	p := &paced{pace: o.Pace, vary: 1}
 	return trainer.Run(ctx, g, p.slowed(bulky(o.Params)), trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch,
-		Admit: trainer.AdmitAlways,
-		Steps: endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
+		Balancing: trainer.Balancing{Admit: trainer.AdmitAlways},
+		Steps:     endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
 }
 
 // join enters the first view of the group, or joins the running job.

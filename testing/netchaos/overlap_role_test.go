@@ -241,9 +241,10 @@ type watched struct {
 // config returns the configuration of the job with this number of peers.
 func (w *watched) config(peers int) trainer.Config {
 	return trainer.Config{Samples: w.task.samples(), GlobalBatch: peers * w.task.Share, Microbatch: w.task.Share / w.task.Cuts,
-		Steps: w.task.Steps, Exact: w.task.Exact, Balance: "equal", // both peers compute as much as a peer alone
+		Steps: w.task.Steps, Gradients: trainer.Gradients{Exact: w.task.Exact},
+		Balancing: trainer.Balancing{Policy: "equal"}, // both peers compute as much as a peer alone
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(1e-4),
-		OnBegin: w.begin, OnStep: w.stepped, Done: func(r trainer.Result) { w.sum = r.SHA256 }}
+		Hooks: trainer.Hooks{OnBegin: w.begin, OnStep: w.stepped, Done: func(r trainer.Result) { w.sum = r.SHA256 }}}
 }
 
 // begin records the previous step, which has ended.

@@ -118,7 +118,7 @@ func train(ctx context.Context) error {
 	}
 	p := &paced{pace: pace, vary: int64(vary)}
 	cfg := training(steps, batch)
-	cfg.OnBegin = p.begin
+	cfg.Hooks.OnBegin = p.begin
 	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }
 
@@ -140,8 +140,8 @@ func network(hidden int) (*nn.Network, error) {
 // bit. A step has batch microbatches.
 func training(steps int64, batch int) trainer.Config {
 	return trainer.Config{Samples: samples, GlobalBatch: batch * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
-		Admit:     trainer.AdmitAlways, // a newcomer is admitted even if it does not shorten steps
-		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
+		Balancing: trainer.Balancing{Admit: trainer.AdmitAlways}, // a newcomer is admitted even if it does not shorten steps
+		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Gradients: trainer.Gradients{Exact: true}}
 }
 
 // paced makes a model slower.
@@ -180,7 +180,7 @@ func replay(ctx context.Context, s settings, steps int64) ([]string, error) {
 	}
 	var digests []string
 	cfg := training(steps, s.size())
-	cfg.OnStep = func(r trainer.StepReport) { digests = append(digests, r.Digest) }
+	cfg.Hooks.OnStep = func(r trainer.StepReport) { digests = append(digests, r.Digest) }
 	if err := trainer.Run(ctx, g, m.Model(), cfg); err != nil {
 		return nil, err
 	}

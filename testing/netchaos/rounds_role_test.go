@@ -48,15 +48,14 @@ func takeRounds(ctx context.Context) error {
 	defer g.Close()
 	var got roundsResult
 	cfg := trainer.Config{Samples: o.First * task.Local * 16, GlobalBatch: o.First, Microbatch: 1, Steps: task.Rounds * int64(task.Local),
-		Balance: "equal", Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-6),
-		OnStep: func(r trainer.StepReport) {
+		Balancing: trainer.Balancing{Policy: "equal"}, Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-6),
+		Hooks: trainer.Hooks{OnStep: func(r trainer.StepReport) {
 			// From round 3 on, the connections' windows are large enough, and every round has a previous round. After the last
 			// round there is nothing to compute while its sums are on their way.
 			if r.Step > 2 && r.Step < r.Of {
 				got.Compute, got.Total = append(got.Compute, r.Compute), append(got.Total, r.Total)
 			}
-		},
-		Done: func(r trainer.Result) { got.SHA256 = r.SHA256 }}
+		}, Done: func(r trainer.Result) { got.SHA256 = r.SHA256 }}}
 	p := &paced{pace: task.Pace, vary: 1}
 	m, cfg, err := local.Wrap(p.slowed(bulky(task.Params)), cfg, local.Config{Steps: task.Local, Delay: task.Delay})
 	if err != nil {

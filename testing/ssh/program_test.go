@@ -71,8 +71,8 @@ func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, 
 		}
 		return loss, nil
 	}}
-	run := trainer.New(g, model, trainer.Config{Samples: 96, GlobalBatch: 24, Microbatch: 4, Steps: programSteps, Exact: true,
-		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3)})
+	run := trainer.New(g, model, trainer.Config{Samples: 96, GlobalBatch: 24, Microbatch: 4, Steps: programSteps,
+		Gradients: trainer.Gradients{Exact: true}, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3)})
 	for p := range run.Points(ctx, trainer.Interval(4)) {
 		if rank, _ := p.Rank(); rank > 0 {
 			continue

@@ -59,7 +59,7 @@ type place int
 const (
 	computing place = iota + 1 // in the middle of a microbatch
 	beginning                  // in a step, while the previous step is not committed
-	reporting                  // in Config.OnStep
+	reporting                  // in Hooks.OnStep
 )
 
 // newField returns a job that is determined by a seed.
@@ -112,10 +112,9 @@ func (m *member) run(first []elastic.Member) {
 	defer g.Close()
 	m.group = g
 	_ = trainer.Run(m.ctx, g, m.model.trained(), trainer.Config{
-		Samples: 4000, GlobalBatch: 2 * len(first), Microbatch: 1, Steps: 1 << 30, Seed: 3, BucketBytes: bucketBytes,
+		Samples: 4000, GlobalBatch: 2 * len(first), Microbatch: 1, Steps: 1 << 30, Seed: 3, Gradients: trainer.Gradients{BucketBytes: bucketBytes},
 		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
-		OnBegin: func(int64) { m.model.begin() },
-		OnStep:  func(trainer.StepReport) { m.pass(reporting) },
+		Hooks: trainer.Hooks{OnBegin: func(int64) { m.model.begin() }, OnStep: func(trainer.StepReport) { m.pass(reporting) }},
 	})
 }
 

@@ -19,7 +19,7 @@
 //		rest = v
 //	}
 //
-// Package trainer does this for trainer.Config.Compression. Sources: for error feedback 1-bit SGD
+// Package trainer does this for trainer.Gradients.Compression. Sources: for error feedback 1-bit SGD
 // (Seide, Fu, Droppo, Li, Yu 2014); for its convergence Error Feedback Fixes SignSGD
 // (Karimireddy, Rebjock, Stich, Jaggi 2019); for top-k Sparsified SGD with Memory (Stich,
 // Cordonnier, Jaggi 2018) and Deep Gradient Compression (Lin, Han, Mao, Wang, Dally 2018); for

@@ -38,7 +38,7 @@ func ExampleWrap() {
 	cfg := trainer.Config{
 		Samples: 100, GlobalBatch: 10, Microbatch: 5, Passes: 40,
 		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
-		Done: func(r trainer.Result) { fmt.Println(r.Steps, "rounds") },
+		Hooks: trainer.Hooks{Done: func(r trainer.Result) { fmt.Println(r.Steps, "rounds") }},
 	}
 	model, cfg, err = local.Wrap(model, cfg, local.Config{
 		Steps: 10,

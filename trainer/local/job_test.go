@@ -27,7 +27,7 @@ func train(t *testing.T, n int, build func(t *testing.T) (trainer.Model, trainer
 	synctest.Test(t, func(t *testing.T) {
 		cluster.Start(t, n, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
 			m, cfg := build(t)
-			cfg.Done = results.add
+			cfg.Hooks.Done = results.add
 			return trainer.Run(ctx, g, m, cfg)
 		}).Wait()
 	})
@@ -96,7 +96,7 @@ func paced(m trainer.Model) trainer.Model {
 func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, trainer.Config) {
 	t.Helper()
 	cfg.Samples, cfg.GlobalBatch, cfg.Microbatch, cfg.Passes = 240, 40, 5, 30
-	cfg.Exact, cfg.Admit = true, trainer.AdmitAlways
+	cfg.Gradients.Exact, cfg.Balancing.Admit = true, trainer.AdmitAlways
 	cfg.Optimizer, cfg.Schedule = optim.Adam{}, optim.Constant(0.01)
 	return wrapped(t, paced(rings(t).Model()), cfg, local.Config{Steps: 3, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.5), Delay: delay})
 }
@@ -136,9 +136,9 @@ func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
 			}
 		}
 		job = cluster.Start(t, 6, simnet.New(simnet.Config{Seed: 3}), func(ctx context.Context, g *elastic.Group) error {
-			m, cfg := exactRounds(t, trainer.Config{OnBegin: begin}, delay)
-			cfg.Done = results.add
-			cfg.OnStep = func(r trainer.StepReport) { reported.Add(int64(r.Recomputed)) }
+			m, cfg := exactRounds(t, trainer.Config{Hooks: trainer.Hooks{OnBegin: begin}}, delay)
+			cfg.Hooks.Done = results.add
+			cfg.Hooks.OnStep = func(r trainer.StepReport) { reported.Add(int64(r.Recomputed)) }
 			return trainer.Run(ctx, g, m, cfg)
 		})
 		close(started)
@@ -170,7 +170,7 @@ func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result
 		})
 		cluster.Start(t, 4, network, func(ctx context.Context, g *elastic.Group) error {
 			m, cfg := wrapped(t, rings(t).Model(), cfg, c)
-			cfg.Done = results.add
+			cfg.Hooks.Done = results.add
 			return trainer.Run(ctx, g, m, cfg)
 		}).Wait()
 	})
@@ -181,7 +181,7 @@ func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result
 // bits.
 func TestBytesArePerRound(t *testing.T) {
 	for _, coding := range []string{"none", "int8", "topk:0.0156"} {
-		cfg := trainer.Config{Samples: 240, GlobalBatch: 20, Microbatch: 5, Compression: coding,
+		cfg := trainer.Config{Samples: 240, GlobalBatch: 20, Microbatch: 5, Gradients: trainer.Gradients{Compression: coding},
 			Optimizer: optim.SGD{}, Schedule: optim.Constant(0.05)}
 		of := func(steps, passes int) int64 {
 			cfg.Passes = passes

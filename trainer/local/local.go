@@ -48,7 +48,7 @@
 //
 // With Config.Delay the mean of a round is applied at the end of the next round (a staleness of
 // one). So sums are computed while the next round runs, and a round takes about as long as the
-// longer of the two. The outstanding mean is part of the state (trainer.Config.Delay). Stale sums
+// longer of the two. The outstanding mean is part of the state (trainer.Gradients.Delay). Stale sums
 // require a smaller outer learning rate, or less momentum.
 //
 // # Differences from ordinary training
@@ -56,7 +56,7 @@
 // The inner optimizer starts each path with zero state and step number 1. (DiLoCo keeps the inner
 // state at each peer, which makes the result depend on the peers.) Losses are measured along the
 // paths. The gradient noise scale in reports is measured on paths, and is no guide to the batch
-// size. Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and
+// size. Gradients.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and
 // Waits have no effect: a path is computed alone and its gradient is complete only at its end, so
 // communication does not overlap with computation. A peer leaves, or notices the end of a session,
 // between two calls of the model; a call computes one path, or with Delay or BySpeed the whole
@@ -110,9 +110,9 @@ type Config struct {
 //     are counted in local steps;
 //   - Steps, if it is set, becomes the number of rounds with at least as many samples;
 //   - c.Outer and c.Rate replace Optimizer and Schedule, which apply to local steps from now on, as
-//     does Clip. Schedule gets the number of the step of ordinary training at the same position in
+//     does Gradients.Clip. Schedule gets the number of the step of ordinary training at the same position in
 //     the pass;
-//   - Delay is c.Delay;
+//   - Gradients.Delay is c.Delay;
 //   - Settings also has the fields of c.
 //
 // The arguments are not modified. An error names the field that is invalid; Wrap checks only the
@@ -137,7 +137,7 @@ func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer
 		cfg.Microbatch *= c.Steps
 	}
 	cfg.GlobalBatch *= c.Steps
-	cfg.Optimizer, cfg.Schedule, cfg.Clip, cfg.Delay = c.Outer, c.Rate, 0, c.Delay
+	cfg.Optimizer, cfg.Schedule, cfg.Gradients.Clip, cfg.Gradients.Delay = c.Outer, c.Rate, 0, c.Delay
 
 	m.Gradient = p.gradient
 	m.Waits, m.MaxSamples, m.Grouped, m.Order, m.Whole = false, 0, false, nil, c.BySpeed
@@ -160,14 +160,14 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 		return fmt.Errorf("local: Steps is %d, too many for batches of %d: lower it", c.Steps, max(cfg.GlobalBatch, cfg.Microbatch))
 	case cfg.Optimizer == nil || cfg.Schedule == nil:
 		return errors.New("local: Optimizer or Schedule of the local steps is nil: set both")
-	case c.BySpeed && cfg.Exact:
-		return errors.New("local: BySpeed and Exact are both set: unset one of them, as results with BySpeed depend on the speeds of the peers")
-	case c.BySpeed && cfg.Balance == "equal":
-		return errors.New("local: BySpeed does not go with Balance \"equal\", with which shares do not follow speeds: choose another Balance")
-	case cfg.Delay:
-		return errors.New("local: Delay of the trainer is set: set Delay of local.Config instead")
-	case !(cfg.Clip >= 0):
-		return fmt.Errorf("local: Clip is %v, want 0 or more", cfg.Clip)
+	case c.BySpeed && cfg.Gradients.Exact:
+		return errors.New("local: BySpeed and Gradients.Exact are both set: unset one of them, as results with BySpeed depend on the speeds of the peers")
+	case c.BySpeed && cfg.Balancing.Policy == "equal":
+		return errors.New("local: BySpeed does not go with Balancing.Policy \"equal\", with which shares do not follow speeds: choose another policy")
+	case cfg.Gradients.Delay:
+		return errors.New("local: Gradients.Delay of the trainer is set: set Delay of local.Config instead")
+	case !(cfg.Gradients.Clip >= 0):
+		return fmt.Errorf("local: Gradients.Clip is %v, want 0 or more", cfg.Gradients.Clip)
 	}
 	if err := cfg.Optimizer.Check(); err != nil {
 		return fmt.Errorf("local: local steps: %w", err)
@@ -190,7 +190,7 @@ func settings(cfg trainer.Config, c Config) []elastic.Setting {
 		{Name: "local steps", Value: fmt.Sprint(c.Steps)},
 		{Name: "local delay", Value: fmt.Sprint(c.Delay)},
 		{Name: "local steps by speed", Value: fmt.Sprint(c.BySpeed)},
-		{Name: "local optimizer", Value: fmt.Sprintf("%T%+v, clip %v", cfg.Optimizer, cfg.Optimizer, cfg.Clip)},
+		{Name: "local optimizer", Value: fmt.Sprintf("%T%+v, clip %v", cfg.Optimizer, cfg.Optimizer, cfg.Gradients.Clip)},
 		{Name: "local schedule", Value: fmt.Sprintf("%016x", rates.Sum64()),
 			Text: fmt.Sprintf("%.4g, %.4g, %.4g at steps 1, %d, %d", cfg.Schedule(1), cfg.Schedule((1+last)/2), cfg.Schedule(last), (1+last)/2, last)},
 	}

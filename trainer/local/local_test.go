@@ -59,8 +59,8 @@ func target(s, i, j int) float64 { return math.Sin(float64(s*31 + i*17 + j*7)) }
 // ordinary returns a configuration with 8 microbatches a step. A pass has 97 samples in steps of 40, 40 and 17, so its last step
 // has fewer microbatches.
 func ordinary(passes int) trainer.Config {
-	return trainer.Config{Samples: 97, GlobalBatch: 40, Microbatch: 5, Passes: passes, Seed: 4, BucketBytes: 24,
-		Admit:     trainer.AdmitAlways,
+	return trainer.Config{Samples: 97, GlobalBatch: 40, Microbatch: 5, Passes: passes, Seed: 4, Gradients: trainer.Gradients{BucketBytes: 24},
+		Balancing: trainer.Balancing{Admit: trainer.AdmitAlways},
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Cosine(0.2, 0.01, 12)}
 }
 
@@ -155,7 +155,7 @@ func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 			m := newBowl()
 			models = append(models, m)
 			cfg := ordinary(4)
-			cfg.Clip = c.clip
+			cfg.Gradients.Clip = c.clip
 			return wrapped(t, m.model(), cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.7), Delay: c.delay})
 		})
 		m := models[0]
@@ -304,7 +304,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	asked := 0
 	m.Prefetch = func(context.Context, []int) { asked++ }
 	cfg := ordinary(0)
-	cfg.Steps, cfg.Clip, cfg.Microbatch = 7, 2, 0
+	cfg.Steps, cfg.Gradients.Clip, cfg.Microbatch = 7, 2, 0
 	cfg.Settings = []elastic.Setting{{Name: "--data"}}
 	w, c := wrapped(t, m, cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9}})
 	w.Prefetch(t.Context(), nil)
@@ -315,7 +315,7 @@ func TestWrapKeepsTheRest(t *testing.T) {
 		t.Errorf("the wrapped model has fields that a path cannot satisfy: %+v", w)
 	}
 	// 7 steps are 2 passes of 3 steps, with 2 rounds in each, and one more step.
-	if c.GlobalBatch != 80 || c.Microbatch != 2*trainer.DefaultMicrobatch || c.Steps != 5 || c.Clip != 0 || c.Schedule(9) != 1 ||
+	if c.GlobalBatch != 80 || c.Microbatch != 2*trainer.DefaultMicrobatch || c.Steps != 5 || c.Gradients.Clip != 0 || c.Schedule(9) != 1 ||
 		c.Optimizer != (optim.SGD{Momentum: 0.9}) {
 		t.Errorf("the configuration is %+v", c)
 	}
@@ -323,11 +323,11 @@ func TestWrapKeepsTheRest(t *testing.T) {
 		t.Errorf("Wrap has changed the caller's configuration: %+v", cfg)
 	}
 	w, c = wrapped(t, m, cfg, local.Config{Steps: 2, Delay: true})
-	if !c.Delay || w.MaxSamples != 80 || !w.Grouped || w.Whole || w.Waits {
+	if !c.Gradients.Delay || w.MaxSamples != 80 || !w.Grouped || w.Whole || w.Waits {
 		t.Errorf("with Delay the model is %+v and the configuration %+v", w, c)
 	}
 	w, c = wrapped(t, m, cfg, local.Config{Steps: 2, BySpeed: true})
-	if c.Delay || c.Microbatch != trainer.DefaultMicrobatch || c.GlobalBatch != 80 || !w.Whole || w.Grouped {
+	if c.Gradients.Delay || c.Microbatch != trainer.DefaultMicrobatch || c.GlobalBatch != 80 || !w.Whole || w.Grouped {
 		t.Errorf("by speed the model is %+v and the configuration %+v", w, c)
 	}
 }
@@ -344,7 +344,7 @@ func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 	for name, change := range map[string]func(cfg *trainer.Config, c *local.Config){
 		"steps":     func(_ *trainer.Config, c *local.Config) { c.Steps = 3 },
 		"optimizer": func(cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.Adam{} },
-		"clip":      func(cfg *trainer.Config, _ *local.Config) { cfg.Clip = 1 },
+		"clip":      func(cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Clip = 1 },
 		"delay":     func(_ *trainer.Config, c *local.Config) { c.Delay = true },
 		"share":     func(_ *trainer.Config, c *local.Config) { c.BySpeed = true },
 		"schedule":  func(cfg *trainer.Config, _ *local.Config) { cfg.Schedule = optim.Warmup(2, cfg.Schedule) },
@@ -360,27 +360,31 @@ func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 	const sent = "[{local steps 2 } {local delay true } {local steps by speed false } " +
 		"{local optimizer optim.SGD{Momentum:0.5 Nesterov:false WeightDecay:0}, clip 1.5 } " +
 		"{local schedule a69b7f28d0eb968d 0.2, 0.1185, 0.01 at steps 1, 6, 12}]"
-	if got := of(func(cfg *trainer.Config, c *local.Config) { cfg.Clip, c.Delay = 1.5, true }); got != sent {
+	if got := of(func(cfg *trainer.Config, c *local.Config) { cfg.Gradients.Clip, c.Delay = 1.5, true }); got != sent {
 		t.Errorf("settings %s, want %s", got, sent)
 	}
 }
 
 func TestWrapRefuses(t *testing.T) {
 	for want, change := range map[string]func(m *trainer.Model, cfg *trainer.Config, c *local.Config){
-		"set Model.Gradient":             func(m *trainer.Model, _ *trainer.Config, _ *local.Config) { m.Gradient = nil },
-		"Steps is 0":                     func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = 0 },
-		"too many":                       func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = math.MaxInt / 39 },
-		"GlobalBatch 0":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.GlobalBatch = 0 },
-		"Samples is -1":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Samples = -1 },
-		"Microbatch -5":                  func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
-		"is nil: set both":               func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
-		"Schedule of the local":          func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
-		"BySpeed and Exact are both set": func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Exact, c.BySpeed = true, true },
-		"choose another":                 func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Balance, c.BySpeed = "equal", true },
-		"set Delay of local":             func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Delay = true },
-		"Clip is NaN":                    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
-		"local steps: optim":             func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
-		"Outer: optim":                   func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
+		"set Model.Gradient":    func(m *trainer.Model, _ *trainer.Config, _ *local.Config) { m.Gradient = nil },
+		"Steps is 0":            func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = 0 },
+		"too many":              func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = math.MaxInt / 39 },
+		"GlobalBatch 0":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.GlobalBatch = 0 },
+		"Samples is -1":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Samples = -1 },
+		"Microbatch -5":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
+		"is nil: set both":      func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
+		"Schedule of the local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
+		"BySpeed and Gradients.Exact are both set": func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) {
+			cfg.Gradients.Exact, c.BySpeed = true, true
+		},
+		"choose another": func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) {
+			cfg.Balancing.Policy, c.BySpeed = "equal", true
+		},
+		"set Delay of local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Delay = true },
+		"Clip is NaN":        func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Clip = math.NaN() },
+		"local steps: optim": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
+		"Outer: optim":       func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
 	} {
 		m, cfg, c := newBowl().model(), ordinary(1), local.Config{Steps: 2}
 		change(&m, &cfg, &c)

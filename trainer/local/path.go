@@ -37,7 +37,7 @@ type path struct {
 // momentum, 8 for Adam. Each further group of a batch adds 4 bytes.
 func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 	p := &path{model: m, batch: cfg.Microbatch, maxSamples: cfg.Microbatch * c.Steps, bySpeed: c.BySpeed,
-		inner: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Clip, steps: newStepMap(cfg, c.Steps)}
+		inner: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Gradients.Clip, steps: newStepMap(cfg, c.Steps)}
 	if c.BySpeed {
 		p.maxSamples = cfg.GlobalBatch * c.Steps
 	}

@@ -102,9 +102,9 @@ func uneven(t *testing.T, c local.Config) (used, loss float64) {
 				Evaluate: func(ctx context.Context, part, parts int) (trainer.Score, error) {
 					return net.Evaluate(ctx, clouds(), samples*part/parts, samples*(part+1)/parts)
 				},
-				Done: results.add,
+				Hooks: trainer.Hooks{Done: results.add},
 			}
-			cfg.OnStep = func(r trainer.StepReport) {
+			cfg.Hooks.OnStep = func(r trainer.StepReport) {
 				mu.Lock()
 				defer mu.Unlock()
 				if r.Step == r.Of/2 && begun.IsZero() {
@@ -157,15 +157,16 @@ func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
 				}
 				return 1, nil
 			}}
-			cfg := trainer.Config{Samples: peers * c.Steps * 5, GlobalBatch: peers, Microbatch: 1, Steps: int64(rounds * c.Steps), Balance: "equal",
+			cfg := trainer.Config{Samples: peers * c.Steps * 5, GlobalBatch: peers, Microbatch: 1, Steps: int64(rounds * c.Steps),
+				Balancing: trainer.Balancing{Policy: "equal"},
 				Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001),
-				OnStep: func(r trainer.StepReport) {
+				Hooks: trainer.Hooks{OnStep: func(r trainer.StepReport) {
 					mu.Lock()
 					defer mu.Unlock()
 					if r.Step > 2 && r.Step < r.Of {
 						all = append(all, r.Total)
 					}
-				}}
+				}}}
 			m, cfg = wrapped(t, m, cfg, c)
 			return trainer.Run(ctx, g, m, cfg)
 		}).Wait()

@@ -38,11 +38,11 @@ func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func
 		}
 		rank := g.Self().Index
 		return trainer.Run(ctx, g, m.Model(), trainer.Config{
-			Samples: 300, GlobalBatch: 64, Microbatch: 8, Steps: 100, Seed: 3, BucketBytes: 512,
+			Samples: 300, GlobalBatch: 64, Microbatch: 8, Steps: 100, Seed: 3, Gradients: trainer.Gradients{BucketBytes: 512},
 			Optimizer: rule, Schedule: optim.Constant(rate),
-			OnStep: func(r trainer.StepReport) {
+			Hooks: trainer.Hooks{OnStep: func(r trainer.StepReport) {
 				losses[rank], digests[rank] = append(losses[rank], r.Loss), append(digests[rank], r.Digest)
-			},
+			}},
 		})
 	}).Wait()
 	for rank := range n {

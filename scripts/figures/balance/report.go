@@ -160,11 +160,11 @@ page compares them. ` + "`make balance-report`" + ` writes it, with the plots.
 
 None is needed. ` + "`elrun status`" + ` shows the peers' shares and speeds, the predicted and the measured
 time of a step, and why shares changed last; the event log has each change (` + "`shares`" + `) and each
-step's times. Who wants other shares has, in ` + "`trainer.Config`" + ` and as flags of ` + "`bin/mnist`" + `:
+step's times. Who wants other shares has, in ` + "`trainer.Balancing`" + ` and as flags of ` + "`bin/mnist`" + `:
 
 | setting | flag | what it does |
 | --- | --- | --- |
-| Balance | ` + "`--balance POLICY`" + ` | one of the policies below; "equal" turns balancing off |
+| Policy | ` + "`--balance POLICY`" + ` | one of the policies below; "equal" turns balancing off |
 | MaxShare | ` + "`--max-share N`" + ` | the most microbatches that this peer computes in a step, as for want of memory |
 | Admit | ` + "`--admit always`" + ` | lets in peers with which steps do not get shorter: see [elastic membership](elastic.md) |
 
