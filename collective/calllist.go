@@ -31,8 +31,8 @@ func (ops callList) oldestBlocker(now time.Duration) *operation {
 }
 
 // blocksProgram reports whether a call holds up its program since stall.AskAfter. A Send or Recv in
-// the background (ISend, IRecv) does not: the program does not wait for it, so it may stay in
-// progress for ever, such as a receive for a message that never comes.
+// the background (ISend, IRecv) never holds up the program: it may stay in progress for ever, as a
+// receive for a message that never comes.
 func (o *operation) blocksProgram(now time.Duration) bool {
 	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
 }

@@ -14,11 +14,11 @@
 // and returns a Handle. Several calls may be in progress, and blocking calls may follow. Dup
 // returns a communicator with an independent order, for a second goroutine.
 //
-// If a collective call begins while its communicator is in a blocking one, it comes from a second
-// goroutine. The ranks might execute the two in different orders and combine vectors that do not
-// belong together. Therefore the second call is refused with ErrConcurrent and revokes; at every
-// rank the error names the rank and both calls. If the calls of two goroutines never coincide at
-// any rank, the mistake is not detected.
+// If a collective call begins while its communicator is in a blocking call, two goroutines use the
+// communicator. The ranks might execute the two calls in different orders and combine vectors that
+// do not belong together. Therefore the second call is refused with ErrConcurrent and revokes; at
+// every rank the error names the rank and both calls. If the calls of two goroutines never coincide
+// at any rank, the mistake is not detected.
 //
 // Send and Recv match by (pair, tag). They have no place in the order: several goroutines may make
 // them, also during any other call. Calls of one pair, tag and direction are executed one after the

@@ -144,6 +144,6 @@
 //
 // The communicator finds the member that holds up a call. The log names that member, with the
 // reason that it reports of itself (Busy). If it lives, and for long has reported no reason, it is
-// asked to make way, and leaves by agreement. Its own vote counts for that, so the others need no
-// quorum without it.
+// asked to make way, and leaves by agreement. In this agreement the member itself votes, so the
+// others need no quorum without it.
 package elastic

@@ -93,7 +93,7 @@ func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	}
 	for _, odd := range snap.Odd {
 		if !slices.Contains(snap.Forged, odd) {
-			j.d.emit(0, event.Forged{Who: ID(odd).Short(), Reason: "its state has other hashes than that of most members"})
+			j.d.emit(0, event.Forged{Who: ID(odd).Short(), Reason: "its state has other hashes than the state of most members"})
 		}
 	}
 }

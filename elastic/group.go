@@ -238,8 +238,8 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
-// Dead reports that the process of a member has ended. The caller must be certain of it, as a
-// launcher is that has the wait status of the process.
+// Dead reports that the process of a member has ended. The caller must be certain of the end, like
+// a launcher that has the wait status of the process.
 func (g *Group) Dead(id ID) {
 	if g.made() {
 		g.current().dead(id)

@@ -9,9 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// heldState is the state that this member holds in common with the others, with the settings that
-// belong to it and the member's means to give it to others. The goroutine that calls Next owns it,
-// apart from the registration.
+// heldState is the state that this member holds in common with the others, with its settings, and
+// with the donor that gives the state to newcomers. The goroutine that calls Next owns it, apart
+// from the registration.
 type heldState struct {
 	registration
 	updates  int64            // the step whose update State can write: the last step committed here

@@ -234,7 +234,7 @@ func (h *heldState) take(ctx context.Context, s *Session, c copying, to int64) (
 	r := &event.Resync{Who: s.View.Members[s.Rank].ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
 		Bytes: int64(moved), MS: milliseconds(time.Since(begun))}
 	if from == to {
-		r.Began, r.Reason = true, "its state was not that of the others"
+		r.Began, r.Reason = true, "its state differed from the others' state"
 	}
 	return r, nil
 }

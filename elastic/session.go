@@ -102,8 +102,8 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	before := d.session.Load()
 	d.enter(s)
 	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
-		// Members that learned this before they connected have not entered the session, and the
-		// others would wait for them.
+		// Members that knew the later view before they connected have not entered this session, and
+		// the others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {

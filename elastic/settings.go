@@ -60,7 +60,7 @@ func differ(ours, theirs []Setting) string {
 			a, b := contrast(s, other)
 			return fmt.Sprintf("%s is %s in the job and %s at the peer", s.Name, a, b)
 		}
-		// What is left in others is set at the peer only.
+		// A setting that is left in others is set at the peer only.
 		delete(others, s.Name)
 	}
 	for _, s := range theirs {

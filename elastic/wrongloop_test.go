@@ -64,7 +64,7 @@ func wrongCommits() []wrongLoop {
 			l.commit(partOf(t, l))
 			return true
 		})},
-		{name: "own sum committed", want: "is not that of the others", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
+		{name: "own sum committed", want: "differs from the others' state", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
 			sum, own := partOf(t, l), partOf(t, l)
 			if err := reduce(ctx, t, sum, collective.Sum[int64]); err == nil {
 				l.commit(own)

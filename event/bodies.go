@@ -52,7 +52,7 @@ type Step struct {
 // Contribution is the part of a stable step that one member computed.
 type Contribution struct {
 	Peer string `json:"peer"` // short ID
-	// Step is the step in which the contribution is: the step of the event, or the one before.
+	// Step is the step in which the contribution is: the step of the event, or the step before.
 	Step         int64    `json:"step"`
 	Microbatches [][2]int `json:"microbatches"` // ranges [first, end)
 }

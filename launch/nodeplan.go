@@ -7,8 +7,8 @@ import (
 )
 
 // nodePlan decides when services and tasks of a program start, restart and stop. The launcher
-// carries out its actions, and reports ends to it. It does no I/O, reads no clock, and is not
-// safe for concurrent use.
+// carries out the actions of the plan, and reports the ends of nodes to it. It does no I/O, reads
+// no clock, and is not safe for concurrent use.
 //
 //	due --start--> running --failed, restarts left--> due
 //	                  |------failed for good, or a task is done--> ended

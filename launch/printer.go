@@ -141,7 +141,8 @@ func (p *printer) stuck() bool {
 	return !p.begun.IsZero() && time.Since(p.begun) >= stuckPeriod
 }
 
-// drop counts the lines of a block in a gap at the end of the queue.
+// drop adds the lines of a block to the gap at the end of the queue, which counts the lines that
+// are not printed.
 func (p *printer) drop(b block) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -275,7 +275,7 @@ func mergeStatus(reports []Status) Status {
 			}
 		}
 	}
-	// A member's own report replaces what others know of it.
+	// A member's own report replaces the knowledge of the others about it.
 	out.Members = []MemberStatus{}
 	for _, m := range base {
 		if last, ok := seen[m.ID]; ok {

@@ -96,8 +96,8 @@ func (s *stopping) left() ([]socketName, error) {
 // ask asks all peers that have not agreed yet, concurrently. The connections stay open until all
 // have answered; then the peers end.
 func (s *stopping) ask(ctx context.Context, names []socketName) {
-	// A peer ends when its connection is closed. Closing all of them only after the last answer
-	// lets no peer see another one leave before it knows of the stop.
+	// A peer ends when its connection is closed. So the connections are closed after the last
+	// answer: no peer then sees another peer leave before it knows of the stop itself.
 	conns, errs := make([]net.Conn, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {

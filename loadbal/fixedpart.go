@@ -42,9 +42,9 @@ func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	}
 	f.num = f.num*7/8 + db*(db*unit-dt*b)
 	f.den = f.den*7/8 + db*dt
-	// The prior is a fixed part of 0. It has the weight of one pair in which the share changed by a
-	// 16th of b, or by three times the noise if this is more, and the time in proportion. The
-	// weight of a pair grows with the square of the change.
+	// The prior is a fixed part of 0, as if one pair had shown it: a pair in which the share
+	// changed by a 16th of b, or by three times the noise if this is more, and the time changed in
+	// proportion. The weight of a pair grows with the square of the change.
 	prior := b * max(unit/256, 9*noise*noise/unit)
 	most := 64 * b * fixedUnit
 	before := f.parts

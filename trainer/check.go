@@ -269,12 +269,12 @@ func (c *checker) together() error {
 	}
 	// Rounding depends on the order of a sum, so the comparison has a tolerance.
 	if want := c.want.loss + other.loss; math.Abs(all.loss-want) > 1e-3*(1+math.Abs(want)) {
-		return fmt.Errorf("the loss of all samples is %v, that of two parts %v: it has to be the sum over the samples", all.loss, want)
+		return fmt.Errorf("the loss of all samples is %v in one call and %v in two: it has to be the sum over the samples", all.loss, want)
 	}
 	for i, p := range c.model.Params {
 		for k, g := range all.grad[i] {
 			if want := c.want.grad[i][k] + other.grad[i][k]; !near(g, want) {
-				return fmt.Errorf("element %d of the gradient of %s is %v for all samples and %v in two parts: it has to be the sum over the samples", k, p.Name, g, want)
+				return fmt.Errorf("element %d of the gradient of %s is %v in one call of all samples and %v in two: it has to be the sum over the samples", k, p.Name, g, want)
 			}
 		}
 	}

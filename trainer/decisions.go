@@ -135,7 +135,7 @@ func holder(all []pointReport) (rank int, everywhere bool) {
 	return slices.IndexFunc(all, has), !slices.ContainsFunc(all, func(v pointReport) bool { return !has(v) })
 }
 
-// due reports whether a point follows a step. One always follows the last step.
+// due reports whether a point follows a step. A point always follows the last step.
 func (d *decisions) due(step int64) bool {
 	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= d.of)
 }

@@ -14,8 +14,8 @@ const (
 	// minLinkBytes is the least size of the gradients, in bytes, for which links are measured. The
 	// steps of smaller models depend on the latency of messages, not on bandwidth.
 	minLinkBytes = 512 << 10
-	// probeBytes is the usual length of a probe. The transport measures the time of three quarters
-	// of it.
+	// probeBytes is the usual length of a probe. The transport measures the time in which the last
+	// three quarters of the probe arrive.
 	probeBytes = 256 << 10
 	// firstProbe is the length of the first probe over a link, which might be slow.
 	firstProbe = 128 << 10

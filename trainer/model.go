@@ -54,10 +54,10 @@ type Model struct {
 	// parameters and of the optimizer state.
 	Waits bool
 	// MaxSamples is the number of samples up to which one call is as fast as one call per
-	// microbatch; 0 stands for one microbatch. Between hosts calls get that many samples: gradients
-	// are sent only during the last call of a step, so this call should be long. In exact mode that
-	// requires Grouped. If a call runs out of memory all the same, later calls have half as many
-	// microbatches.
+	// microbatch; 0 stands for one microbatch. Between hosts a call gets MaxSamples samples:
+	// gradients are sent only during the last call of a step, so this call should be long. In exact
+	// mode such calls require Grouped. If a call runs out of memory all the same, later calls have
+	// half as many microbatches.
 	MaxSamples int
 	// Grouped declares that Gradient computes each group of a Batch (b.Groups) as if it were
 	// alone, bit for bit.

@@ -115,7 +115,7 @@ type bucketComm struct {
 // long returns the communicator for the elements of the bucket.
 func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
 
-// short returns the communicator for a few words that go with them.
+// short returns the communicator for vectors of a few words, which go along with the buckets.
 func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
 
 // between reports whether members of the session are on different hosts.

@@ -44,9 +44,8 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	}
 }
 
-// enter gathers what every rank holds of the open step, and derives this peer's share from that.
-// All ranks have committed the same step, because Group.Next brings members that are behind up to
-// date.
+// enter gathers the parts of the open step that the ranks hold, and derives this peer's share. All
+// ranks have committed the same step, because Group.Next brings members that are behind up to date.
 func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	mine := j.step.entry(s)
 	words := mine.encode()

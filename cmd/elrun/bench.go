@@ -31,7 +31,7 @@ type benchFlags struct {
 	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
 	Links      bool   `help:"Measure first how fast the link from each peer to the next is, and show how near to the bound of a ring over these each size comes (default with hosts)."`
-	Group      int    `placeholder:"N" help:"Wait until so many peers are there: they may have launchers of their own, which join one after the other."`
+	Group      int    `placeholder:"N" help:"Wait until N peers are there: they may have launchers of their own, which join one after the other."`
 }
 
 // Validate implements kong's validation: its errors are usage errors.

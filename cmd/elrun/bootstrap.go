@@ -58,7 +58,7 @@ func (f *dhtFlags) add(o *launch.Options) {
 type bootstrapCommand struct {
 	Listen    string   `placeholder:"ADDRS" help:"IP addresses to listen at, separated by commas, with a port if need be, as in 192.0.2.1:7474 (default: all, port 7474)."`
 	Identity  string   `placeholder:"FILE" help:"File with the key of this node, from which its ID comes; made if there is none (default: elrun/bootstrap.key in the folder for settings)."`
-	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this one shares what it knows; can be repeated."`
+	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this node shares its records; can be repeated."`
 }
 
 // bootstrapPort is the default TCP port of bootstrap nodes. It is fixed, because other hosts have

@@ -14,7 +14,7 @@ import (
 // sshFlags name the hosts of a job and the command to reach them. Hosts and Hostfile are pointers
 // to tell an empty value, which is a mistake, from a missing flag.
 type sshFlags struct {
-	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
+	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, each with its number of peers (default: 1)."`
 	Hostfile       *string       `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it, and site=NAME if need be."`
 	Copy           bool          `help:"Copy elrun, and the program, to hosts that lack them (into ~/.cache/elrun)."`
 	SSH            string        `name:"ssh" placeholder:"CMD" help:"Command in place of ssh, as in 'ssh -F FILE'."`

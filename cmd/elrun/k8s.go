@@ -16,7 +16,7 @@ type k8sCommand struct {
 	Peers     peerCount `required:"" placeholder:"N" help:"Pods to begin with, one peer in each."`
 	Max       int       `placeholder:"N" help:"Most pods that the Job will be patched to (default: --peers)."`
 	MinPeers  int       `default:"1" placeholder:"N" help:"Fewest peers to train with; below, the job waits (${default})."`
-	Namespace string    `placeholder:"NS" help:"Namespace of the objects (default: the one that kubectl uses)."`
+	Namespace string    `placeholder:"NS" help:"Namespace of the objects (default: the namespace of kubectl)."`
 	CPU       string    `name:"cpu" default:"1" placeholder:"Q" help:"Cores that each pod asks for, as in 500m or 2 (${default})."`
 	Memory    string    `default:"1Gi" placeholder:"Q" help:"Memory that each pod asks for, and gets at most (${default})."`
 	Queue     string    `placeholder:"QUEUE" help:"LocalQueue of Kueue that decides when the job may start."`

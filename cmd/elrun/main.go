@@ -30,7 +30,7 @@ const (
 	statusUsage  = 2 // wrong command line; nothing was started
 )
 
-// commands declares the subcommands and their flags for kong. Hidden ones are for elrun itself:
+// commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself:
 // it starts them on other hosts (agent) or as the program of a job (bench-peer).
 type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`

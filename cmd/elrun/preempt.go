@@ -52,9 +52,9 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 	return preempted(ctx, t, job(ctx))
 }
 
-// preempted returns the outcome of a job whose machine may have been taken away. If the notice
-// came before the job had started, err is only a consequence: it is printed, and the status is
-// the one of a job that SIGTERM has ended.
+// preempted returns the outcome of a job whose machine may have been taken away. If the notice came
+// before the job had started, err is only a consequence: it is printed, and the status equals the
+// status of a job that SIGTERM has ended.
 func preempted(ctx context.Context, t *terminal, err error) error {
 	var p preemption
 	var s exitStatus

@@ -176,7 +176,7 @@ func (r *ticketFile) ended() (status int, ok bool) {
 		return 0, false
 	}
 	word, ok := strings.CutPrefix(text, taskEnded)
-	// Anything but a number is no end: the file may have another writer's text.
+	// A text without a number does not tell the end of a task: another program may have written it.
 	status, err = strconv.Atoi(word)
 	return status, ok && err == nil
 }

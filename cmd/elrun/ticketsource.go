@@ -25,8 +25,8 @@ const (
 )
 
 // readTicket returns the ticket that an argument stands for: "-" is standard input, "@FILE" the
-// content of a file, and any other argument the ticket itself. The former two hide the ticket
-// from other users of the host, who could join with it.
+// content of a file, and any other argument the ticket itself. Standard input and a file hide the
+// ticket from other users of the host, who could join with it.
 func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error) {
 	name, inFile := strings.CutPrefix(arg, fromFile)
 	var b []byte

@@ -237,7 +237,8 @@ func (m *Machine) move(d Decision, v View) {
 		return
 	}
 	m.view = v
-	// Without a reason of its own in the change the member was lost to the others while it lived.
+	// If the change does not say that this member left or was kicked, the others have lost it
+	// although it lives.
 	kind := Fenced
 	switch {
 	case slices.Contains(c.Left, m.cfg.Self.ID):

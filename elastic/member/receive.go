@@ -87,8 +87,8 @@ func (m *Machine) receiveGather(msg Message) {
 		return // the answers belong to a view before that
 	}
 	for _, a := range s.Answers {
-		// Votes that arrive after the decision, which an answer before this one may have brought
-		// about: their authors are being sent the new view already.
+		// These votes are late if an earlier answer of the same message has completed the quorum.
+		// The new view is on its way to their authors already.
 		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
 		for _, rank := range a.Ranks {
 			// The ranks come from another member, so they are checked.
@@ -164,7 +164,7 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 		return
 	}
 	if msg.Key.Founder == "" && m.view.Founder == "" {
-		// There is one history, and this member lags behind by more than any log.
+		// There is one history, and this member lags behind by more views than any log holds.
 		m.adopt(msg)
 		if m.view.hash == msg.View {
 			return

@@ -12,7 +12,7 @@ import (
 // means of both parts (Lloyd's algorithm: Least squares quantization in PCM, 1957), which comes
 // near to the least squared error.
 const (
-	splits     = 8               // iterations of Lloyd's algorithm; at most
+	splits     = 8               // largest number of iterations of Lloyd's algorithm
 	chunkRuns  = 16              // runs of a chunk
 	chunk      = chunkRuns * run // elements of a chunk
 	levelBytes = 4               // bytes of a chunk's two magnitudes

@@ -124,8 +124,8 @@ func (c *carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.take = take 
 func (c *carrier) HangUp(elastic.ID) {}
 
 // Open implements mesh.Carrier. It does not wait: the other member takes its end in a goroutine of
-// its own. The error wraps elastic.ErrGone if the other member has left, and is another one if it
-// has not come yet, so that the caller tries again.
+// its own. If the other member has left, the error wraps elastic.ErrGone. If it has not come yet,
+// the error does not wrap ErrGone, so that the caller tries again.
 func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -81,8 +81,8 @@ func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) erro
 }
 
 // stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
-// Both must hold on its streams: a busy peer may acknowledge late, but its own messages still come,
-// and a stream on which nothing was sent proves nothing.
+// Both must hold for the streams of the peer: a busy peer may acknowledge late, but its own
+// messages still come, and a stream on which nothing was sent proves nothing.
 func (c *controlPlane) stuck(id elastic.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

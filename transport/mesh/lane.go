@@ -186,7 +186,7 @@ type laneKey struct {
 func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
 
 // add stores l, and discards the lane that was stored for the same peer and number before. It is
-// called before a view gets the lane: when that view is entered, the next one may be, too, and then
+// called before a view gets the lane: as soon as the view is entered the next view may begin, and
 // its attempt looks for the lane here.
 func (s *lanes) add(l *lane) {
 	s.mu.Lock()

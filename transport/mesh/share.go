@@ -60,8 +60,8 @@ type shmGroup struct {
 	timeout   time.Duration // how long the first rank waits
 
 	sparse bool // not all ranks of the group have lanes with each other
-	// disabled is set if a rank does not want to share memory. Ranks that have no lanes with that
-	// rank do not know.
+	// disabled is set if a rank does not want to share memory. Only ranks that have lanes with that
+	// rank know of its refusal.
 	disabled error
 
 	processes []*hostProcess // by local rank; nil until hostProcesses.acquire or add has returned it

@@ -12,8 +12,8 @@ import (
 // The steps in which ranks agree to share memory, in the order in which they come.
 const (
 	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if
-	// it has one. Its mask has the local ranks whose files the sender has from earlier views, and
-	// its own.
+	// it has one. Its mask has the sender's local rank, and the local ranks whose files the sender
+	// has from earlier views.
 	stepReady = iota + 1
 	// stepOffer comes from the first rank, with the memory and, for each rank that was not in the
 	// mask of stepReady, the event and the arena. Its mask has the local ranks that have an arena.

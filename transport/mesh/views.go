@@ -231,7 +231,7 @@ func (t *viewTable) retire(a *attempt, cause []byte) {
 	}
 }
 
-// maxCause is the longest cause in a refusal, in bytes. EncodeCause makes only shorter ones.
+// maxCause is the longest cause in a refusal, in bytes. EncodeCause makes only shorter causes.
 const maxCause = 500
 
 // pastLocked returns why the view with this hash has ended, if it is among the remembered ones.

@@ -81,8 +81,8 @@ func (g *gate) add(id peer.ID) bool {
 	return true
 }
 
-// ban refuses id for good. It does not close connections; the caller does. There is no way back, as
-// the process comes back under a new ID if it may.
+// ban refuses id for good. It does not close connections; the caller does. A ban is never lifted: a
+// process that may come back comes back under a new ID.
 func (g *gate) ban(id peer.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

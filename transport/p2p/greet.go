@@ -97,7 +97,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	// The listener offers TLS, Noise or both; a host with Config.Security "noise" fails here.
 	begun := time.Now()
 	if _, err := multistream.SelectOneOf([]protocol.ID{libp2ptls.ID}, conn); err != nil {
-		return fmt.Errorf("what listens there does not speak libp2p: %w", err)
+		return fmt.Errorf("the program that listens there does not speak libp2p: %w", err)
 	}
 	secured, err := t.SecureOutbound(ctx, conn, "") // "" accepts any peer ID
 	if err != nil {

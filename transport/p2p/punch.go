@@ -259,8 +259,8 @@ func (p *puncher) endSearch(m *punch.Search, id peer.ID) {
 	m.Leave(func(a netip.AddrPort) bool { return p.isUsed(id, a) })
 }
 
-// isUsed reports whether a connection with the peer uses the address. The socket must go on to
-// accept packets from it, also if another attempt has ended.
+// isUsed reports whether a connection with the peer uses the address. From such an address the
+// socket must go on to accept packets, also if another attempt has ended.
 func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }

@@ -26,9 +26,9 @@ const (
 	// answers show whether the router takes another port for each destination. The third is a
 	// reserve.
 	maxObservers = 3
-	// observeTime is how long they may take to answer.
+	// observeTime is how long an observer may take to answer.
 	observeTime = 2 * time.Second
-	// seenTime is how long their answers are valid. Routers remove the mapping of an idle socket
+	// seenTime is how long the answers are valid. Routers remove the mapping of an idle socket
 	// after half a minute or later.
 	seenTime = 15 * time.Second
 )

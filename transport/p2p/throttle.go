@@ -54,7 +54,7 @@ type throttle struct {
 	buckets map[peer.ID]*bucket // by outsider; "" is the shared one
 }
 
-// bucket is the token bucket of an outsider. A full one may be removed, as a new one is full.
+// bucket is the token bucket of an outsider. A full bucket may be removed, as a new bucket is full.
 type bucket struct {
 	tokens float64   // negative: a debt
 	at     time.Time // time of the last refill
@@ -156,9 +156,9 @@ func (t *throttle) pause(d time.Duration, changed, stop <-chan struct{}) bool {
 	return true
 }
 
-// debt returns how long the refill takes to cover a peer's debt; 0 without one. The channel is
-// closed when the set of insiders changes. The time is computed with the present number of buckets;
-// if there are more afterwards the caller finds a rest of the debt and waits again.
+// debt returns how long the refill takes to cover a peer's debt; 0 if there is no debt. The channel
+// is closed when the set of insiders changes. The time is computed with the present number of
+// buckets; if there are more afterwards the caller finds a rest of the debt and waits again.
 func (t *throttle) debt(id peer.ID) (time.Duration, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -186,7 +186,7 @@ func DecodeRequest(b [RequestSize]byte) Request {
 // checks several claims answers with the lowest.
 type Decision byte
 
-// The decisions. Those up to Revoked come with a proof that the sender is a member.
+// The decisions. In, Expired, UsedUp and Revoked come with a proof that the sender is a member.
 const (
 	In Decision = iota + 1
 	Expired

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Config describes a measurement. All ranks pass equal ones.
+// Config describes a measurement. All ranks pass equal Configs.
 type Config struct {
 	Collective string               // one of Collectives
 	Bytes      []int                // sizes to measure; see Result.Bytes

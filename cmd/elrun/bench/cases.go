@@ -82,7 +82,7 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 
 // share returns the fraction of a vector that the other ranks have, (n-1)/n. A rank must receive at
 // least this fraction in a call that divides a vector among the ranks, and twice of it in an
-// allreduce (reduce-scatter and allgather). The bus bandwidth is defined by it.
+// allreduce (reduce-scatter and allgather). The bus bandwidth is defined by this fraction.
 func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
 // pair returns vectors of the given lengths, with dst <= src. If inPlace is set, the first vector

@@ -90,9 +90,9 @@ func (s *Spec) labels() labels {
 // pods returns the labels that select the job's pods.
 func (s *Spec) pods() labels { return labels{jobLabel: s.Name} }
 
-// addQueue assigns the Job to a queue of Kueue. Kueue allows one of two forms of elasticity: a
-// Job that may grow (MaxPeers) changes its size while it runs; another one (MinPeers) may start
-// with fewer pods than requested.
+// addQueue assigns the Job to a queue of Kueue. Kueue allows one of two forms of elasticity: a Job
+// that may grow (MaxPeers) changes its size while it runs; a Job with a minimum (MinPeers) may
+// start with fewer pods than requested.
 func (s *Spec) addQueue(m *metadata) {
 	if s.Queue == "" {
 		return

@@ -156,9 +156,9 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	return a.header, nil
 }
 
-// update receives one update and passes it on. The buffer is one of free, or a new one. It belongs
-// to the goroutine of Follow from send on, until that goroutine calls recycle. After an error the
-// rest of the answer is unusable.
+// update receives one update and passes it on. The buffer comes from free, or is new. It belongs to
+// the goroutine of Follow from send on, until that goroutine calls recycle. After an error the rest
+// of the answer is unusable.
 func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) error {
 	var buf []byte
 	select {

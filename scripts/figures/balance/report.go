@@ -58,7 +58,7 @@ func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	for i, t := range all {
 		best := slices.MaxFunc(rows, func(x, y row) int { return int(x.figures[i] - y.figures[i]) })
 		if more := best.figures[i] - own[i]; more > 0 {
-			fmt.Fprintf(b, "On \"%s\" `%s` is ahead of it by %s.\n", t.Name, best.name, percent(more))
+			fmt.Fprintf(b, "On \"%s\" `%s` reaches %s points more than `%s`.\n", t.Name, best.name, percent(more), name)
 		}
 	}
 	b.WriteString("\n")
@@ -201,11 +201,11 @@ forgotten.
 
 On a busy machine times say little about those to come, and following each of them takes
 work from who was unlucky last. So the default keeps a second set of shares, made from the
-mean of the last 64 steps, and compares after each step what both would have taken. While
+mean of the last 64 steps, and compares after each step the times of both. While
 the forecast's shares are not ahead it goes by the mean. A jump far outside the noise gets
 the forecast another chance at once, unless it was behind by more than 3 % lately. The
-short step at the end of a pass has shares of its own; those of full steps are taken up
-again after it, and change no sooner than after any other step.
+short step at the end of a pass has shares of its own. After it full steps go on with their
+last shares, which change no sooner than after any other step.
 
 ## Ranking
 

@@ -63,7 +63,7 @@ func (s *study) report() string {
 	for _, n := range s.ranks(partHost) {
 		fmt.Fprintf(&b, "\n## %d ranks on one host\n\n![times and ratios](%s)\n\nMedians in microseconds:\n\n", n, plotName(n))
 		s.timeTable(&b, n)
-		b.WriteString("\nThe time of each side over that of `" + elrunHeap + "`:\n\n")
+		b.WriteString("\nThe time of each side divided by the time of `" + elrunHeap + "`:\n\n")
 		s.ratioTable(&b, n)
 	}
 	s.hostsReport(&b)
@@ -76,13 +76,13 @@ Made by ` + "`make bench-peers` (scripts/figures/bench-peers)" + `; do not edit.
 are in [figures.json](figures.json); [benchmarks](../benchmarks.md) has the summary and what limits them.
 
 AllReduce of float32, sum. The sides run in one go and take turns, in several rounds, and each round begins with
-another side; those over sockets, which take long, have a turn in each fourth. All do the same: out of place with
+another side; the sides over sockets, which take long, have a turn in each fourth. All do the same: out of place with
 ordinary heap buffers, each element of the input changed and each of the output overwritten before a call, a barrier,
 one timed call, another barrier, each element of the result checked. The second barrier is there for more ranks than
-cores: the check of one rank would be in the time of another. The time of a call is that of its slowest rank. The
+cores: the check of one rank would be in the time of another. The time of a call is the time of its slowest rank. The
 figure of a round is the median over its calls (10 of 16 MiB and more, 50 of up to 1 MiB, 200 of up to 64 KiB), and
-the figure here is the median over the rounds. A ratio is that of the medians over the rounds in which both sides had a
-turn. The exception is Gloo: its call has one tensor, source and destination in one, and is timed without the copy that
+the figure here is the median over the rounds. A ratio is the ratio of the medians over the rounds in which both sides
+had a turn. The exception is Gloo: its call has one tensor, source and destination in one, and is timed without the copy that
 would make it one out of place.
 `
 

@@ -51,7 +51,7 @@ func (r *Records) Size() int { return r.size }
 // leave dst undefined.
 func (r *Records) Read(dst []byte, i, at int) error {
 	if i < 0 || i >= r.count || at < 0 || len(dst) > r.size-at {
-		panic(fmt.Sprintf("mmap: %d bytes from %d on of record %d, there are %d of %d bytes", len(dst), at, i, r.count, r.size))
+		panic(fmt.Sprintf("mmap: read %d bytes from byte %d of record %d: want a part of one of the %d records of %d bytes", len(dst), at, i, r.count, r.size))
 	}
 	off := int64(i)*int64(r.size) + int64(at)
 	if r.file == nil {

@@ -51,7 +51,7 @@ var (
 
 // ErrKey means that the listener does not hold the key, or belongs to another user. It is not the
 // peer, or the peer has to be reached in another way.
-var ErrKey = errors.New("what listens there does not share the key")
+var ErrKey = errors.New("the program that listens there does not share the key")
 
 // RefusedError is the error of a stream that the other side has refused.
 type RefusedError struct{ Code Code }

@@ -67,9 +67,10 @@ func (k *check) request() []byte {
 	return m.encode(&k.credential.Secret)
 }
 
-// process processes a message from an address. A request from an unknown address makes it a
-// candidate (peer-reflexive): a symmetric router shows there an address that its host could not
-// know. It returns the answer to send, or nil, and whether QUIC packets from the address may pass.
+// process processes a message from an address. A request from an unknown address makes the address
+// a candidate (peer-reflexive): behind a symmetric router a host sends from an address that it
+// could not announce. It returns the answer to send, or nil, and whether QUIC packets from the
+// address may pass.
 func (k *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
 	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
 		return nil, false

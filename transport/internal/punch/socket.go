@@ -191,8 +191,8 @@ type CheckList struct {
 }
 
 // StartChecks starts a search for the other side. Found returns an address that works in both
-// directions. QUIC packets from it pass until Drop. The other side may need the answers of this one
-// for longer, so it answers until Leave.
+// directions. QUIC packets from it pass until Drop. The other side may need more time to find its
+// address, so this side answers checks until Leave.
 func (s *Socket) StartChecks(m CheckList) *Search {
 	role := responder
 	if m.Initiator {
