@@ -78,8 +78,8 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 	return c
 }
 
-// oneFile reports whether two streams share a printer, where of is the target of the first stream
-// a. Two files share one if they are the same file. If one of them is no file, as in tests, they
+// oneFile reports whether the streams a and b share a printer; of is the target of a. Two files
+// share a printer if they are the same file. If one of the streams is no file, as in tests, they
 // share a printer unless a is the event log.
 func oneFile(a, b io.Writer, of target) bool {
 	fa, okA := a.(*os.File)

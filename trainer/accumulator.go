@@ -112,7 +112,7 @@ func (p *floatAccumulator) scan(b bucket) {
 	}
 }
 
-// fault implements accumulator; it is complete when every bucket has been reduced.
+// fault implements accumulator; the result is final when every bucket has been reduced.
 func (p *floatAccumulator) fault() fault { return p.bad }
 
 // square implements accumulator.

@@ -37,8 +37,8 @@ func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, er
 //
 // Success proves that all ranks have completed the last commit record, and so have reported their
 // parts of the last step. For this proof all ranks communicate even if there is nothing to
-// evaluate. If a rank dies in that commit record, the others exchange another one and report the
-// dead rank's part.
+// evaluate. If a rank dies in that commit record, the others exchange another commit record and
+// report the dead rank's part.
 func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if e.part == nil {
 		if err := collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "end"})); err != nil {

@@ -176,8 +176,8 @@ mode not at all.
 
 A share of b microbatches takes a peer a + c b. The best whole shares are those that come
 out if each microbatch is given to the peer that would then be done first. ` + "`loadbal.Optimum`" + `
-finds them, in whole numbers, by a search for the step's time. In 10,000 random cases it
-gives what trying all shares gives. For 10,000 peers and 320,000 microbatches it takes
+finds them, in whole numbers, by a search for the step's time. In 10,000 random cases the
+result equals the result of a search over all shares. For 10,000 peers and 320,000 microbatches it takes
 0.8 ms on one core of a Xeon server, and a whole decision of the default policy, with the
 forecasts, 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
 
@@ -190,17 +190,17 @@ forecasts, 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
 | lbbsp-cpu | LB-BSP for processors: predicts c for the next step and solves; here it also learns a, follows the mean of many steps where forecasts were worse, and keeps shares where others would be better by less than the noise |
 
 The fixed part a is learned only from steps between which a share changed, and c is
-followed with a gain that depends on whether the last errors agree. That a peer has become
-slower is believed at once, that it has become faster when it is seen twice: the first
-mistake would cost the others a little, the second would cost a whole step.
+followed with a gain that depends on whether the last errors agree. A peer counts as slower after
+one slow step, and as faster only after two fast ones: a peer that is wrongly taken for slow
+costs the others a little, and a peer that is wrongly taken for fast costs a whole step.
 
-In noise an a may be learned that is far too large. It would keep itself: shares seem to
-change nothing, stay, and teach nothing more. So where a peer whose time seems not to depend
+In noise an a may be learned that is far too large. It would never be corrected: the shares
+seem to change nothing, so they stay, and nothing more is learned. So where a peer whose time seems not to depend
 on its share holds up all others for four steps in a row, though it could have less, its a is
 forgotten.
 
-On a busy machine times say little about those to come, and following each of them takes
-work from who was unlucky last. So the default keeps a second set of shares, made from the
+On a busy machine the times of past steps say little about later steps. Shares that follow
+them take work from the peer that happened to be slow last. So the default keeps a second set of shares, made from the
 mean of the last 64 steps, and compares after each step the times of both. While
 the forecast's shares are not ahead it goes by the mean. A jump far outside the noise gets
 the forecast another chance at once, unless it was behind by more than 3 % lately. The
