@@ -95,8 +95,8 @@ const (
 	shortProbes = 12
 	longProbe   = 8 << 10
 	longProbes  = 4
-	// farAway is the duration of a short call, in seconds, from which hosts count as far
-	// from each other. There the measurement uses few calls.
+	// farAway is the duration of a short call, in seconds, from which hosts count as far from each
+	// other. Between such hosts the measurement uses few calls.
 	farAway = 5e-3
 )
 

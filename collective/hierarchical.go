@@ -55,8 +55,8 @@ func allReduceHierarchical[T Number](o *operation, dst, src []T, red Reduction[T
 }
 
 // hierarchical is a hierarchical AllReduce in progress at this rank. Two goroutines carry it out
-// for long vectors: reduceLocal and distribute. Every failure revokes, so its parts need no
-// context.
+// for long vectors: reduceLocal and distribute. Every failure revokes, so the parts of the call
+// need no context.
 type hierarchical[T Number] struct {
 	*operation
 	dst, src    []T
@@ -67,7 +67,7 @@ type hierarchical[T Number] struct {
 }
 
 // run reduces all pieces locally, and distributes each piece after its reduction between groups.
-// With several pieces the two overlap.
+// With several pieces the work within groups overlaps with the reductions between groups.
 func (l *hierarchical[T]) run() (err error) {
 	if len(l.src) <= l.pieceLength {
 		if err := l.reduceLocal(); err != nil {

@@ -2,8 +2,8 @@ package elastic
 
 import "sync"
 
-// selfReport is what this member reports of itself in its heartbeats. The goroutines of the user
-// and the driver change it; the driver's goroutine sends it.
+// selfReport is this member's report of itself in its heartbeats. The goroutines of the user and
+// the driver change it; the driver's goroutine sends it.
 type selfReport struct {
 	mu     sync.Mutex
 	report heartbeat // Entered, Step, Leaving, Ended, Stalled and Busy; the heartbeatSender adds the other fields

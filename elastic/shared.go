@@ -82,7 +82,7 @@ func (s *shared) view(mv member.View, old View) View {
 	}
 	v := fromView(mv, old)
 	s.views[mv.Hash()] = v
-	// A member that lags behind by more makes the view anew.
+	// A member that lags behind by more than sharedViews views makes its view anew.
 	if s.line = append(s.line, mv.Hash()); len(s.line) > sharedViews {
 		delete(s.views, s.line[0])
 		s.line = s.line[1:]

@@ -110,7 +110,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.shorten(n.Why, n.Before)
 	if p == left && d.report.get().Stalled {
-		p, n.Why = fenced, "stalled: it made no progress and held up the others, and said no Busy"
+		p, n.Why = fenced, "stalled: it made no progress, held up the others, and gave no reason (Busy)"
 	}
 	switch p {
 	case left:

@@ -462,7 +462,7 @@ func formatLimit(ms float64) string {
 // formatLeave explains the reason of a leave event to people.
 func formatLeave(reason string) string {
 	if reason == "stalled" {
-		return "stalled: it made no progress and held up the others, and said no Busy"
+		return "stalled: it made no progress, held up the others, and gave no reason (Busy)"
 	}
 	return reason
 }

@@ -284,7 +284,7 @@ func TestMembershipLogStalled(t *testing.T) {
 	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
 	s.view(2, "leave", "ab")
 	s.pass(time.Hour)
-	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others, and said no Busy); 2 peers go on")
+	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress, held up the others, and gave no reason (Busy)); 2 peers go on")
 }
 
 // A peer that was put out and joins again is not reported as lost, because its launcher knows that

@@ -18,7 +18,7 @@ type sshFailure struct {
 // stands before it. The signs are messages of OpenSSH, of resolvers and of shells.
 func sshFailures() []sshFailure {
 	return []sshFailure{
-		{"Bad configuration option", "ssh cannot read its configuration here: mend ~/.ssh/config (ssh -G HOST shows the mistake)"},
+		{"Bad configuration option", "ssh cannot read its configuration here: repair ~/.ssh/config (ssh -G HOST shows the mistake)"},
 		{"Bad owner or permissions", "~/.ssh/config may be written by others: chmod 600 ~/.ssh/config"},
 		{"stdio forwarding failed", "the host in between does not pass connections on: allow AllowTcpForwarding there, or another ProxyJump"},
 		{"UNPROTECTED PRIVATE KEY", "others can read the private key here: chmod 600 it"},

@@ -10,7 +10,7 @@ type networkFlags struct {
 	PortMap   bool   `help:"Ask the router of this host, by NAT-PMP or UPnP, to forward ports to these peers: for hosts in homes, whose routers let in nothing else."`
 	Site      string `placeholder:"NAME" help:"Where these peers are, as in berlin: sums cross between sites once, when all peers of the job name theirs. A hostfile's site=NAME counts before it."`
 	Transport string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
-	Encrypt   string `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
+	Encrypt   string `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, data within a host never is."`
 	Relay     string `enum:"never,members" default:"members" help:"Whether two peers that cannot connect, as behind routers, may reach each other by way of a third and find a direct way from there: members, or never. All three must allow it."`
 }
 

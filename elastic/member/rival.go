@@ -32,7 +32,7 @@ type branchConflict struct {
 	local *localState
 
 	stable uint64 // number of stable steps; never decreases
-	frozen Key    // the key while a rival is near
+	frozen Key    // the key to compare while messages with it are under way
 	until  uint64 // tick until which frozen is valid
 	next   int    // index of the lost member to contact next
 }

@@ -184,7 +184,7 @@ func (r *relay) gather(msg Message) {
 }
 
 // answerUp sends the collected answers of each tree that is complete or due. If the parent is
-// suspected they go to the author, so that its death does not lose them.
+// suspected the answers go to the author, so that the parent's death does not lose them.
 func (r *relay) answerUp() {
 	r.open = slices.DeleteFunc(r.open, func(g *gathering) bool {
 		// due bounds the wait for ranks below that do not answer: the answers so far are passed up.

@@ -177,8 +177,8 @@ func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if int(g.Rank) < a.self {
 		return false
 	}
-	// The life of the view and not the Connect's ctx: the lane may come after Connect has
-	// returned.
+	// The write ends with the view and not with the ctx of Connect: the lane may come after Connect
+	// has returned.
 	stop := context.AfterFunc(a.lazy.life, func() { _ = l.raw.Reset() }) // the write may be stuck
 	if err := l.writeHello(a.hello); !stop() || err != nil {
 		return false

@@ -332,7 +332,7 @@ func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error)
 	case m.step != stepResult:
 		return shareMessage{}, fmt.Errorf("step %d: %w", m.step, errProtocol)
 	case m.why == "" && s.segment == nil:
-		return shareMessage{}, fmt.Errorf("a result for what this rank has not mapped: %w", errProtocol)
+		return shareMessage{}, fmt.Errorf("a result for memory that this rank has not mapped: %w", errProtocol)
 	}
 	return m, nil
 }

@@ -105,9 +105,9 @@ func (d *dialer) failedDials(id peer.ID) int {
 	return d.failed[id]
 }
 
-// joinDial returns the attempt in progress with a peer, or begins one. The caller owes leaveDial.
-// The attempt runs in a goroutine of its own: it belongs to all callers that wait, and the caller
-// that began it may leave first.
+// joinDial returns the attempt in progress with a peer, or begins one. The caller must call
+// leaveDial afterwards. The attempt runs in a goroutine of its own: it belongs to all callers that
+// wait, and the caller that began it may leave first.
 func (d *dialer) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

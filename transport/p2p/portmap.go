@@ -72,7 +72,7 @@ type portMap struct {
 	// mu guards the fields below.
 	mu      sync.Mutex
 	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
-	asking  bool                         // run runs, and has not failed to find a router
+	asking  bool                         // run is in progress, and has not failed to find a router
 	// changed is closed, and replaced, when granted or asking changes.
 	changed chan struct{}
 }

@@ -284,8 +284,8 @@ func (p *puncher) onDisconnected(c network.Conn) {
 func punchedAt(c network.Conn) netip.AddrPort { return udpOf(c.RemoteMultiaddr()) }
 
 // account returns the function that charges QUIC's packets to a peer's token bucket, as meteredConn
-// does for TCP. QUIC sends its acknowledgements itself: the bytes sent earn the tokens for the
-// packets that acknowledge them.
+// does for TCP. Bytes that this host sends earn tokens: the peer's packets with the
+// acknowledgements for them must not count against the peer.
 func (p *puncher) account(id peer.ID) punch.Account {
 	const earned = 10 // bytes sent per token: a QUIC packet sent earns the cost of reading one
 	t := p.throttle

@@ -276,7 +276,7 @@ func (a Answer) Err(now time.Time) error {
 	case OtherJob:
 		return fmt.Errorf(`%w, and this one runs at its address now; ask for a new one with "elrun ticket JOB"`, ErrOtherJob)
 	case Ended:
-		return fmt.Errorf(`%w: another one of the same name runs at its address; ask for a new one with "elrun ticket JOB"`, ErrEnded)
+		return fmt.Errorf(`%w: another job of the same name runs at its address; ask for a new one with "elrun ticket JOB"`, ErrEnded)
 	}
 	return fmt.Errorf(`%w; ask for a new one with "elrun ticket JOB"`, ErrUnknown)
 }

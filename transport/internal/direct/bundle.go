@@ -45,8 +45,8 @@ type cursor struct {
 }
 
 // newBundle joins connections, which have the same order at both sides: the order of the numbers in
-// the ticket. A single connection is returned as it is. Several have a small limit for unsent bytes
-// from the start: together their send queues would hold megabytes.
+// the ticket. A single connection is returned as it is. Several connections have a small limit for
+// unsent bytes from the start: together their send queues would hold megabytes.
 func newBundle(socks []net.Conn) net.Conn {
 	for _, s := range socks {
 		takeBBR(s, roundTrip(s))
