@@ -203,7 +203,7 @@ func (t *Transport) Probe(to, bytes int) {
 		return
 	}
 	_, probes := t.sendQueues(to)
-	// The queue has room for one probe. A further one would measure the same link, so it is
+	// The queue has room for one probe. A further probe would measure the same link, so it is
 	// dropped.
 	select {
 	case probes <- bytes:

@@ -59,8 +59,8 @@ func (h *halfOpen) OpenConnection(d network.Direction, usesFD bool, from multiad
 	return &halfOpenScope{ConnManagementScope: scope, leave: sync.OnceFunc(func() { h.leave(source) })}, nil
 }
 
-// enter takes a slot for a source; false if the source has reached its limit. The caller owes leave
-// after true.
+// enter takes a slot for a source; false if the source has reached its limit. The caller must call
+// leave after true.
 func (h *halfOpen) enter(source netip.Prefix) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -34,7 +34,7 @@ func newTasks() *tasks {
 	return t
 }
 
-// begin counts a task; false if the host is closed. After true the caller owes end. A
+// begin counts a task; false if the host is closed. After true the caller must call end. A
 // sync.WaitGroup forbids a first Add beside Wait; stopped, which no begin gets past, rules that
 // out.
 func (t *tasks) begin() bool {
