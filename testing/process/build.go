@@ -63,10 +63,10 @@ func Example(t testing.TB, name string) string {
 	return path
 }
 
-// Build builds the command of this module that is in a folder. The binary is written to path and is static, as in a distribution.
-// The error has the output of the go command.
+// Build builds the command of this module that is in a folder. The binary is written to path. As in a distribution, it is static
+// and has no debug information. The error has the output of the go command.
 func Build(path, folder string) error {
-	cmd := exec.Command("go", "build", "-o", path, module+folder)
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, module+folder)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", folder, err, out)
