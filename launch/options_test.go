@@ -1,0 +1,39 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestOptionsAsSent holds the names and values by which launchers pass options on: the start order
+// and the environment of a peer, and the order to the agent of another host.
+func TestOptionsAsSent(t *testing.T) {
+	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all",
+		LAN: true, PortMap: true, Site: "berlin", SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Forward: []string{"A=1"}, Detach: true,
+		Join: true, Ticket: "ticket", JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}
+	o.defaults()
+	order := o.order()
+	order.Launcher, order.PID, order.HostKey = "", 0, nil
+	plan, err := o.plan("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, message := range []any{order, plan.begin, (&supervisor{o: &o}).environment(0, 2).list()} {
+		text, err := json.Marshal(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&got, "%s\n", text)
+	}
+	const want = `{"ticket":"ticket","join_timeout":1000000000,"lan":true,"port_map":true,"launcher":"","pid":0,"any":true,"min_peers":3,"rejoin_timeout":60000000000,"state_rate":5}
+{"protocol":1,"job":"m","program":"true","args":["-a"],"env":["A=1"],"dir":"/work","detach":true}
+["ELRUN_JOB=m","ELRUN_INDEX=0","ELRUN_NP=2","ELRUN_FD=3","ELRUN_TRANSPORT=direct","ELRUN_ENCRYPT=always","ELRUN_RELAY=never","ELRUN_LISTEN=all","ELRUN_SITE=berlin"]
+`
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+}
