@@ -53,10 +53,10 @@ func newCopied(path string) (*copiedFile, error) {
 // once, so that the program is hashed once.
 type hostPlan struct {
 	starter starter
-	// timeout is Options.ConnectTimeout. A copy restarts the timer with each write.
+	// timeout is Remote.ConnectTimeout. A copy restarts the timer with each write.
 	timeout time.Duration
 	self    string      // path of this elrun
-	copied  *copiedFile // this elrun, to be copied; nil without Options.Copy
+	copied  *copiedFile // this elrun, to be copied; nil without Remote.Copy
 	begin   beginOrder
 	program string // path of the program, copied if begin.Copy is set
 }
@@ -67,16 +67,17 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	if err != nil {
 		return hostPlan{}, fmt.Errorf("launch: %w", err)
 	}
-	p := hostPlan{starter: starter{strings.Fields(o.SSH), o.Srun}, timeout: o.ConnectTimeout, self: self, program: path,
-		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy && !o.Self, Self: o.Self, Detach: o.Detach}}
-	if o.Copy {
+	r := &o.Remote
+	p := hostPlan{starter: starter{strings.Fields(r.SSH), r.Srun}, timeout: r.ConnectTimeout, self: self, program: path,
+		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: r.Dir, Copy: r.Copy && !o.Self, Self: o.Self, Detach: r.Detach}}
+	if r.Copy {
 		if p.copied, err = newCopied(self); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}
 	}
 	// The hash is checked only for a program with a path: a program that is found in PATH, such as
 	// an interpreter, may differ between hosts.
-	if o.Program != "" && !o.Self && (o.Copy || path != "" && strings.Contains(o.Program, "/")) {
+	if o.Program != "" && !o.Self && (r.Copy || path != "" && strings.Contains(o.Program, "/")) {
 		if p.begin.SHA256, err = hashFile(path); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}

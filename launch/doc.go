@@ -104,7 +104,7 @@
 //	                 of the messages of the process, and a writer of messages to it
 //	remoteHost.run   one for each other host: reads the frames of the agent; another one writes
 //	printer.run      one for each output file, the only one that writes to the file
-//	announcer.run    announces the job, and seeker.run looks up members, with Options.Discovery
+//	announcer.run    announces the job, and seeker.run looks up members, with Network.Discovery
 //
 // In a peer the program's own goroutine calls Init, and the methods of the group. Beside it run:
 //
@@ -144,7 +144,7 @@
 //
 // # Other hosts
 //
-// With Options.Hosts the peers run on other hosts. For each host Run starts ssh, which starts an
+// With Remote.Hosts the peers run on other hosts. For each host Run starts ssh, which starts an
 // agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent
 // exchange frames over the standard input and output of the agent: JSON objects, one a line
 // (frame.go). Frames carry the messages between launcher and peers, the peers' output, signals,
@@ -159,7 +159,7 @@
 // have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds out who listens at
 // the addresses, and proves to these members that it has the key (search.go). It proves the same to
 // every other member before it sends the first message there (identity.go). Members look up the key
-// in their view (admission.go). With Options.LAN, newcomers also find members on the local network
+// in their view (admission.go). With Network.LAN, newcomers also find members on the local network
 // by multicast DNS: the peers that made a ticket for other hosts, and the peers that joined by one.
 // So the ticket stays usable after the members that it names have died.
 //

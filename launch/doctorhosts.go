@@ -17,27 +17,25 @@ const (
 	clockSlack = 2 * time.Second
 )
 
-// DoctorHosts runs Doctor on each of o.Hosts and tests whether each host can connect to every other
-// host. The only options that it uses are Hosts, SSH, ConnectTimeout and Copy. An unusable host is
-// a failed Check; an error means wrong options.
-func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
-	if len(o.Hosts) == 0 {
+// DoctorHosts runs Doctor on each of r.Hosts and tests whether each host can connect to every other
+// host. Srun, Dir and Detach have no effect. An unusable host is a failed Check; an error means
+// wrong options.
+func DoctorHosts(ctx context.Context, r Remote) ([]Check, error) {
+	if len(r.Hosts) == 0 {
 		return nil, fmt.Errorf("launch: %w: no hosts", ErrOptions)
 	}
-	if o.ConnectTimeout == 0 {
-		o.ConnectTimeout = defaultConnect
-	}
-	plan, err := (&Options{SSH: o.SSH, Copy: o.Copy, ConnectTimeout: o.ConnectTimeout}).plan("")
+	r.defaults()
+	plan, err := (&Options{Remote: Remote{SSH: r.SSH, Copy: r.Copy, ConnectTimeout: r.ConnectTimeout}}).plan("")
 	if err != nil {
 		return nil, err
 	}
 	plan.begin.Copy = false // no program to copy
 	l := &hostList{}
 	// The hosts connect and run their checks concurrently.
-	all := make([][]Check, len(o.Hosts))
-	hosts := make([]*remoteHost, len(o.Hosts))
+	all := make([][]Check, len(r.Hosts))
+	hosts := make([]*remoteHost, len(r.Hosts))
 	var work sync.WaitGroup
-	for i, h := range o.Hosts {
+	for i, h := range r.Hosts {
 		hosts[i] = newRemoteHost(h, nil)
 		work.Go(func() {
 			if err := hosts[i].connect(ctx, plan); err != nil {

@@ -45,7 +45,7 @@ func TestCheckPath(t *testing.T) {
 }
 
 func TestDoctorWithoutHosts(t *testing.T) {
-	if _, err := DoctorHosts(t.Context(), Options{}); !errors.Is(err, ErrOptions) {
+	if _, err := DoctorHosts(t.Context(), Remote{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("error %v", err)
 	}
 }

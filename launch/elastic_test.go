@@ -36,7 +36,7 @@ func TestRunGivesUp(t *testing.T) {
 		"by status": `exit 75`,
 		"by event":  sayEvent("quorum", `"state":"gave-up","present":1,"needed":2`) + `exit 1`,
 	} {
-		res, _, err := runShell(t, sayHello+viewOfTwo()+script, Options{Peers: 2, Restart: 5})
+		res, _, err := runShell(t, sayHello+viewOfTwo()+script, Options{Peers: 2, Membership: Membership{Restart: 5}})
 		if res.Status != StatusQuorum || strings.Contains(name, "event") && !strings.Contains(err, "gives up with status 75") {
 			t.Errorf("%s: result %+v, stderr %q", name, res, err)
 		}
@@ -52,7 +52,7 @@ func TestRunRestarts(t *testing.T) {
 		printf '{"hello":{"id":"peer-%%s%%s"}}\n' $ELRUN_INDEX $suffix >&3; read -r answer <&3
 		[ $ELRUN_INDEX = 1 ] && [ ! -e crashed ] && { touch crashed; exit 3; }
 		read -r dead <&3; echo "$answer and $dead"; [ $ELRUN_INDEX = 0 ] && while [ ! -e back ]; do :; done; touch back; exit 0`, dir),
-		Options{Peers: 2, Restart: 1, Events: &events})
+		Options{Peers: 2, Membership: Membership{Restart: 1}, Output: Output{Events: &events}})
 	if len(res.Exits) != 3 || strings.Count(out, `{"dead":"peer-1"}`) != 2 || !strings.Contains(out, `"contacts":[{"id":"peer-0"`) {
 		t.Errorf("result %+v, stdout %q", res, out)
 	}
@@ -65,11 +65,11 @@ func TestRunRestarts(t *testing.T) {
 }
 
 func TestRunRestartsUsedUp(t *testing.T) {
-	_, _, err := runShell(t, sayHello+`[ $ELRUN_INDEX = 1 ] && exit 3; read -r a <&3; read -r b <&3; exit 0`, Options{Peers: 2, Restart: 1})
+	_, _, err := runShell(t, sayHello+`[ $ELRUN_INDEX = 1 ] && exit 3; read -r a <&3; read -r b <&3; exit 0`, Options{Peers: 2, Membership: Membership{Restart: 1}})
 	if !strings.Contains(err, "all 1 restarts are used up") {
 		t.Errorf("stderr %q", err)
 	}
-	_, _, err = runShell(t, sayHello+`exit 3`, Options{Peers: 1, Restart: 1})
+	_, _, err = runShell(t, sayHello+`exit 3`, Options{Peers: 1, Membership: Membership{Restart: 1}})
 	if !strings.Contains(err, "there is no peer left that it could join") {
 		t.Errorf("stderr %q", err)
 	}

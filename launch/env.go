@@ -38,7 +38,7 @@ type environment struct {
 	index int
 	peers int // number of peers that the launcher started
 	fd    int // descriptor of the socket to the launcher
-	// transport, encrypt, relay and listen have the values of the Options of the same names.
+	// transport, encrypt, relay and listen have the values of the fields of Network of the same names.
 	transport string
 	encrypt   string
 	relay     string

@@ -47,7 +47,8 @@ func ExampleLaunched() {
 // A program starts peers of another program, as elrun does.
 func ExampleRun() {
 	result, err := launch.Run(context.Background(), launch.Options{
-		Program: "echo", Args: []string{"hello"}, Peers: 2, Plain: true, Stdout: os.Stdout, Stderr: os.Stderr,
+		Program: "echo", Args: []string{"hello"}, Peers: 2,
+		Output: launch.Output{Plain: true, Stdout: os.Stdout, Stderr: os.Stderr},
 	})
 	fmt.Println(result.Status, len(result.Exits), err)
 	// Output:
@@ -152,7 +153,7 @@ func ExampleDoctorMember() {
 
 // The findings that keep jobs from running on other hosts. Here the command that connects fails.
 func ExampleDoctorHosts() {
-	checks, err := launch.DoctorHosts(context.Background(), launch.Options{
+	checks, err := launch.DoctorHosts(context.Background(), launch.Remote{
 		Hosts: []launch.Host{{Name: "node1"}, {Name: "node2"}}, SSH: "false",
 	})
 	for _, c := range checks {

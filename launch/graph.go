@@ -62,7 +62,7 @@ type NodeOption struct{ apply func(*nodeInfo) }
 // (0 means 1 s), and this wait doubles up to a minute (exponential backoff). A task fails when it
 // returns an error or its process dies; a service fails when it ends before it was told to stop.
 // Without Restart neither is restarted. For peers, which join the others again, times is added to
-// Options.Restart.
+// Membership.Restart.
 func Restart(times int, backoff time.Duration) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.Restarts, n.Backoff = times, backoff }}
 }

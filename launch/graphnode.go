@@ -92,7 +92,7 @@ func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Resu
 	if o.Peers == 0 {
 		o.Peers = info.peers().Peers
 	}
-	for to, from := range map[*io.Writer]io.Writer{&o.Stdout: os.Stdout, &o.Stderr: os.Stderr} {
+	for to, from := range map[*io.Writer]io.Writer{&o.Output.Stdout: os.Stdout, &o.Output.Stderr: os.Stderr} {
 		if *to == nil {
 			*to = from
 		}

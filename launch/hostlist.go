@@ -21,7 +21,7 @@ type hostList struct {
 // connect connects to all hosts at the same time. It reports hosts that fail; the job runs on the
 // others if they have room for MinPeers peers.
 func (r *runner) connect(ctx context.Context) error {
-	if len(r.o.Hosts) == 0 {
+	if len(r.o.Remote.Hosts) == 0 {
 		return nil
 	}
 	p, err := r.o.plan(r.procs.path)
@@ -29,10 +29,10 @@ func (r *runner) connect(ctx context.Context) error {
 		return err
 	}
 	// Connect to all hosts concurrently, and keep those that answer.
-	all := make([]*remoteHost, len(r.o.Hosts))
+	all := make([]*remoteHost, len(r.o.Remote.Hosts))
 	errs := make([]error, len(all))
 	var work sync.WaitGroup
-	for i, h := range r.o.Hosts {
+	for i, h := range r.o.Remote.Hosts {
 		all[i] = newRemoteHost(h, r.procs.orphans)
 		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
 	}
@@ -48,16 +48,16 @@ func (r *runner) connect(ctx context.Context) error {
 		hosts.hosts = append(hosts.hosts, h)
 	}
 	// Of these, leave out hosts that cannot reach each other.
-	failed = append(failed, hosts.dropUnreachable(!wide(r.o.Listen), r.o.Relay == "members")...)
+	failed = append(failed, hosts.dropUnreachable(!wide(r.o.Network.Listen), r.o.Network.Relay == "members")...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	// Assign peers to slots: the job needs room for its minimum.
 	hosts.assign(r.o.Peers)
 	room := len(hosts.assignments)
-	if room < max(1, r.o.MinPeers) {
+	if room < max(1, r.o.Membership.MinPeers) {
 		if len(hosts.hosts) > 0 {
-			failed = append(failed, fmt.Errorf("the usable hosts have room for %s, and --min-peers wants %d: name more hosts, or a lower minimum", plural(room, "peer", "peers"), r.o.MinPeers))
+			failed = append(failed, fmt.Errorf("the usable hosts have room for %s, and --min-peers wants %d: name more hosts, or a lower minimum", plural(room, "peer", "peers"), r.o.Membership.MinPeers))
 		}
 		return fmt.Errorf("launch: %s", joinErrors(failed))
 	}

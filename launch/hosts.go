@@ -2,11 +2,57 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// Remote has the options of Run for peers on other hosts. The zero value runs all peers on this host.
+type Remote struct {
+	// Hosts are the hosts of the peers. Each host gets as many peers as it has slots, up to
+	// Options.Peers in all.
+	Hosts []Host
+	// SSH is the command, with its first arguments, that connects to hosts; "" means ssh.
+	SSH string
+	// Srun connects to hosts by srun in place of ssh: they belong to the Slurm job in which this
+	// process runs.
+	Srun bool
+	// ConnectTimeout is the time limit for a host to become ready to start peers. The time to copy
+	// a program does not count. 0 means 10 s.
+	ConnectTimeout time.Duration
+	// Copy copies elrun and the program to hosts that lack them. Without Copy, elrun must be in
+	// PATH on the host, or have the same path as on this host, and the program is found by its
+	// name.
+	Copy bool
+	// Dir is the working folder of peers on Hosts; "" for the home folder.
+	Dir string
+	// Detach lets peers on Hosts continue after the death of this launcher.
+	Detach bool
+}
+
+// defaultConnect is the default of Remote.ConnectTimeout.
+const defaultConnect = 10 * time.Second
+
+// check returns an error for invalid values.
+func (r *Remote) check() error {
+	if len(r.Hosts) == 0 && (r.Copy || r.Detach || r.Dir != "" || r.SSH != "" || r.Srun) {
+		return errors.New("there is no list of hosts, but an option that needs one (copy, detach, dir, ssh or srun): name hosts, or leave that option out")
+	}
+	if r.ConnectTimeout < 0 {
+		return fmt.Errorf("connect timeout %v, want more than 0", r.ConnectTimeout)
+	}
+	return nil
+}
+
+// defaults sets the options that have no value.
+func (r *Remote) defaults() {
+	if r.ConnectTimeout == 0 {
+		r.ConnectTimeout = defaultConnect
+	}
+}
 
 // Host is a host on which peers are started through ssh.
 type Host struct {
@@ -15,7 +61,7 @@ type Host struct {
 	Name string
 	// Slots is the number of peers on the host; 0 means one for each core.
 	Slots int
-	// Site is the name of the host's site; "" means Options.Site.
+	// Site is the name of the host's site; "" means Network.Site.
 	Site string
 }
 

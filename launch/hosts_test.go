@@ -4,7 +4,44 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
+
+func TestRemoteDefaults(t *testing.T) {
+	var r Remote
+	if err := r.check(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+	if r.defaults(); r.ConnectTimeout != 10*time.Second {
+		t.Errorf("connect timeout %v", r.ConnectTimeout)
+	}
+	r = Remote{Hosts: []Host{{Name: "a"}}, SSH: "ssh -q", Srun: true, ConnectTimeout: 1, Copy: true, Dir: "/", Detach: true}
+	if err := r.check(); err != nil {
+		t.Errorf("%+v: %v", r, err)
+	}
+	if r.defaults(); r.ConnectTimeout != 1 {
+		t.Errorf("connect timeout %v", r.ConnectTimeout)
+	}
+}
+
+func TestBadRemote(t *testing.T) {
+	const none = "there is no list of hosts"
+	for _, c := range []struct {
+		r    Remote
+		want string
+	}{
+		{Remote{SSH: "ssh"}, none},
+		{Remote{Srun: true}, none},
+		{Remote{Copy: true}, none},
+		{Remote{Dir: "/"}, none},
+		{Remote{Detach: true}, none},
+		{Remote{ConnectTimeout: -1}, "connect timeout -1ns"},
+	} {
+		if err := c.r.check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v, want %q in it", c.r, err, c.want)
+		}
+	}
+}
 
 func TestParseHosts(t *testing.T) {
 	for list, want := range map[string][]Host{

@@ -84,9 +84,9 @@ func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
 	return j.scale(ctx, request{Request: "scale", Peers: n}, launcher)
 }
 
-// ScaleHost is Scale for one host of a job that was started with Options.Hosts: it changes the
+// ScaleHost is Scale for one host of a job that was started with Remote.Hosts: it changes the
 // number of peers there to h.Slots, which may be 0. A new host is connected in the same way as the
-// hosts of Options.Hosts.
+// hosts of Remote.Hosts.
 func (j *Job) ScaleHost(ctx context.Context, h Host, launcher int) (string, error) {
 	if h.Slots < 0 || h.Slots > maxPeers {
 		return "", fmt.Errorf("launch: %w: %d peers on host %s, want 0 to %d", ErrOptions, h.Slots, h.Name, maxPeers)

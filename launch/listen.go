@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// Values of Options.Listen other than lists of addresses.
+// Values of Network.Listen other than lists of addresses.
 const (
 	listenAuto  = "auto"  // loopback, until the job is opened
 	listenLocal = "local" // loopback for good

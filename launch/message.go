@@ -115,7 +115,7 @@ type startOrder struct {
 	// Sole reports that this launcher has started all members of the job, as far as it knows.
 	Sole bool `json:"sole,omitempty"`
 	Any  bool `json:"any,omitempty"` // --quorum any
-	// MinPeers, RejoinTimeout and StateRate are copies from the launcher's Options, for
+	// MinPeers, RejoinTimeout and StateRate are copies from the launcher's Membership, for
 	// elastic.Config.
 	MinPeers      int           `json:"min_peers,omitempty"`
 	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`

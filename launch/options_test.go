@@ -11,9 +11,10 @@ import (
 // TestOptionsAsSent holds the names and values by which launchers pass options on: the start order
 // and the environment of a peer, and the order to the agent of another host.
 func TestOptionsAsSent(t *testing.T) {
-	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all",
-		LAN: true, PortMap: true, Site: "berlin", SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Forward: []string{"A=1"}, Detach: true,
-		Join: true, Ticket: "ticket", JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}
+	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Forward: []string{"A=1"}, Join: true, Ticket: "ticket",
+		Network:    Network{Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all", LAN: true, PortMap: true, Site: "berlin"},
+		Remote:     Remote{SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Detach: true},
+		Membership: Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}}
 	o.defaults()
 	order := o.order()
 	order.Launcher, order.PID, order.HostKey = "", 0, nil

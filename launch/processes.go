@@ -46,12 +46,16 @@ func newProcesses(o *Options, path string, c *console) *processes {
 // the name of the log. first is an event about the start for the event log, or nil.
 func (s *processes) start(env environment, n int, h *remoteHost, name string, first []byte) (*child, error) {
 	index := env.index
-	log, err := openLog(s.o.LogDir, name, s.logged[index])
+	log, err := openLog(s.o.Output.LogDir, name, s.logged[index])
 	if err != nil {
 		return nil, fmt.Errorf("launch: log of peer %s: %w", name, err)
 	}
 	s.logged[index] = true
-	f := newFeed(index, s.prefix(name, h), s.console, s.notices, log)
+	host := "" // this one
+	if h != nil {
+		host = h.Name
+	}
+	f := newFeed(index, s.o.Output.prefix(name, host), s.console, s.notices, log)
 	c := &child{index: index, begun: time.Now()}
 	// A remote host reports a failed start later, as an exit.
 	if h != nil {
@@ -90,19 +94,6 @@ func (s *processes) startHere(env environment, n int, to receiver) (process, err
 	cmd.Args[0] = s.o.Program
 	cmd.Env = childEnvironment(append(os.Environ(), s.o.Forward...), env, n)
 	return startLocal(env.index, cmd, to, s.orphans)
-}
-
-// prefix returns the prefix of the output lines of a process.
-func (s *processes) prefix(name string, h *remoteHost) string {
-	switch {
-	case s.o.Plain:
-		return ""
-	case h != nil:
-		return fmt.Sprintf("[%s@%s] ", name, h.Name)
-	case s.o.Label != "":
-		return fmt.Sprintf("[%s@%s] ", name, s.o.Label)
-	}
-	return fmt.Sprintf("[%s] ", name)
 }
 
 // hostFor returns the host for a process that is started now; nil for this host.

@@ -178,7 +178,7 @@ func TestProgressBesideParked(t *testing.T) {
 // job waits.
 func TestShowProgressPlain(t *testing.T) {
 	var out buffer
-	r := newReporter(&Options{Stdout: io.Discard, Stderr: &out}, nil)
+	r := newReporter(&Output{Stdout: io.Discard, Stderr: &out}, nil)
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	r.showProgress(at(0))
 	r.observe(stepEvent(1, 2.5, 10, 0), at(1))
@@ -199,7 +199,7 @@ func TestShowProgressPlain(t *testing.T) {
 // On a terminal the line is removed while the job waits.
 func TestShowProgressLive(t *testing.T) {
 	out := newExpecting("loss 2.5")
-	r := newReporter(&Options{Stdout: io.Discard, Stderr: out, Live: true}, nil)
+	r := newReporter(&Output{Stdout: io.Discard, Stderr: out, Live: true}, nil)
 	r.observe(stepEvent(1, 2.5, 10, 0), time.Unix(1, 0))
 	r.showProgress(time.Unix(1, 0))
 	<-out.seen

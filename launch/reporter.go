@@ -32,9 +32,9 @@ type reporter struct {
 
 // newReporter returns a reporter on the outputs of o. leads reports whether this launcher is the
 // leading one of those that share the outputs.
-func newReporter(o *Options, leads func() bool) *reporter {
-	r := &reporter{console: newConsole(o.Stdout, o.Stderr, o.Events, o.Live), live: o.Live}
-	if o.Shared {
+func newReporter(out *Output, leads func() bool) *reporter {
+	r := &reporter{console: newConsole(out.Stdout, out.Stderr, out.Events, out.Live), live: out.Live}
+	if out.Shared {
 		r.leads = leads
 	}
 	return r

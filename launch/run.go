@@ -40,7 +40,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if all, err := net.Interfaces(); err == nil && o.Peers > 1 && len(o.Hosts) == 0 { // a single peer needs no network
+	if all, err := net.Interfaces(); err == nil && o.Peers > 1 && len(o.Remote.Hosts) == 0 { // a single peer needs no network
 		if err := checkLoopback(all); err != nil {
 			return Result{}, err
 		}
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, startError(o.Program, err)
 		}
 	}
-	r.discovery.start(ctx, r.o.Discovery, sought, r.report.console.say)
+	r.discovery.start(ctx, r.o.Network.Discovery, sought, r.report.console.say)
 	r.loop(ctx)
 	r.discovery.finish(r.membership.done)
 	return r.finish(ctx), nil
@@ -79,8 +79,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // because --encrypt is never; otherwise "". A MAC for each frame would add integrity, but needs
 // more than a third of the processor time of TLS.
 func (o *Options) plaintextRisk() string {
-	clear := o.Transport == "" || o.Transport == "auto" || o.Transport == "direct"
-	if o.Encrypt != "never" || !clear || o.Plain {
+	if !o.Network.sendsPlaintext() || o.Output.Plain {
 		return ""
 	}
 	return "--encrypt never: whoever is on the network between two hosts can read gradients and change them unnoticed; " +
@@ -91,8 +90,10 @@ func (o *Options) plaintextRisk() string {
 // begins a job has a secret: its public key is in the first view and admits the launcher's later
 // peers.
 func (o *Options) order() startOrder {
-	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, PortMap: o.PortMap, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
+	n, m := &o.Network, &o.Membership
+	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Ticket: o.Ticket,
+		LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
+		Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails
 	if !o.Join {

@@ -21,10 +21,10 @@ import (
 func runShell(t *testing.T, script string, o Options) (res Result, stdout, stderr string) {
 	t.Helper()
 	var out, err buffer
-	if o.Stdout == nil {
-		o.Stdout = &out
+	if o.Output.Stdout == nil {
+		o.Output.Stdout = &out
 	}
-	o.Stderr = &err
+	o.Output.Stderr = &err
 	o.Program, o.Args = "sh", []string{"-c", script}
 	res, e := Run(t.Context(), o)
 	if e != nil {
@@ -70,7 +70,7 @@ func alive(pid int) bool {
 
 func TestRunOutput(t *testing.T) {
 	dir := t.TempDir()
-	res, out, err := runShell(t, `echo "out $ELRUN_INDEX of $ELRUN_NP"; echo "err" >&2; printf last`, Options{Peers: 2, LogDir: dir})
+	res, out, err := runShell(t, `echo "out $ELRUN_INDEX of $ELRUN_NP"; echo "err" >&2; printf last`, Options{Peers: 2, Output: Output{LogDir: dir}})
 	if want := []string{"[0] last", "[0] out 0 of 2", "[1] last", "[1] out 1 of 2"}; !slices.Equal(sorted(out), want) {
 		t.Errorf("stdout %q", out)
 	}
@@ -92,7 +92,7 @@ func TestRunOutput(t *testing.T) {
 }
 
 func TestRunPlain(t *testing.T) {
-	_, out, _ := runShell(t, `echo x`, Options{Peers: 1, Plain: true})
+	_, out, _ := runShell(t, `echo x`, Options{Peers: 1, Output: Output{Plain: true}})
 	if out != "x\n" {
 		t.Errorf("stdout %q", out)
 	}
@@ -122,7 +122,7 @@ func TestRunPeersMeet(t *testing.T) {
 
 // The options of the group reach every peer.
 func TestRunTellsOptions(t *testing.T) {
-	_, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2, StateRate: 5e6, MinPeers: 2, Quorum: "any"})
+	_, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2, Membership: Membership{StateRate: 5e6, MinPeers: 2, Quorum: "any"}})
 	for _, want := range []string{`"state_rate":5000000`, `"min_peers":2`, `"any":true`} {
 		if strings.Count(out, want) != 2 {
 			t.Errorf("%s is not told to both: stdout %q, stderr %q", want, out, err)
@@ -150,7 +150,7 @@ const sayDone = `printf '{"event":{"time":"2026-01-02T03:04:05Z","event":"done",
 
 func TestRunDone(t *testing.T) {
 	var events buffer
-	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, Options{Peers: 2, Events: &events})
+	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, Options{Peers: 2, Output: Output{Events: &events}})
 	if res.Status != 0 || !strings.HasSuffix(out, "after\ndone steps=9 peers=2 sha256=abcd\n") || strings.Count(out, "done") != 1 {
 		t.Errorf("result %+v, stdout %q", res, out)
 	}
@@ -193,7 +193,7 @@ func TestRunFlood(t *testing.T) {
 
 // Processes that a program started in the background end with the program.
 func TestRunLeavesNoGrandchildren(t *testing.T) {
-	_, out, _ := runShell(t, `sleep 300 & echo $!`, Options{Peers: 1, Plain: true})
+	_, out, _ := runShell(t, `sleep 300 & echo $!`, Options{Peers: 1, Output: Output{Plain: true}})
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (
 	out := newExpecting("[1] ready")
 	told := newExpecting("passed on")
 	c := make(chan os.Signal)
-	o.Peers, o.Stdout, o.Stderr, o.Signals = 2, out, told, c
+	o.Peers, o.Output.Stdout, o.Output.Stderr, o.Signals = 2, out, told, c
 	o.Program, o.Args = "sh", []string{"-c", `[ $ELRUN_INDEX = 1 ] || exec sleep 300; ` + script}
 	go func() {
 		<-out.seen
@@ -269,7 +269,7 @@ func TestRunCancelled(t *testing.T) {
 		<-out.seen
 		cancel()
 	}()
-	res, err := Run(ctx, Options{Program: "sh", Args: []string{"-c", "echo ready; exec sleep 300"}, Peers: 1, Stdout: out})
+	res, err := Run(ctx, Options{Program: "sh", Args: []string{"-c", "echo ready; exec sleep 300"}, Peers: 1, Output: Output{Stdout: out}})
 	if err != nil || res.Status != 143 {
 		t.Errorf("got %+v, %v, want status 143", res, err)
 	}
@@ -278,8 +278,8 @@ func TestRunCancelled(t *testing.T) {
 // The end of the context is reported with its cause. The next signal, as from a machine that shuts
 // down, kills no peer; the one after it does.
 func TestRunCancelledThenSignalled(t *testing.T) {
-	r := newRunner(Options{Peers: 1, Stdout: io.Discard, Stderr: newExpecting("x"), Grace: time.Hour}, "", startOrder{})
-	out := r.o.Stderr.(*expecting)
+	r := newRunner(Options{Peers: 1, Output: Output{Stdout: io.Discard, Stderr: newExpecting("x")}, Grace: time.Hour}, "", startOrder{})
+	out := r.o.Output.Stderr.(*expecting)
 	p := &silentProcess{}
 	r.procs.peers[0] = &child{process: p}
 	now := time.Now()
@@ -316,7 +316,7 @@ func (p *silentProcess) ask(sig syscall.Signal) { p.got = append(p.got, sig) }
 
 // Output that cannot be written ends the job as a pipeline ends.
 func TestRunBrokenOutput(t *testing.T) {
-	res, err := Run(t.Context(), Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Stdout: gone{}})
+	res, err := Run(t.Context(), Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Output: Output{Stdout: gone{}}})
 	if err != nil || res.Status != 128+int(syscall.SIGPIPE) {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -347,9 +347,9 @@ func TestRunCannotStart(t *testing.T) {
 }
 
 func TestRunBadOptions(t *testing.T) {
-	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"}, {Peers: 1, Transport: "pigeon"},
-		{Peers: 1, Listen: "here"}, {Peers: 1, Encrypt: "rot13"}, {Peers: 1, Quorum: "none"}, {Peers: 1, MinPeers: -1}, {Peers: 1, Restart: -1}, {Peers: 1, StateRate: -1},
-		{Peers: 1, RejoinTimeout: -1}} {
+	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"},
+		{Peers: 1, Network: Network{Listen: "here"}}, {Peers: 1, Remote: Remote{Copy: true}}, {Peers: 1, Membership: Membership{Restart: -1}},
+		{Join: true, Remote: Remote{Hosts: []Host{{Name: "a"}}}}} {
 		o.Program = "true"
 		if _, err := Run(t.Context(), o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: got %v, want ErrOptions", o, err)

@@ -60,14 +60,14 @@ const (
 // The runner owns the processes that it starts: all of them have ended when loop returns.
 func newRunner(o Options, path string, order startOrder) *runner {
 	group := newRendezvous(o.Peers, order, o.Join)
-	r := &runner{o: &o, begun: time.Now(), rendezvous: group, report: newReporter(&o, group.leads)}
-	r.membership = newMembershipLog(o.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
-	if len(o.Hosts) == 0 {
+	r := &runner{o: &o, begun: time.Now(), rendezvous: group, report: newReporter(&o.Output, group.leads)}
+	r.membership = newMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
+	if len(o.Remote.Hosts) == 0 {
 		r.membership.load = hostOverload
 	}
 	r.procs = newProcesses(&o, path, r.report.console)
 	r.peers = &supervisor{o: &o, procs: r.procs, report: r.report, rendezvous: group, joinQueue: &r.joinQueue,
-		finished: func() bool { return r.membership.done }, want: o.Peers, restarts: newRestarts(o.Restart)}
+		finished: func() bool { return r.membership.done }, want: o.Peers, restarts: newRestarts(o.Membership.Restart)}
 	return r
 }
 

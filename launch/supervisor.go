@@ -43,17 +43,17 @@ func (s *supervisor) isActive() bool {
 
 // environment returns the environment of the process with an index. n is the number of peers.
 func (s *supervisor) environment(index, n int) environment {
-	return environment{job: s.o.Job, index: index, peers: n, fd: childFD, transport: s.o.Transport,
-		encrypt: s.o.Encrypt, relay: s.o.Relay, listen: s.listen(), site: s.o.Site}
+	return environment{job: s.o.Job, index: index, peers: n, fd: childFD, transport: s.o.Network.Transport,
+		encrypt: s.o.Network.Encrypt, relay: s.o.Network.Relay, listen: s.listen(), site: s.o.Network.Site}
 }
 
 // listen returns the Listen value of a process that is started now: all interfaces if the job has
 // been opened, otherwise the option.
 func (s *supervisor) listen() string {
-	if s.o.Listen == listenAuto && s.rendezvous.latest.Open {
+	if s.o.Network.Listen == listenAuto && s.rendezvous.latest.Open {
 		return listenAll
 	}
-	return s.o.Listen
+	return s.o.Network.Listen
 }
 
 // spawn starts the process of peer index, one of n peers. first is an event about the start for the

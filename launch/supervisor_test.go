@@ -14,7 +14,7 @@ import (
 // newIdleSupervisor returns a supervisor of n peers that take signals only, and the peers.
 func newIdleSupervisor(t *testing.T, o Options, n int) (*supervisor, []*silentProcess) {
 	t.Helper()
-	o.Peers, o.Stdout, o.Stderr = n, io.Discard, io.Discard
+	o.Peers, o.Output.Stdout, o.Output.Stderr = n, io.Discard, io.Discard
 	s := newRunner(o, "", startOrder{Secret: make([]byte, secretSize)}).peers
 	t.Cleanup(func() { _ = s.report.console.close(context.Background(), "") })
 	peers := make([]*silentProcess, n)
@@ -48,7 +48,7 @@ func TestSupervisorScalesDown(t *testing.T) {
 
 // A crashed peer is not restarted once the job is finished, its group gave up, or nobody is left.
 func TestSupervisorRestartsNone(t *testing.T) {
-	s, _ := newIdleSupervisor(t, Options{Restart: 3}, 2)
+	s, _ := newIdleSupervisor(t, Options{Membership: Membership{Restart: 3}}, 2)
 	s.crashed(Exit{Code: StatusQuorum}, time.Hour, time.Now())
 	s.finished = func() bool { return true }
 	s.crashed(Exit{Code: 1}, time.Hour, time.Now())
@@ -62,7 +62,7 @@ func TestSupervisorRestartsNone(t *testing.T) {
 
 // A peer that died twice in a row is restarted after a pause, unless the job ends before.
 func TestSupervisorPostponesRestart(t *testing.T) {
-	s, _ := newIdleSupervisor(t, Options{Restart: 3}, 2)
+	s, _ := newIdleSupervisor(t, Options{Membership: Membership{Restart: 3}}, 2)
 	now := time.Now()
 	s.restarts.quick[0] = 1
 	s.crashed(Exit{Index: 0, Code: 1, at: now}, 0, now)

@@ -42,7 +42,7 @@ func (o *Options) find(ctx context.Context) error {
 		}
 		o.Job, o.Ticket = t.Job, t.Text
 		if t.Open {
-			o.Listen = openListen(o.Listen)
+			o.Network.Listen = openListen(o.Network.Listen)
 		}
 		return nil
 	}
@@ -54,7 +54,7 @@ func (o *Options) find(ctx context.Context) error {
 	if o.Job != "" && o.Job != job {
 		return fmt.Errorf("launch: %w: the ticket is for job %s, not for %s", ErrOptions, job, o.Job)
 	}
-	o.Job, o.Listen = job, openListen(o.Listen)
+	o.Job, o.Network.Listen = job, openListen(o.Network.Listen)
 	return nil
 }
 

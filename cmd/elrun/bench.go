@@ -97,16 +97,17 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
-	o := launch.Options{Program: self, Self: true, Peers: c.Peers.orCores(), Job: c.Name, Listen: "local",
-		Transport: c.Transport, Encrypt: c.Encrypt, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}
+	o := launch.Options{Program: self, Self: true, Peers: c.Peers.orCores(), Job: c.Name,
+		Network: launch.Network{Listen: "local", Transport: c.Transport, Encrypt: c.Encrypt},
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Plain: true}, Signals: t.signals}
 	switch {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
-		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
+		o.Remote.Srun, o.Remote.Dir, o.Network.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
 	// Peers of other launchers join: they could not connect to a peer that listens on this host
 	// only, and their links may be slow.
 	case c.Ticket != "" || c.Group > 0: // peers of other launchers
-		o.Listen, c.Links = "auto", true
+		o.Network.Listen, c.Links = "auto", true
 	}
 	if c.Ticket != "" {
 		reading, release := t.interruptible(ctx)

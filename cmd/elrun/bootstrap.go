@@ -50,7 +50,7 @@ func (f *dhtFlags) add(o *launch.Options) {
 		return
 	}
 	if d, err := discovery.New(f.Bootstrap...); err == nil { // check has reported errors
-		o.Discovery = d
+		o.Network.Discovery = d
 	}
 }
 

@@ -29,8 +29,8 @@ func TestDHTFlags(t *testing.T) {
 		}
 		var o launch.Options
 		c.flags.add(&o)
-		if (o.Discovery != nil) != (c.want == "" && c.flags.DHT) && err == nil {
-			t.Errorf("%+v: %v", c.flags, o.Discovery)
+		if (o.Network.Discovery != nil) != (c.want == "" && c.flags.DHT) && err == nil {
+			t.Errorf("%+v: %v", c.flags, o.Network.Discovery)
 		}
 	}
 }

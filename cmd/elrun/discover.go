@@ -100,8 +100,8 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 			o.Grace = discoverGrace
 		}
 		// Launchers on other hosts will join: listen beyond this host from the start.
-		if o.Listen == "auto" {
-			o.Listen = "all"
+		if o.Network.Listen == "auto" {
+			o.Network.Listen = "all"
 		}
 	})
 	hide()

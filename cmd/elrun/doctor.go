@@ -38,7 +38,7 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 			checks, err = launch.DoctorMember(ctx, target)
 		}
 	case len(hosts) > 0:
-		checks, err = launch.DoctorHosts(ctx, launch.Options{Hosts: hosts, SSH: c.SSH, Copy: c.Copy, ConnectTimeout: c.ConnectTimeout})
+		checks, err = launch.DoctorHosts(ctx, launch.Remote{Hosts: hosts, SSH: c.SSH, Copy: c.Copy, ConnectTimeout: c.ConnectTimeout})
 	default:
 		checks = launch.Doctor(ctx)
 	}

@@ -30,8 +30,8 @@ func (f *groupFlags) check() error {
 	return nil
 }
 
-// add sets the options of the group of a job.
-func (f *groupFlags) add(o *launch.Options) {
-	o.MinPeers, o.Quorum, o.RejoinTimeout = f.MinPeers, f.Quorum, f.RejoinTimeout
-	o.Restart, o.StateRate = f.Restart, int(f.StateRate)
+// membership returns the options of the group of a job.
+func (f *groupFlags) membership() launch.Membership {
+	return launch.Membership{MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout,
+		Restart: f.Restart, StateRate: int(f.StateRate)}
 }

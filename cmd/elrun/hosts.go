@@ -75,14 +75,14 @@ func (f *hostFlags) exported() ([]string, error) {
 // not given. Without hosts it leaves Options.Peers alone, which then counts the peers on this
 // host.
 func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
-	o.ConnectTimeout = f.ConnectTimeout
-	o.Copy, o.SSH, o.Dir, o.Detach, o.Hosts, o.Forward = f.Copy, f.SSH, f.Dir, f.Detach, hosts, env
+	o.Remote = launch.Remote{Hosts: hosts, SSH: f.SSH, ConnectTimeout: f.ConnectTimeout, Copy: f.Copy, Dir: f.Dir, Detach: f.Detach}
+	o.Forward = env
 	if len(hosts) == 0 {
 		return
 	}
 	o.Peers = peers
-	if o.Dir == "" {
-		o.Dir, _ = os.Getwd() // without it, the home folder on the host
+	if o.Remote.Dir == "" {
+		o.Remote.Dir, _ = os.Getwd() // without it, the home folder on the host
 	}
 }
 

@@ -52,9 +52,9 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 		return err
 	}
 	return c.run(ctx, t, func(o *launch.Options) {
-		o.Join, o.Ticket, o.JoinTimeout = true, ticket, c.JoinTimeout
+		o.Join, o.Ticket, o.Membership.JoinTimeout = true, ticket, c.JoinTimeout
 		if task != nil {
-			o.Peers, o.Label = max(1, int(c.Peers)), task.Label()
+			o.Peers, o.Output.Label = max(1, int(c.Peers)), task.Label()
 		}
 	})
 }

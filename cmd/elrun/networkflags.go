@@ -14,8 +14,8 @@ type networkFlags struct {
 	Relay     string `enum:"never,members" default:"members" help:"Whether two peers that cannot connect, as behind routers, may reach each other by way of a third and find a direct way from there: members, or never. All three must allow it."`
 }
 
-// add sets the network of a job in its options.
-func (f *networkFlags) add(o *launch.Options) {
-	o.Listen, o.LAN, o.PortMap, o.Site = f.Listen, f.LAN, f.PortMap, f.Site
-	o.Transport, o.Encrypt, o.Relay = f.Transport, f.Encrypt, f.Relay
+// network returns the options of the network of a job.
+func (f *networkFlags) network() launch.Network {
+	return launch.Network{Listen: f.Listen, LAN: f.LAN, PortMap: f.PortMap, Site: f.Site,
+		Transport: f.Transport, Encrypt: f.Encrypt, Relay: f.Relay}
 }

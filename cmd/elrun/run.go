@@ -62,13 +62,12 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	defer closeEvents()
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: f.Peers.orCores(), Job: f.Name,
-		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
-		Events: events, LogDir: f.LogDir, Signals: t.signals}
+		Network: f.network(), Membership: f.membership(),
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-", Events: events, LogDir: f.LogDir},
+		Signals: t.signals}
 	if f.PreemptNotice != "" {
 		o.Grace = preemptGrace
 	}
-	f.groupFlags.add(&o)
-	f.networkFlags.add(&o)
 	f.dhtFlags.add(&o)
 	// After the flags, so that the way to run (task, discovery, join) can override them.
 	change(&o)
@@ -115,7 +114,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	// change completes the options of all three ways to run: discovered, as a task, or alone.
 	change := func(o *launch.Options) {
 		c.add(o, hosts, env, int(c.Peers))
-		o.Srun = srun
+		o.Remote.Srun = srun
 	}
 	return c.preemptible(ctx, t, func(ctx context.Context) error {
 		switch {

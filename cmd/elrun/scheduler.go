@@ -88,7 +88,7 @@ func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Ta
 	run := func(also func(*launch.Options)) error {
 		return c.run(ctx, t, func(o *launch.Options) {
 			change(o)
-			o.Peers, o.Label, o.Shared = max(1, int(c.Peers)), task.Label(), true // without -n one peer for each task
+			o.Peers, o.Output.Label, o.Output.Shared = max(1, int(c.Peers)), task.Label(), true // without -n one peer for each task
 			also(o)
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // The limits of a type. A larger type usually has several subjects. The remedy is a new type for
@@ -14,62 +13,28 @@ const (
 	maxMethods = 30
 )
 
-// typeSize has the number of fields and methods of a type, or the limits of both.
-type typeSize struct{ fields, methods int }
-
-// bigType has the limits of a type above the limits of all types, and the reason in a sentence.
-type bigType struct {
-	typeSize
-	Why string
-}
-
-// bigTypes lists the types above the limits, by package and name. The list only gets shorter, and its figures smaller.
-func bigTypes() map[string]bigType {
-	return map[string]bigType{
-		"launch.Options": {typeSize{fields: 39},
-			"callers set a few of the fields in one literal, and a group would be one more type to find and to name there"},
-	}
-}
-
-// checkTypes reports types of the product that have too many fields or methods, and entries of bigTypes() that are not needed.
+// checkTypes reports types of the product that have too many fields or methods.
 func checkTypes(p *Package) (found []Problem) {
 	if !isProduct(p.Dir) {
 		return nil
 	}
 	types := typesOf(p)
-	listed := bigTypes()
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		t := types[name]
-		limits, ok := listed[p.Dir+"."+name]
-		delete(listed, p.Dir+"."+name)
-		if ok && t.fields <= maxFields && len(t.methods) <= maxMethods {
-			found = append(found, t.file.problem(t.name.Pos(), "%s is within the limits: remove it from bigTypes()", name))
-		}
 		limit := func(n int, what string, most int) {
 			if n > most {
 				found = append(found, t.file.problem(t.name.Pos(), "%s", overLimit(name, n, what, most)+
 					"make a type of the fields that change together and the methods that use them"))
 			}
 		}
-		limit(t.fields, "fields", max(maxFields, limits.fields))
-		limit(len(t.methods), "methods", max(maxMethods, limits.methods))
-	}
-	for _, name := range slices.Sorted(maps.Keys(listed)) {
-		if dir, typeName := splitType(name); dir == p.Dir {
-			found = append(found, p.Files[0].problem(p.Files[0].Syntax.Package, "there is no type %s: remove it from bigTypes()", typeName))
-		}
+		limit(t.fields, "fields", maxFields)
+		limit(len(t.methods), "methods", maxMethods)
 	}
 	return found
 }
 
 // isProduct reports whether programs that use elrun may contain a package: it is no test, example or tool.
 func isProduct(dir string) bool { return !matches(dir, "testing/...", "scripts/...", "examples/...") }
-
-// splitType splits a key of bigTypes().
-func splitType(key string) (dir, name string) {
-	at := strings.LastIndexByte(key, '.')
-	return key[:at], key[at+1:]
-}
 
 // typeDecl is a type of a package.
 type typeDecl struct {

@@ -23,7 +23,7 @@ func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 	var out process.Output
 	result, err := launch.Run(t.Context(), launch.Options{
 		Program: os.Args[0], Args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"},
-		Peers: n, Stdout: &out, Stderr: &out,
+		Peers: n, Output: launch.Output{Stdout: &out, Stderr: &out},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,91 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Network has the options of Run for how peers reach each other. The zero value lets peers listen
+// on this host until a ticket opens the job, and choose the fastest way for data.
+type Network struct {
+	Transport string // auto (also ""), shm, unix, direct or p2p
+	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted. Data
+	// within one host never is, and streams of libp2p always are.
+	Encrypt string
+	// Relay is members (also "") or never. With members, two peers that cannot connect may use a
+	// third member as a relay; with its help they try to open a direct connection through the
+	// routers between them (hole punching). The peers of this launcher may then be relays, too. All
+	// three peers must allow it.
+	Relay string
+	// Listen is the place where peers listen. auto (also "") means the loopback interface until a
+	// ticket opens the job, or all interfaces from the start if the peers join by a ticket. local
+	// means the loopback interface for good, and all means all interfaces. Otherwise it is a list
+	// of addresses, separated by commas: multiaddrs, or IP addresses with an optional port or
+	// range of ports (192.0.2.1:7000-7019, of which each peer uses two free ones).
+	Listen string
+	// LAN announces the job on the local network (multicast DNS) once it has a ticket, and looks
+	// there for other peers of the job.
+	LAN bool
+	// PortMap makes the peers ask the router of this host, by NAT-PMP or UPnP, to forward ports to
+	// the ports at which they listen on the network.
+	PortMap bool
+	// Discovery announces the job once it has a ticket, and looks up members by the key of
+	// Options.Ticket; nil for none.
+	Discovery Discovery
+	// Site is the name of the peers' site, such as "berlin"; "" if unknown. A host in Remote.Hosts
+	// may have its own Site instead. The network within a site is faster than between sites. If all
+	// peers of a job have a site, and there are several, gradients are first reduced within each
+	// site and cross between sites only once (hierarchical allreduce).
+	Site string
+}
+
+// check returns an error for invalid values.
+func (n *Network) check() error {
+	var listen error
+	if n.Listen != "" {
+		_, listen = parseListen(n.Listen)
+	}
+	return errors.Join(validTransport(n.Transport), validEncrypt(n.Encrypt), validRelay(n.Relay), validSite(n.Site), listen)
+}
+
+// defaults sets the options that have no value. The empty value is valid for callers of this
+// package; the peers get a word.
+func (n *Network) defaults() {
+	for _, s := range []*string{&n.Transport, &n.Encrypt, &n.Listen} {
+		if *s == "" {
+			*s = "auto"
+		}
+	}
+	if n.Relay == "" {
+		n.Relay = "members"
+	}
+}
+
+// sendsPlaintext reports whether data between hosts may have neither confidentiality nor integrity.
+func (n *Network) sendsPlaintext() bool {
+	return n.Encrypt == "never" && slices.Contains([]string{"", "auto", "direct"}, n.Transport)
+}
+
+// validTransport returns an error for an unknown transport.
+func validTransport(name string) error {
+	return oneOf("transport", name, "", "auto", "shm", "unix", "direct", "p2p")
+}
+
+// validEncrypt returns an error for an unknown choice of encryption.
+func validEncrypt(name string) error {
+	return oneOf("encryption", name, "", "auto", "always", "never")
+}
+
+// validRelay returns an error for an unknown choice of relays.
+func validRelay(name string) error { return oneOf("relay", name, "", "never", "members") }
+
+// oneOf returns an error for a value that is none of the choices. The first choice is "", which
+// means the second.
+func oneOf(what, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	return fmt.Errorf("unknown %s %q (%s)", what, value, strings.Join(choices[1:], " or "))
+}
