@@ -35,7 +35,10 @@ func TestPairRests(t *testing.T) {
 		planned := ts[1].pairs[0].Load()
 		<-time.After(3*usualIdle + time.Second)
 		for i, want := range []int{2, 4, 2} {
-			if got := len(ms[i].lanes.all); got != want {
+			ms[i].lanes.mu.Lock()
+			got := len(ms[i].lanes.all)
+			ms[i].lanes.mu.Unlock()
+			if got != want {
 				t.Errorf("member %d has %d lanes, want %d", i, got, want)
 			}
 		}
