@@ -25,6 +25,8 @@ import (
 //	its addresses, open?                ->    records them; opens itself if asked to
 //	                                    <-    the addresses of all peers that it knows, and its own
 //
+// A member that was asked to open itself asks back, and so learns the addresses of the others.
+//
 // Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries only
 // the addresses of its sender. An answer also carries addresses of other hosts; only a peer that
 // this host has asked can send an answer.
@@ -127,6 +129,17 @@ func (b *addressBook) accept(s network.Stream) {
 	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
 		waitEnd(s)
 	}
+	if q.Open {
+		b.tasks.run(func() { b.askBack(from) })
+	}
+}
+
+// askBack asks the host that has asked this one to open itself: it asks all members, and so knows
+// the addresses at which they listen by now.
+func (b *addressBook) askBack(from elastic.ID) {
+	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
+	defer cancel()
+	_, _, _ = b.exchange(ctx, from, false) // after an error this host knows the addresses of the view
 }
 
 // openAsked opens this host at the request of a member. It returns "" or the reason against it,

@@ -18,7 +18,7 @@ const (
 	// proofTime is how long a newcomer may take to send its request.
 	proofTime = strangerTime
 	// answerTime is how long it may take to read the answer.
-	answerTime = time.Second
+	answerTime = 5 * time.Second
 	// protocolTime is how long a member may take to negotiate the protocol of a stream.
 	protocolTime = time.Minute
 )

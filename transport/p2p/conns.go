@@ -27,6 +27,8 @@ type conns struct {
 	swarm    *swarm.Swarm            // makes the connections
 	limits   network.ResourceManager // bounds the connections and streams of each peer
 	upgrader transport.Upgrader      // secures TCP connections and circuits
+	// handshakes are those with the own addresses of peers.
+	handshakes *handshakes
 	// below are the parts of libp2p that release closes, in this order.
 	below []io.Closer
 	// punches is set if the host tries hole punching. Then its connections over UDP were made by

@@ -43,7 +43,7 @@ type dial struct {
 //	dialPeer    one dial of libp2p, which tries all addresses that the gate allows
 //
 // Without relays only the caller's ctx limits a dial (attemptLimit). With relays the limit grows
-// with the attempts of the caller (retry) or with the failures since the last success (carrier).
+// with the failures since the last success, and with the attempts of the caller (retry).
 type dialer struct {
 	*conns
 
@@ -252,6 +252,9 @@ func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
+	// notYetPause is the first pause after the answer that a member cannot decide yet. It doubles up
+	// to eight times.
+	notYetPause = 500 * time.Millisecond
 )
 
 // retry calls f until it succeeds, f's error is final, the peer is gone, the host closes, or ctx
@@ -261,7 +264,7 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 	pause := firstPause
 	for n := 0; ; n++ {
 		d.swarm.Backoff().Clear(id) // retry has its own pauses
-		err := f(d.attemptLimit(ctx, n))
+		err := f(d.attemptLimit(ctx, n+d.failedDials(id)))
 		if err == nil || errors.As(err, new(final)) {
 			return err
 		}
@@ -269,8 +272,11 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 			return fmt.Errorf("%w: %w", elastic.ErrGone, err)
 		}
 		wait := pause
-		if d.gate.forgetAddr(id) && !refused(err) {
+		switch {
+		case d.gate.forgetAddr(id) && !refused(err):
 			wait = 0 // only the address that worked last was tried; now all are tried
+		case errors.Is(err, errNotYet):
+			wait = notYetPause << min(n, 3) // each attempt costs both sides a handshake
 		}
 		if err := d.tasks.pause(ctx, wait, err); err != nil {
 			return err

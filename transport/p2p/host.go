@@ -78,7 +78,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h := &Host{job: cfg.Job, id: elastic.ID(id.String()), keys: keys{key}, tasks: newTasks()}
 	h.throttle = newThrottle(h.tasks.closed())
-	h.conns = &conns{gate: newGate(id), tasks: h.tasks}
+	h.conns = &conns{gate: newGate(id), tasks: h.tasks, handshakes: newHandshakes()}
 	h.listener = &listener{conns: h.conns, ports: newPortMap(cfg.gateway)}
 	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}}
 	if cfg.Admission != nil {

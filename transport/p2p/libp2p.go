@@ -40,7 +40,7 @@ func muxer() *yamux.Transport {
 
 // handshakeTime is how long the security handshake of a connection may take, after which the peer
 // ID is known. It also bounds Identify.
-const handshakeTime = 5 * time.Second
+const handshakeTime = 10 * time.Second
 
 // secure returns the security protocols for a value of Config.Security, in order of preference. TLS
 // comes first, as the standard library uses the processor's AES instructions. Two hosts need one
@@ -170,7 +170,7 @@ func (c *conns) newTransport(cfg Config, key crypto.PrivKey, t *throttle, r *rou
 	switch cfg.Transport {
 	case "", "tcp":
 		// A dial from the listening port could collide with a dial in the opposite direction.
-		plain, err := tcp.NewTCPTransport(meteredUpgrader{c.upgrader, t}, c.limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(r.dialer))
+		plain, err := tcp.NewTCPTransport(meteredUpgrader{c.upgrader, t, c.handshakes}, c.limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(r.dialer))
 		return scoped{plain}, err
 	case "quic":
 		manager, err := newQUIC()

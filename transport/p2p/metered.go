@@ -18,10 +18,12 @@ import (
 // places: for an inbound connection to the resource scope (SetPeer), for an outbound one in the
 // result of Upgrade. Both call identify.
 
-// meteredUpgrader is libp2p's upgrader with the throttle on each TCP connection.
+// meteredUpgrader is libp2p's upgrader with the throttle on each TCP connection. It also records
+// outbound handshakes.
 type meteredUpgrader struct {
 	transport.Upgrader
-	throttle *throttle
+	throttle   *throttle
+	handshakes *handshakes
 }
 
 // UpgradeGatedMaListener implements transport.Upgrader.
@@ -33,7 +35,9 @@ func (u meteredUpgrader) UpgradeGatedMaListener(t transport.Transport, l transpo
 func (u meteredUpgrader) Upgrade(ctx context.Context, t transport.Transport, raw manet.Conn, d network.Direction, id peer.ID,
 	scope network.ConnManagementScope) (transport.CapableConn, error) {
 	c := newMeteredConn(raw, u.throttle)
+	end := u.handshakes.begin(id)
 	up, err := u.Upgrader.Upgrade(ctx, t, c, d, id, scope)
+	end(err)
 	if err == nil {
 		c.identify(up.RemotePeer())
 	}

@@ -30,8 +30,9 @@ import (
 // choose a common relay.
 
 const (
-	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits.
-	// If the dials of all own addresses have failed before, circuits are dialled at once.
+	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits, if
+	// none of the former has come as far as a handshake (circuitTransport). If the dials of all own
+	// addresses have failed before, circuits are dialled at once.
 	relayDelay = 500 * time.Millisecond
 	// relayedTime is how long libp2p's peerstore keeps circuit addresses. They are added anew
 	// before each dial.
@@ -73,11 +74,18 @@ type relays struct {
 func newRelays(c *conns, loopback bool) (*relays, error) {
 	r := &relays{conns: c, loopback: loopback, held: make(map[peer.ID]bool)}
 	r.wide.Store(loopback)
-	if err := client.AddTransport(c.host, c.upgrader); err != nil {
+	circuits, err := client.New(c.host, c.upgrader)
+	if err == nil {
+		err = c.swarm.AddTransport(circuitTransport{circuits, c})
+	}
+	if err == nil {
+		err = c.swarm.Listen(multiaddr.StringCast("/p2p-circuit"))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("add circuits: %w", err)
 	}
-	var err error
-	if r.service, err = circuit.New(c.host, circuit.WithResources(circuits())); err != nil {
+	circuits.Start()
+	if r.service, err = circuit.New(c.host, circuit.WithResources(circuitLimits())); err != nil {
 		return nil, fmt.Errorf("make relay: %w", err)
 	}
 	return r, nil
@@ -102,9 +110,9 @@ func (r *relays) widen() {
 // inUse reports whether members are looked for through relays, too.
 func (r *relays) inUse() bool { return r != nil && r.wide.Load() }
 
-// circuits returns the limits of the relay. They are wide, as members have connections and memory
+// circuitLimits returns the limits of the relay. They are wide, as members have connections and memory
 // for each other anyway. A reservation ends with its connection.
-func circuits() circuit.Resources {
+func circuitLimits() circuit.Resources {
 	const many, forever = 1024, 10 * 365 * 24 * time.Hour
 	return circuit.Resources{ReservationTTL: forever, MaxReservations: many, MaxReservationsPerIP: many,
 		MaxReservationsPerASN: many, MaxCircuits: many, BufferSize: 128 << 10}

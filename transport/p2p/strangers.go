@@ -14,8 +14,9 @@ import (
 // connection that has waited longest. A newcomer with a ticket sends its request at once, so a
 // crowd that only waits does not keep it out.
 const (
-	// strangerTime is how long a stranger may take to prove its right to join.
-	strangerTime = 3 * time.Second
+	// strangerTime is how long a stranger may take to prove its right to join. It leaves room for hosts
+	// with many more peers than processors, where a proof that is given up has to begin anew.
+	strangerTime = 10 * time.Second
 	// maxStrangers is the number of connections of strangers at a time.
 	maxStrangers = 256
 	// maxPerIP is the number of them that may come from one address that is not loopback.

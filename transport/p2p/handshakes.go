@@ -1,0 +1,96 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/transport"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/multiformats/go-multiaddr"
+)
+
+// handshakes has the outbound handshakes with the peers' own addresses that are in progress. Their
+// TCP connections are established, so the peers can be reached and may only be slow: a circuit would
+// cost a slow peer further handshakes. All methods are safe for concurrent use.
+type handshakes struct {
+	mu      sync.Mutex
+	running map[peer.ID]int // number of handshakes; no zeros
+	failed  map[peer.ID]int // number of handshakes that have failed since the last success
+	changed chan struct{}   // closed at the end of a handshake, and then replaced
+}
+
+// maxHandshakesFailed is the number of failed handshakes with a peer after which circuits do not
+// wait any more: on some paths small packets pass and large ones are lost.
+const maxHandshakesFailed = 2
+
+// newHandshakes returns handshakes without any in progress.
+func newHandshakes() *handshakes {
+	return &handshakes{running: make(map[peer.ID]int), failed: make(map[peer.ID]int), changed: make(chan struct{})}
+}
+
+// begin records the begin of a handshake. The caller passes its result to the returned function. A
+// cancelled handshake says nothing about the peer.
+func (h *handshakes) begin(id peer.ID) (end func(error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running[id]++
+	return func(err error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.running[id]--; h.running[id] == 0 {
+			delete(h.running, id)
+		}
+		switch {
+		case err == nil:
+			delete(h.failed, id)
+		case !errors.Is(err, context.Canceled):
+			h.failed[id]++
+		}
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
+}
+
+// await waits until no handshake with a peer is in progress, or maxHandshakesFailed have failed. It
+// returns the cause of ctx if ctx ends before.
+func (h *handshakes) await(ctx context.Context, id peer.ID) error {
+	for {
+		h.mu.Lock()
+		done, changed := h.running[id] == 0 || h.failed[id] >= maxHandshakesFailed, h.changed
+		h.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// circuitTransport is libp2p's transport for circuits. A dial waits while a handshake with the peer
+// itself is in progress, and uses only relays with which there is a connection: others would cost
+// a handshake with the relay, too.
+type circuitTransport struct {
+	*client.Client
+	conns *conns
+}
+
+// errNoRelay: a circuit address may be older than the connection with its relay.
+var errNoRelay = errors.New("no connection with the relay")
+
+// Dial implements transport.Transport.
+func (t circuitTransport) Dial(ctx context.Context, a multiaddr.Multiaddr, id peer.ID) (transport.CapableConn, error) {
+	if err := t.conns.handshakes.await(ctx, id); err != nil {
+		return nil, err
+	}
+	relay, _ := multiaddr.SplitFunc(a, func(c multiaddr.Component) bool { return c.Protocol().Code == multiaddr.P_CIRCUIT })
+	if _, by := peer.SplitAddr(relay); t.conns.swarm.Connectedness(by) != network.Connected {
+		return nil, errNoRelay
+	}
+	return t.Client.Dial(ctx, a, id)
+}
