@@ -255,8 +255,12 @@ func TestContactsAfterIntroduction(t *testing.T) {
 		k.Addrs = []string{"a", "b", "never"}
 		i := f.identity(nil)
 		p := &peer{id: i, a: &agent{}}
+		p.order.Contacts = membersOf("mate")
 		if err := p.showTicket(t.Context(), k); err != nil {
 			t.Fatal(err)
+		}
+		if n := len(p.order.Contacts); n < 4 || p.order.Contacts[0].ID != "a" || p.order.Contacts[n-1].ID != "mate" {
+			t.Errorf("contacts %v: want the member that let it in first, and the peers of this launcher last", p.order.Contacts)
 		}
 		asked := func() (ids []elastic.ID) {
 			for _, m := range p.contacts() {
@@ -282,6 +286,25 @@ func TestContactsAfterIntroduction(t *testing.T) {
 		<-time.After(2 * vacantAfter)
 		_ = i.Close() // would hang if an attempt were still running
 	})
+}
+
+// Newcomers begin with different addresses of a ticket, and each tries all.
+func TestTurns(t *testing.T) {
+	first := make(map[int]bool)
+	for i := range 100 {
+		order := turns(5, fmt.Sprint("newcomer ", i))
+		first[order[0]] = true
+		slices.Sort(order)
+		if !slices.Equal(order, []int{0, 1, 2, 3, 4}) {
+			t.Fatalf("newcomer %d: %v", i, order)
+		}
+	}
+	if len(first) != 5 {
+		t.Errorf("the newcomers begin with %v", first)
+	}
+	if got := turns(0, "x"); len(got) != 0 {
+		t.Errorf("of no addresses: %v", got)
+	}
 }
 
 // A found member may have false addresses: the ticket's addresses are tried as well. A member that

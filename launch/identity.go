@@ -17,6 +17,7 @@ type network interface {
 	Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error
 	Identify(ctx context.Context, addr string) (elastic.Member, error)
 	Forget(elastic.ID)
+	Learn(members []elastic.Member)
 	Discover(ctx context.Context, found func(elastic.Member)) error
 	MapPorts(ctx context.Context, report func(error))
 	Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error)
@@ -42,21 +43,31 @@ type identity struct {
 
 	// mu guards the fields below. It is not held while a proof or a dial is in progress.
 	mu           sync.Mutex
-	credential   ticket.Credential            // the claims that are shown to members
-	disconnected map[elastic.ID]bool          // peers whose connections are dropped or about to be
-	inside       bool                         // all members know this ID
-	proofs       map[elastic.ID]chan struct{} // closed when the proof to the member has succeeded or failed
-	lastProven   elastic.ID                   // the last member that received the proof
-	public       bool                         // it is announced on the local network
+	credential   ticket.Credential     // the claims that are shown to members
+	disconnected map[elastic.ID]bool   // peers whose connections are dropped or about to be
+	inside       bool                  // all members know this ID
+	proofs       map[elastic.ID]*proof // by member; failed ones are not kept
+	lastProven   elastic.ID            // the last member that received the proof
+	learned      time.Time             // when that member was last asked for addresses
+	public       bool                  // it is announced on the local network
 	closed       bool
 }
 
+// proof is a proof of this identity to a member.
+type proof struct {
+	ended chan struct{} // closed when the proof has succeeded or failed
+	err   error         // valid once ended is closed
+}
+
 // provePeriod is the time limit of a newcomer's proof to one member.
-const provePeriod = 10 * time.Second
+const provePeriod = 30 * time.Second
+
+// learnPeriod is the least time between two requests for the addresses of all members.
+const learnPeriod = 2 * time.Second
 
 // newIdentity returns an identity that owns ep.
 func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
-	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]chan struct{})}
+	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]*proof)}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
@@ -150,15 +161,17 @@ func (i *identity) Introduce(members []elastic.Member) error {
 			known = append(known, m)
 			continue
 		}
+		// A proof that is under way tries the new addresses, too.
+		i.net.Learn([]elastic.Member{m})
 		if i.proofs[m.ID] == nil && !i.closed {
 			// One goroutine for each member: a member that does not answer must not hold up the
 			// proofs to others.
-			done := make(chan struct{})
-			i.proofs[m.ID] = done
+			begun := &proof{ended: make(chan struct{})}
+			i.proofs[m.ID] = begun
 			credential := i.credential
 			i.work.Go(func() {
-				defer close(done)
-				i.prove(m, credential)
+				defer close(begun.ended)
+				begun.err = i.prove(m, credential)
 			})
 		}
 	}
@@ -168,23 +181,27 @@ func (i *identity) Introduce(members []elastic.Member) error {
 
 // prove proves this identity to a member. After a failure the member stays unknown, so that sends
 // to it fail, and the next Introduce tries again.
-func (i *identity) prove(m elastic.Member, c ticket.Credential) {
+func (i *identity) prove(m elastic.Member, c ticket.Credential) error {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
 	err := i.net.Prove(ctx, m, c)
 	i.mu.Lock()
 	// A failed proof may mean that the member's addresses are old: the member that received the
 	// last proof may know newer ones.
-	by := i.lastProven
+	by, asks := i.lastProven, false
 	if err == nil {
 		i.lastProven = m.ID
 	} else {
 		delete(i.proofs, m.ID)
+		if asks = by != "" && time.Since(i.learned) > learnPeriod; asks {
+			i.learned = time.Now()
+		}
 	}
 	i.mu.Unlock()
-	if err != nil && by != "" {
+	if asks {
 		i.askAddrs(by)
 	}
+	return err
 }
 
 // askAddrs asks the member with ID by for the current addresses of the others: a host may have got
@@ -198,14 +215,14 @@ func (i *identity) askAddrs(by elastic.ID) {
 // wait waits until the proof to the member is over, or ctx ends.
 func (i *identity) wait(ctx context.Context, to elastic.ID) error {
 	i.mu.Lock()
-	done := i.proofs[to]
+	begun := i.proofs[to]
 	i.mu.Unlock()
-	if done == nil {
+	if begun == nil {
 		return nil
 	}
 	select {
-	case <-done:
-		return nil
+	case <-begun.ended:
+		return begun.err
 	case <-ctx.Done():
 		return fmt.Errorf("prove to %s: %w", to.Short(), context.Cause(ctx))
 	}

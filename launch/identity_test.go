@@ -67,6 +67,8 @@ func (f *fakeNet) Identify(ctx context.Context, addr string) (elastic.Member, er
 	return elastic.Member{ID: elastic.ID(addr)}, nil
 }
 
+func (f *fakeNet) Learn([]elastic.Member) {}
+
 func (f *fakeNet) Forget(id elastic.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

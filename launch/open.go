@@ -29,6 +29,9 @@ const (
 	// mapPeriod is the time limit for the router's port mapping; after it a ticket is made without
 	// mapped ports.
 	mapPeriod = 2 * time.Second
+	// openTries is the number of times that members are asked again in the background. The pause
+	// between two times doubles, from openPeriod on.
+	openTries = 5
 	// openAtOnce bounds the members that are asked at the same time.
 	openAtOnce = 16
 )
@@ -83,6 +86,7 @@ func (p *peer) openJob(ctx context.Context) (note string) {
 	if len(failed) == 0 {
 		return ""
 	}
+	p.openLater()
 	return fmt.Sprintf("%d members cannot be reached from other hosts, so newcomers on other hosts cannot join: %s", len(failed), failed[0])
 }
 
@@ -96,18 +100,38 @@ func (p *peer) awaitMapped(ctx context.Context) {
 	host.Mapped(ctx)
 }
 
-// openLater asks the members that were not asked yet, in the background.
+// openLater asks the members that have not answered yet, in the background, a few times: a host on
+// which many peers start is slow to answer.
 func (p *peer) openLater() {
 	p.mu.Lock()
 	id := p.id
-	var fresh []elastic.Member
+	p.mu.Unlock()
+	id.work.Go(func() {
+		wait := openPeriod
+		for range openTries {
+			fresh := p.unasked()
+			if len(fresh) == 0 {
+				return
+			}
+			_ = p.openMembers(id.ctx, fresh) // failures appear in the note of the next ticket
+			if pause(id.ctx, wait) != nil {
+				return
+			}
+			wait *= 2
+		}
+	})
+}
+
+// unasked returns the members that have not answered yet whether they listen on the network.
+func (p *peer) unasked() (fresh []elastic.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, m := range p.latest.Members {
-		if !p.openAsked[m.ID] {
+		if !p.openAsked[m.ID] && m.ID != p.id.ep.Self.ID {
 			fresh = append(fresh, m)
 		}
 	}
-	p.mu.Unlock()
-	id.work.Go(func() { _ = p.openMembers(id.ctx, fresh) }) // failures appear in the note of the next ticket
+	return fresh
 }
 
 // openMembers makes members listen on the network, and spreads their new addresses. It returns the
@@ -130,6 +154,7 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 	p.mu.Unlock()
 	var work sync.WaitGroup
 	var mu sync.Mutex
+	silent := make(map[elastic.ID]bool) // members without an answer in time
 	// The members are asked concurrently, at most openAtOnce at a time.
 	slots := make(chan struct{}, openAtOnce)
 	for _, m := range members {
@@ -144,19 +169,22 @@ func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bo
 			defer mu.Unlock()
 			changed = changed || is
 			if err != nil {
+				silent[m.ID] = ctx.Err() != nil
 				failed = append(failed, fmt.Sprintf("peer %d on %s: %v", m.Index, m.Host, err))
 			}
 		})
 	}
 	work.Wait()
-	// These members need not be asked again, whether they listen now or not.
+	// Members that have answered need not be asked again, whether they listen now or not.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.openAsked == nil {
 		p.openAsked = make(map[elastic.ID]bool)
 	}
 	for _, m := range members {
-		p.openAsked[m.ID] = true
+		if !silent[m.ID] {
+			p.openAsked[m.ID] = true
+		}
 	}
 	return changed, failed
 }

@@ -184,7 +184,8 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	if err != nil {
 		return err
 	}
-	p.order.Contacts = append(append(p.order.Contacts, in.by), in.others...)
+	// The launcher's contacts may be newcomers themselves, so they come last.
+	p.order.Contacts = slices.Concat([]elastic.Member{in.by}, in.others, p.order.Contacts)
 	p.knownAlive = []elastic.Member{in.by}
 	p.found.prove(in.by.ID)
 	p.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"slices"
 	"strings"
@@ -17,9 +18,9 @@ import (
 )
 
 // search is a newcomer's search for a member that admits it. The newcomer connects to the
-// addresses of a ticket to learn who listens there, and shows its credential to every member that
-// answers, and to peers found on the local network meanwhile. All attempts run concurrently and
-// are repeated:
+// addresses of a ticket, one after the other, to learn who listens there, and shows its credential to
+// every member that answers, and to peers found on the local network meanwhile. No attempt waits for
+// the end of another, and all are repeated:
 //
 //	address --identify--> member --prove--> in, or a refusal
 //	found   --------------^
@@ -68,6 +69,8 @@ const (
 	contactPeriod = 100 * time.Millisecond
 	// redialPeriod is the pause between two attempts at an address.
 	redialPeriod = 500 * time.Millisecond
+	// turnPeriod is the time after which a newcomer tries the next address of its ticket as well.
+	turnPeriod = 500 * time.Millisecond
 	// newsPeriod is the longest time until all members know a new ticket. So a refusal waits that
 	// long for a better answer from another member.
 	newsPeriod = 2 * time.Second
@@ -93,8 +96,12 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 	defer s.work.Wait()
 	defer cancel()
 	// One goroutine for each address asks who listens there; run collects the answers.
-	for n := range addrs {
-		s.work.Go(func() { s.dialAddr(ctx, n) })
+	for turn, n := range turns(len(addrs), string(i.ep.Self.ID)) {
+		s.work.Go(func() {
+			if pause(ctx, time.Duration(turn)*turnPeriod) == nil {
+				s.dialAddr(ctx, n)
+			}
+		})
 	}
 	by, err := s.run(ctx)
 	if err != nil {
@@ -117,22 +124,40 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 	return in, nil
 }
 
+// turns returns the order in which a newcomer with this ID tries n addresses: in the order of the
+// ticket, from an address on that differs between newcomers, so that a crowd does not begin with the
+// same member.
+func turns(n int, id string) []int {
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	out := make([]int, n)
+	for i := range out {
+		out[i] = int((h.Sum32() + uint32(i)) % uint32(n))
+	}
+	return out
+}
+
+// pause waits for a time. It returns the cause of ctx if ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // dialMore tries each address until a member answers, or for at most vacantAfter.
 func (i *identity) dialMore(addrs []string, found func(elastic.Member)) {
 	for _, addr := range addrs {
 		i.work.Go(func() {
 			ctx, cancel := context.WithTimeout(i.ctx, vacantAfter)
 			defer cancel()
-			again := time.NewTicker(redialPeriod)
-			defer again.Stop()
-			for {
+			for wait := redialPeriod; pause(ctx, wait) == nil; wait *= 2 {
 				if m, err := i.net.Identify(ctx, addr); err == nil {
 					found(m)
-					return
-				}
-				select {
-				case <-again.C:
-				case <-ctx.Done():
 					return
 				}
 			}
@@ -176,14 +201,7 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 func (s *search) dialAddr(ctx context.Context, n int) {
 	for {
 		m, err := s.i.net.Identify(ctx, s.addrs[n])
-		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil {
-			return
-		}
-		timer := time.NewTimer(redialPeriod)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil || pause(ctx, redialPeriod) != nil {
 			return
 		}
 	}
