@@ -107,8 +107,9 @@ func (n *newcomers) isApproved(id ID) bool {
 
 // decision is the answer to an offer that asks for admission, or renews it.
 type decision struct {
-	err    error    // why the newcomer is not admitted; nil if it is
-	coming []Member // other newcomers with which it has to connect
+	err       error    // why the newcomer is not admitted; nil if it is
+	coming    []Member // other newcomers with which it has to connect
+	newcomers int      // number of peers that want to join
 }
 
 // admission decides which newcomers are admitted, and helps them to connect with the members. The
@@ -142,8 +143,9 @@ func (a *admission) asked(r member.Request) {
 // approves the author of the offer. The decision also lists other newcomers.
 func (a *admission) decide(o offer, e Entry, decides func() error) decision {
 	made, ok := ask(a.loop, func() decision {
-		a.hear(o)
-		answer := decision{decides(), a.coming(o)}
+		met := a.hostsOf(o.Met)
+		a.hear(o, met)
+		answer := decision{decides(), a.coming(o, met), len(a.applicants)}
 		if answer.err == nil {
 			a.note(o, e)
 		}

@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 // connect.
 func TestUnproven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Tried: []ID{"002"}} }
+		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"001", "002"}} }
 		for name, c := range map[string]struct {
 			change func(a *admission, o *offer)
 			want   error
@@ -20,19 +21,39 @@ func TestUnproven(t *testing.T) {
 			"all are reached":       {func(*admission, *offer) {}, nil},
 			"cut off":               {func(_ *admission, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
 			"cut off from the lost": {func(a *admission, o *offer) { o.Unreached = []ID{"001"}; a.members.peers["001"].suspected = "silent" }, nil},
-			"a new member":          {func(_ *admission, o *offer) { o.Tried = []ID{"001"} }, ErrNotYet},
-			"a new one, met before": {func(_ *admission, o *offer) { o.Tried, o.Met = []ID{"001"}, []ID{"002"} }, nil},
-			"a new one, beside":     {func(a *admission, o *offer) { o.Tried = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
-			"a new one, by a relay": {func(a *admission, o *offer) { o.Tried, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
-			"a new one, no relay":   {func(_ *admission, o *offer) { o.Tried, o.Relay = []ID{"001"}, true }, ErrNotYet},
-			"the last is gone":      {func(_ *admission, o *offer) { o.Tried = []ID{"001", "002", "gone"} }, nil},
-			"an old list":           {func(_ *admission, o *offer) { o.Tried = []ID{"gone"} }, ErrNotYet},
-			"no quorum":             {func(a *admission, o *offer) { o.Tried, a.members.quorumLost = nil, true }, nil},
-			"another newcomer":      {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
-			"one that it has met":   {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Met = []ID{"other"} }, nil},
+			"a new member":          {func(_ *admission, o *offer) { o.Met = []ID{"001"} }, ErrNotYet},
+			"a new one, beside":     {func(a *admission, o *offer) { o.Met = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
+			"a new one, by a relay": {func(a *admission, o *offer) { o.Met, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
+			"a new one, no relay":   {func(_ *admission, o *offer) { o.Met, o.Relay = []ID{"001"}, true }, ErrNotYet},
+			"a host by its first": {func(a *admission, o *offer) {
+				o.Met, a.members.view.Members[1].Host, a.members.view.Members[2].Host = []ID{"001"}, "g", "g"
+			}, nil},
+			"a host, but not this one": {func(a *admission, o *offer) {
+				o.Met, o.Unreached = []ID{"001"}, []ID{"002"}
+				a.members.view.Members[1].Host, a.members.view.Members[2].Host = "g", "g"
+			}, errUnreachable},
+			"one more is gone":    {func(_ *admission, o *offer) { o.Met = append(o.Met, "gone") }, nil},
+			"an old list":         {func(_ *admission, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
+			"no quorum":           {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
+			"another newcomer":    {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
+			"one that it has met": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Met = append(o.Met, "other") }, nil},
 			"one that has met it": {func(a *admission, _ *offer) {
 				a.note(other(), Entry{})
-				a.hear(offer{Member: other().Member, Met: []ID{"new"}})
+				a.hear(offer{Member: other().Member, Met: []ID{"new"}}, nil)
+			}, nil},
+			"the host of one": {func(a *admission, o *offer) {
+				a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+				a.note(other(), Entry{})
+				o.Met = append(o.Met, "mate")
+			}, nil},
+			"the host of one, but not this one": {func(a *admission, o *offer) {
+				a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+				a.note(other(), Entry{})
+				o.Met, o.Unreached = append(o.Met, "mate"), []ID{"other"}
+			}, errUnreachable},
+			"one whose host has met it": {func(a *admission, _ *offer) {
+				a.hear(other(), map[string]bool{"name h": true})
+				a.note(other(), Entry{})
 			}, nil},
 			"one cut off": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
 			"one beside":  {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
@@ -40,7 +61,7 @@ func TestUnproven(t *testing.T) {
 				o.Relay = true
 				x := other()
 				x.Relay = true
-				a.hear(x)
+				a.hear(x, nil)
 				a.note(x, Entry{})
 			}, nil},
 			"one that is not let in":  {func(*admission, *offer) {}, nil},
@@ -48,12 +69,32 @@ func TestUnproven(t *testing.T) {
 			"a member and a newcomer": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
 		} {
 			a, o := testAdmission(t, 3), all()
-			a.hear(other())
+			a.hear(other(), nil)
 			c.change(a, &o)
 			err := a.unproven(o)
 			if (err == nil) != (c.want == nil) || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
+		}
+	})
+}
+
+// A reply introduces one newcomer of each host with which the newcomer has not connected; another one
+// than those that it cannot reach, if there is one.
+func TestComing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testAdmission(t, 3)
+		for _, m := range []Member{{ID: "a1", Host: "a"}, {ID: "a2", Host: "a"}, {ID: "b1", Host: "b"}, {ID: "b2", Host: "b"}, {ID: "c1", Host: "c"},
+			{ID: "unknown1"}, {ID: "unknown2"}, {ID: "mate", Host: "h"}} {
+			a.hear(offer{Member: m}, nil)
+		}
+		o := offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"b2"}, Unreached: []ID{"a1", "c1"}}
+		var got []ID
+		for _, m := range a.coming(o, a.hostsOf(o.Met)) {
+			got = append(got, m.ID)
+		}
+		if want := []ID{"a2", "c1", "unknown1", "unknown2"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }
@@ -66,19 +107,19 @@ func other() offer { return offer{Member: Member{ID: "other", Host: "elsewhere"}
 func TestApprovalIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := calledAdmission(t)
-		o := offer{Member: Member{ID: "new"}, Tried: []ID{"002"}, Admitted: true}
+		o := offer{Member: Member{ID: "new"}, Met: []ID{"001", "002"}, Admitted: true}
 		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.isApproved("new") {
 			t.Errorf("the first: %+v", got)
 		}
 		<-time.After(approvalTerm)
-		if got := a.approve(offer{Member: other().Member, Tried: []ID{"002"}}, Entry{}); got.err != nil {
+		if got := a.approve(offer{Member: other().Member, Met: []ID{"001", "002"}}, Entry{}); got.err != nil {
 			t.Errorf("the second: %+v", got)
 		}
 		got := a.approve(o, Entry{})
 		if !errors.Is(got.err, ErrNotYet) || len(got.coming) != 1 || got.coming[0].ID != "other" || a.isApproved("new") {
 			t.Errorf("the first again: %+v", got)
 		}
-		o.Met = []ID{"other"}
+		o.Met = append(o.Met, "other")
 		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.isApproved("new") {
 			t.Errorf("once they have connected: %+v", got)
 		}

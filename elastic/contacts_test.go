@@ -6,23 +6,25 @@ import (
 )
 
 // A newcomer asks its contacts until a member has replied, and again after a round without a reply:
-// some contacts may be newcomers, too.
+// some contacts may be newcomers, too, so they are asked a few at first and then more.
 func TestContacts(t *testing.T) {
-	member, contact, former := Member{ID: "member"}, Member{ID: "contact"}, Member{ID: "former"}
-	j := &joiner{group: &Group{cfg: Config{Contacts: func() []Member { return []Member{contact} }}, identity: identity{former: []Member{former}}}}
-	check := func(heard bool, want ...ID) {
+	listed := []Member{{ID: "1"}, {ID: "2"}, {ID: "3"}}
+	j := &joiner{reach: newReach(Member{ID: "self"}, false), group: &Group{cfg: Config{Contacts: func() []Member { return listed }},
+		identity: identity{former: []Member{{ID: "4"}, {ID: "5"}}}}}
+	check := func(unheard int, want ...ID) {
 		t.Helper()
 		var got []ID
-		for _, m := range j.contacts(heard) {
+		for _, m := range j.contacts(unheard) {
 			got = append(got, m.ID)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("heard %v, members %v: got %v, want %v", heard, j.members, got, want)
+			t.Errorf("%d rounds without a reply, members %v: got %v, want %v", unheard, j.reach.members, got, want)
 		}
 	}
-	check(false, "contact", "former")
-	check(true, "contact", "former") // a member has replied that it cannot decide yet
-	j.members = []Member{member}
-	check(true, "member")
-	check(false, "member", "contact", "former")
+	check(0, "1", "2", "3", "4") // a member has replied that it cannot decide yet, or this is the first round
+	check(1, "1", "2", "3", "4", "5")
+	check(1000, "1", "2", "3", "4", "5")
+	j.reach.members = []Member{{ID: "member"}}
+	check(0, "member")
+	check(1, "member", "1", "2", "3", "4", "5")
 }

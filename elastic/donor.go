@@ -56,22 +56,29 @@ func (h *heldState) rest(yes bool) {
 	}
 }
 
+// followedDonors is the number of donors that keep updates for a newcomer that follows the job: one
+// sends them, and another can take over. Each costs a request every few seconds, which many
+// newcomers make to few members.
+const followedDonors = 2
+
 // apply copies the state of the job, if it has one, and follows the updates that are committed
 // meanwhile, until inView ends. As soon as this peer is level it requests admission. apply returns
 // the number of bytes of state and updates received.
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
 	a := &joinState{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},
-		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: j.donors}}
+		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: j.donors, MaxDonors: followedDonors}}
 	if g.state == nil {
 		return 0, a.run()
 	}
 	// The context ends when this peer is in a view: the session then brings it level.
-	snap, err := transfer.Fetch(inView, a.src, a.opts)
+	many := a.opts
+	many.MaxDonors = 0 // the default: the copy is faster with more, and their majority decides
+	snap, err := transfer.Fetch(inView, a.src, many)
 	if err != nil {
 		return 0, fmt.Errorf("copy the state: %w", err)
 	}
-	err = transfer.Keep(inView, a.src, a.opts, snap.Step, func() error { return g.install(snap.Reader(), false) })
+	err = transfer.Keep(inView, a.src, many, snap.Step, func() error { return g.install(snap.Reader(), false) })
 	if err != nil {
 		return 0, err
 	}
@@ -98,12 +105,12 @@ func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	}
 }
 
-// donors returns the IDs of the members to copy from.
+// donors returns the IDs of the members to copy from, preferred ones first.
 func (j *joiner) donors() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make([]string, 0, len(j.members))
-	for _, m := range j.members {
+	var out []string
+	for _, m := range j.reach.donors() {
 		out = append(out, string(m.ID))
 	}
 	return out

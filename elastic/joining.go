@@ -10,22 +10,20 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joiner is a newcomer on its way into a running job. A goroutine of its own makes the offer to all
-// members, repeatedly, as they change. Meanwhile the goroutine of Next copies the state.
+// joiner is a newcomer on its way into a running job. A goroutine of its own makes the offer to
+// members, repeatedly, as they change (reach). Meanwhile the goroutine of Next copies the state.
 type joiner struct {
 	group      *Group
 	d          *driver
 	accepted   chan struct{} // closed when the first member has accepted the offer
 	introduced chan struct{} // capacity 1: a reply has introduced another newcomer
 
-	mu sync.Mutex
-	// members are the members of the latest view that a reply has named.
-	members  []Member
-	coming   map[ID]comer  // newcomers that replies have introduced
+	mu       sync.Mutex
+	reach    reach         // the members and the newcomers that this peer connects with
+	crowd    int           // number of newcomers of the job, as last reported
 	epoch    uint64        // latest epoch in a reply
 	gone     chan struct{} // closed when a member is gone, and then replaced
 	shortest time.Duration // shortest round trip so far; 0 before the first
-	cutOff   map[ID]bool   // by peer: whether the last offer to it could not be delivered; no entry before the first offer
 	admitted *Candidate    // this peer's description when it was admitted; nil before
 	first    sync.Once     // closes accepted once
 }
@@ -33,7 +31,7 @@ type joiner struct {
 // newJoiner returns a joiner for the identity of d.
 func newJoiner(g *Group, d *driver) *joiner {
 	return &joiner{group: g, d: d, accepted: make(chan struct{}), introduced: make(chan struct{}, 1), gone: make(chan struct{}),
-		coming: make(map[ID]comer), cutOff: make(map[ID]bool)}
+		reach: newReach(d.ep.Self, d.ep.Relay)}
 }
 
 // join joins the job: it makes the offer, copies the state and requests admission. It returns nil
@@ -74,71 +72,6 @@ func (j *joiner) join(ctx context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-const (
-	// offerPatience bounds the time of a member's reply to an offer.
-	offerPatience = 2 * time.Second
-	// offerPause is the pause between two rounds of offers until a member has accepted one;
-	// offerPeriod is the pause afterwards.
-	offerPause  = 100 * time.Millisecond
-	offerPeriod = time.Second
-	// A newcomer considers the job ended when there has been no listener at any known address for
-	// the time desertedAfter.
-	desertedAfter = 10 * time.Second
-	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
-	endedAfter = time.Second
-)
-
-// lookOut makes the offer to all known members, round after round, until ctx ends. It returns the
-// reason why this peer cannot join.
-func (j *joiner) lookOut(ctx context.Context) error {
-	g := j.group
-	begun, pause := time.Now(), offerPause
-	var answered time.Time // time of the last reply of a member
-	seen := begun          // the last time at which some member was not certainly gone
-	for heard := false; ; {
-		round, err := j.offerToAll(ctx, heard)
-		heard = round.answered
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		// A refusal is for good: it compares programs, settings or tickets.
-		case errors.Is(err, ErrRefused):
-			return err
-		case round.answered:
-			answered, seen = time.Now(), time.Now()
-		case round.seen:
-			seen = time.Now()
-		}
-		if round.accepted {
-			pause = offerPeriod
-		}
-		// The job is over when all known members are certainly gone for long enough.
-		patience := desertedAfter
-		if s, _ := j.d.status.now(); s.ended {
-			patience = endedAfter
-		}
-		switch {
-		case time.Since(seen) > patience:
-			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
-		// Members that are alive but do not answer may be behind a cut.
-		case time.Since(begun) > g.cfg.RejoinTimeout && time.Since(answered) > g.cfg.RejoinTimeout:
-			return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case <-g.leaves:
-			timer.Stop()
-			return ErrLeft
-		case <-j.d.loop.ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: closed", ErrNoView)
-		}
-		timer.Stop()
-	}
 }
 
 // reopen replaces a fenced identity by a fresh one, which has to join. Its state is void.

@@ -44,8 +44,9 @@ type joinState struct {
 }
 
 const (
-	// askSoon is the pause before the next request after the answer "not yet"; askAgain is the
-	// pause after an admission that no view has followed.
+	// askSoon is the pause before the next request after the answer "not yet". It doubles up to the
+	// time between two rounds of offers. askAgain is the pause after an admission that no view has
+	// followed.
 	askSoon  = 100 * time.Millisecond
 	askAgain = 2 * time.Second
 	// firstPark and longPark bound the pause between two requests of a parked peer, which doubles
@@ -102,7 +103,7 @@ func (a *joinState) prepare() error {
 // requestAdmission requests admission until this peer is in a view or is parked. It returns the
 // reason for parking.
 func (a *joinState) requestAdmission() (parked string, err error) {
-	for a.inView.Err() == nil {
+	for soon := askSoon; a.inView.Err() == nil; soon *= 2 {
 		var v admissionAnswer
 		err := a.holdingUpdates(func() (err error) {
 			v, err = a.ask(a.inView, a.figures())
@@ -111,10 +112,11 @@ func (a *joinState) requestAdmission() (parked string, err error) {
 		if err != nil || v.parked != "" {
 			return v.parked, err
 		}
-		pause := askSoon
+		soon = min(soon, a.roundPeriod())
+		pause := soon
 		switch {
 		case v.cutOff != "":
-			pause = offerPeriod // until then other peers may have answered the offer
+			pause = a.roundPeriod() // until then other peers may have answered the offer
 			a.logParked(v.cutOff)
 		case v.by != "":
 			pause = askAgain
@@ -242,10 +244,10 @@ type admissionAnswer struct {
 
 // ask asks the members in rank order whether this peer may join, and returns the first answer. As
 // long as the first member lives it alone decides, so peers that ask at the same time have one
-// judge.
+// judge. Members that could not be reached are asked last.
 func (j *joiner) ask(ctx context.Context, c Candidate) (admissionAnswer, error) {
 	j.askRest(ctx)
-	for _, m := range j.known() {
+	for _, m := range j.judges() {
 		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
 		switch {
 		case err != nil || r.Wait != "":
@@ -270,11 +272,18 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (admissionAnswer, error) 
 	return admissionAnswer{}, nil
 }
 
-// known returns the members as last reported.
-func (j *joiner) known() []Member {
+// roundPeriod returns the time between two rounds of offers.
+func (j *joiner) roundPeriod() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.members
+	return j.period()
+}
+
+// judges returns the members to ask for admission.
+func (j *joiner) judges() []Member {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.reach.judges()
 }
 
 // admit records c, the measurements with which this peer was admitted; nil means that it is not
@@ -286,11 +295,15 @@ func (j *joiner) admit(c *Candidate) {
 	j.admitted = c
 }
 
-// contactsFrom lists the members to ask. The ID first is at the head of the list.
+// contactsFrom lists the members for the membership machine, which asks them in turn and believes
+// only them. The ID first is at the head of the list, and then come members that may have approved
+// this peer as well.
 func (j *joiner) contactsFrom(first ID) []ID {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	ids := []ID{first}
-	for _, m := range j.known() {
-		if m.ID != first {
+	for _, m := range slices.Concat(j.reach.deciders(), j.reach.members) {
+		if !slices.Contains(ids, m.ID) {
 			ids = append(ids, m.ID)
 		}
 	}
@@ -304,13 +317,25 @@ func (j *joiner) departure() <-chan struct{} {
 	return j.gone
 }
 
-// met records the members and the newcomers that a reply names, and reports a departure if an
-// earlier reply named a member that this one does not. Replies may overtake each other, so only a
-// reply of a later view counts as a departure.
+// met records what a reply tells: the members, other newcomers, and their number. It reports a
+// departure if an earlier reply named a member that this one does not. Replies may overtake each
+// other, so only a reply of a later view counts as a departure.
 func (j *joiner) met(r reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	lost := slices.ContainsFunc(j.members, func(m Member) bool {
+	if r.Newcomers > 0 {
+		j.crowd = r.Newcomers
+	}
+	if j.reach.hear(r.Coming, time.Now()) {
+		select {
+		case j.introduced <- struct{}{}:
+		default:
+		}
+	}
+	if r.Same {
+		return
+	}
+	lost := slices.ContainsFunc(j.reach.members, func(m Member) bool {
 		return !slices.ContainsFunc(r.Members, func(o Member) bool { return o.ID == m.ID })
 	})
 	// With a member gone the group may have room for this peer: it asks again at once.
@@ -318,16 +343,7 @@ func (j *joiner) met(r reply) {
 		close(j.gone)
 		j.gone = make(chan struct{})
 	}
-	j.members, j.epoch = r.Members, max(j.epoch, r.Epoch)
-	for _, m := range r.Coming {
-		if _, known := j.coming[m.ID]; !known {
-			select {
-			case j.introduced <- struct{}{}:
-			default:
-			}
-		}
-		j.coming[m.ID] = comer{m, time.Now()}
-	}
+	j.reach.members, j.reach.version, j.epoch = r.Members, r.Version, max(j.epoch, r.Epoch)
 }
 
 // delay returns the shortest round trip of a request so far, an estimate of the latency.

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,8 @@ type offer struct {
 	Candidate Candidate `json:"candidate,omitzero"`  // measurements of a newcomer that is level
 	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
 	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
-	Met       []ID      `json:"met,omitempty"`       // other newcomers that it has reached; some may be members by now
-	Tried     []ID      `json:"tried,omitempty"`     // the last members, in rank order, up to which the newcomer has tried to reach all
+	Met       []ID      `json:"met,omitempty"`       // members and other newcomers that it has reached
+	Version   []byte    `json:"version,omitempty"`   // the view that the newcomer knows, as a reply gave it; empty to be told all members
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that
@@ -38,6 +39,11 @@ type reply struct {
 	Epoch   uint64   `json:"epoch,omitempty"`   // epoch of the present view
 	Members []Member `json:"members,omitempty"` // members of the present view
 	Coming  []Member `json:"coming,omitempty"`  // other newcomers with which the newcomer has to connect
+	Version []byte   `json:"version,omitempty"` // hash of the present view
+	Same    bool     `json:"same,omitempty"`    // the newcomer knows the present view: Members is empty
+	// Newcomers is the number of peers that want to join, as far as the answering member knows; 0
+	// if it was not counted.
+	Newcomers int `json:"newcomers,omitempty"`
 }
 
 // maxReply bounds an encoded reply, in bytes. It is enough for a view of the largest size with
@@ -122,20 +128,25 @@ func (s *requestServer) consider(from ID, o offer) reply {
 		return reply{Refused: err.Error()}
 	}
 	_ = d.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
-	r := reply{Members: d.ep.complete(now.view.Members), Epoch: now.view.Epoch}
+	hash := now.view.Hash()
+	r := reply{Epoch: now.view.Epoch, Version: hash[:], Same: bytes.Equal(hash[:], o.Version)}
+	if !r.Same {
+		r.Members = d.ep.complete(now.view.Members)
+	}
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := ours.state.(Judge)
 		r.decided(d.admission.judge(o, e, judge))
 	} else if o.Admitted {
-		r.Coming = d.admission.approve(o, e).coming
+		renewed := d.admission.approve(o, e)
+		r.Coming, r.Newcomers = renewed.coming, renewed.newcomers
 	}
 	return r
 }
 
 // decided fills in the answer to a request for admission.
 func (r *reply) decided(d decision) {
-	r.Coming = d.coming
+	r.Coming, r.Newcomers = d.coming, d.newcomers
 	switch {
 	case errors.Is(d.err, ErrNotYet):
 		r.Later = d.err.Error()
@@ -171,7 +182,7 @@ func decodeReply(b []byte) (reply, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return reply{}, fmt.Errorf("answer to an offer: %w", err)
 	}
-	if r.Refused == "" && r.Wait == "" && len(r.Members) == 0 {
+	if r.Refused == "" && r.Wait == "" && !r.Same && len(r.Members) == 0 {
 		return reply{}, errors.New("answer to an offer: the answer is empty")
 	}
 	return r, nil

@@ -63,6 +63,26 @@ func TestConsiderCompletes(t *testing.T) {
 	})
 }
 
+// A newcomer that knows the present view is not told the members again.
+func TestConsiderSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)}, &registration{terms: terms{state: blank{}, begun: true}}}
+		o := offer{Member: Member{ID: "new"}, State: true}
+		first := s.consider("new", o)
+		if first.Same || len(first.Members) != 3 || len(first.Version) == 0 {
+			t.Fatalf("%+v", first)
+		}
+		o.Version = first.Version
+		if again := s.consider("new", o); !again.Same || len(again.Members) > 0 {
+			t.Errorf("the same view: %+v", again)
+		}
+		o.Version = []byte("another view")
+		if other := s.consider("new", o); other.Same || len(other.Members) != 3 {
+			t.Errorf("another view: %+v", other)
+		}
+	})
+}
+
 // blank is a State whose methods must not be called.
 type blank struct{ State }
 

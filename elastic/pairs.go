@@ -12,52 +12,91 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The members of a view connect with each other, so a newcomer that cannot connect with all of them
-// would only be put out again. A member therefore admits a newcomer only when each new pair is
-// proven: one peer of the pair has made the other an offer and got the reply.
+// The members of a view connect with each other, so a newcomer that cannot connect with some of
+// them would only be put out again. A member therefore admits a newcomer only when each new pair of
+// hosts is proven: a peer of one of the two has made a peer of the other an offer and got the
+// reply.
 //
-//	newcomer and member    the newcomer's offers, see joiner. A member that the newcomer cannot
+//	newcomer and member    the newcomer's offers, see reach. A member that the newcomer cannot
 //	                       reach is asked to connect with it: a router may let only one of the two
 //	                       through
 //	newcomer and newcomer  the replies to their offers introduce them to each other
 //
-// Peers of one host need no proof, nor do two peers that may use a relay. Of two newcomers that
+// Peers of one host need no proof, nor do two peers that may use a relay. A newcomer that cannot
+// connect with a certain peer is not admitted either, whatever its host. Of two newcomers that
 // cannot connect the second waits outside.
 
 // applicant is a newcomer that has asked for admission lately.
 type applicant struct {
 	member Member
-	relay  bool // as in its offer
-	met    []ID // as in its offer
+	relay  bool            // as in its offer
+	met    []ID            // as in its offer
+	hosts  map[string]bool // those of the peers in met, see hostsOf
 	at     time.Time
 }
 
 // maxComing bounds the newcomers that a reply introduces. Others follow in later replies.
 const maxComing = 64
 
-// hear records that a newcomer wants to join, and drops newcomers that have not asked lately.
-func (n *newcomers) hear(o offer) {
+// hear records that a newcomer wants to join, and drops newcomers that have not asked lately. The
+// argument met has the hosts with which the newcomer has connected.
+func (n *newcomers) hear(o offer, met map[string]bool) {
 	maps.DeleteFunc(n.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
 	if _, known := n.applicants[o.Member.ID]; known || len(n.applicants) < maxApproved {
-		n.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, time.Now()}
+		n.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, met, time.Now()}
 	}
 }
 
-// coming returns other newcomers with which the author of an offer has to connect, sorted by ID.
-func (n *newcomers) coming(o offer) (all []Member) {
+// coming returns other newcomers with which the author of an offer has to connect, one of each
+// host, sorted by ID. A newcomer that the author cannot reach is listed only if there is no other of
+// its host. The argument met has the hosts with which the author has connected.
+func (n *newcomers) coming(o offer, met map[string]bool) []Member {
+	chosen := make(map[string]Member)
+	better := func(a, b Member) int { // a peer that the author can reach, or may be able to, comes first
+		cut := func(m Member) int {
+			if slices.Contains(o.Unreached, m.ID) {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(cut(a), cut(b)), cmp.Compare(a.ID, b.ID))
+	}
 	for id, a := range n.applicants {
-		if id != o.Member.ID && !o.linked(a) {
-			all = append(all, a.member)
+		if id == o.Member.ID || o.linked(met, a) {
+			continue
+		}
+		if m, ok := chosen[a.member.hostKey()]; !ok || better(a.member, m) < 0 {
+			chosen[a.member.hostKey()] = a.member
 		}
 	}
-	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	all := slices.SortedFunc(maps.Values(chosen), func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return all[:min(len(all), maxComing)]
 }
 
-// linked reports whether the pair of an offer's author and another newcomer is proven.
-func (o offer) linked(a applicant) bool {
-	return o.Member.Beside(a.member) || o.Relay && a.relay ||
-		slices.Contains(o.Met, a.member.ID) || slices.Contains(a.met, o.Member.ID)
+// linked reports whether the pair of an offer's author and another newcomer is proven. The argument
+// met has the hosts with which the author has connected.
+func (o offer) linked(met map[string]bool, a applicant) bool {
+	switch {
+	case o.Member.Beside(a.member), o.Relay && a.relay, slices.Contains(a.met, o.Member.ID):
+		return true
+	case slices.Contains(o.Unreached, a.member.ID):
+		return false
+	}
+	return met[a.member.hostKey()] || a.hosts[o.Member.hostKey()]
+}
+
+// hostsOf returns the hosts of peers that a newcomer has reached, by Member.hostKey. Peers that this
+// member does not know count for nothing.
+func (a *admission) hostsOf(met []ID) map[string]bool {
+	hosts := make(map[string]bool, len(met))
+	for _, id := range met {
+		if rank := a.members.view.Rank(id); rank >= 0 {
+			hosts[a.members.view.Members[rank].hostKey()] = true
+		} else if other, ok := a.applicants[id]; ok {
+			hosts[other.member.hostKey()] = true
+		}
+	}
+	return hosts
 }
 
 // unproven returns an error if the author of an offer would be in a pair that is not proven. The
@@ -68,26 +107,22 @@ func (a *admission) unproven(o offer) error {
 		return nil
 	}
 	var wait error
-	last := -1 // the rank up to which the author has tried all
-	for _, id := range o.Tried {
-		last = max(last, a.members.view.Rank(id))
-	}
-	for rank, m := range a.members.view.Members {
+	met := a.hostsOf(o.Met)
+	for _, m := range a.members.view.Members {
 		switch {
 		case m.ID == a.members.self.ID:
 		case slices.Contains(o.Unreached, m.ID):
 			if a.members.present(m.ID) {
 				return errCutOff(m)
 			}
-		// New members have the last ranks, so the author may not have heard of this member yet.
-		case rank > last && !(o.Relay && a.relay) && !m.Beside(o.Member) && !slices.Contains(o.Met, m.ID):
+		case !(o.Relay && a.relay) && !m.Beside(o.Member) && !met[m.hostKey()]:
 			wait = errUnmet(m)
 		}
 	}
 	for id := range a.approved {
 		other, ok := a.applicants[id]
 		switch {
-		case !ok || id == o.Member.ID || !a.isApproved(id) || o.linked(other):
+		case !ok || id == o.Member.ID || !a.isApproved(id) || o.linked(met, other):
 		case slices.Contains(o.Unreached, id):
 			return errCutOff(other.member)
 		default:

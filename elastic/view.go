@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -45,6 +46,9 @@ func (m Member) host() string {
 	}
 	return ""
 }
+
+// hostKey is like host, and returns a key of its own for a member whose host is unknown.
+func (m Member) hostKey() string { return cmp.Or(m.host(), "peer "+string(m.ID)) }
 
 // Beside reports whether two members are known to be on one host.
 func (m Member) Beside(o Member) bool { return m.host() != "" && m.host() == o.host() }

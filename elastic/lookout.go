@@ -1,0 +1,214 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lookout makes the offers of a newcomer, round after round, until the newcomer is in a view or
+// cannot join. One goroutine owns it, the caller of run; each offer has a goroutine of its own.
+//
+// A round begins at each tick. It makes the offer to all targets (reach), except those from which an
+// answer to the last offer is still due, so that a member that hangs holds up no other.
+type lookout struct {
+	*joiner
+	answers  chan answered
+	asking   sync.WaitGroup
+	todo     []Member         // the peers that get an offer when others have answered
+	asked    map[ID]bool      // the peers that have had an offer in this round
+	underWay map[ID]time.Time // the begin of each offer that is under way
+	unheard  int              // number of rounds that have ended without a reply of a member
+	replied  bool             // a member has replied in this round
+	begun    time.Time
+	seen     time.Time // the last time at which some member was not certainly gone
+	heard    time.Time // time of the last reply of a member
+	accepted bool      // a member has accepted the offer
+	last     error     // why the last offer was not accepted
+}
+
+// answered is the result of making the offer to one member.
+type answered struct {
+	member Member
+	reply
+	err error
+}
+
+const (
+	// maxOffers bounds the offers under way at a time.
+	maxOffers = 16
+	// firstContacts is the number of contacts that are asked at first. It grows by a factor of four
+	// with each round without a reply.
+	firstContacts = 4
+	// offerPause is the time between the first two rounds. It doubles with each round without a
+	// reply, up to longPeriod.
+	offerPause = 100 * time.Millisecond
+	// offerPeriod is the time between two rounds once a member has accepted the offer. With many
+	// newcomers it is offerCost for each, so that their offers do not hold up the members, and at
+	// most longPeriod, which keeps an approval valid.
+	offerPeriod = time.Second
+	offerCost   = 20 * time.Millisecond
+	longPeriod  = approvalTerm / 2
+	// A newcomer considers the job ended when there has been no listener at any known address for
+	// the time desertedAfter.
+	desertedAfter = 10 * time.Second
+	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
+	endedAfter = time.Second
+)
+
+// lookOut makes the offer to all known members, round after round, until ctx ends. It returns the
+// reason why this peer cannot join.
+func (j *joiner) lookOut(ctx context.Context) error {
+	now := time.Now()
+	l := &lookout{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, seen: now,
+		last: errors.New("no member is known")}
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.asking.Wait()
+	defer cancel()
+	return l.run(ctx)
+}
+
+// run does the work of lookOut.
+func (l *lookout) run(ctx context.Context) error {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		select {
+		case a := <-l.answers:
+			if err := l.take(a); err != nil {
+				return err
+			}
+		case <-tick.C:
+			if err := l.hopeless(time.Now()); err != nil {
+				return err
+			}
+			l.round()
+			tick.Reset(l.pause())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.group.leaves:
+			return ErrLeft
+		case <-l.d.loop.ctx.Done():
+			return fmt.Errorf("%w: closed", ErrNoView)
+		}
+		l.start(ctx)
+	}
+}
+
+// round begins a round.
+func (l *lookout) round() {
+	if l.asked != nil && !l.replied && len(l.underWay) == 0 {
+		l.unheard++
+	}
+	l.todo, l.asked, l.replied = l.contacts(l.unheard), make(map[ID]bool), false
+}
+
+// start begins as many of the offers to do as may be under way.
+func (l *lookout) start(ctx context.Context) {
+	for len(l.todo) > 0 && len(l.underWay) < maxOffers {
+		m := l.todo[0]
+		l.todo = l.todo[1:]
+		if _, waits := l.underWay[m.ID]; waits || l.asked[m.ID] || m.ID == l.d.ep.Self.ID {
+			continue
+		}
+		l.asked[m.ID], l.underWay[m.ID] = true, time.Now()
+		l.asking.Go(func() {
+			r, err := l.offerTo(ctx, m, l.offer())
+			select {
+			case l.answers <- answered{m, r, err}:
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// take handles the answer to an offer. An error is a refusal: it compares programs, settings or
+// tickets, so it holds for the whole job.
+func (l *lookout) take(a answered) error {
+	delete(l.underWay, a.member.ID)
+	switch {
+	case a.err == nil && !a.Outside:
+		l.heard, l.seen, l.unheard, l.replied = time.Now(), time.Now(), 0, true
+	case a.err != nil && !errors.Is(a.err, ErrGone):
+		l.seen = time.Now()
+	}
+	switch {
+	case a.err != nil:
+		l.last = a.err
+	case a.Refused != "":
+		return fmt.Errorf("%w by %s: %s", ErrRefused, a.member.ID.Short(), a.Refused)
+	case a.Wait != "":
+		l.last = fmt.Errorf("%s %s", a.member.ID.Short(), a.Wait)
+		if a.Ended {
+			l.d.status.endJob()
+		}
+	default:
+		l.met(a.reply)
+		l.accepted = true
+		l.first.Do(func() { close(l.joiner.accepted) })
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.todo = append(l.todo, l.reach.targets()...)
+	}
+	return nil
+}
+
+// hopeless returns the reason why this peer cannot join, or nil.
+func (l *lookout) hopeless(now time.Time) error {
+	// Certainly gone means an answer to that effect, which comes soon.
+	for _, since := range l.underWay {
+		if now.Sub(since) > offerPatience {
+			l.seen = now
+		}
+	}
+	// The job is over when all known members are certainly gone for long enough.
+	patience := desertedAfter
+	if s, _ := l.d.status.now(); s.ended {
+		patience = endedAfter
+	}
+	most := l.group.cfg.RejoinTimeout
+	switch {
+	case now.Sub(l.seen) > patience:
+		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
+	// Members that are alive but do not answer may be behind a cut.
+	case now.Sub(l.begun) > most && now.Sub(l.heard) > most:
+		return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, most, l.last)
+	}
+	return nil
+}
+
+// pause returns the time until the next round.
+func (l *lookout) pause() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.accepted {
+		return l.period()
+	}
+	return min(offerPause<<min(l.unheard, 10), longPeriod)
+}
+
+// period returns the time between two rounds of an accepted newcomer. The caller holds mu.
+func (j *joiner) period() time.Duration {
+	return min(max(offerPeriod, time.Duration(j.crowd)*offerCost), longPeriod)
+}
+
+// contacts returns the peers to ask first: the targets among the members of the latest known view,
+// and, unless a member has replied in the last round, contacts and members that an earlier identity
+// knew. Contacts may be newcomers themselves, to which a newcomer cannot prove its right to join:
+// each attempt would cost both a handshake. So only a few more are asked after each round.
+func (j *joiner) contacts(unheard int) []Member {
+	j.mu.Lock()
+	all := j.reach.targets()
+	j.mu.Unlock()
+	if unheard == 0 && len(all) > 0 {
+		return all
+	}
+	var more []Member
+	if listed := j.group.cfg.Contacts; listed != nil {
+		more = listed()
+	}
+	more = append(more, j.group.identity.known()...)
+	return append(all, more[:min(len(more), firstContacts<<(2*min(unheard, 10)))]...)
+}

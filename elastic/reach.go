@@ -1,0 +1,237 @@
+package elastic
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+)
+
+// reach is the part of a group that a newcomer connects with before it joins, and the results of
+// its attempts. It has no I/O.
+//
+// A newcomer of a small group connects with all members. In a large group that would cost a
+// handshake for each pair, while a member of a large view connects with few others (transport/mesh).
+// There a newcomer connects with
+//
+//	deciders     the first members in rank order, which admit newcomers
+//	delegates    some members of each other host: a connection with one member of a host shows that
+//	             the two hosts can connect
+//
+// Each newcomer has delegates of its own, chosen by rendezvous hashing (Thaler and Ravishankar
+// 1998), so that the newcomers of a host together try most members, and no member is tried by all.
+type reach struct {
+	self  Member
+	relay bool // this peer may use relays
+
+	members []Member          // of the latest view that a reply has named
+	version []byte            // of that view, see reply
+	coming  map[ID]introduced // other newcomers that replies have introduced
+	late    map[ID]int        // number of offers in a row that a peer has not answered in time
+	cutOff  map[ID]bool       // by peer: whether the last offer to it could not be delivered; no entry before the first offer
+}
+
+const (
+	// maxReached is the number of members of other hosts with which a newcomer of a large group
+	// connects, and the largest group of whose members it connects with all. If a relay is of no
+	// help it is at least one of each host.
+	maxReached = 16
+	// maxDeciders is the number of members that judge a newcomer if all before them die.
+	maxDeciders = 4
+	// offerPatience bounds the time of a peer's reply to an offer. It doubles with each offer that
+	// the peer does not answer in time, up to 1<<maxLate times: on an overloaded host a handshake
+	// takes long, and one that is given up is lost work for both sides.
+	offerPatience = 2 * time.Second
+	maxLate       = 3
+	// maxUnreached bounds the list of unreachable peers in an offer, and the list of reached peers.
+	maxUnreached = 256
+	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
+	comingTerm = 2 * approvalTerm
+)
+
+// introduced is another newcomer, which a reply has introduced.
+type introduced struct {
+	Member
+	at time.Time // of the last reply that has named it
+}
+
+// newReach returns the reach of a newcomer that knows nobody.
+func newReach(self Member, relay bool) reach {
+	return reach{self: self, relay: relay, coming: make(map[ID]introduced), cutOff: make(map[ID]bool), late: make(map[ID]int)}
+}
+
+// tried reports whether a peer was made an offer.
+func (r *reach) tried(id ID) bool {
+	_, is := r.cutOff[id]
+	return is
+}
+
+// met reports whether the last offer to a peer was delivered.
+func (r *reach) met(id ID) bool { return r.tried(id) && !r.cutOff[id] }
+
+// note records the result of an offer: gone if nobody listens there, late if no answer came in time.
+// A peer that has answered before is cut off when it is late for the second time in a row: an
+// overloaded one may be late once.
+func (r *reach) note(id ID, gone, late bool) {
+	if !late {
+		r.cutOff[id] = gone
+		delete(r.late, id)
+		return
+	}
+	r.late[id]++
+	r.cutOff[id] = !r.met(id) || r.late[id] > 1
+}
+
+// patience returns how long to wait for a peer's reply to the next offer.
+func (r *reach) patience(id ID) time.Duration { return offerPatience << min(r.late[id], maxLate) }
+
+// judges returns the members in the order in which they are asked for admission: in rank order,
+// those that can be reached first.
+func (r *reach) judges() []Member {
+	all := slices.Clone(r.members)
+	class := func(m Member) int {
+		if r.cutOff[m.ID] {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b Member) int { return cmp.Compare(class(a), class(b)) })
+	return all
+}
+
+// deciders returns the members that judge this newcomer, in rank order: the first maxDeciders that
+// can be reached, as far as is known, and those before them.
+func (r *reach) deciders() []Member {
+	n := 0
+	for i, m := range r.members {
+		if !r.cutOff[m.ID] {
+			n++
+		}
+		if n == maxDeciders {
+			return r.members[:i+1]
+		}
+	}
+	return r.members
+}
+
+// delegates returns the members of other hosts with which this newcomer connects.
+func (r *reach) delegates() (out []Member) {
+	hosts := make(map[string][]Member)
+	for _, m := range r.members {
+		if !m.Beside(r.self) {
+			hosts[m.hostKey()] = append(hosts[m.hostKey()], m)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil
+	}
+	share := max(1, maxReached/len(hosts))
+	for _, all := range hosts {
+		r.byWeight(all)
+		out = append(out, all[:min(len(all), share)]...)
+	}
+	r.byWeight(out)
+	if r.relay { // of any two peers that may use relays none needs a proof
+		out = out[:min(len(out), maxReached)]
+	}
+	return out
+}
+
+// targets returns the members to which the next round of offers goes: the deciders, and those that
+// were not reached among the members of a small group or the delegates in a large one.
+func (r *reach) targets() []Member {
+	others := r.members
+	if len(others) > maxReached {
+		others = r.delegates()
+	}
+	out := slices.Clone(r.deciders())
+	for _, m := range others {
+		if !r.met(m.ID) && !slices.ContainsFunc(out, func(o Member) bool { return o.ID == m.ID }) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// untried returns the members among the targets that have had no offer.
+func (r *reach) untried() []Member {
+	return slices.DeleteFunc(r.targets(), func(m Member) bool { return r.tried(m.ID) })
+}
+
+// unmet returns the newcomers that were not reached yet.
+func (r *reach) unmet() (all []Member) {
+	for id, c := range r.coming {
+		if !r.met(id) && !slices.ContainsFunc(r.members, func(m Member) bool { return m.ID == id }) {
+			all = append(all, c.Member)
+		}
+	}
+	return all
+}
+
+// donors returns the members in the order in which they serve as donors of the state: members of
+// this host, then members that this peer has reached, then the others.
+func (r *reach) donors() []Member {
+	all := slices.Clone(r.members)
+	r.byWeight(all)
+	class := func(m Member) int {
+		switch {
+		case m.Beside(r.self):
+			return 0
+		case r.met(m.ID):
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(all, func(a, b Member) int { return cmp.Compare(class(a), class(b)) })
+	return all
+}
+
+// byWeight sorts members by the weights that they have for this newcomer.
+func (r *reach) byWeight(all []Member) {
+	weight := func(m Member) uint64 {
+		h := fnv.New64a()
+		h.Write([]byte(m.ID))
+		h.Write([]byte(r.self.ID)) // last, as IDs differ most at their ends
+		return h.Sum64()
+	}
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(a.ID, b.ID)) })
+}
+
+// hear records the other newcomers of a reply at a time. It returns true if one of them is new.
+func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
+	for _, m := range coming {
+		_, known := r.coming[m.ID]
+		fresh = fresh || !known
+		r.coming[m.ID] = introduced{m, now}
+	}
+	return fresh
+}
+
+// describe fills in the fields of an offer that depend on the reach. It forgets newcomers that no
+// reply has named for comingTerm.
+func (r *reach) describe(o *offer, now time.Time) {
+	maps.DeleteFunc(r.coming, func(_ ID, c introduced) bool { return now.Sub(c.at) >= comingTerm })
+	note := func(id ID) {
+		switch {
+		case r.met(id) && len(o.Met) < maxUnreached:
+			o.Met = append(o.Met, id)
+		case r.cutOff[id] && len(o.Unreached) < maxUnreached:
+			o.Unreached = append(o.Unreached, id)
+		}
+	}
+	known := make(map[ID]bool, len(r.members))
+	for _, m := range r.members {
+		known[m.ID] = true
+		note(m.ID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.coming)) {
+		if !known[id] {
+			note(id)
+		}
+	}
+	// Members that cannot be reached may have other addresses by now, which a full reply tells.
+	if len(o.Unreached) == 0 {
+		o.Version = r.version
+	}
+}

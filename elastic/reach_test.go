@@ -1,0 +1,177 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// spread returns members on hosts: the first host has the first members, and so on.
+func spread(hosts, per int) (all []Member) {
+	for h := range hosts {
+		for i := range per {
+			all = append(all, Member{ID: ID(fmt.Sprintf("%02d-%02d", h, i)), Host: fmt.Sprint("host", h)})
+		}
+	}
+	return all
+}
+
+// reachOf returns the reach of a newcomer on a host, in a group.
+func reachOf(id ID, host string, relay bool, members []Member) *reach {
+	r := newReach(Member{ID: id, Host: host}, relay)
+	r.members = members
+	return &r
+}
+
+// perHost counts members by host.
+func perHost(all []Member) map[string]int {
+	n := make(map[string]int)
+	for _, m := range all {
+		n[m.Host]++
+	}
+	return n
+}
+
+// A newcomer of a small group makes its offer to all members, and from then on to the first ones and
+// to those that it has not reached.
+func TestTargetsOfSmallGroup(t *testing.T) {
+	r := reachOf("new", "elsewhere", false, spread(4, 4))
+	if got := r.targets(); len(got) != 16 {
+		t.Fatalf("%d targets of 16 members", len(got))
+	}
+	for _, m := range r.members {
+		r.note(m.ID, m.ID == "03-03" || m.ID == "00-01", false)
+	}
+	var got []ID
+	for _, m := range r.targets() {
+		got = append(got, m.ID)
+	}
+	// One of the first five is cut off, so the fifth decides as well.
+	if want := []ID{"00-00", "00-01", "00-02", "00-03", "01-00", "03-03"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A newcomer of a large group connects with the deciders and with some members of each other host.
+func TestDelegates(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts, per int
+		relay      bool
+		want, each int // delegates in all; of each host, 0 for at most one
+	}{
+		"few hosts":            {hosts: 5, per: 20, want: 16, each: 4},
+		"few hosts, relay":     {hosts: 5, per: 20, relay: true, want: 16, each: 4},
+		"many hosts":           {hosts: 41, per: 4, want: 40, each: 1},
+		"many hosts, relay":    {hosts: 41, per: 4, relay: true, want: 16},
+		"its own host":         {hosts: 1, per: 40},
+		"fewer than the share": {hosts: 3, per: 2, want: 4, each: 2},
+	} {
+		r := reachOf("new", "host0", c.relay, spread(c.hosts, c.per))
+		got := r.delegates()
+		if len(got) != c.want {
+			t.Errorf("%s: %d delegates, want %d", name, len(got), c.want)
+		}
+		for host, n := range perHost(got) {
+			if host == "host0" || n != max(c.each, 1) {
+				t.Errorf("%s: %d delegates of %s", name, n, host)
+			}
+		}
+		if all := r.targets(); len(r.members) > maxReached && len(all) > c.want+maxDeciders {
+			t.Errorf("%s: %d targets", name, len(all))
+		}
+		if again := r.delegates(); !slices.EqualFunc(got, again, func(a, b Member) bool { return a.ID == b.ID }) {
+			t.Errorf("%s: first %v, then %v", name, got, again)
+		}
+	}
+}
+
+// The newcomers of a host have different delegates, so no member is the delegate of all.
+func TestDelegatesDiffer(t *testing.T) {
+	members := spread(2, 40)
+	chosen := make(map[ID]int)
+	for i := range 40 {
+		for _, m := range reachOf(ID(fmt.Sprintf("newcomer-%02d-of-host", i)), "host0", false, members).delegates() {
+			chosen[m.ID]++
+		}
+	}
+	// 40 newcomers with 16 delegates each, of 40 members.
+	for _, m := range members[40:] {
+		if n := chosen[m.ID]; n < 4 || n > 28 {
+			t.Errorf("%s is a delegate of %d newcomers of 40", m.ID, n)
+		}
+	}
+}
+
+// A peer that has answered before may be late once. Each offer without an answer doubles the
+// patience for the next one.
+func TestLatePeer(t *testing.T) {
+	r := reachOf("new", "h", false, nil)
+	check := func(step string, cutOff bool, patience time.Duration) {
+		t.Helper()
+		if r.cutOff["a"] != cutOff || r.patience("a") != patience {
+			t.Errorf("%s: cut off %v, patience %v; want %v, %v", step, r.cutOff["a"], r.patience("a"), cutOff, patience)
+		}
+	}
+	check("before the first offer", false, offerPatience)
+	r.note("a", false, true)
+	check("late at first", true, 2*offerPatience)
+	r.note("a", false, false)
+	check("answered", false, offerPatience)
+	r.note("a", false, true)
+	check("late once", false, 2*offerPatience)
+	r.note("a", false, true)
+	check("late twice", true, 4*offerPatience)
+	for range 10 {
+		r.note("a", false, true)
+	}
+	check("late for long", true, 8*offerPatience)
+	r.note("a", true, false)
+	check("gone", true, offerPatience)
+}
+
+// Members of this host are asked for the state first, and then members that were reached.
+func TestDonorOrder(t *testing.T) {
+	r := reachOf("new", "host1", false, spread(3, 2))
+	r.note("02-01", false, false)
+	r.note("00-00", true, false)
+	var got []ID
+	for _, m := range r.donors() {
+		got = append(got, m.ID)
+	}
+	slices.Sort(got[:2])
+	if len(got) != 6 || got[0] != "01-00" || got[1] != "01-01" || got[2] != "02-01" {
+		t.Errorf("%v", got)
+	}
+}
+
+// An offer names the peers that were reached and those that were not. With the latter it asks for
+// the whole view, as they may have other addresses by now. Newcomers are forgotten after a while.
+func TestDescribe(t *testing.T) {
+	now := time.Now()
+	r := reachOf("new", "h", false, spread(2, 2))
+	r.version = []byte{7}
+	r.note("00-00", false, false)
+	r.hear([]Member{{ID: "comer"}, {ID: "old"}}, now)
+	r.note("comer", false, false)
+	var o offer
+	r.describe(&o, now)
+	if !slices.Equal(o.Met, []ID{"00-00", "comer"}) || len(o.Unreached) > 0 || len(o.Version) == 0 {
+		t.Errorf("%+v", o)
+	}
+	r.note("old", true, false)
+	r.note("01-01", true, false)
+	o = offer{}
+	r.describe(&o, now)
+	if !slices.Equal(o.Unreached, []ID{"01-01", "old"}) || len(o.Version) > 0 {
+		t.Errorf("with unreached peers: %+v", o)
+	}
+	if fresh := r.hear([]Member{{ID: "comer"}}, now.Add(comingTerm)); fresh {
+		t.Error("a known newcomer counts as new")
+	}
+	o = offer{}
+	r.describe(&o, now.Add(comingTerm))
+	if !slices.Equal(o.Unreached, []ID{"01-01"}) || !slices.Equal(o.Met, []ID{"00-00", "comer"}) {
+		t.Errorf("after a while: %+v", o)
+	}
+}
