@@ -9,66 +9,80 @@ import (
 	"time"
 )
 
-// This tests which pairs of a newcomer keep it out, and whether for now or because the two cannot
+// unprovenCase changes an admission and the offer of a newcomer that has reached all members.
+type unprovenCase struct {
+	change func(a *admission, o *offer)
+	want   error
+}
+
+// This tests which members keep a newcomer out, and whether for now or because the two cannot
 // connect.
 func TestUnproven(t *testing.T) {
+	checkUnproven(t, map[string]unprovenCase{
+		"all are reached":       {func(*admission, *offer) {}, nil},
+		"cut off":               {func(_ *admission, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
+		"cut off from the lost": {func(a *admission, o *offer) { o.Unreached = []ID{"001"}; a.members.peers["001"].suspected = "silent" }, nil},
+		"a new member":          {func(_ *admission, o *offer) { o.Met = []ID{"001"} }, ErrNotYet},
+		"a new one, beside":     {func(a *admission, o *offer) { o.Met = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
+		"a new one, by a relay": {func(a *admission, o *offer) { o.Met, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
+		"a new one, no relay":   {func(_ *admission, o *offer) { o.Met, o.Relay = []ID{"001"}, true }, ErrNotYet},
+		"a host by its first": {func(a *admission, o *offer) {
+			o.Met, a.members.view.Members[1].Host, a.members.view.Members[2].Host = []ID{"001"}, "g", "g"
+		}, nil},
+		"a host, but not this one": {func(a *admission, o *offer) {
+			o.Met, o.Unreached = []ID{"001"}, []ID{"002"}
+			a.members.view.Members[1].Host, a.members.view.Members[2].Host = "g", "g"
+		}, errUnreachable},
+		"one more is gone": {func(_ *admission, o *offer) { o.Met = append(o.Met, "gone") }, nil},
+		"an old list":      {func(_ *admission, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
+		"no quorum":        {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
+	})
+}
+
+// This tests the same for other newcomers.
+func TestUnprovenNewcomers(t *testing.T) {
+	checkUnproven(t, map[string]unprovenCase{
+		"another newcomer":    {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
+		"one that it has met": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Met = append(o.Met, "other") }, nil},
+		"one that has met it": {func(a *admission, _ *offer) {
+			a.note(other(), Entry{})
+			a.hear(offer{Member: other().Member, Met: []ID{"new"}}, nil)
+		}, nil},
+		"the host of one": {func(a *admission, o *offer) {
+			a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+			a.note(other(), Entry{})
+			o.Met = append(o.Met, "mate")
+		}, nil},
+		"the host of one, but not this one": {func(a *admission, o *offer) {
+			a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+			a.note(other(), Entry{})
+			o.Met, o.Unreached = append(o.Met, "mate"), []ID{"other"}
+		}, errUnreachable},
+		"one whose host has met it": {func(a *admission, _ *offer) {
+			a.hear(other(), map[string]bool{"name h": true})
+			a.note(other(), Entry{})
+		}, nil},
+		"one cut off": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
+		"one beside":  {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
+		"one by a relay": {func(a *admission, o *offer) {
+			o.Relay = true
+			x := other()
+			x.Relay = true
+			a.hear(x, nil)
+			a.note(x, Entry{})
+		}, nil},
+		"one that is not let in":  {func(*admission, *offer) {}, nil},
+		"one that comes no more":  {func(a *admission, _ *offer) { a.note(other(), Entry{}); <-time.After(approvalTerm) }, nil},
+		"a member and a newcomer": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
+	})
+}
+
+// checkUnproven runs the cases.
+func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		all := func() offer { return offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"001", "002"}} }
-		for name, c := range map[string]struct {
-			change func(a *admission, o *offer)
-			want   error
-		}{
-			"all are reached":       {func(*admission, *offer) {}, nil},
-			"cut off":               {func(_ *admission, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
-			"cut off from the lost": {func(a *admission, o *offer) { o.Unreached = []ID{"001"}; a.members.peers["001"].suspected = "silent" }, nil},
-			"a new member":          {func(_ *admission, o *offer) { o.Met = []ID{"001"} }, ErrNotYet},
-			"a new one, beside":     {func(a *admission, o *offer) { o.Met = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
-			"a new one, by a relay": {func(a *admission, o *offer) { o.Met, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
-			"a new one, no relay":   {func(_ *admission, o *offer) { o.Met, o.Relay = []ID{"001"}, true }, ErrNotYet},
-			"a host by its first": {func(a *admission, o *offer) {
-				o.Met, a.members.view.Members[1].Host, a.members.view.Members[2].Host = []ID{"001"}, "g", "g"
-			}, nil},
-			"a host, but not this one": {func(a *admission, o *offer) {
-				o.Met, o.Unreached = []ID{"001"}, []ID{"002"}
-				a.members.view.Members[1].Host, a.members.view.Members[2].Host = "g", "g"
-			}, errUnreachable},
-			"one more is gone":    {func(_ *admission, o *offer) { o.Met = append(o.Met, "gone") }, nil},
-			"an old list":         {func(_ *admission, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
-			"no quorum":           {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
-			"another newcomer":    {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
-			"one that it has met": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Met = append(o.Met, "other") }, nil},
-			"one that has met it": {func(a *admission, _ *offer) {
-				a.note(other(), Entry{})
-				a.hear(offer{Member: other().Member, Met: []ID{"new"}}, nil)
-			}, nil},
-			"the host of one": {func(a *admission, o *offer) {
-				a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
-				a.note(other(), Entry{})
-				o.Met = append(o.Met, "mate")
-			}, nil},
-			"the host of one, but not this one": {func(a *admission, o *offer) {
-				a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
-				a.note(other(), Entry{})
-				o.Met, o.Unreached = append(o.Met, "mate"), []ID{"other"}
-			}, errUnreachable},
-			"one whose host has met it": {func(a *admission, _ *offer) {
-				a.hear(other(), map[string]bool{"name h": true})
-				a.note(other(), Entry{})
-			}, nil},
-			"one cut off": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
-			"one beside":  {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
-			"one by a relay": {func(a *admission, o *offer) {
-				o.Relay = true
-				x := other()
-				x.Relay = true
-				a.hear(x, nil)
-				a.note(x, Entry{})
-			}, nil},
-			"one that is not let in":  {func(*admission, *offer) {}, nil},
-			"one that comes no more":  {func(a *admission, _ *offer) { a.note(other(), Entry{}); <-time.After(approvalTerm) }, nil},
-			"a member and a newcomer": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
-		} {
-			a, o := testAdmission(t, 3), all()
+		for name, c := range cases {
+			a, o := testAdmission(t, 3), offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"001", "002"}}
 			a.hear(other(), nil)
 			c.change(a, &o)
 			err := a.unproven(o)

@@ -24,7 +24,7 @@ type lookout struct {
 	replied  bool             // a member has replied in this round
 	begun    time.Time
 	seen     time.Time // the last time at which some member was not certainly gone
-	heard    time.Time // time of the last reply of a member
+	replyAt  time.Time // time of the last reply of a member
 	accepted bool      // a member has accepted the offer
 	last     error     // why the last offer was not accepted
 }
@@ -130,7 +130,7 @@ func (l *lookout) take(a answered) error {
 	delete(l.underWay, a.member.ID)
 	switch {
 	case a.err == nil && !a.Outside:
-		l.heard, l.seen, l.unheard, l.replied = time.Now(), time.Now(), 0, true
+		l.replyAt, l.seen, l.unheard, l.replied = time.Now(), time.Now(), 0, true
 	case a.err != nil && !errors.Is(a.err, ErrGone):
 		l.seen = time.Now()
 	}
@@ -173,7 +173,7 @@ func (l *lookout) hopeless(now time.Time) error {
 	case now.Sub(l.seen) > patience:
 		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
 	// Members that are alive but do not answer may be behind a cut.
-	case now.Sub(l.begun) > most && now.Sub(l.heard) > most:
+	case now.Sub(l.begun) > most && now.Sub(l.replyAt) > most:
 		return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, most, l.last)
 	}
 	return nil

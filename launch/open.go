@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,7 +110,9 @@ func (p *peer) openLater() {
 	id.work.Go(func() {
 		wait := openPeriod
 		for range openTries {
-			fresh := p.unasked()
+			p.mu.Lock()
+			fresh := unasked(p.latest.Members, p.openAsked)
+			p.mu.Unlock()
 			if len(fresh) == 0 {
 				return
 			}
@@ -122,16 +125,9 @@ func (p *peer) openLater() {
 	})
 }
 
-// unasked returns the members that have not answered yet whether they listen on the network.
-func (p *peer) unasked() (fresh []elastic.Member) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.latest.Members {
-		if !p.openAsked[m.ID] && m.ID != p.id.ep.Self.ID {
-			fresh = append(fresh, m)
-		}
-	}
-	return fresh
+// unasked returns the members that are not among those that have answered.
+func unasked(members []elastic.Member, answered map[elastic.ID]bool) []elastic.Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m elastic.Member) bool { return answered[m.ID] })
 }
 
 // openMembers makes members listen on the network, and spreads their new addresses. It returns the
