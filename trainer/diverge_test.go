@@ -37,7 +37,7 @@ func TestADifferentStartIsLevelled(t *testing.T) {
 	sameWeights(t, out)
 	checkWeights(t, out[0].model, replay(1, func(int) [][]int { return steps }))
 	resyncs := of[event.Resync](l, 0)
-	if len(resyncs) != 1 || resyncs[0].Who != "member-0" || !strings.Contains(resyncs[0].Reason, "not that of the others") {
+	if len(resyncs) != 1 || resyncs[0].Who != "member-0" || !strings.Contains(resyncs[0].Reason, "differed from the others") {
 		t.Errorf("events %+v", resyncs)
 	}
 	if len(of[event.Resync](l, 1)) > 0 {
