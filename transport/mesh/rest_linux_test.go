@@ -35,10 +35,7 @@ func TestPairRests(t *testing.T) {
 		planned := ts[1].pairs[0].Load()
 		<-time.After(3*usualIdle + time.Second)
 		for i, want := range []int{2, 4, 2} {
-			ms[i].lanes.mu.Lock()
-			got := len(ms[i].lanes.all)
-			ms[i].lanes.mu.Unlock()
-			if got != want {
+			if got := len(ms[i].lanes.all); got != want {
 				t.Errorf("member %d has %d lanes, want %d", i, got, want)
 			}
 		}
