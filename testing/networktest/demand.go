@@ -24,9 +24,6 @@ func demandChecks(o Options) []check {
 	if o.Kill != nil {
 		all = append(all, check{"first message to a peer that dies", 4, firstToDying})
 	}
-	if o.Idle > 0 {
-		all = append(all, restChecks(o)...)
-	}
 	return all
 }
 

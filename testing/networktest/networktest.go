@@ -37,8 +37,6 @@ type Options struct {
 	Break func(a, b elastic.Endpoint)
 	// Bubble runs each subtest in a synctest bubble. A network that blocks goroutines in real I/O cannot use it.
 	Bubble bool
-	// Idle is the time after which a pair that is not planned rests. If it is 0, there are no tests of pairs that rest.
-	Idle time.Duration
 	// Views is the number of views in the longest subtest; 0 means 30.
 	Views int
 }
@@ -75,11 +73,11 @@ func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Opti
 
 // runOne runs c. As members do, it reads the events of the network all the time.
 func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
-	ctx, cancel := context.WithTimeout(t.Context(), hang+1000*o.Idle) // pauses until pairs rest
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	var readers sync.WaitGroup
 	t.Cleanup(readers.Wait)
-	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill, cut: o.Break, idle: o.Idle, atOnce: 8 * time.Second}
+	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill, cut: o.Break, atOnce: 8 * time.Second}
 	if o.Bubble { // in a bubble the load of the machine does not matter
 		g.atOnce = 100 * time.Millisecond
 	}
@@ -102,7 +100,6 @@ type group struct {
 	mail    []*mail          // received messages of ends
 	kill    func(elastic.Endpoint)
 	cut     func(a, b elastic.Endpoint)
-	idle    time.Duration // see Options
 	atOnce  time.Duration // limit for operations that wait for nothing
 	last    elastic.View
 }

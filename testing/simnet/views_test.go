@@ -30,7 +30,6 @@ func views(t *testing.T, plan mesh.Plan) {
 				Kill:   func(e elastic.Endpoint) { b.Kill(e.Self.ID) },
 				Break:  func(x, y elastic.Endpoint) { b.Reset(x.Self.ID, y.Self.ID, simnet.Data) },
 				Bubble: true,
-				Idle:   15 * time.Second,
 			})
 		})
 	}

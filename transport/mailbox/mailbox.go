@@ -94,14 +94,6 @@ func New(self, n, limit int, revoke func(error)) *Box {
 	return b
 }
 
-// IsQuiet reports whether the box holds no message of rank from, and no receive waits for one.
-func (b *Box) IsQuiet(from int) bool {
-	s := &b.sources[from]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.slots) == 0
-}
-
 // Check returns an error that wraps collective.ErrArgument unless rank is a rank of the box.
 // The text of the error names the call by op.
 func (b *Box) Check(op string, rank int) error {

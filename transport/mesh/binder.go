@@ -186,9 +186,7 @@ func (b *binder) awaitBind(l *lane) *attempt {
 	if asked != nil {
 		l.sayHello(asked.a.hello)
 	}
-	expiry := time.AfterFunc(b.cfg.Idle, func() { b.lanes.expire(l) })
 	g, err := readHello(unbuffered{l.stream})
-	expiry.Stop()
 	if err == nil && l.buffered() > 0 {
 		err = errProtocol // nothing may follow the hello before it is answered
 	}

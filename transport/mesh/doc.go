@@ -27,13 +27,13 @@
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
 // In a view of up to 16 members all pairs have their streams before Connect returns. In a larger
-// view this holds only for each rank and the first rank of its host, and for first ranks that are a
-// power of two apart in the ring of first ranks (plan.go). A revocation, which every rank passes on,
-// so reaches all in log h + 2 steps, where h is the number of hosts. Any other pair gets its streams
-// when one of its ranks first sends to the other, or waits for a message from it (lazypairs.go), and
-// gives them up when it is not used for long (rest.go). If a pair cannot be made the peer counts as
-// lost, as if its streams had broken. If a member dies with which nobody has a stream, the members
-// that watch each other notice it (package elastic).
+// view this holds only for ranks that are a power of two apart in the ring of ranks, and for each
+// rank and the lowest rank of its host (plan.go). So a member has streams with about 2 log n
+// others, and a revocation, which every rank passes on, reaches all in log n steps. Any other pair
+// gets its streams when one of its ranks first sends to the other, or waits for a message from it
+// (lazypairs.go). If a pair cannot be made the peer counts as lost, as if its streams had broken.
+// If a member dies with which nobody has a stream, the members that watch each other notice it
+// (package elastic).
 //
 // When all planned streams of a view are there, the ranks of one host may agree to share memory.
 // They pass its files over their Unix sockets (share.go), which carry messages as before. When a
@@ -46,9 +46,8 @@
 // hello and a last frame, and both sides must agree on each change:
 //
 //	opened --hello, answer--> bound --Bye or End from both--> idle --hello, answer--> bound ...
-//	bound  --Rest on the data stream, End on the urgent one, from both--> idle
 //	bound  --an error, or the view ends in the middle of a frame--> reset
-//	idle   --not wanted for Config.Idle, the peer is no member of the next view, or Close--> closed
+//	idle   --the peer is no member of the next view, or Close--> closed
 //
 // One goroutine reads a lane from its beginning to its end. While the lane is bound it fills the
 // mailbox of that view; while it is idle it waits for a hello. So a frame can only reach the view
@@ -84,8 +83,8 @@
 //
 // # The end of a view
 //
-// Each side ends a view on each stream by a last frame: Bye, End or Rest. When both sides have sent
-// theirs, the stream is idle, and the next frame on it is a hello (lane.go).
+// Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent
+// theirs, the stream is idle, and the next frame on it is the hello of a later view (lane.go).
 //
 // A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by
 // End, or by a reset where it is in the middle of a message, so that buffers are free at once. A

@@ -24,14 +24,6 @@ import (
 // view.
 func (p *pair) finish() {
 	select {
-	case <-p.rest.both:
-		if p.t.lazy.leave(p) {
-			return
-		}
-	case <-p.t.box.Failed():
-	case <-p.t.meshClosed:
-	}
-	select {
 	case <-p.t.box.Failed():
 	case <-p.t.meshClosed:
 		p.resetData() // so the reader makes the mailbox fail
@@ -105,17 +97,7 @@ func (p *pair) sayBye() bool {
 		p.data.writers.cancel(at)
 		return p.forwardCause(&transport.PeerError{Rank: p.t.self, Peer: p.t.names[p.t.self], Cause: "closed while sending"})
 	}
-	return p.writeLast(wire.Bye, closeTime)
-}
-
-// writeLast writes the last frame of this side on the data stream; the caller has the turn to write.
-// If this side has written Rest already, that was the last one. It reports whether the stream was
-// ended in good order.
-func (p *pair) writeLast(k wire.Kind, within time.Duration) bool {
-	if p.rest.written.Load() {
-		return p.rest.isMutual()
-	}
-	return p.data.writeWithin(within, wire.Header{Kind: k}, nil) == nil
+	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }
 
 // forwardCause tells the peer the cause of a revocation, then ends the data stream, and thus the
@@ -140,7 +122,7 @@ func (p *pair) endData() bool {
 		p.filling.Unlock() // the mailbox has failed: it accepts nothing any more
 		at, idle := p.tryTurn()
 		if whole = idle; idle {
-			whole = p.writeLast(wire.End, turnTime)
+			whole = p.data.writeWithin(turnTime, wire.Header{Kind: wire.End}, nil) == nil
 			p.data.writers.release(at)
 		}
 	}

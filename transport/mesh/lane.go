@@ -289,17 +289,6 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	return false
 }
 
-// expire ends a lane that was idle for Config.Idle and that nobody wants. Without that a member
-// would keep a lane with every other member with which it ever had one. If the peer says hello at
-// the same moment, its hello fails and it opens a new lane.
-func (s *lanes) expire(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all[laneKey{l.peer, l.number}] == l && l.idle && l.request == nil {
-		s.discardLocked(l)
-	}
-}
-
 // setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It
 // returns false if the lane is not used again.
 func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {

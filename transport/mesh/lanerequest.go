@@ -57,14 +57,6 @@ func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 		return
 	}
 	p, pending := d.need(int(g.Rank))
-	// The lower rank has forgotten a pair that rests a little earlier than this rank.
-	if p != nil && p.rest.written.Load() {
-		select {
-		case <-p.rest.gone:
-		case <-d.life.Done():
-		}
-		p, pending = d.need(int(g.Rank))
-	}
 	// The view is over at this rank.
 	if p == nil && pending == nil {
 		d.refuse(s)

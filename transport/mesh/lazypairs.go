@@ -292,13 +292,11 @@ func (s *lanePair) end(how func(Stream) error) {
 	}
 }
 
-// pairWith returns the pair with a rank. If there is none it waits until one is made. After
-// errResting the caller calls it again, and with any other error it revokes the view.
+// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller
+// revokes the view with the error.
 func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
 	p, pending := t.lazy.need(rank)
 	switch {
-	case p != nil && p.rest.written.Load():
-		return p, t.awaitGone(ctx, p)
 	case p != nil:
 		return p, nil
 	case pending == nil:
@@ -311,30 +309,12 @@ func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
 		if pending.err != nil {
 			return nil, pending.err
 		}
-		if p = t.pairs[rank].Load(); p == nil {
-			return nil, errResting // it has been made, and rests already
-		}
-		return p, nil
+		return t.pairs[rank].Load(), nil
 	case <-ctx.Done():
 		return nil, mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", rank))
 	case <-t.box.Failed():
 		return nil, t.box.Cause()
 	case <-t.meshClosed:
 		return nil, errClosed()
-	}
-}
-
-// awaitGone waits until a pair that begins to rest is gone, and returns errResting, or the error
-// that ends the wait.
-func (t *Transport) awaitGone(ctx context.Context, p *pair) error {
-	select {
-	case <-p.rest.gone:
-		return errResting
-	case <-ctx.Done():
-		return mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", p.rank))
-	case <-t.box.Failed():
-		return t.box.Cause()
-	case <-t.meshClosed:
-		return errClosed()
 	}
 }

@@ -23,9 +23,6 @@ type Config struct {
 	Site [32]byte
 	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
 	Plan Plan
-	// Idle is the time after which, or at most twice that, a pair that is not planned gives up its
-	// lanes while nothing uses it. An idle lane is closed after the same time; 0 means 15 s.
-	Idle time.Duration
 }
 
 // MaxJob is the longest name of a job, in bytes.
@@ -88,9 +85,6 @@ type Mesh struct {
 func New(c Carrier, cfg Config) *Mesh {
 	if cfg.Plan == nil {
 		cfg.Plan = sparse
-	}
-	if cfg.Idle == 0 {
-		cfg.Idle = usualIdle
 	}
 	m := &Mesh{cfg: cfg, id: c.ID(), carrier: c, life: newLifetime(), lanes: newLanes()}
 	m.events = newEventQueue(m.down)

@@ -51,6 +51,7 @@ var errProtocol = errors.New("broke the protocol")
 type pair struct {
 	t     *Transport
 	rank  int
+	name  string // short ID
 	lanes [streamsPerPair]*lane
 	// data and urgent are the streams of the two lanes.
 	data, urgent *stream
@@ -61,7 +62,6 @@ type pair struct {
 
 	writing atomic.Bool // a message or signal is being written
 	filling filling     // held while a message is read into the mailbox
-	rest    rest
 
 	left         chan struct{} // closed when the peer has said bye
 	urgentEnded  chan struct{} // closed when the view on the urgent stream has ended
@@ -76,9 +76,9 @@ type pair struct {
 }
 
 // newPair takes over the streams to one rank; Transport.begin starts its goroutines.
-func newPair(t *Transport, rank int, s lanePair) *pair {
+func newPair(t *Transport, rank int, name string, s lanePair) *pair {
 	return &pair{
-		t: t, rank: rank, rest: newRest(),
+		t: t, rank: rank, name: name,
 		path:  s[dataStream].path,
 		lanes: [streamsPerPair]*lane{dataStream: s[dataStream].lane, urgentStream: s[urgentStream].lane},
 		data:  s[dataStream].stream, urgent: s[urgentStream].stream,
@@ -93,7 +93,7 @@ func (p *pair) markPeerDone() { p.peerDoneOnce.Do(func() { close(p.peerDone) }) 
 
 // lost returns the error for the loss of the peer.
 func (p *pair) lost(why string) error {
-	return &transport.PeerError{Rank: p.rank, Peer: p.t.names[p.rank], Cause: why}
+	return &transport.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
 }
 
 // lossCause returns the cause with which to revoke the view after the data stream broke with err.
@@ -148,7 +148,6 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	if err != nil {
 		return err
 	}
-	p.rest.touch()
 	lost := false
 	if p.data.watch != nil {
 		lost, err = p.data.watch.Sending(Outgoing{Bytes: len(buf), Epoch: p.t.epoch, Envelope: e})
@@ -198,20 +197,14 @@ func (p *pair) endTurn(at *ticket) {
 	p.data.writers.release(at)
 }
 
-// errResting: the pair rests, or is about to. Whoever needs it makes it anew.
-var errResting = errors.New("the pair rests")
-
 // failure returns why no message may be written any more, or nil.
 func (p *pair) failure() error {
 	select {
 	case <-p.left:
 		return p.lost("closed")
 	default:
+		return p.t.box.Cause()
 	}
-	if err := p.t.box.Cause(); err != nil || !p.rest.written.Load() {
-		return err
-	}
-	return errResting
 }
 
 // writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. After
@@ -227,35 +220,14 @@ func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error
 	return p.data.write(h, buf)
 }
 
-// writeSignals writes signals and probes behind the messages that were sent before them. It also
-// begins the rest of a pair that is not used.
+// writeSignals writes signals and probes behind the messages that were sent before them.
 func (p *pair) writeSignals() {
-	idle := time.NewTimer(p.t.idle)
-	defer idle.Stop()
-	wake := p.rest.wake
-	if !p.t.lazy.begins(p.rank) {
-		idle.Stop()
-		wake = nil
-	}
 	for {
 		h, payload := wire.Header{Kind: wire.Signal}, []byte(nil)
 		select {
 		case payload = <-p.signals:
 		case n := <-p.probes:
 			h.Kind, payload = wire.Probe, make([]byte, n)
-		case <-wake:
-			idle.Reset(p.t.idle)
-			continue
-		case <-idle.C:
-			switch {
-			case p.rest.used.Swap(false):
-				idle.Reset(p.t.idle)
-			case p.beginRest():
-				return
-			}
-			continue
-		case <-p.rest.both:
-			return
 		case <-p.t.box.Failed():
 			return
 		case <-p.left:
@@ -265,7 +237,6 @@ func (p *pair) writeSignals() {
 		if err != nil {
 			return
 		}
-		p.rest.touch()
 		err = p.data.write(&h, payload)
 		p.endTurn(turn)
 		if err != nil {
@@ -292,11 +263,6 @@ func (p *pair) readData() bool {
 		return false
 	case last == wire.End:
 		p.t.Revoke(p.lossCause(io.EOF)) // no effect if this rank has been revoked or closed
-	case last == wire.Rest:
-		if !p.takeRest() {
-			p.t.Revoke(p.lost(fmt.Sprintf("%v: it must not rest", errProtocol)))
-			return false
-		}
 	default:
 		p.takeBye()
 	}
@@ -321,8 +287,8 @@ func (p *pair) markLeft() {
 	p.markPeerDone()
 }
 
-// readFrames handles frames until the peer's last frame of the view, and returns its kind: Bye, End
-// or Rest.
+// readFrames handles frames until the peer's last frame of the view, and returns its kind, Bye or
+// End.
 func (p *pair) readFrames() (wire.Kind, error) {
 	var signal [transport.MaxSignal]byte
 	for {
@@ -336,10 +302,6 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		default:
 			return 0, err
 		}
-		if h.Kind == wire.Bye || h.Kind == wire.End || h.Kind == wire.Rest {
-			return h.Kind, nil
-		}
-		p.rest.touch()
 		switch h.Kind {
 		case wire.Data:
 			err = p.readMessage(h)
@@ -353,6 +315,8 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		case wire.Share:
 			// This frame came after the first rank of the host had given its result: discard it.
 			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
+		case wire.Bye, wire.End:
+			return h.Kind, nil
 		default:
 			err = fmt.Errorf("%w: %v on the data stream", errProtocol, h.Kind)
 		}
@@ -420,11 +384,8 @@ func (p *pair) readUrgent(first urgentFrame) bool {
 	// A peer that has closed ends this stream only when all its messages were received. If the data
 	// stream breaks before its bye came, the peer has sent no messages.
 	p.closedEarly.Store(bye && f.err == nil && f.Kind == wire.End)
-	// A paused reader of the data stream must go on, to see that the data stream has ended, too. If
-	// the pair rests the limit holds for the next pair with this rank.
-	if !p.rest.isMutual() && (!p.rest.written.Load() || f.err != nil) {
-		p.t.box.LiftLimit(p.rank)
-	}
+	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
+	p.t.box.LiftLimit(p.rank)
 	p.markPeerDone()
 	close(p.urgentEnded)
 	return f.err == nil && f.Kind == wire.End && <-p.urgentOver

@@ -46,7 +46,7 @@ func begunWith(data, urgent Stream) *Transport {
 // newTestBinder returns the binder of a process without a network.
 func newTestBinder() *binder {
 	life := newLifetime()
-	return &binder{cfg: &Config{Idle: usualIdle}, life: life, views: newViewTable("", life), lanes: newLanes()}
+	return &binder{cfg: new(Config), life: life, views: newViewTable("", life), lanes: newLanes()}
 }
 
 // put gives an attempt a stream with another rank, and starts to read it until the view is over.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
@@ -33,7 +32,6 @@ type Transport struct {
 	closedErr error      // the cause with which Close fails the box
 	// epoch is the epoch of the view.
 	epoch uint64
-	idle  time.Duration // Config.Idle
 	// meshClosed is closed when the mesh closes. The streams of the mesh end then.
 	meshClosed <-chan struct{}
 	// lanes has the streams of the whole mesh, which outlive the view.
@@ -54,7 +52,6 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 		meshClosed: a.binder.life.ctx.Done(),
 		lanes:      a.binder.lanes,
 		epoch:      v.Epoch,
-		idle:       a.binder.cfg.Idle,
 		self:       self,
 		pairs:      make([]atomic.Pointer[pair], len(streams)),
 		paths:      make([]event.Path, len(streams)),
@@ -94,7 +91,7 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 // begin begins the pair with a rank over its lanes. If pending is not nil, the pair sends the
 // signals and probes that wait in pending. The caller makes sure that t is not closed meanwhile.
 func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
-	p := newPair(t, rank, lanes)
+	p := newPair(t, rank, t.names[rank], lanes)
 	if pending != nil {
 		p.signals, p.probes = pending.signals, pending.probes
 	}
@@ -141,32 +138,22 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	if len(buf) > wire.MaxData {
 		return fmt.Errorf("send: %d bytes, at most %d: %w", len(buf), wire.MaxData, collective.ErrArgument)
 	}
-	err := errResting
-	for err == errResting {
-		if to == t.self {
-			err = t.sendSelf(e, buf)
-		} else {
-			err = t.sendTo(ctx, to, e, buf)
-		}
+	var err error
+	p := t.pairs[to].Load()
+	switch {
+	case to == t.self:
+		err = t.sendSelf(e, buf)
+	case p == nil:
+		p, err = t.pairWith(ctx, to)
+	}
+	if err == nil && p != nil {
+		err = p.send(ctx, e, buf)
 	}
 	if err != nil {
 		t.Revoke(err)
 		return t.box.Cause()
 	}
 	return nil
-}
-
-// sendTo sends a message to another rank. It returns errResting, and has sent nothing, if the pair
-// began to rest meanwhile.
-func (t *Transport) sendTo(ctx context.Context, to int, e transport.Envelope, buf []byte) (err error) {
-	p := t.pairs[to].Load()
-	if p == nil || p.rest.written.Load() {
-		p, err = t.pairWith(ctx, to)
-	}
-	if err != nil {
-		return err
-	}
-	return p.send(ctx, e, buf)
 }
 
 // sendSelf sends a message to this rank, as a copy in its mailbox. It never waits: a mailbox has no
@@ -190,12 +177,10 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 // only the other rank sends: that rank may be unable to make the pair, or its death would go
 // unnoticed without one.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
-	posted := t.box.Post(from, e, buf)
-	// The receive is posted first: a pair that begins to rest meanwhile finds it (lazyPairs.forget).
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
 		t.lazy.need(from)
 	}
-	return posted
+	return t.box.Post(from, e, buf)
 }
 
 // Arrived implements transport.Meter.

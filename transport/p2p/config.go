@@ -58,7 +58,6 @@ type Config struct {
 
 	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
 	plan      mesh.Plan                              // tests: of the lanes of views; nil for the usual one
-	idle      time.Duration                          // tests: replaces the mesh's Config.Idle
 	gateway   func(context.Context) (gateway, error) // tests: replaces discoverGateway
 	loopback  bool                                   // tests: loopback counts as a network between hosts, for relays
 	punch     bool                                   // tests: hole punching is tried on loopback, too

@@ -19,9 +19,6 @@ func SetHandshakeTime(cfg *Config, d time.Duration) { cfg.handshake = d }
 // SetPlan makes p the plan of the pairs that have lanes from the beginning of a view.
 func SetPlan(cfg *Config, p mesh.Plan) { cfg.plan = p }
 
-// SetIdle sets the time after which a pair that is not planned rests.
-func SetIdle(cfg *Config, d time.Duration) { cfg.idle = d }
-
 // OnLoopback makes loopback count as a network for relays, and if punch is set also for hole
 // punching.
 func OnLoopback(cfg *Config, punch bool) { cfg.loopback, cfg.punch = true, punch }

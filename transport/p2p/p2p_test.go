@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
@@ -24,9 +23,6 @@ func configs() map[string]p2p.Config {
 	}
 }
 
-// idle is short, so that pairs rest often.
-const idle = 5 * time.Millisecond
-
 // paths are the kinds of paths for data, including those of libp2p.
 func paths() map[string]p2p.Config {
 	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
@@ -41,7 +37,6 @@ func paths() map[string]p2p.Config {
 	for _, name := range []string{"tls", "direct", "auto", "local"} {
 		cfg := all[name]
 		p2p.SetPlan(&cfg, networktest.Chain)
-		p2p.SetIdle(&cfg, idle)
 		all[name+" on demand"] = cfg
 	}
 	return all

@@ -2,7 +2,6 @@ package p2p_test
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,9 +14,6 @@ import (
 func TestViews(t *testing.T) {
 	for name, cfg := range paths() {
 		o := networktest.Options{Kill: func(e elastic.Endpoint) { _ = e.Network.(*p2p.Host).Close() }}
-		if strings.HasSuffix(name, "on demand") {
-			o.Idle = idle
-		}
 		if cfg.Path == "p2p" { // else data has connections of its own
 			o.Break = func(a, b elastic.Endpoint) { _ = p2p.Break(a.Network.(*p2p.Host), b.Self.ID) }
 		}

@@ -62,14 +62,11 @@ const (
 	// End is the last frame of its sender in a view. The next frame is a Hello for another view. It
 	// has no payload.
 	End
-	// Rest is the last frame of its sender on a stream that is not used at present. It has no
-	// payload.
-	Rest
 )
 
 // String returns the name of the kind, for errors.
 func (k Kind) String() string {
-	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse", "end", "rest"}
+	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse", "end"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -163,7 +160,7 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 
 // check refuses values that no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
-	if h.Kind < Hello || h.Kind > Rest {
+	if h.Kind < Hello || h.Kind > End {
 		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
 	}
 	if limit := MaxPayload(h.Kind); h.Length > limit {

@@ -15,7 +15,7 @@ import (
 
 // drawHeader draws any header that DecodeHeader accepts.
 func drawHeader(t *rapid.T) wire.Header {
-	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.Rest)).Draw(t, "kind"))}
+	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.End)).Draw(t, "kind"))}
 	h.Length = rapid.Uint64Range(0, wire.MaxPayload(h.Kind)).Draw(t, "length")
 	if h.Kind == wire.Data {
 		h.Seq = rapid.Uint32().Draw(t, "seq")
@@ -61,7 +61,7 @@ func TestHeaderRefused(t *testing.T) {
 		"http":          {func(b *[wire.HeaderSize]byte) { copy(b[:], "GET / HTTP/1.1") }, wire.ErrMagic},
 		"version":       {func(b *[wire.HeaderSize]byte) { b[2] = 2 }, wire.ErrVersion},
 		"no kind":       {func(b *[wire.HeaderSize]byte) { b[3] = 0 }, wire.ErrFormat},
-		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.Rest) + 1 }, wire.ErrFormat},
+		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.End) + 1 }, wire.ErrFormat},
 		"data too long": {length(wire.Data, wire.MaxData+1), wire.ErrLimit},
 		"data huge":     {length(wire.Data, math.MaxUint64), wire.ErrLimit},
 		"signal long":   {length(wire.Signal, 513), wire.ErrLimit},
