@@ -1,8 +1,6 @@
 package mesh
 
 import (
-	"slices"
-
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 )
@@ -17,27 +15,20 @@ type Plan func(v elastic.View, self int) []bool
 // beginning.
 const maxFullMesh = 16
 
-// sparse is the usual plan. In a view of more than maxFullMesh members each rank has lanes with the
-// first rank of its memory group, over which the group agrees to share memory. The first rank of
-// each group has lanes with the first ranks at the distances 1, 2, 4, 8 and so on, in both
-// directions of the ring of first ranks. So a revocation gets from any rank to any other in lg h + 2
-// steps, where h is the number of groups: those between two groups are the binary digits of the
-// distance, as with the fingers of Chord (Stoica et al. 2001).
-//
-// Within a host the other pairs are not planned, as each lane is a socket of its own there, and is
-// made in a tenth of a millisecond.
+// sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at
+// the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its
+// lanes grows as log n, and so does the number of steps in which a revocation gets from any rank to
+// any other: the steps are the binary digits of the distance, as with the fingers of Chord (Stoica
+// et al. 2001). Each rank also has lanes with the lowest rank of its memory group, over which the
+// group agrees to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= maxFullMesh {
 		return nil
 	}
 	planned := make([]bool, n)
-	firsts := firstRanks(v)
-	if at, first := slices.BinarySearch(firsts, self); first {
-		h := len(firsts)
-		for d := 1; d <= h/2; d *= 2 {
-			planned[firsts[(at+d)%h]], planned[firsts[(at-d+h)%h]] = true, true
-		}
+	for d := 1; d <= n/2; d *= 2 {
+		planned[(self+d)%n], planned[(self-d+n)%n] = true, true
 	}
 	group := memoryGroup(v, self)
 	for _, rank := range group {
@@ -48,45 +39,19 @@ func sparse(v elastic.View, self int) []bool {
 	return planned
 }
 
-// firstRanks returns the lowest rank of each memory group of a view, in the order of ranks. A rank
-// whose host is not stated is a group of its own.
-func firstRanks(v elastic.View) (firsts []int) {
-	hosts := make(map[[2]string][]int)
-	for rank, m := range v.Members {
-		if at := hostOf(m); at != [2]string{} {
-			hosts[at] = append(hosts[at], rank)
-			continue
-		}
-		firsts = append(firsts, rank)
-	}
-	for _, here := range hosts {
-		for _, group := range memoryGroups(here) {
-			firsts = append(firsts, group[0])
-		}
-	}
-	slices.Sort(firsts)
-	return firsts
-}
-
 // memoryGroup returns the ranks of a view that may share memory with the rank self, that rank
-// included. It returns nil if the host of self is not stated.
+// included: all ranks of its host, or one of the equal parts into which a host with more than
+// shm.MaxRanks ranks is divided. It returns nil if the host of self is not stated.
 func memoryGroup(v elastic.View, self int) []int {
-	for _, group := range memoryGroups(sameHost(v, self)) {
-		if group[len(group)-1] >= self {
-			return group
+	here := sameHost(v, self)
+	parts := (len(here) + shm.MaxRanks - 1) / shm.MaxRanks
+	for i := range parts {
+		part := here[i*len(here)/parts : (i+1)*len(here)/parts]
+		if part[len(part)-1] >= self {
+			return part
 		}
 	}
 	return nil
-}
-
-// memoryGroups divides the ranks of a host into memory groups: as few parts as have at most
-// shm.MaxRanks ranks each, of equal size.
-func memoryGroups(here []int) (groups [][]int) {
-	parts := (len(here) + shm.MaxRanks - 1) / shm.MaxRanks
-	for i := range parts {
-		groups = append(groups, here[i*len(here)/parts:(i+1)*len(here)/parts])
-	}
-	return groups
 }
 
 // sameHost returns the ranks of a view that are on the host of the rank self, that rank included.

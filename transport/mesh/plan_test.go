@@ -18,9 +18,8 @@ func spread(n, each int) (v elastic.View) {
 	return v
 }
 
-// Either both ranks of a pair plan its lanes or neither does. The first rank of a memory group has lanes with all
-// others of the group, and with few other first ranks. A revocation gets from any rank to any other in few steps.
-// Small views have lanes between all ranks.
+// Either both ranks of a pair plan its lanes or neither does. The number of lanes of a rank grows as log n. The
+// lowest rank of a memory group has lanes with all others of the group. Small views have lanes between all ranks.
 func TestSparse(t *testing.T) {
 	if sparse(spread(maxFullMesh, 4), 0) != nil {
 		t.Error("a small view has a plan")
@@ -49,37 +48,13 @@ func checkSparse(t *testing.T, n, each int) {
 		}
 		group := memoryGroup(v, a)
 		first := group[0]
-		if a != first && (!plans[a][first] || count > 1) {
-			t.Errorf("rank %d has lanes with %d ranks, with the first of its memory group: %t", a, count, plans[a][first])
+		if a != first && !plans[a][first] {
+			t.Errorf("rank %d has no lanes with the first of its memory group", a)
 		}
-		if most := 2 * bits.Len(uint(n)); a == first && count > len(group)-1+most {
-			t.Errorf("rank %d has lanes with %d others besides its group, want at most %d", a, count-len(group)+1, most)
-		}
-		if most := bits.Len(uint(n)) + 2; stepsFrom(plans, a) > most {
-			t.Errorf("a revocation takes %d steps from rank %d, want at most %d", stepsFrom(plans, a), a, most)
+		if a != first && count > 2*bits.Len(uint(n))+1 {
+			t.Errorf("rank %d has lanes with %d", a, count)
 		}
 	}
-}
-
-// stepsFrom returns in how many steps all ranks are reached from the rank start if each rank passes a revocation on
-// over its planned lanes. If some are never reached the result is the number of ranks.
-func stepsFrom(plans [][]bool, start int) int {
-	reached, next := map[int]bool{start: true}, []int{start}
-	for steps := 0; len(next) > 0; steps++ {
-		if len(reached) == len(plans) {
-			return steps
-		}
-		now := next
-		next = nil
-		for _, a := range now {
-			for b, planned := range plans[a] {
-				if planned && !reached[b] {
-					reached[b], next = true, append(next, b)
-				}
-			}
-		}
-	}
-	return len(plans)
 }
 
 // The ranks of a host are divided into as few memory groups as are needed, of equal size but for one rank. All
