@@ -15,9 +15,8 @@ BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
 TIMEOUT  = 60m
-# How many packages are tested at the same time: twice as many as there are processors, because many tests wait for
-# other processes or for the end of a time limit.
-AT_ONCE  = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
+# How many packages are tested at the same time. With more the tests of large groups would starve each other.
+AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
 # Packages whose tests take longest begin first, so that none of them runs alone at the end.
 PACKAGES = ./transport/p2p ./testing/e2e ./testing/netchaos ./testing/chaos ./trainer ./...
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
