@@ -67,13 +67,14 @@ const followedDonors = 2
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
 	a := &joinState{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},
-		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: j.donors, MaxDonors: followedDonors}}
+		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: func() []string { return j.donors(true) }, MaxDonors: followedDonors}}
 	if g.state == nil {
 		return 0, a.run()
 	}
 	// The context ends when this peer is in a view: the session then brings it level.
 	many := a.opts
-	many.MaxDonors = 0 // the default: the copy is faster with more, and their majority decides
+	// The default number: the copy is faster with more donors, and their majority decides.
+	many.Donors, many.MaxDonors = func() []string { return j.donors(false) }, 0
 	snap, err := transfer.Fetch(inView, a.src, many)
 	if err != nil {
 		return 0, fmt.Errorf("copy the state: %w", err)
@@ -105,12 +106,12 @@ func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	}
 }
 
-// donors returns the IDs of the members to copy from, preferred ones first.
-func (j *joiner) donors() []string {
+// donors returns the IDs of the members to copy from, preferred ones first, see reach.
+func (j *joiner) donors(spread bool) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var out []string
-	for _, m := range j.reach.donors() {
+	for _, m := range j.reach.donors(spread) {
 		out = append(out, string(m.ID))
 	}
 	return out

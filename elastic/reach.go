@@ -170,10 +170,14 @@ func (r *reach) unmet() (all []Member) {
 }
 
 // donors returns the members in the order in which they serve as donors of the state: members of
-// this host, then members that this peer has reached, then the others.
-func (r *reach) donors() []Member {
+// this host, then members that this peer has reached, then the others. They are in rank order within
+// each of the three, so that newcomers ask the same members and share their snapshots; or, if spread
+// is set, in an order of each newcomer's own.
+func (r *reach) donors(spread bool) []Member {
 	all := slices.Clone(r.members)
-	r.byWeight(all)
+	if spread {
+		r.byWeight(all)
+	}
 	class := func(m Member) int {
 		switch {
 		case m.Beside(r.self):

@@ -135,13 +135,18 @@ func TestDonorOrder(t *testing.T) {
 	r := reachOf("new", "host1", false, spread(3, 2))
 	r.note("02-01", false, false)
 	r.note("00-00", true, false)
-	var got []ID
-	for _, m := range r.donors() {
-		got = append(got, m.ID)
-	}
-	slices.Sort(got[:2])
-	if len(got) != 6 || got[0] != "01-00" || got[1] != "01-01" || got[2] != "02-01" {
-		t.Errorf("%v", got)
+	for _, spread := range []bool{false, true} {
+		var got []ID
+		for _, m := range r.donors(spread) {
+			got = append(got, m.ID)
+		}
+		if spread {
+			slices.Sort(got[:2])
+			slices.Sort(got[3:])
+		}
+		if want := []ID{"01-00", "01-01", "02-01", "00-00", "00-01", "02-00"}; !slices.Equal(got, want) {
+			t.Errorf("spread %v: got %v, want %v", spread, got, want)
+		}
 	}
 }
 
