@@ -46,7 +46,7 @@ type proposal struct {
 
 	due   bool   // a change is due; since is the tick at which it became due
 	since uint64 // tick
-	wait  pause  // no ballot is opened during this pause
+	wait  uint64 // no ballot is opened before this tick
 	retry uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
 	tries int    // number of rejected ballots
 	round uint64 // highest round used here or seen
@@ -64,12 +64,6 @@ type proposal struct {
 	full       uint64 // tick
 	sent       uint64 // tick of the last sending
 	times      int    // number of sendings in this stage
-}
-
-// pause is a time in which a proposer opens no ballot.
-type pause struct {
-	until uint64 // tick
-	rival ID     // proposer to which this one gives way; "" after a rejection
 }
 
 // reconsider makes the next use of the change that is due recompute it. New knowledge also ends the
@@ -101,7 +95,7 @@ func (p *proposer) begin() {
 		return
 	}
 	p.refresh()
-	if !p.due || p.tick < p.retry || p.rank >= len(p.quorum.electorate().dead) || p.waits() ||
+	if !p.due || p.tick < p.retry || p.rank >= len(p.quorum.electorate().dead) || p.tick < p.wait ||
 		p.tick < p.since+uint64(len(p.quorum.ahead()))*p.cfg.Patience {
 		return
 	}
@@ -115,10 +109,6 @@ func (p *proposer) begin() {
 	p.stageBegins(preparing)
 	p.carryOn()
 }
-
-// waits reports whether this member must not open a ballot yet. It does not give way to a proposer
-// that it cannot reach: such a proposer may hear no answers, and repeat its ballot in vain.
-func (p *proposer) waits() bool { return p.tick < p.wait.until && p.local.reachable(p.wait.rival) }
 
 // stageBegins enters a stage with this member's own vote, and requests the others' votes.
 func (p *proposer) stageBegins(s stage) {
@@ -185,13 +175,13 @@ func (p *proposer) rejected(msg Message) {
 	p.stage = idle
 	p.round = max(p.round, msg.Seen.Round)
 	p.tries++
-	p.wait = pause{until: p.tick + p.backOff(p.tries)}
+	p.wait = p.tick + p.backOff(p.tries)
 }
 
 // yield gives way to another proposer's higher ballot for a while.
-func (p *proposer) yield(b Ballot, from ID) {
+func (p *proposer) yield(b Ballot) {
 	p.round = max(p.round, b.Round)
-	p.wait = pause{p.tick + p.cfg.Patience + p.backOff(0), from}
+	p.wait = p.tick + p.cfg.Patience + p.backOff(0)
 	if p.ballot.Less(b) {
 		p.stage = idle
 	}
