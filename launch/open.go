@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/transport/p2p"
 )
 
@@ -117,7 +118,7 @@ func (p *peer) openLater() {
 				return
 			}
 			_ = p.openMembers(id.ctx, fresh) // failures appear in the note of the next ticket
-			if pause(id.ctx, wait) != nil {
+			if pause.For(id.ctx, wait) != nil {
 				return
 			}
 			wait *= 2

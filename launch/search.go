@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -98,7 +99,7 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 	// One goroutine for each address asks who listens there; run collects the answers.
 	for turn, n := range turns(len(addrs), string(i.ep.Self.ID)) {
 		s.work.Go(func() {
-			if pause(ctx, time.Duration(turn)*turnPeriod) == nil {
+			if pause.For(ctx, time.Duration(turn)*turnPeriod) == nil {
 				s.dialAddr(ctx, n)
 			}
 		})
@@ -137,25 +138,13 @@ func turns(n int, id string) []int {
 	return out
 }
 
-// pause waits for a time. It returns the cause of ctx if ctx ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // dialMore tries each address until a member answers, or for at most vacantAfter.
 func (i *identity) dialMore(addrs []string, found func(elastic.Member)) {
 	for _, addr := range addrs {
 		i.work.Go(func() {
 			ctx, cancel := context.WithTimeout(i.ctx, vacantAfter)
 			defer cancel()
-			for wait := redialPeriod; pause(ctx, wait) == nil; wait *= 2 {
+			for wait := redialPeriod; pause.For(ctx, wait) == nil; wait *= 2 {
 				if m, err := i.net.Identify(ctx, addr); err == nil {
 					found(m)
 					return
@@ -201,7 +190,7 @@ func (s *search) run(ctx context.Context) (elastic.Member, error) {
 func (s *search) dialAddr(ctx context.Context, n int) {
 	for {
 		m, err := s.i.net.Identify(ctx, s.addrs[n])
-		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil || pause(ctx, redialPeriod) != nil {
+		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil || pause.For(ctx, redialPeriod) != nil {
 			return
 		}
 	}

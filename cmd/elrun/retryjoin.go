@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -64,5 +65,5 @@ func isBadTicket(err error) bool {
 func (t *terminal) wait(ctx context.Context, d time.Duration) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
-	return pause(ctx, d)
+	return pause.For(ctx, d)
 }

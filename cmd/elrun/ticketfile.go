@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/internal/scheduler"
@@ -102,7 +103,7 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 				return r.write(ticket.Text)
 			}
 		}
-		if err := pause(ctx, ticketFilePeriod); err != nil {
+		if err := pause.For(ctx, ticketFilePeriod); err != nil {
 			return err
 		}
 	}
@@ -150,7 +151,7 @@ func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.
 			told = true
 			fmt.Fprintf(t.stderr, "elrun: task %d waits for task 0 to write %s: %v\n", r.task.Rank, printable.Line(r.path), errShared)
 		}
-		if err := pause(ctx, ticketFilePeriod); err != nil {
+		if err := pause.For(ctx, ticketFilePeriod); err != nil {
 			return "", err
 		}
 	}
@@ -266,16 +267,4 @@ func endStatus(err error) int {
 		return int(s)
 	}
 	return statusFailed
-}
-
-// pause sleeps for d. If ctx ends first it returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
@@ -40,7 +42,7 @@ func (c *chooser) choose(ctx context.Context) (promise, error) {
 		if len(p.donors) > 0 {
 			return p, nil
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return promise{}, err
 		}
 	}

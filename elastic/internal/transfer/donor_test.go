@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // write returns a function that writes n bytes.
@@ -231,25 +233,25 @@ func TestLeasesExpire(t *testing.T) {
 		d := readyDonor(t, 5)
 		defer d.Close()
 		for range 5 {
-			_ = pause(t.Context(), 10*time.Second)
+			_ = pause.For(t.Context(), 10*time.Second)
 			ask(t, d, request{Do: opChunks, Step: 5, Count: 1})
 		}
 		ask(t, d, request{Do: opKeep, Who: "other", Step: 6})
 		if d.Memory() < 100 || !d.Logging() {
 			t.Error("a joiner that is heard of has lost its snapshot")
 		}
-		_ = pause(t.Context(), 8*time.Second)
+		_ = pause.For(t.Context(), 8*time.Second)
 		ask(t, d, request{Do: opKeep, Who: "other", Step: 6})
-		_ = pause(t.Context(), 8*time.Second)
+		_ = pause.For(t.Context(), 8*time.Second)
 		if n := d.Memory(); n == 0 || n > 50 {
 			t.Errorf("%d bytes are kept: only an update is wanted", n)
 		}
-		_ = pause(t.Context(), 16*time.Second)
+		_ = pause.For(t.Context(), 16*time.Second)
 		if d.Memory() != 0 || d.Logging() {
 			t.Errorf("%d bytes are kept for nobody", d.Memory())
 		}
 		ask(t, d, request{Do: opTake, Step: 20})
-		_ = pause(t.Context(), 16*time.Second)
+		_ = pause.For(t.Context(), 16*time.Second)
 		if d.Wanted(20) {
 			t.Error("a snapshot is wanted by nobody")
 		}

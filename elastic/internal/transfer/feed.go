@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // feed prefetches updates for the goroutine that applies them, so that a step takes the longer of
@@ -58,7 +60,7 @@ func (f *feed) start(ctx context.Context) {
 func (c client) renew(ctx context.Context, after func() int64) {
 	for {
 		c.gather(ctx, c.o.names(), request{Do: opKeep, Step: after()})
-		if pause(ctx, c.o.Patience/2) != nil {
+		if pause.For(ctx, c.o.Patience/2) != nil {
 			return
 		}
 	}
@@ -94,7 +96,7 @@ func (f *feed) read(ctx context.Context) {
 			f.send(ctx, item{gone: true, at: at})
 			return
 		}
-		if pause(ctx, wait) != nil {
+		if pause.For(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, longPause)

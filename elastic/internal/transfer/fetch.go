@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Snapshot is the state after a step, received from the donors.
@@ -64,7 +66,7 @@ func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 			}
 		}
 		// All other errors come from the end of ctx.
-		if !errors.Is(err, errLost) || pause(ctx, wait) != nil {
+		if !errors.Is(err, errLost) || pause.For(ctx, wait) != nil {
 			return nil, fmt.Errorf("transfer: fetch: %w", context.Cause(ctx))
 		}
 	}
@@ -128,7 +130,7 @@ func (c *copying) work(ctx context.Context, h *hand) {
 			return
 		}
 		// fails is below maxFails, so the pause stays short.
-		if fails > 0 && pause(ctx, firstPause<<fails) != nil {
+		if fails > 0 && pause.For(ctx, firstPause<<fails) != nil {
 			return
 		}
 	}

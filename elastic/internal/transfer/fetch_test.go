@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const linkRate = 1 << 20 // in bytes a second
@@ -249,7 +251,7 @@ func fetchAtRest(t *testing.T, resting int) {
 				case <-n.donor.Asked():
 					if n.donor.Wanted(w.step) {
 						w.check(n.donor.Snapshot(w.step, func(out io.Writer) error {
-							_ = pause(ctx, 5*time.Second) // a large state
+							_ = pause.For(ctx, 5*time.Second) // a large state
 							return w.save(n)(out)
 						}))
 					}
@@ -276,11 +278,11 @@ func TestRestBeforeTheStep(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		go func() {
-			_ = pause(ctx, 500*time.Millisecond)
+			_ = pause.For(ctx, 500*time.Millisecond)
 			for _, n := range w.nodes {
 				n.donor.Rest(true)
 			}
-			for pause(ctx, 10*time.Millisecond) == nil {
+			for pause.For(ctx, 10*time.Millisecond) == nil {
 				for _, n := range w.nodes {
 					if n.donor.Wanted(w.step) {
 						w.check(n.donor.Snapshot(w.step, w.save(n)))

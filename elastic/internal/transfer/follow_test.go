@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // copyOf is a newcomer's state.
@@ -34,7 +36,7 @@ func (c *copyOf) apply(step int64, update []byte) error {
 	if step != c.step+1 {
 		c.w.t.Errorf("update of step %d after step %d", step, c.step)
 	}
-	if err := pause(c.ctx, c.slow); err != nil {
+	if err := pause.For(c.ctx, c.slow); err != nil {
 		return err
 	}
 	fold(c.state, update)
@@ -60,7 +62,7 @@ func (w *world) committed() int64 {
 func TestFollow(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		c := fetch(ctx, w)
-		_ = pause(ctx, 3*time.Second) // duration of loading
+		_ = pause.For(ctx, 3*time.Second) // duration of loading
 		why := errors.New("let in")
 		following, stop := context.WithTimeoutCause(ctx, 20*time.Second, why)
 		defer stop()
@@ -101,7 +103,7 @@ func TestFollowChangesDonors(t *testing.T) {
 				defer stop()
 				go func() {
 					for i := range 3 {
-						_ = pause(following, 7*time.Second)
+						_ = pause.For(following, 7*time.Second)
 						fault(w.nodes[i])
 					}
 				}()
@@ -248,7 +250,7 @@ func TestKeep(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		run(t, four, func(ctx context.Context, w *world) {
 			c := fetch(ctx, w)
-			load := func() error { return pause(ctx, time.Minute) }
+			load := func() error { return pause.For(ctx, time.Minute) }
 			if keep {
 				w.check(Keep(ctx, w, w.options(), c.step, load))
 			} else {

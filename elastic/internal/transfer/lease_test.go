@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 func TestLeases(t *testing.T) {
@@ -20,9 +22,9 @@ func TestLeases(t *testing.T) {
 		if n := l.needed(); !maps.Equal(n, map[int64]bool{7: true}) {
 			t.Errorf("needed: %v", n)
 		}
-		_ = pause(t.Context(), 4*time.Second)
+		_ = pause.For(t.Context(), 4*time.Second)
 		l.renew("b")
-		_ = pause(t.Context(), 4*time.Second)
+		_ = pause.For(t.Context(), 4*time.Second)
 		l.touch("a")
 		for _, want := range []struct {
 			at   time.Duration
@@ -41,7 +43,7 @@ func TestLeases(t *testing.T) {
 			t.Error("too many leases")
 		}
 		l.stop()
-		_ = pause(t.Context(), 2*term)
+		_ = pause.For(t.Context(), 2*term)
 		if l.renew("5") != nil || len(fired) > 0 {
 			t.Error("a lease after the end")
 		}

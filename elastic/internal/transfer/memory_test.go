@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // The memory for newcomers grows neither with their number nor with the steps meanwhile. Most
@@ -33,7 +35,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					_ = pause(t.Context(), time.Millisecond)
+					_ = pause.For(t.Context(), time.Millisecond)
 				}
 				if got := d.Memory(); got > most {
 					t.Fatalf("after %d joins %d bytes are kept for a state of %d, want at most %d", join+1, got, state, most)
@@ -45,7 +47,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 			if leases < 100 {
 				t.Errorf("%d leases are left: the test shows nothing", leases)
 			}
-			_ = pause(t.Context(), d.cfg.Lease)
+			_ = pause.For(t.Context(), d.cfg.Lease)
 			if got := d.Memory(); got != 0 {
 				t.Errorf("%d bytes are kept for nobody", got)
 			}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
@@ -39,7 +41,7 @@ func (b *bucket) take(ctx context.Context, n int) error {
 	if b.rate <= 0 {
 		return ctx.Err()
 	}
-	return pause(ctx, b.reserve(n))
+	return pause.For(ctx, b.reserve(n))
 }
 
 // reserve reserves the sending of n bytes, and returns the time to wait before sending them.
@@ -54,21 +56,6 @@ func (b *bucket) reserve(n int) time.Duration {
 	wait := b.next.Sub(now)
 	b.next = b.next.Add(time.Duration(float64(n) / float64(b.rate) * float64(time.Second)))
 	return wait
-}
-
-// pause waits for the duration d, or until ctx ends and then returns its error.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // pacedWriter writes at the rate of a bucket.

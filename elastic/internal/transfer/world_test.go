@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -146,7 +148,7 @@ func (w *world) check(err error) {
 
 // train commits steps until ctx ends.
 func (w *world) train(ctx context.Context) {
-	for pause(ctx, w.every) == nil {
+	for pause.For(ctx, w.every) == nil {
 		w.commit()
 	}
 }
@@ -182,7 +184,7 @@ func (w *world) Request(ctx context.Context, donor string, req []byte) (io.ReadC
 			n = c
 		}
 	}
-	if err := pause(ctx, n.latency); err != nil {
+	if err := pause.For(ctx, n.latency); err != nil {
 		return nil, err
 	}
 	if n.dead.Err() != nil {

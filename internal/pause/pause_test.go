@@ -1,0 +1,32 @@
+package pause
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A pause takes its time, or ends with the context and returns its cause.
+func TestFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := For(t.Context(), time.Second); err != nil || time.Since(begun) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		if err := For(t.Context(), -time.Second); err != nil {
+			t.Errorf("for less than nothing: %v", err)
+		}
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(cause) })
+		begun = time.Now()
+		if err := For(ctx, time.Hour); !errors.Is(err, cause) || time.Since(begun) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		if err := For(ctx, 0); !errors.Is(err, cause) {
+			t.Errorf("after the end of the context: %v", err)
+		}
+	})
+}
