@@ -157,6 +157,9 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := i.Send(t.Context(), "bad", nil); !errors.Is(err, ticket.ErrUnknown) {
+			t.Errorf("to a member that refuses the proof meanwhile: %v", err)
+		}
 		if err := i.Send(t.Context(), "a", nil); err != nil {
 			t.Error(err)
 		}

@@ -23,7 +23,7 @@ type Network struct {
 	// ticket opens the job, or all interfaces from the start if the peers join by a ticket. local
 	// means the loopback interface for good, and all means all interfaces. Otherwise it is a list
 	// of addresses, separated by commas: multiaddrs, or IP addresses with an optional port or
-	// range of ports (192.0.2.1:7000-7019, of which each peer uses two free ones).
+	// range of ports (192.0.2.1:7000-7019). Each peer uses two free ports of a range.
 	Listen string
 	// LAN announces the job on the local network (multicast DNS) once it has a ticket, and looks
 	// there for other peers of the job.

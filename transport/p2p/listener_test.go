@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/transport/p2p"
 )
 
@@ -120,5 +122,44 @@ func TestOpenLater(t *testing.T) {
 	far := func(m elastic.Member) bool { return strings.HasPrefix(m.Addrs[len(m.Addrs)-1], "/ip4/127.0.0.2/") }
 	if got := late.Complete([]elastic.Member{b}); !slices.ContainsFunc(got, far) {
 		t.Errorf("a newcomer knows %v", got)
+	}
+}
+
+// Members that were asked to listen on the network learn the new addresses of each other: they ask
+// the host that has asked all of them.
+func TestOpenedHostsLearnOfEachOther(t *testing.T) {
+	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
+	first, a := host(t, cfg, policyOf(key(1)))
+	all, hosts := []elastic.Member{a}, []*p2p.Host{first}
+	for range 2 {
+		var h *p2p.Host
+		asked := cfg
+		asked.OnOpen = func() error { return h.Open([]string{"/ip4/127.0.0.2/tcp/0"}) }
+		var m elastic.Member
+		h, m = host(t, asked, policyOf(key(1)))
+		all, hosts = append(all, m), append(hosts, h)
+	}
+	for _, h := range hosts {
+		if err := h.Introduce(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // at the end of the first round the first host knows all addresses
+		for _, m := range all[1:] {
+			if _, err := first.Exchange(within(t, long), m.ID, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, h := range hosts[1:] {
+		other := all[2-i : 3-i]
+		knows := func() bool {
+			return slices.ContainsFunc(h.Complete(other)[0].Addrs, func(a string) bool { return strings.HasPrefix(a, "/ip4/127.0.0.2/") })
+		}
+		for ctx := within(t, long); !knows(); {
+			if err := pause.For(ctx, time.Millisecond); err != nil {
+				t.Fatalf("host %d knows %v: %v", i, h.Complete(other), err)
+			}
+		}
 	}
 }
