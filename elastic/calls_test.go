@@ -35,7 +35,12 @@ func TestUnproven(t *testing.T) {
 		}, errUnreachable},
 		"one more is gone": {func(_ *admission, o *offer) { o.Met = append(o.Met, "gone") }, nil},
 		"an old list":      {func(_ *admission, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
-		"no quorum":        {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
+		"all are tried": {func(a *admission, o *offer) {
+			now := a.members.view.Hash()
+			o.Met, o.Tried = nil, now[:]
+		}, nil},
+		"all of another view are tried": {func(_ *admission, o *offer) { o.Met, o.Tried = nil, []byte("another view") }, ErrNotYet},
+		"no quorum":                     {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
 	})
 }
 

@@ -23,6 +23,7 @@ type offer struct {
 	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
 	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
 	Met       []ID      `json:"met,omitempty"`       // members and other newcomers that it has reached
+	Tried     []byte    `json:"tried,omitempty"`     // the view in which the newcomer has made an offer to all members that it has to reach, as a reply gave it
 	Version   []byte    `json:"version,omitempty"`   // the view that the newcomer knows, as a reply gave it; empty to be told all members
 }
 

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -52,20 +53,17 @@ func (n *newcomers) hear(o offer, met map[string]bool) {
 // its host. The argument met has the hosts with which the author has connected.
 func (n *newcomers) coming(o offer, met map[string]bool) []Member {
 	chosen := make(map[string]Member)
-	better := func(a, b Member) int { // a peer that the author can reach, or may be able to, comes first
-		cut := func(m Member) int {
-			if slices.Contains(o.Unreached, m.ID) {
-				return 1
-			}
-			return 0
+	better := func(a, b Member) bool {
+		if cut := slices.Contains(o.Unreached, a.ID); cut != slices.Contains(o.Unreached, b.ID) {
+			return !cut
 		}
-		return cmp.Or(cmp.Compare(cut(a), cut(b)), cmp.Compare(a.ID, b.ID))
+		return a.ID < b.ID
 	}
 	for id, a := range n.applicants {
 		if id == o.Member.ID || o.linked(met, a) {
 			continue
 		}
-		if m, ok := chosen[a.member.hostKey()]; !ok || better(a.member, m) < 0 {
+		if m, ok := chosen[a.member.hostKey()]; !ok || better(a.member, m) {
 			chosen[a.member.hostKey()] = a.member
 		}
 	}
@@ -107,7 +105,9 @@ func (a *admission) unproven(o offer) error {
 		return nil
 	}
 	var wait error
-	met := a.hostsOf(o.Met)
+	met, now := a.hostsOf(o.Met), a.members.view.Hash()
+	// The list of reached peers is bounded, so in a group of very many hosts it may lack some.
+	all := bytes.Equal(o.Tried, now[:])
 	for _, m := range a.members.view.Members {
 		switch {
 		case m.ID == a.members.self.ID:
@@ -115,7 +115,7 @@ func (a *admission) unproven(o offer) error {
 			if a.members.present(m.ID) {
 				return errCutOff(m)
 			}
-		case !(o.Relay && a.relay) && !m.Beside(o.Member) && !met[m.hostKey()]:
+		case !all && !(o.Relay && a.relay) && !m.Beside(o.Member) && !met[m.hostKey()]:
 			wait = errUnmet(m)
 		}
 	}

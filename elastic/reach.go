@@ -33,19 +33,18 @@ type reach struct {
 }
 
 const (
-	// maxReached is the number of members of other hosts with which a newcomer of a large group
-	// connects, and the largest group of whose members it connects with all. If a relay is of no
-	// help it is at least one of each host.
+	// maxReached is the size up to which a group is small. In a larger one it is the number of
+	// delegates of a newcomer; without relays there is at least one delegate of each host.
 	maxReached = 16
 	// maxDeciders is the number of members that judge a newcomer if all before them die.
 	maxDeciders = 4
 	// offerPatience bounds the time of a peer's reply to an offer. It doubles with each offer that
 	// the peer does not answer in time, up to 1<<maxLate times: on an overloaded host a handshake
-	// takes long, and one that is given up is lost work for both sides.
+	// takes long, and a handshake that is given up is lost work for both sides.
 	offerPatience = 2 * time.Second
 	maxLate       = 3
-	// maxUnreached bounds the list of unreachable peers in an offer, and the list of reached peers.
-	maxUnreached = 256
+	// maxListed bounds the list of unreachable peers in an offer, and the list of reached peers.
+	maxListed = 256
 	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
 	comingTerm = 2 * approvalTerm
 )
@@ -71,8 +70,8 @@ func (r *reach) tried(id ID) bool {
 func (r *reach) met(id ID) bool { return r.tried(id) && !r.cutOff[id] }
 
 // note records the result of an offer: gone if nobody listens there, late if no answer came in time.
-// A peer that has answered before is cut off when it is late for the second time in a row: an
-// overloaded one may be late once.
+// A peer that has answered before counts as cut off when it is late for the second time in a row,
+// as an overloaded peer may be late once.
 func (r *reach) note(id ID, gone, late bool) {
 	if !late {
 		r.cutOff[id] = gone
@@ -132,7 +131,7 @@ func (r *reach) delegates() (out []Member) {
 		out = append(out, all[:min(len(all), share)]...)
 	}
 	r.byWeight(out)
-	if r.relay { // of any two peers that may use relays none needs a proof
+	if r.relay { // two peers that may use relays need no proof that they can connect
 		out = out[:min(len(out), maxReached)]
 	}
 	return out
@@ -193,13 +192,16 @@ func (r *reach) donors(spread bool) []Member {
 
 // byWeight sorts members by the weights that they have for this newcomer.
 func (r *reach) byWeight(all []Member) {
-	weight := func(m Member) uint64 {
+	weights := make(map[ID]uint64, len(all))
+	for _, m := range all {
 		h := fnv.New64a()
 		h.Write([]byte(m.ID))
 		h.Write([]byte(r.self.ID)) // last, as IDs differ most at their ends
-		return h.Sum64()
+		weights[m.ID] = h.Sum64()
 	}
-	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(weights[a.ID], weights[b.ID]), cmp.Compare(a.ID, b.ID))
+	})
 }
 
 // hear records the other newcomers of a reply at a time. It returns true if one of them is new.
@@ -218,9 +220,9 @@ func (r *reach) describe(o *offer, now time.Time) {
 	maps.DeleteFunc(r.coming, func(_ ID, c introduced) bool { return now.Sub(c.at) >= comingTerm })
 	note := func(id ID) {
 		switch {
-		case r.met(id) && len(o.Met) < maxUnreached:
+		case r.met(id) && len(o.Met) < maxListed:
 			o.Met = append(o.Met, id)
-		case r.cutOff[id] && len(o.Unreached) < maxUnreached:
+		case r.cutOff[id] && len(o.Unreached) < maxListed:
 			o.Unreached = append(o.Unreached, id)
 		}
 	}
@@ -233,6 +235,9 @@ func (r *reach) describe(o *offer, now time.Time) {
 		if !known[id] {
 			note(id)
 		}
+	}
+	if len(r.untried()) == 0 {
+		o.Tried = r.version
 	}
 	// Members that cannot be reached may have other addresses by now, which a full reply tells.
 	if len(o.Unreached) == 0 {

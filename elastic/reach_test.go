@@ -161,14 +161,16 @@ func TestDescribe(t *testing.T) {
 	r.note("comer", false, false)
 	var o offer
 	r.describe(&o, now)
-	if !slices.Equal(o.Met, []ID{"00-00", "comer"}) || len(o.Unreached) > 0 || len(o.Version) == 0 {
+	if !slices.Equal(o.Met, []ID{"00-00", "comer"}) || len(o.Unreached) > 0 || len(o.Version) == 0 || len(o.Tried) > 0 {
 		t.Errorf("%+v", o)
 	}
 	r.note("old", true, false)
-	r.note("01-01", true, false)
+	for _, m := range r.members[1:] {
+		r.note(m.ID, m.ID == "01-01", false)
+	}
 	o = offer{}
 	r.describe(&o, now)
-	if !slices.Equal(o.Unreached, []ID{"01-01", "old"}) || len(o.Version) > 0 {
+	if !slices.Equal(o.Unreached, []ID{"01-01", "old"}) || len(o.Version) > 0 || len(o.Tried) == 0 {
 		t.Errorf("with unreached peers: %+v", o)
 	}
 	if fresh := r.hear([]Member{{ID: "comer"}}, now.Add(comingTerm)); fresh {
@@ -176,7 +178,7 @@ func TestDescribe(t *testing.T) {
 	}
 	o = offer{}
 	r.describe(&o, now.Add(comingTerm))
-	if !slices.Equal(o.Unreached, []ID{"01-01"}) || !slices.Equal(o.Met, []ID{"00-00", "comer"}) {
+	if !slices.Equal(o.Unreached, []ID{"01-01"}) || !slices.Equal(o.Met, []ID{"00-00", "00-01", "01-00", "comer"}) {
 		t.Errorf("after a while: %+v", o)
 	}
 }

@@ -10,7 +10,7 @@ type tickClock struct {
 	ticked time.Time // time of the last tick
 }
 
-// advance counts span ticks, the last of which ends now. It returns the time for which this process
+// advance counts span ticks that have passed by now. It returns the time for which this process
 // did not run, or 0 if the ticks are not late: within lateTick a delay is ordinary scheduling.
 func (c *tickClock) advance(now time.Time, span int) time.Duration {
 	late := now.Sub(c.ticked) - time.Duration(span)*tickPeriod

@@ -250,8 +250,8 @@ func (p *proposer) readyToChoose() bool {
 	return true
 }
 
-// accuserMissing reports whether two members have not answered the ballot, of which the first (the
-// accuser) reports the second as unreachable, while nobody reports the accuser.
+// accuserMissing reports whether a member (the accuser) reports another member as unreachable,
+// nobody reports the accuser, and neither of the two members has answered the ballot.
 func (p *proposer) accuserMissing() bool {
 	silent := func(id ID) bool {
 		rank := p.view.Rank(id)

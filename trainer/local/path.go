@@ -131,7 +131,7 @@ func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32
 }
 
 // rate returns the learning rate of local step k, from 1, of a path of the given number of local
-// steps. The schedule counts steps of ordinary training, of which a round is p.steps.steps. A rate
+// steps. The schedule counts steps of ordinary training; a round has p.steps.steps of these steps. A rate
 // that is not finite is an error, because it would make every parameter useless at once.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
