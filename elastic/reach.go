@@ -137,17 +137,29 @@ func (r *reach) delegates() (out []Member) {
 	return out
 }
 
-// targets returns the members to which the next round of offers goes: the deciders, and those that
-// were not reached among the members of a small group or the delegates in a large one.
+// targets returns the members to which the next round of offers goes: the deciders; those that were
+// not reached among the members of a small group or the delegates in a large one; and all members
+// that an offer lists as unreachable, as the group stays closed to this newcomer until it has
+// reached them.
 func (r *reach) targets() []Member {
 	others := r.members
 	if len(others) > maxReached {
 		others = r.delegates()
 	}
 	out := slices.Clone(r.deciders())
-	for _, m := range others {
-		if !r.met(m.ID) && !slices.ContainsFunc(out, func(o Member) bool { return o.ID == m.ID }) {
+	add := func(m Member) {
+		if !slices.ContainsFunc(out, func(o Member) bool { return o.ID == m.ID }) {
 			out = append(out, m)
+		}
+	}
+	for _, m := range others {
+		if !r.met(m.ID) {
+			add(m)
+		}
+	}
+	for _, m := range r.members {
+		if r.cutOff[m.ID] {
+			add(m)
 		}
 	}
 	return out

@@ -86,6 +86,31 @@ func TestDelegates(t *testing.T) {
 	}
 }
 
+// A member that was late while the group was small stays a target when the group is large, until it
+// is reached: an offer lists it as unreachable, and the group is closed to the newcomer meanwhile.
+func TestTargetsHoldAllUnreached(t *testing.T) {
+	r := reachOf("new", "host0", false, spread(2, 8))
+	late := r.members[7].ID // neither among the first ones nor of another host
+	for _, m := range r.members {
+		r.note(m.ID, false, m.ID == late)
+	}
+	r.members = spread(4, 16)
+	isTarget := func() bool {
+		return slices.ContainsFunc(r.targets(), func(m Member) bool { return m.ID == late })
+	}
+	var o offer
+	r.describe(&o, time.Time{})
+	if !slices.Equal(o.Unreached, []ID{late}) || !isTarget() {
+		t.Fatalf("the offer lists %v, and %s is a target: %v", o.Unreached, late, isTarget())
+	}
+	r.note(late, false, false)
+	o = offer{}
+	r.describe(&o, time.Time{})
+	if len(o.Unreached) > 0 || isTarget() {
+		t.Errorf("after an answer the offer lists %v, and %s is a target: %v", o.Unreached, late, isTarget())
+	}
+}
+
 // The newcomers of a host have different delegates, so no member is the delegate of all.
 func TestDelegatesDiffer(t *testing.T) {
 	members := spread(2, 40)
