@@ -154,7 +154,8 @@ func (o *operation) describe(c *Comm, call *transport.Call) {
 }
 
 // execute runs the call to its end. Every error revokes, and so does a panic of a user's reduction:
-// otherwise the other ranks would wait for this rank for ever. argErr is plan.err.
+// otherwise the other ranks would wait for this rank for ever. argErr is the error of the call's
+// arguments, plan.err.
 func (o *operation) execute(ctx context.Context, argErr error, body func(*operation) error) error {
 	// panicked stays set if body panics or calls runtime.Goexit, as both skip the assignment below.
 	panicked := true

@@ -84,7 +84,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 		return 0, err
 	}
 	j.nameOdd(snap)
-	// Without replay of updates the session copies the whole state once more.
+	// If the state cannot replay updates, the session copies the whole state once more.
 	if snap.Replays {
 		a.replayer, _ = g.state.(Replayer)
 	}

@@ -296,8 +296,8 @@ func (j *joiner) admit(c *Candidate) {
 }
 
 // contactsFrom lists the members for the membership machine, which asks them in turn and believes
-// only them. The ID first is at the head of the list, and then come members that may have approved
-// this peer as well.
+// only them. first is at the head of the list; members that may have approved this peer as well
+// follow.
 func (j *joiner) contactsFrom(first ID) []ID {
 	j.mu.Lock()
 	defer j.mu.Unlock()

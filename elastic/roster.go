@@ -21,8 +21,9 @@ type roster struct {
 	quorumLost bool // too few members of the view can be reached
 }
 
-// replace makes v the present view. Two views may have the same epoch: a member that was
-// told another first view can meet a view of the others with the epoch of its own.
+// replace makes v the present view. The present view and v may have the same epoch: a member that
+// was given another first view than the other members can learn of a view of these members with the
+// epoch of its own view.
 func (r *roster) replace(v View) {
 	if v.ring == nil {
 		v.ring = newWatchRing(v.Hosts())

@@ -60,8 +60,9 @@ func (r *runner) message(from int, m message) {
 	}
 }
 
-// hello handles the hello or the renew of a peer, which is now self. A peer that comes after the
-// start waits for its admission, and gets the members that a search has found so far.
+// hello handles a message hello or renew, by which a peer tells its identity: self. A peer that
+// comes after the start waits for its admission, and gets the members that a search has found so
+// far.
 func (r *runner) hello(from int, self elastic.Member) {
 	if r.rendezvous.started {
 		r.joinQueue.add(from, self.ID.Short(), time.Now())

@@ -8,8 +8,9 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// passPeriod is how long a peer waits for the launcher's signature of a new identity. A launcher
-// that does not answer may be stopped; the peer then shows the claim of its old identity alone.
+// passPeriod is how long a peer waits for the launcher's signature of a new identity. Without an
+// answer, as from a launcher that is stopped by SIGSTOP, the peer presents only the claim of its
+// former identity.
 const passPeriod = time.Second
 
 // passes hands the launcher's signatures of new identities from the reader of its messages to the

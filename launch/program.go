@@ -47,7 +47,8 @@ func isDir(name string) bool {
 	return strings.Contains(name, "/") && err == nil && info.IsDir()
 }
 
-// startError describes the error of starting an existing file.
+// startError returns err, the error of starting the existing file name, and adds the cause if the
+// file is not a program for this machine.
 func startError(name string, err error) error {
 	if errors.Is(err, syscall.ENOEXEC) {
 		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)", name, err)

@@ -83,7 +83,7 @@ func (o *Options) plaintextRisk() string {
 		return ""
 	}
 	return "--encrypt never: whoever is on the network between two hosts can read gradients and change them unnoticed; " +
-		"keep it to a network that you trust, or leave it out"
+		"use it only on a network that you trust, or leave the flag out"
 }
 
 // order returns the part of the start order that is the same for all peers. Only a launcher that

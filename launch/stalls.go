@@ -29,7 +29,7 @@ const stallPause = time.Minute
 // their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
 	// The start of the stall distinguishes a new stall of a culprit from another member's report of
-	// the last one.
+	// a stall that is already known.
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
 	var fresh []string
 	for _, id := range splitIDs(e.Culprit) {

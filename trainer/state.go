@@ -33,8 +33,8 @@ type state struct {
 // observer is notified of the state's transitions, because reports and the contribution to the
 // open step depend on them.
 type observer interface {
-	// superseded is called before another member's copy moves the state to the step whose number is
-	// by. The copy is a whole state, or else the update of the step after the committed one.
+	// superseded is called before another member's copy moves the state to step number by. The copy
+	// is a whole state, or else the update of the step after the committed one.
 	superseded(by int64, whole bool)
 	// advanced is called after a transition; o is the outcome of the new state, and was of the old
 	// one.

@@ -108,8 +108,8 @@ func TestCheat(t *testing.T) {
 }
 
 // One of three members forges the state that it sends. A newcomer refuses it, and gets the state of the others. It names no
-// honest member. It names the forger only if the forged state arrives before the copy is complete, and the two others are enough
-// for that. TestForgersAreNamed of package transfer tests every such case.
+// honest member. It names the forger only if the forged state arrives before the copy is complete. The two other members are
+// enough to complete the copy. TestForgersAreNamed of package transfer tests every such case.
 func TestForgedState(t *testing.T) {
 	t.Setenv(roleVariable, "forge")
 	j := startJob(t, 3)

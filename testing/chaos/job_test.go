@@ -183,7 +183,7 @@ func (j *job) finished() bool {
 	return slices.ContainsFunc(j.elruns, func(e *elrun) bool { return strings.Contains("\n"+e.Out.String(), "\ndone steps=") })
 }
 
-// kill sends a signal to a process, and returns the time of that.
+// kill sends a signal to a process, and returns the time of sending.
 func (j *job) kill(t *testing.T, pid int, sig syscall.Signal) time.Time {
 	t.Helper()
 	j.note("%v to process %d", sig, pid)

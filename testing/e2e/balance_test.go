@@ -95,7 +95,7 @@ type change struct {
 	first, last, of int // steps, counted from 1
 }
 
-// costs returns the costs of the four peers in a step, counted from 0.
+// costs returns the costs of the four peers in the given step; the first step is 0.
 func (c change) costs(step int) []loadbal.Cost {
 	costs := slices.Repeat([]loadbal.Cost{{Each: 1000}}, 4)
 	if step+1 >= c.first && step+1 <= c.last {

@@ -57,7 +57,7 @@ func buildImage(t *testing.T, root string, sources map[string]string) image {
 	return im
 }
 
-// copy performs COPY. It copies files to a folder, and of a folder its contents.
+// copy performs COPY. It copies files to a folder. If a source is a folder, it copies the contents of the source.
 func (im image) copy(t *testing.T, words []string, sources map[string]string) {
 	t.Helper()
 	into := words[len(words)-1]

@@ -227,7 +227,7 @@ func waitForClosing(g *group) error {
 	return errors.Join(err, closeAll(ts), g.worksOnce(g.next()))
 }
 
-// firstToDying sends the first message to a rank that dies: before, and after that.
+// firstToDying sends the first message to a rank that dies, before the death and after it.
 func firstToDying(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {

@@ -32,8 +32,8 @@ type Options struct {
 	// Kill ends one endpoint, as the death of its process does. If Kill is nil, there are no tests of deaths; this is for
 	// networks on which others do not see a death.
 	Kill func(elastic.Endpoint)
-	// Break ends the streams of views between two endpoints, while other streams between them stay. If Break is nil, there are no
-	// tests of that.
+	// Break ends the streams of views between two endpoints, while other streams between them stay. If Break is nil, there are
+	// no tests of broken streams.
 	Break func(a, b elastic.Endpoint)
 	// Bubble runs each subtest in a synctest bubble. A network that blocks goroutines in real I/O cannot use it.
 	Bubble bool

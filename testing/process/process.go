@@ -94,7 +94,8 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// stacks makes a Go program print the stacks of its goroutines to standard error and end. It gives the program a second for that.
+// stacks makes a Go program print the stacks of its goroutines to standard error and end. It gives the program one second to
+// end.
 func (p *Process) stacks() {
 	if !p.Running() {
 		return

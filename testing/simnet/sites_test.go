@@ -109,7 +109,7 @@ func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, membe
 	return took, errors.Join(g.Err(), g.Close())
 }
 
-// A sum is sent between two sites once in each direction, and takes about as long as that.
+// A sum is sent between two sites once in each direction, and takes about as long as this transfer.
 func TestSumOfSites(t *testing.T) {
 	nobody := func(int64) bool { return false }
 	const once = 8 * siteElements

@@ -148,8 +148,8 @@ func (s *stream) write(head, body []byte) (done int, err error) {
 }
 
 // reserve waits for room, and returns how many of the next n bytes there is room for. An urgent stream of a stopped member gets
-// room, too. What is written to it leaves when the member continues; otherwise calls of this process that end a session would
-// wait for that.
+// room, too. Bytes written to it leave when the member continues; otherwise calls of this process that end a session would wait
+// for the member.
 func (s *stream) reserve(n int) (int, error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *stream) receive(c chunk) {
 	defer s.node.net.mu.Unlock()
 	s.in = append(s.in, c)
 	if s.readEnd != nil {
-		s.discardLocked() // nobody reads any more, so the writer must not wait for that
+		s.discardLocked() // nobody reads any more, so the writer must not wait for a reader
 	}
 	s.readable.Broadcast()
 }

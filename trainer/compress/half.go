@@ -39,7 +39,7 @@ func (BFloat16) Encode(code []byte, v []float32) {
 	}
 }
 
-// Add implements collective.Coding. All bytes make sense.
+// Add implements collective.Coding. It returns nil, because every code is valid.
 func (BFloat16) Add(dst []float32, code []byte) error {
 	for i := range dst {
 		dst[i] += dtype.BFloat16(binary.LittleEndian.Uint16(code[2*i:])).Float32()
@@ -81,7 +81,7 @@ func (Float16) Encode(code []byte, v []float32) {
 	}
 }
 
-// Add implements collective.Coding. All bytes make sense.
+// Add implements collective.Coding. It returns nil, because every code is valid.
 func (Float16) Add(dst []float32, code []byte) error {
 	exponents, values := code[:blocks(len(dst))], code[blocks(len(dst)):]
 	for b, e := range exponents {

@@ -40,7 +40,7 @@ func (Int8) Encode(code []byte, v []float32) {
 	}
 }
 
-// Add implements collective.Coding. All bytes make sense.
+// Add implements collective.Coding. It returns nil, because every code is valid.
 func (Int8) Add(dst []float32, code []byte) error {
 	scales, values := code[:4*blocks(len(dst))], code[4*blocks(len(dst)):]
 	for ; len(dst) > 0; scales = scales[4:] {

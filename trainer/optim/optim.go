@@ -112,7 +112,7 @@ func (Adam) Slots() int { return 2 }
 // Check wants Beta1 and Beta2 in [0, 1).
 func (o Adam) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
 
-// Update makes one step; the step number corrects the bias of the young means.
+// Update makes one step. The step number corrects the bias of the means, which begin at zero.
 func (o Adam) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
 	checkLengths(o, param, grad, state)
 	newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon).update(param, grad, state, float32(o.WeightDecay), 0)
@@ -132,7 +132,7 @@ func (AdamW) Slots() int { return 2 }
 // Check wants Beta1 and Beta2 in [0, 1).
 func (o AdamW) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
 
-// Update makes one step; the step number corrects the bias of the young means.
+// Update makes one step. The step number corrects the bias of the means, which begin at zero.
 func (o AdamW) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
 	checkLengths(o, param, grad, state)
 	m := newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon)
@@ -148,7 +148,7 @@ type moments struct {
 }
 
 // newMoments returns the constants of a step, with defaults in place of zeros. It computes in
-// float64: 1 - b2^t of a young mean is a difference of nearly equal numbers.
+// float64: in the first steps 1 - b2^t is a difference of nearly equal numbers.
 func newMoments(step int64, rate, b1, b2, eps float64) moments {
 	b1, b2, eps = or(b1, 0.9), or(b2, 0.999), or(eps, 1e-8)
 	root := math.Sqrt(1 - math.Pow(b2, float64(step)))

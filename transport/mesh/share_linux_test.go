@@ -339,8 +339,7 @@ func TestAgreeWithMisfit(t *testing.T) {
 	}
 }
 
-// stillOpen checks that a byte gets through each way. Messages of the agreement that came too late may be
-// ahead of the byte.
+// stillOpen checks that a byte gets through each way. Late messages of the agreement may precede the byte.
 func stillOpen(t *testing.T, a, b unixStream) {
 	t.Helper()
 	for _, c := range [][2]unixStream{{a, b}, {b, a}} {

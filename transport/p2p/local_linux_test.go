@@ -47,7 +47,7 @@ func libp2pConns(hs []*Host) (n int) {
 }
 
 // Hosts with a common key enter views, send data and control messages and make requests without any
-// libp2p connection. Hosts without a common key use libp2p for all of that.
+// libp2p connection. Hosts without a common key use libp2p for all of these.
 func TestLocal(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts string

@@ -63,10 +63,10 @@ const (
 // padding, of these bytes:
 //
 //	expiry (varint, Unix seconds)   seed (16)   identity (8)   length of job, job   addresses
-//	the first 4 bytes of the SHA-256 of all of that, against slips of the hand in copying
+//	the first 4 bytes of the SHA-256 of the bytes before, against slips of the hand in copying
 const prefix = "elrun2."
 
-// Identity identifies a job; jobs with the same name have different ones.
+// Identity identifies a job. Two jobs with the same name have different identities.
 type Identity [8]byte
 
 // IdentityOf returns the identity of a job, from its name and the key of the launcher that began

@@ -125,8 +125,8 @@ func (s *Spec) job() jobSpec {
 }
 
 // pod returns the template of the pods. The pods are spread over the nodes as far as possible, so
-// that the loss of a node costs few peers. The container's user reads the key by its group
-// (FSGroup, mode 0440).
+// that the loss of a node costs few peers. The container's user may read the key because the key
+// belongs to the group of the user (FSGroup, mode 0440).
 func (s *Spec) pod() podSpec {
 	return podSpec{Subdomain: s.Name, RestartPolicy: "Never", TerminationGracePeriodSeconds: grace,
 		SecurityContext: podSecurity{RunAsNonRoot: true, RunAsUser: user, RunAsGroup: user, FSGroup: user,
