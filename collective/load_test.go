@@ -338,8 +338,8 @@ func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) e
 	return err
 }
 
-// sendRecv sends to the rank root above and receives from the rank root below, which may be
-// the caller itself.
+// sendRecv sends to the rank that is k.root ranks above the caller's, and receives from the rank
+// that is k.root ranks below. Either may be the caller's own rank.
 func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
 	to, from := (rank+k.root)%n, (rank-k.root+n)%n

@@ -54,7 +54,7 @@ func (p *plan) describe(c *Comm, v *vector) {
 		p.call.Layout = c.order.layout(p.call.Layout)
 	}
 	if rooted(v.kind) && (v.root < 0 || v.root >= c.size) {
-		p.fail("root %d of %d ranks, want 0 to below their number", v.root, c.size)
+		p.fail("root %d, want 0 or more and less than the number of ranks, %d", v.root, c.size)
 	}
 }
 

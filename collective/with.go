@@ -66,9 +66,9 @@ func (c *Comm) withAlgorithm(a Algorithm) *Comm {
 	return &d
 }
 
-// within returns the options for calls of a part of the group whole. Their algorithm is chosen
-// again, for the smaller number of ranks. The ranks of the part keep their relative order in the
-// ring.
+// within returns the options for the calls of part, which is a part of the group whole. The
+// algorithm of these calls is chosen again, for the smaller number of ranks. The ranks of the part
+// keep their relative order in the ring.
 func (o *callOptions) within(whole, part *group) callOptions {
 	d := callOptions{purpose: o.purpose, priority: o.priority, segment: o.segment}
 	if o.order.ranks == nil {

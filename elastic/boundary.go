@@ -123,7 +123,7 @@ func differentStates(all []record, names []string) error {
 	if odd < 0 {
 		return nil
 	}
-	return differError(fmt.Sprintf("after step %d the state of %s differs from the others' state: commit only values that calls have reduced, and Save in one order",
+	return differError(fmt.Sprintf("after step %d the state of %s differs from the others' state: commit only values that calls have reduced, and write them in a fixed order in Save",
 		all[0].step, names[ranks[odd]]))
 }
 

@@ -22,9 +22,9 @@ const (
 	// no launcher knows of all deaths any more; controlForeignJoinAck acknowledges it.
 	controlForeignJoin
 	controlForeignJoinAck
-	// controlProbe asks a helper for an indirect probe of another member. The helper answers with
-	// controlProbeReply at once, which shows that it can be reached itself, and again when that
-	// member has answered it.
+	// controlProbe asks a helper for an indirect probe of another member. The helper sends two
+	// controlProbeReply: one at once, which shows that the helper can be reached, and one when the
+	// other member has answered the helper.
 	controlProbe
 	controlProbeReply
 	// controlReverseDial asks a member to connect with a newcomer that cannot connect with it.

@@ -81,7 +81,8 @@ func hashValue(w io.Writer, v reflect.Value) error {
 		}
 		return nil
 	case reflect.Slice, reflect.Array:
-		// With the length two neighbouring slices cannot pass elements to each other unnoticed.
+		// Without the length the hash would not change if an element moved from one slice to the
+		// next.
 		if err := hashWord(w, uint64(v.Len())); err != nil {
 			return err
 		}

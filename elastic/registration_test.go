@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Those who answer requests get a copy of the terms.
+// registered returns a copy of the terms: a later registration does not change it.
 func TestRegistration(t *testing.T) {
 	var r registration
 	before := r.registered()

@@ -72,8 +72,8 @@ type Shares struct {
 // Name returns "shares".
 func (Shares) Name() string { return "shares" }
 
-// Order reports the order of the ranks in the ring in the step of the header and after it. One
-// member of each launcher emits it.
+// Order reports the order of the ranks in the ring from the step of the header on. One member of
+// each launcher emits it.
 type Order struct {
 	Order  []int   `json:"order"`                // ranks in the order of the ring
 	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link in the order before, if there was one

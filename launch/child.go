@@ -62,7 +62,7 @@ type notice struct {
 	// from is the local index of the process, or from maxPeers on the index of a service or task.
 	from int
 	msg  *message
-	pid  int   // the process that sent msg, or is stopped; 0 if unknown
+	pid  int   // the process that sent msg, or that was stopped; 0 if unknown
 	err  error // a violation of the protocol by the child
 	// halted: process pid was stopped (state T) and is being killed.
 	halted bool

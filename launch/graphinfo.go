@@ -101,7 +101,7 @@ func (n nodeInfo) check() error {
 	case n.Kind == kindPeers && (n.Peers < 1 || n.Peers > maxPeers):
 		return fmt.Errorf("node %s: %d peers, want 1 to %d", n.Name, n.Peers, maxPeers)
 	case n.Kind == kindService && len(n.Methods) == 0, len(n.Methods) > maxMethods, slices.ContainsFunc(n.Methods, long):
-		return fmt.Errorf("node %s: %d methods, want 1 to %d with short names", n.Name, len(n.Methods), maxMethods)
+		return fmt.Errorf("node %s: %d methods: want 1 to %d, each with at most %d bytes of name and types", n.Name, len(n.Methods), maxMethods, maxMethod)
 	case n.Restarts < 0 || n.Backoff < 0:
 		return fmt.Errorf("node %s: %d restarts with a pause of %v: want 0 or more of both", n.Name, n.Restarts, n.Backoff)
 	case len(n.StopAfter) > 0 && n.Kind != kindService:

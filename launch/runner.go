@@ -138,7 +138,8 @@ func (r *runner) finish(ctx context.Context) Result {
 	r.outcome.member = r.rendezvous.started
 	done, err := agreeDone(r.outcome.dones)
 	last := ""
-	// Disagreement about the result is an error of the job; otherwise the result is its last line.
+	// If the peers disagree about the result, the job fails; otherwise the result is the last line
+	// of the output.
 	switch {
 	case err != nil:
 		r.report.printf("%v", err)
@@ -172,7 +173,7 @@ func (r *runner) finish(ctx context.Context) Result {
 }
 
 // closeConsole ends the console. Like any program it waits for a stopped terminal or a slow reader
-// until a signal or the end of ctx; after an interruption it waits for consolePatience only.
+// until a signal comes or ctx ends. After an interruption it waits at most consolePatience.
 func (r *runner) closeConsole(ctx context.Context, last string) error {
 	if r.outcome.signal != 0 {
 		limited, cancel := context.WithTimeout(context.Background(), consolePatience)

@@ -213,7 +213,7 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 // other calls.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
-		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order: call it once per part, with falling from", i, from))
+		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order: call it once for each part, in descending order of from", i, from))
 		return
 	}
 	r.from[i] = from

@@ -38,7 +38,7 @@ type commands struct {
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
 	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
 	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
-	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and its ticket."`
+	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`
 	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
 	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`

@@ -55,7 +55,7 @@ func writeJobs(to io.Writer, jobs []launch.Status) error {
 type statusCommand struct {
 	Job   string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. Of a job that has ended within a day it shows the outcome."`
 	JSON  bool   `name:"json" help:"One JSON object, with all peers."`
-	Peers bool   `help:"Show each peer, where there is a line for each host otherwise."`
+	Peers bool   `help:"Show a line for each peer instead of a line for each host."`
 	Paths bool   `help:"Show which path the data of each pair takes, by hosts, and why no better one; of the pairs with a peer on this host."`
 }
 

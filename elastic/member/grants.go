@@ -117,7 +117,7 @@ func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	grants = slices.DeleteFunc(grants, func(o Grant) bool { return o.Expiry != 0 && o.Expiry < g.Made })
 	switch {
 	case g.Key == "" || len(g.Key) > MaxKey || len(g.Issuer) > MaxID || len(g.Record) > MaxRecord || g.Used != 0 || g.Revoked:
-		return nil, fmt.Errorf("grant of key %q, %d bytes of record: %w", g.Key, len(g.Record), ErrChange)
+		return nil, fmt.Errorf("grant of key %q with a record of %d bytes: its key is missing, a field is too long, or it is used or revoked already: %w", g.Key, len(g.Record), ErrChange)
 	case grantIndex(grants, g.Key) >= 0:
 		return nil, fmt.Errorf("a second grant of key %s: %w", g.Key, ErrChange)
 	// Revoked and used-up grants count, too, until they have expired.

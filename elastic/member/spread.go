@@ -54,8 +54,8 @@ type gathering struct {
 	due     uint64   // tick at which the answers are sent even if some are missing
 }
 
-// maxGatherings bounds the trees in which a machine takes part at a time. Beyond it the oldest tree
-// passes up the answers that it has.
+// maxGatherings bounds the trees in which a machine takes part at a time. If there are more, the
+// oldest tree passes up the answers that it has.
 const maxGatherings = 64
 
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more

@@ -40,7 +40,8 @@ func appendInner(b []byte, outer, m Message) []byte {
 }
 
 // appendRanks appends ascending ranks as runs: the number of ranks skipped, and the number of ranks
-// that follow. A tree splits ranks into neighbours, so thousands of them are a few runs.
+// that follow. A tree splits the ranks into ranges of neighbours, so thousands of ranks are a few
+// runs.
 func appendRanks(b []byte, ranks []uint32) []byte {
 	var runs []uint64
 	next := uint32(0)

@@ -211,7 +211,7 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 // one.
 func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if n < 1 || n > MaxRanks || rank < 0 || rank >= n {
-		return nil, fmt.Errorf("shm: attach: rank %d of %d ranks: want 1 to %d ranks, and a rank from 0 to below their number", rank, n, MaxRanks)
+		return nil, fmt.Errorf("shm: attach: rank %d of %d ranks: want 1 to %d ranks, and a rank of 0 or more and less than their number", rank, n, MaxRanks)
 	}
 	if len(memory) < Size(n) {
 		return nil, fmt.Errorf("shm: attach: %d bytes of memory, want %d for %d ranks", len(memory), Size(n), n)

@@ -152,7 +152,7 @@ func FixedCost(peers, steps int) *Trace {
 // for a somewhat larger one, so that they look slow.
 func Saturated(peers, steps int) *Trace {
 	t := Constant(peers, steps)
-	t.Name, t.About = "saturated", "speeds between 1 and 1/4, and up to 40 to 60 microbatches take a peer of speed 1 the same time"
+	t.Name, t.About = "saturated", "accelerators with speeds between 1 and 1/4: at speed 1 every share up to a limit of 40 to 60 microbatches takes the same time"
 	t.Tau = make([]int64, peers)
 	for p := range peers {
 		t.Tau[p] = base * (40 + int64(hash(11, p)%21))

@@ -56,7 +56,7 @@ func TestLauncherStopped(t *testing.T) {
 	e.Expect(t, "of its event log dropped")
 }
 
-// longestSilence is longer than a member may be silent.
+// longestSilence exceeds the time for which a member may be silent.
 const longestSilence = 5 * time.Second
 
 // SIGTSTP stops the peers together with elrun. After SIGCONT all go on as before.

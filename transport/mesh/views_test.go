@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// attemptAt returns an attempt of rank 0 of two to enter the view of an epoch.
+// attemptAt returns the attempt of rank 0 to enter a view of two ranks with the given epoch.
 func attemptAt(ctx context.Context, b *binder, epoch uint64) *attempt {
 	v := elastic.View{Epoch: epoch, Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
 	return newAttempt(ctx, b, v, 0, nil)

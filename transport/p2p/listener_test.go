@@ -106,7 +106,7 @@ func TestOpenLater(t *testing.T) {
 	if changed, err := first.Exchange(within(t, long), b.ID, false); err != nil || changed {
 		t.Errorf("again: changed %v, %v", changed, err)
 	}
-	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "not to be opened") {
+	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "does not let a member open it") {
 		t.Errorf("a host that may not open: %v", err)
 	}
 	late, _ := host(t, cfg, policyOf(key(1)))

@@ -28,8 +28,8 @@ const (
 	maxObservers = 3
 	// observeTime is how long an observer may take to answer.
 	observeTime = 2 * time.Second
-	// seenTime is how long the answers are valid. Routers remove the mapping of an idle socket
-	// after half a minute or later.
+	// seenTime is how long the answers of observers are valid. Routers remove the mapping of an
+	// idle socket after half a minute or later.
 	seenTime = 15 * time.Second
 )
 

@@ -102,7 +102,7 @@ func (t *throttle) pay(id peer.ID, n int) {
 func (t *throttle) bucketLocked(id peer.ID, now time.Time) *bucket {
 	b := t.buckets[id]
 	if b == nil {
-		// A full bucket has the state of a new one, so nothing is lost with it.
+		// A full bucket has the state of a new bucket, so removing it loses nothing.
 		for other, b := range t.buckets {
 			if t.refillLocked(b, now); b.tokens >= outsiderTokens {
 				delete(t.buckets, other)

@@ -265,7 +265,7 @@ func (a Answer) Err(now time.Time) error {
 	case In:
 		return nil
 	case Expired:
-		return fmt.Errorf(`%w at %s, and the member's clock says %s (this one %s): ask for a new one with "elrun ticket JOB"`,
+		return fmt.Errorf(`%w at %s, and the member's clock says %s (this host's %s): ask for a new one with "elrun ticket JOB"`,
 			ErrExpired, stamp(time.Unix(a.Expiry, 0)), stamp(time.Unix(a.Clock, 0)), stamp(now))
 	case UsedUp:
 		return fmt.Errorf(`%w: it has let in as many peers as it may; ask for another one with "elrun ticket JOB --uses N"`, ErrUsedUp)

@@ -26,8 +26,8 @@ type Spec struct {
 	Program []string // the program and its arguments
 }
 
-// mostPeers is the maximum number of pods of a job. It catches slips before a cluster tries to
-// start that many.
+// mostPeers is the maximum number of pods of a job. A larger number is taken as a typing error,
+// before a cluster tries to start so many pods.
 const mostPeers = 4096
 
 // Limits of names, in bytes. The host name of a pod is the Job's name, a dash and an index, and

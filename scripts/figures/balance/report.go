@@ -134,7 +134,7 @@ func writeVariants(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	misses := done.table(names, func(r *balsim.Run) int64 { return r.Miss(100) })
 	write(b, all, misses, false)
 	first, last := names[0], names[len(names)-1]
-	fmt.Fprintf(b, "`%s` is ahead of `%s` by %s in the mean speed, and its forecasts are off by %s %% instead of %s %% in the mean. So it is the default.\n\n",
+	fmt.Fprintf(b, "In the mean, `%s` is ahead of `%s` by %s points of speed, and its forecasts are off by %s %% instead of %s %%. So it is the default.\n\n",
 		first, last, percent(mean(rows, first)-mean(rows, last)), percent(mean(misses, first)), percent(mean(misses, last)))
 }
 

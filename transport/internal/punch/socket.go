@@ -148,7 +148,8 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	return answer
 }
 
-// begin makes a check receive messages until end is called. Addresses that it has made pass stay.
+// begin delivers messages to the check k until end is called. QUIC packets of the addresses that
+// the check has proven pass also afterwards.
 func (s *Socket) begin(k *check, account Account) (r *running, end func()) {
 	r = &running{check: k, account: account, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
