@@ -36,8 +36,8 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 // calibrate gathers host leaders and costs of all ranks, sets the hierarchy, and measures
 // unless all costs agree.
 func (c *Comm) calibrate(ctx context.Context) error {
-	// Ranks that share memory have agreed on it, so all of them know that there is one host. With a
-	// lane Auto never sends messages, so their costs are not needed.
+	// With a lane all ranks have agreed to share memory, so all know that they are on one host.
+	// Auto then never sends messages, so the costs of messages are not needed.
 	if c.lane != nil {
 		c.topology.leaders = slices.Repeat([]int{c.shared.Ranks[0]}, c.size)
 		return nil

@@ -98,8 +98,8 @@ func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
 	})
 }
 
-// A reply introduces one newcomer of each host with which the newcomer has not connected; another one
-// than those that it cannot reach, if there is one.
+// A reply to a newcomer introduces one other newcomer of each host with which the first has not
+// connected, if possible one that the first has not tried in vain.
 func TestComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := testAdmission(t, 3)

@@ -129,7 +129,7 @@ func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 }
 
 // A member that a helper has reached gets the limit once more. A member that has reported that it
-// does not hear this one must send a message that it does.
+// does not hear this member must send a message that it hears it again.
 func TestVouchedAndDeaf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for _, c := range []struct {

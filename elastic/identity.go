@@ -8,7 +8,7 @@ type identity struct {
 	mu     sync.Mutex
 	closed bool     // the group is closed: no other identity follows
 	driver *driver  // nil before the first
-	former []Member // members known to the last identity, to which the present one makes offers
+	former []Member // members that the last identity knew; the present identity makes offers to them
 }
 
 // current returns the driver of the present identity, or nil.

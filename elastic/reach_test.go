@@ -175,8 +175,9 @@ func TestDonorOrder(t *testing.T) {
 	}
 }
 
-// An offer names the peers that were reached and those that were not. With the latter it asks for
-// the whole view, as they may have other addresses by now. Newcomers are forgotten after a while.
+// An offer names the peers that were reached and those that were not. If some were not reached it
+// asks for the whole view, as these peers may have other addresses by now. Newcomers are forgotten
+// after a while.
 func TestDescribe(t *testing.T) {
 	now := time.Now()
 	r := reachOf("new", "h", false, spread(2, 2))

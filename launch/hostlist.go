@@ -112,7 +112,7 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 			break
 		}
 		name, other := l.hosts[worst].Name, l.hosts[with[0]].Name
-		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
+		failed = append(failed, fmt.Errorf("host %s: cannot connect with host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
 		out[worst] = true
 	}
 	// The agents of the hosts that were left out are not needed any more.

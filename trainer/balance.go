@@ -76,8 +76,8 @@ func (b *balance) speed() int64 {
 }
 
 // enter starts a session with the reports that all ranks gave at its entry. The policy starts
-// afresh, because the members may come from different sessions. The speeds that they measured there
-// are in the reports.
+// afresh, because the members may come from different sessions. The speeds that they measured in
+// those sessions are in the reports.
 func (b *balance) enter(policy string, all []resumeReport, microbatches, self int) error {
 	var err error
 	if b.policy, err = loadbal.New(policy); err != nil {

@@ -88,7 +88,8 @@
 //
 // If any rank has seen a complete commit record, the contributions of all ranks are in the sums. So
 // the last committed steps of two members differ by at most one. A member that is behind commits
-// the same step with the same bytes. Its contribution is in that step, so it also reports it.
+// the same step with the same bytes. The contribution of this member is in the step as well, so the
+// member reports it.
 //
 // Three decisions are read from the commit record, which is equal at every rank: whether to leave
 // a session for a later view, whether a step has to be computed again, and which ranks have to be

@@ -71,8 +71,8 @@ func (f *hostFlags) exported() ([]string, error) {
 	return out, nil
 }
 
-// add sets the flags in the options of a job. peers is the number of peers over all hosts, 0 if
-// not given. Without hosts it leaves Options.Peers alone, which then counts the peers on this
+// add sets the flags in the options of a job. peers is the number of peers over all hosts, 0 if not
+// given. Without hosts it does not set Options.Peers, which then is the number of peers on this
 // host.
 func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
 	o.Remote = launch.Remote{Hosts: hosts, SSH: f.SSH, ConnectTimeout: f.ConnectTimeout, Copy: f.Copy, Dir: f.Dir, Detach: f.Detach}

@@ -139,7 +139,7 @@
 // newcomer of a skipped view gets the next view from the member that decided it, like all members
 // of the view before.
 //
-// I6 and I7 concern steps and commit records, and are the caller's part. Their use here: a view can
+// I6 and I7 concern steps and commit records, and are up to the caller. Their use here: a view can
 // wait for the boundary at which all members leave the previous session.
 //
 // I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. The member

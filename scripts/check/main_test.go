@@ -68,7 +68,7 @@ func TestCommandsOnce(t *testing.T) {
 	}
 }
 
-// The packages of this module have folders below its root, in which git has their files.
+// Packages have their folders relative to the root of the module, as git has the names of files.
 func TestPackages(t *testing.T) {
 	t.Chdir("../..")
 	all, err := packages()

@@ -29,8 +29,8 @@ type universe struct {
 	*sources
 	base  *universe // for packages that do not import tested; nil if there is no tested package
 	known map[string]*types.Package
-	// tested is the import path of the package whose external tests are checked. For these it has the declarations of its other
-	// tests, too.
+	// tested is the import path of the package whose external tests are checked. For these tests the universe has the
+	// declarations of the package's other tests, too.
 	tested string
 }
 

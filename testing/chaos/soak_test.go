@@ -227,8 +227,8 @@ func (k *soak) gather(t *testing.T) {
 // holdings are the resources of a process.
 type holdings struct{ resident, goroutines, heap int }
 
-// census asks the oldest peers for their resources. The figures of elrun come last. They lack its
-// goroutines and heap, which it does not report.
+// census asks the oldest peers for their resources. The figures of elrun come last, without
+// goroutines and heap, which elrun does not report.
 func (k *soak) census(t *testing.T) []holdings {
 	t.Helper()
 	var all []holdings

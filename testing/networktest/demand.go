@@ -31,8 +31,8 @@ func demandChecks(o Options) []check {
 // one before.
 const moments = 16
 
-// meanwhile has two things happen at about the same time, in views that follow each other: one delays the first
-// by wait, the other by late.
+// meanwhile calls try for one view after another. In try two events happen at about the same time: the first after the delay
+// wait, the second after the delay late.
 func meanwhile(g *group, try func(g *group, ts []transport.Transport, wait, late time.Duration) error) error {
 	for i := range moments {
 		var wait, late time.Duration

@@ -21,7 +21,7 @@ const silentHosts, silentPeers = 8, 4
 type lostLog struct {
 	mu      sync.Mutex
 	victims []string // short IDs of the members that may be lost
-	others  []string // short IDs of the other ones that were lost
+	others  []string // short IDs of the other peers that were lost
 	epochs  []uint64 // in which members were lost, ascending
 }
 
@@ -57,7 +57,8 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// silence makes three hosts mute or deaf, in turn: the neighbours of one, and then that one.
+// silence makes three hosts mute or deaf, one after the other: the two neighbours of a host, and
+// then the host itself.
 func silence(t *testing.T, mute bool) {
 	n := silentHosts * silentPeers
 	c := &crowd{net: simnet.New(simnet.Config{Link: simnet.Link{Delay: 100 * time.Microsecond}}), summed: make(chan int, 4*n)}

@@ -86,7 +86,7 @@ func runSites(t *testing.T, named bool, kill func(n int64) bool) (took time.Dura
 // siteSteps is the number of sums.
 const siteSteps = 3
 
-// sumSteps takes part in siteSteps sums with the members that are left. It returns the duration of the last one.
+// sumSteps takes part in siteSteps sums with the members that are left. It returns the duration of the last sum.
 func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, members []elastic.Member) (took time.Duration, err error) {
 	g, err := elastic.Join(ctx, elastic.Config{Endpoint: n.Endpoint(self), Peers: members})
 	if err != nil {

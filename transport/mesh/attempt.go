@@ -189,8 +189,8 @@ func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	return true
 }
 
-// put adds a lane. A second lane of the same number replaces the first, as its opener has given up
-// on that one. A lane that comes too late is reset.
+// put adds a lane. A second lane of the same number replaces the first, as the opener has given up
+// on the first. A lane that comes too late is reset.
 func (a *attempt) put(rank int, l link) {
 	if !a.planned[rank] {
 		a.lazy.put(rank, l)

@@ -74,7 +74,7 @@ func (d *lazyPairs) hold() bool {
 }
 
 // put adds a lane; the caller has called hold. If the pair has begun, the lane is reset. Otherwise
-// it replaces an earlier lane of the same number, as its opener has given up on that one.
+// it replaces an earlier lane of the same number, as the opener has given up on the earlier one.
 func (d *lazyPairs) put(rank int, l link) {
 	d.mu.Lock()
 	old := l

@@ -176,8 +176,8 @@ func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
 	return nil
 }
 
-// parkLocked adds p. If the peer has maxParked streams already, p replaces its oldest one, as the
-// peer has given up on that one.
+// parkLocked adds p. If the peer has maxParked streams already, p replaces the oldest of them, as
+// the peer has given up on it.
 func (t *viewTable) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0

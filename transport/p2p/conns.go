@@ -104,7 +104,7 @@ func (c *conns) expel(conn network.Conn) {
 }
 
 // onlyRelayed reports whether there are connections with a peer and all of them are relayed. It is
-// false for a peer without connections: that one is dialled at all its addresses first.
+// false for a peer without connections: such a peer is dialled at all its addresses first.
 func (c *conns) onlyRelayed(id peer.ID) bool {
 	all := c.swarm.ConnsToPeer(id)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(conn network.Conn) bool { return !isRelayed(conn.RemoteMultiaddr()) })

@@ -21,8 +21,8 @@ func (k keys) Sign(text []byte) []byte {
 	return signature
 }
 
-// Verify implements elastic.Keys. An ID that holds no public key, which is no ID of a host,
-// verifies nothing.
+// Verify implements elastic.Keys. No signature is valid for an ID without a public key; the IDs of
+// hosts have one.
 func (k keys) Verify(id elastic.ID, text, signature []byte) bool {
 	peerID, err := idOf(string(id))
 	if err != nil {

@@ -117,7 +117,7 @@ func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 		all = append(all, true)
 	}
 	// The other side can dial only if this one has a port, and if libp2p's connection shows a way
-	// between the two hosts: a relayed or punched one does not.
+	// between the two hosts: a relayed or punched connection does not.
 	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !p.isPunched(c) {
 		all = append(all, false)
 	}

@@ -49,9 +49,9 @@ const (
 //	I -> R  QUIC connection to the address that answered, over the same UDP sockets
 //	I -> R  a last question over the new connection, so that R has it, too
 //
-// Of two hosts that want each other at the same time one initiates, so there is one attempt. A
-// nil puncher, of a host that makes no such attempts, has the methods tryPunch, awaitAttempt, why,
-// onConnected, onDisconnected and close.
+// If two hosts look for each other at the same time, only one of them initiates, so there is one
+// attempt. A nil puncher, of a host that makes no such attempts, has the methods tryPunch,
+// awaitAttempt, why, onConnected, onDisconnected and close.
 type puncher struct {
 	*conns
 
@@ -186,7 +186,8 @@ func (p *puncher) why(id peer.ID) error {
 	return p.tried[id].why
 }
 
-// initiate is the initiator's side of an attempt. If it has no socket it tells the other side so.
+// initiate is the initiator's side of an attempt. If no socket can be opened it tells the other
+// side.
 func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	s, err := p.open()
 	if err != nil {

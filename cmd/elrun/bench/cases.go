@@ -141,7 +141,8 @@ func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 		}
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, b.c, dst, src, b.op) }
 	case "reducescatter":
-		// The parts are the parts of the call itself, so that src may have any length.
+		// Take the parts from collective.Chunk, as ReduceScatter does, so that src may have any
+		// length.
 		first, end := collective.Chunk(b.count, b.n, b.rank)
 		k.factor = b.share()
 		if k.dst = k.dst[:end-first]; b.inPlace {

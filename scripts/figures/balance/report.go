@@ -214,7 +214,7 @@ last two columns are recordings of four processes on a busy machine with two cor
 speed over the whole run, from equal shares in the first step on, as a percentage of what
 foresight reaches. Foresight knows each peer's a and c in the step to come (but not the
 noise, which disturbs it as well) and has the best whole shares for them. In the recordings
-noise cannot be told from speed, and foresight knows both: no policy can come near it. There
+noise cannot be told from speed. Foresight knows both, so no policy can come near it. There
 times vary by as much as they last and hardly depend on those before, so that equal shares
 are about the best that can be known.
 

@@ -219,8 +219,8 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Leave ends the search. It must be called once, also if Found has failed. Of the addresses that it
-// has made pass it drops those for which keep returns false.
+// Leave ends the search. It must be called once, also if Found has failed. QUIC does not get
+// packets any more from addresses that the search has found and for which keep returns false.
 func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	m.end()
 	m.s.mu.Lock()

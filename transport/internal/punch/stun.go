@@ -181,8 +181,8 @@ func parse(b []byte) (s sealed, ok bool) {
 		}
 		if kind == attrIntegrity {
 			s.signed, s.mac = b[:start-attrSize], b[start:start+size]
-			// The role says that the username came. An answer needs the mapped address, and a
-			// request has none.
+			// A role other than zero shows that the message has a username. An answer needs the
+			// mapped address, and a request has none.
 			return s, size == macSize && at == len(b) && s.role != 0 && s.answer == s.mapped.IsValid()
 		}
 		if !s.attribute(kind, b[start:start+size]) {
