@@ -191,14 +191,13 @@ func (s *swarm) take() *driver {
 	}
 }
 
-// in reports whether the function holds returns true for a driver's status.
+// in reports whether holds returns true for the driver's status.
 func (d *driver) in(holds func(status) bool) bool {
 	s, _ := d.status.now()
 	return holds(s)
 }
 
-// await waits until the function holds returns true for a driver's status, and returns the
-// elapsed time.
+// await waits until holds returns true for the driver's status, and returns the elapsed time.
 func (d *driver) await(holds func(status) bool) time.Duration {
 	begun := time.Now()
 	for s, changed := d.status.now(); !holds(s) && s.phase != closed; s, changed = d.status.now() {

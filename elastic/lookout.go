@@ -194,10 +194,11 @@ func (j *joiner) period() time.Duration {
 	return min(max(offerPeriod, time.Duration(j.crowd)*offerCost), longPeriod)
 }
 
-// contacts returns the peers to ask first: the targets among the members of the latest known view,
-// and, unless a member has replied in the last round, contacts and members that an earlier identity
-// knew. Contacts may be newcomers themselves, to which a newcomer cannot prove its right to join:
-// each attempt would cost both a handshake. So only a few more are asked after each round.
+// contacts returns the peers to ask first: the targets among the members of the latest known view.
+// If no member has replied in the last round, the peers that the newcomer was given as contacts and
+// the members that an earlier identity knew are added. Contacts may be newcomers themselves, to
+// which a newcomer cannot prove its right to join: each attempt would cost both a handshake. So
+// only a few more are asked after each round.
 func (j *joiner) contacts(unheard int) []Member {
 	j.mu.Lock()
 	all := j.reach.targets()

@@ -114,7 +114,7 @@ func adviseConnect(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there: has the job ended, or does it listen elsewhere (--listen)?"
 	case errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH):
-		return "the network has no way there: is it a private address of another network?"
+		return "the network has no route there: is it a private address of another network?"
 	case errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(fmt.Sprint(err), "no answer"):
 		return "let TCP through to this port in the firewalls between; is the host up?"
 	}

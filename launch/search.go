@@ -272,8 +272,8 @@ func (s *search) onProved(r searchReply) (done bool, err error) {
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
 		s.retry = append(s.retry, r.member.ID) // it may not know the ticket yet
-	// The first refusal counts; newsPeriod passes before it ends the search, in which another
-	// member may admit this peer.
+	// The first refusal ends the search, but only after newsPeriod, as another member may admit
+	// this peer meanwhile.
 	case s.refusal == nil:
 		s.refusal, s.refused = r.err, time.Now()
 	}

@@ -14,8 +14,9 @@ type sshFailure struct {
 	remedy string
 }
 
-// sshFailures returns the known failures. A failure that comes together with a more general one
-// stands before it. The signs are messages of OpenSSH, of resolvers and of shells.
+// sshFailures returns the known failures. If the text of a failure also has the sign of a more
+// general failure, the more general one is later in the list. The signs are messages of OpenSSH, of
+// resolvers and of shells.
 func sshFailures() []sshFailure {
 	return []sshFailure{
 		{"Bad configuration option", "ssh cannot read its configuration here: repair ~/.ssh/config (ssh -G HOST shows the mistake)"},

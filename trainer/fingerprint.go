@@ -46,8 +46,9 @@ func differing(states []fingerprint) (wrong []int, right fingerprint) {
 // per step.
 const digestBytes = 1 << 20
 
-// digestDue reports whether the digest of the parameters after a step is due: after every step
-// for small models, otherwise after every n-th. All peers decide alike.
+// digestDue reports whether the digest of the parameters after a step is due: after every step for
+// small models, and after every n-th step for larger ones, where n grows with the model. All peers
+// decide alike.
 func digestDue(step int64, params []Param) bool {
 	elements := 0
 	for _, p := range params {

@@ -30,7 +30,7 @@ type benchFlags struct {
 	JSON       bool   `name:"json" help:"One JSON object a size."`
 	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
-	Links      bool   `help:"Measure first how fast the link from each peer to the next is, and show how near to the bound of a ring over these each size comes (default with hosts)."`
+	Links      bool   `help:"First measure the link from each peer to the next, and show for each size the fraction of the speed that these links allow to a ring (default with hosts)."`
 	Group      int    `placeholder:"N" help:"Wait until N peers are there: they may have launchers of their own, which join one after the other."`
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // attempts calls retryJoin with attempts that end with the errors in ends; lasts is the duration of
-// each attempt. The last error repeats until a signal comes, which is after the time until.
-// attempts returns the start times of the attempts.
+// each attempt. The last error repeats until a signal comes, after the duration until. attempts
+// returns the start times of the attempts.
 func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...error) (at []time.Duration, err error) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)

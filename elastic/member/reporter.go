@@ -19,8 +19,8 @@ type reporter struct {
 func (r *reporter) enter() { r.hadContent = false }
 
 // report sends the report to the first proposer in line, and repeats it with exponential backoff
-// while the view does not change. From the third time on it goes to the others in turn, too: the
-// first may be stuck, and not all members notice.
+// while the view does not change. From the third time on it goes to the other proposers in turn as
+// well: the first may be stuck without the notice of all members.
 func (r *reporter) report() {
 	if r.local.version == r.version && (!r.hadContent || r.tick < r.at+r.cfg.Retry<<min(r.times, 4)) {
 		return

@@ -18,8 +18,8 @@ func sentBy(base *membership, ticks uint64, step func()) (all []string) {
 	return all
 }
 
-// A report with content is repeated ever more rarely, from the third time on to the next in line,
-// too. An empty one after it is sent once.
+// A report with content is repeated at growing intervals, first to the first proposer in line, and
+// from the third time on to the others in turn as well. An empty report after it is sent once.
 func TestReportIsRepeated(t *testing.T) {
 	base := aloneIn(t, "c", "a", "b", "c")
 	l := &localState{membership: base}

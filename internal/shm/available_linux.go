@@ -75,7 +75,7 @@ func (g groups) dirOf(b []byte) string {
 
 // room returns how many bytes a group may still take, by its own limit and the limits of the groups
 // above it. In a container /proc/self/cgroup may give a path that exists only on the host. Then the
-// group of the container is mounted at the mount point, and room starts there.
+// mount point is the group of the container, and room starts there.
 func (g groups) room(dir string) int {
 	if dir == "" {
 		return math.MaxInt

@@ -176,7 +176,7 @@ func folded(v []int64, n, first int) error {
 }
 
 // A segment has the same alignment in the block and in the vector, wherever its chunk begins. Only then can one reduction write
-// both, the vector by non-temporal stores.
+// to the block and, by non-temporal stores, to the vector.
 func TestSlotsAlike(t *testing.T) {
 	const n = 3
 	for _, l := range group(t, n) {

@@ -263,9 +263,9 @@ func (s *staged[T]) collect(k int) error {
 	return nil
 }
 
-// prefetched returns the parts of Src that this rank reads next, after it has collected from block
-// k the piece of the given rank: the operand that it copies in for the given rank next, and, if own
-// is set, the operand of its own chunk that it reduces next.
+// prefetched returns the parts of Src that this rank reads soon after it has collected the piece of
+// the given rank from block k. next[0] is the operand that it copies in for the given rank.
+// next[1], if own is set, is the operand in its own chunk that it reduces.
 func (s *staged[T]) prefetched(k, rank int, own bool) (next [2][]byte) {
 	first, end := s.piece(k+2, rank)
 	next[0] = kernel.Bytes(s.Src[first:end])

@@ -52,7 +52,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// The former list in one file must not come back.
+// All lists of planted bugs are beside their packages, and none is in docs.
 func TestNoOldList(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "..", "docs", "planted-bugs.md")); !os.IsNotExist(err) {
 		t.Errorf("docs/planted-bugs.md is there (%v): move its entries to the lists of their packages in %s", err, lists)

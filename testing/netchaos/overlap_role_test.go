@@ -266,8 +266,8 @@ func (w *watched) stepped(r trainer.StepReport) {
 	}
 }
 
-// watch wraps a model. The result computes as m does, unless the phase is without computation. It records when parameters are
-// read and gradients are complete.
+// watch wraps a model. The result computes what m computes, or nothing in a phase without computation. It records when
+// parameters are read and gradients are complete.
 func (w *watched) watch(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	if w.task.Phase == wire {

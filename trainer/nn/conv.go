@@ -133,7 +133,7 @@ func (l *conv) split() int { return l.out.C }
 // rows, so that backward and accumulateDeferred can use it.
 func (l *conv) accumulateFirst(dy []float32, _ [][]float32, _ gradReporter) { l.transposeRows(dy) }
 
-// accumulateDeferred computes the deferred gradient, which is the whole one.
+// accumulateDeferred computes the whole gradient, as accumulateFirst has computed no part of it.
 func (l *conv) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
 	l.accumulate(dy, grad, reporter)
 }

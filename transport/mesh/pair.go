@@ -382,7 +382,7 @@ func (p *pair) readUrgent(first urgentFrame) bool {
 		f = p.urgent.nextUrgent()
 	}
 	// A peer that has closed ends this stream only when all its messages were received. If the data
-	// stream breaks before its bye came, the peer has sent no messages.
+	// stream of such a peer breaks before its bye has come, the peer has sent no messages.
 	p.closedEarly.Store(bye && f.err == nil && f.Kind == wire.End)
 	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
 	p.t.box.LiftLimit(p.rank)

@@ -274,7 +274,7 @@ func (b *addressBook) announce() {
 		asking.Go(func() {
 			slots <- struct{}{} // each exchange may need a new connection
 			defer func() { <-slots }()
-			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // after an error: members ask, too, when they look for this host
+			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // errors do no harm: members also ask by themselves when they look for this host
 		})
 	}
 	asking.Wait()

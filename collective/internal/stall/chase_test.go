@@ -118,8 +118,8 @@ func (w *network) deliver(t *testing.T) bool {
 	return len(due) > 0
 }
 
-// twin holds the ranks that a rank may blame, computed with global knowledge: the silent
-// ranks, and the ranks without a wait, that its waits reach.
+// twin holds the ranks that a rank may blame, computed with global knowledge: of the ranks that its
+// waits reach, the silent ranks and the ranks that do not wait.
 type twin struct{ silent, absent []int }
 
 func (w *network) twin(rank int) (out twin) {

@@ -33,8 +33,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// A rank is silent after three asks and SilentAfter. The silence that another rank has
-// reported is confirmed after two.
+// A rank is silent after three asks and SilentAfter. After two asks it confirms the silence that
+// another rank has reported.
 func TestSilent(t *testing.T) {
 	var c contact
 	for i, at := range []time.Duration{200, 400, 410, 600} {

@@ -81,8 +81,8 @@ func (l *Limit) Judge(waits, now time.Duration) Delay {
 	}
 }
 
-// limit returns the limit. Before that it adds the pending duration to the decaying maximum
-// if it is older than sampleDelay.
+// limit returns the limit. If the pending duration is older than sampleDelay, it is first added to
+// the decaying maximum.
 func (l *Limit) limit(now time.Duration) time.Duration {
 	if l.pending.duration > 0 && now-l.pending.at >= sampleDelay {
 		l.pending.at += sampleDelay

@@ -27,8 +27,8 @@
 // # Protocol
 //
 // All members that have committed the same step hold the same bytes, so the step identifies a
-// snapshot. A request is a line of JSON. The answer is a line of JSON, followed by the number of
-// raw bytes that it gives.
+// snapshot. A request is a line of JSON. The answer is a line of JSON with a number of bytes, and
+// then so many raw bytes.
 //
 //	joiner                                 every donor
 //	   | where                                |
