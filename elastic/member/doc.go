@@ -100,8 +100,8 @@
 //
 // An outsider's Chain that contradicts the log fences this member only where views can be forced
 // (Config.Any, Sole), and only if each step from the common view is proved, the sender is in the
-// last view, and the Key, except for its stable steps, follows from that view. Where views cannot
-// be forced there is one history, and no branch to meet.
+// last view, and the Key, except for its stable steps, is of that view or of an earlier one. Where
+// views cannot be forced there is one history, and no branch to meet.
 //
 // Limits of this protection: a member of the present view is believed, so a member that lies can
 // end the job. Half of the voters of a view, if they are put out together and lie, could decide

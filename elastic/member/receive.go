@@ -156,15 +156,16 @@ func (m *Machine) enterAll(all []Decision) {
 // branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
 // such members would answer each other for ever.
 func (m *Machine) meet(msg Message, b branch, t treatment) {
-	if t != believed && !m.conflict.rival(&msg, b) {
+	if t != believed && !m.conflict.rival(msg, b) {
 		return
 	}
 	if !msg.Key.Beats(m.conflict.frozenKey()) {
 		m.catchUp.sendBase(msg.From, m.conflict.frozenKey()) // the receiver will come to the same decision
 		return
 	}
-	if msg.Key.Founder == "" && m.view.Founder == "" {
-		// There is one history, and this member lags behind by more views than any log holds.
+	if t == believed && msg.Key.Founder == "" && m.view.Founder == "" {
+		// There is one history, and this member lags behind by more views than any log holds. A
+		// rival's Key may be of a view before the forced one.
 		m.adopt(msg)
 		if m.view.hash == msg.View {
 			return

@@ -60,16 +60,18 @@ func (c *branchConflict) frozenKey() Key {
 
 // rival reports whether an outsider's Chain is another branch of this history: it starts at a view
 // that is known here, the voters have signed each step from there, one of the branches was forced
-// (majorities have one history), and the sender is in the last view. Of Key only the stable steps
-// are taken from the sender; the other fields are recomputed.
-func (c *branchConflict) rival(msg *Message, b branch) bool {
+// (majorities have one history), the sender is in the last view, and its Key is of that view or of
+// an earlier one. The Key is earlier if its sender has entered a view while the Key was frozen. It
+// must not be recomputed then, as the sender compares the frozen one.
+func (c *branchConflict) rival(msg Message, b branch) bool {
 	if !b.known || !c.local.forces() {
 		return false
 	}
 	rest, last := c.local.verifier().provedPart(b.root, b.rest)
-	msg.Key = Key{Stable: msg.Key.Stable, Founder: last.Founder, Epoch: last.Epoch, ID: msg.From}
+	k := msg.Key
 	return len(rest) == len(b.rest) && last.hash == msg.View && last.Rank(msg.From) >= 0 &&
-		(last.Founder != "" || c.view.Founder != "")
+		(last.Founder != "" || c.view.Founder != "") &&
+		k.ID == msg.From && k.Epoch <= last.Epoch && (k.Founder == "" || k.Founder == last.Founder)
 }
 
 // seek contacts members that were given up without a quorum, one at a time: they may live, and have

@@ -2,6 +2,7 @@ package member
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -230,13 +231,17 @@ func TestProvedBranch(t *testing.T) {
 		"ahead":               {true, "c", "c", Key{Stable: 9}, true},
 		"of its newcomer":     {true, "c", "e", Key{Stable: 9}, true},
 		"behind":              {true, "c", "c", Key{}, false},
-		"forged founder":      {true, "c", "c", Key{Founder: "\x01"}, false},
+		"of an earlier view":  {true, "c", "c", Key{Stable: 9, Epoch: 1}, true},
+		"forged founder":      {true, "c", "c", Key{Stable: 9, Founder: "\x01"}, false},
+		"forged epoch":        {true, "c", "c", Key{Stable: 9, Founder: "c", Epoch: 5}, false},
+		"with another's ID":   {true, "c", "c", Key{Stable: 9, ID: "b"}, false},
 		"signed by a joiner":  {true, "e", "e", Key{Stable: 9}, false},
 		"brought by nobody":   {true, "c", "z", Key{Stable: 9}, false},
 		"where nobody forces": {false, "c", "c", Key{Stable: 9}, false},
 	} {
 		m := machineOf(t, "a", Config{Any: c.any}, "a", "b", "c")
 		first := m.view
+		c.key.ID = cmp.Or(c.key.ID, c.from)
 		v, d := decided(t, first, Change{Lost: []ID{"c"}, Forced: true}, "a")
 		m.move(d, v)
 		m.Step(Stable{5})
