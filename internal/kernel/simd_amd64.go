@@ -28,16 +28,6 @@ func levelHere() level {
 	return avx2
 }
 
-// operands is the argument of the assembly for a reduction of two vectors, and for a quotient. dst
-// may be a or b; vectors that overlap in another way give wrong results. The assembly knows its
-// layout.
-type operands struct {
-	dst, a, b unsafe.Pointer
-	bytes     int    // length of each vector, at least minVector
-	wide      bool   // use AVX-512
-	by        uint64 // bit pattern of the divisor: a float64 for float64 vectors, otherwise a float32
-}
-
 // foldVectors applies op by assembly at level l. It returns false if there is no assembly for the
 // type or the length.
 func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
@@ -206,18 +196,6 @@ func divideVectors[T dtype.Number](l level, v []T, n int) bool {
 	return true
 }
 
-// sources is the argument of the assembly for a sum of several vectors. Each destination may be one
-// of the added vectors; vectors that overlap in another way give wrong results. The assembly knows
-// its layout.
-type sources struct {
-	to, from    unsafe.Pointer // first slice header of the destinations and of the added vectors
-	copies      int            // number of destinations, at least 1
-	count       int            // number of added vectors, at least 2
-	bytes       int            // length of each vector, at least minVector
-	wide        bool           // use AVX-512
-	nonTemporal int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
-}
-
 // sumVectors adds all vectors in the list from, by assembly at level l. It returns false if there
 // is none for the type, the length or the number of vectors.
 func sumVectors[T dtype.Number](l level, to, from [][]T, nonTemporal int) bool {
@@ -269,15 +247,6 @@ func alike[T dtype.Number](all [][]T) bool {
 		}
 	}
 	return true
-}
-
-// copying is the argument of the assembly for a copy. The assembly knows its layout.
-type copying struct {
-	dst, src           unsafe.Pointer
-	bytes              int            // at least minVector
-	next, after        unsafe.Pointer // memory to prefetch
-	ahead, more        int            // their lengths in bytes
-	claim, nonTemporal bool           // take ownership of the source (PREFETCHW); non-temporal stores
 }
 
 // copyVectors copies src to dst with the given options by assembly at level l. It returns false if

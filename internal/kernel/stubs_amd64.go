@@ -2,10 +2,22 @@
 
 package kernel
 
+import "unsafe"
+
 // The kernels in assembly. They set dst[i] = a[i] op b[i]; the sums set dst[i] = from[0][i] +
 // from[1][i] + ..., the quotients dst[i] = a[i] / by, and the copy dst[i] = src[i]. They use
 // AVX-512 if wide is set, otherwise AVX2. Kernels for both signed and unsigned integers have the
 // name of the signed type. No kernel keeps a pointer.
+
+// operands is the argument of the assembly for a reduction of two vectors, and for a quotient. dst
+// may be a or b; vectors that overlap in another way give wrong results. The assembly knows its
+// layout.
+type operands struct {
+	dst, a, b unsafe.Pointer
+	bytes     int    // length of each vector, at least minVector
+	wide      bool   // use AVX-512
+	by        uint64 // bit pattern of the divisor: a float64 for float64 vectors, otherwise a float32
+}
 
 //go:noescape
 func addF32(v *operands)
@@ -119,6 +131,30 @@ func orBits(v *operands)
 func xorBits(v *operands)
 
 //go:noescape
+func divF32(v *operands)
+
+//go:noescape
+func divF64(v *operands)
+
+//go:noescape
+func divF16(v *operands)
+
+//go:noescape
+func divBF16(v *operands)
+
+// sources is the argument of the assembly for a sum of several vectors. Each destination may be one
+// of the added vectors; vectors that overlap in another way give wrong results. The assembly knows
+// its layout.
+type sources struct {
+	to, from    unsafe.Pointer // first slice header of the destinations and of the added vectors
+	copies      int            // number of destinations, at least 1
+	count       int            // number of added vectors, at least 2
+	bytes       int            // length of each vector, at least minVector
+	wide        bool           // use AVX-512
+	nonTemporal int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
+}
+
+//go:noescape
 func sumF32(v *sources)
 
 //go:noescape
@@ -139,17 +175,14 @@ func sumF16(v *sources)
 //go:noescape
 func sumBF16(v *sources)
 
+// copying is the argument of the assembly for a copy. The assembly knows its layout.
+type copying struct {
+	dst, src           unsafe.Pointer
+	bytes              int            // at least minVector
+	next, after        unsafe.Pointer // memory to prefetch
+	ahead, more        int            // their lengths in bytes
+	claim, nonTemporal bool           // take ownership of the source (PREFETCHW); non-temporal stores
+}
+
 //go:noescape
 func copyLines(v *copying)
-
-//go:noescape
-func divF32(v *operands)
-
-//go:noescape
-func divF64(v *operands)
-
-//go:noescape
-func divF16(v *operands)
-
-//go:noescape
-func divBF16(v *operands)
