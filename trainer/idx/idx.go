@@ -60,6 +60,37 @@ const (
 // except errors of the file system.
 var ErrFormat = errors.New("not a valid IDX file")
 
+// kind is the type of a file: images or labels.
+type kind struct {
+	what  string // for errors
+	magic uint32 // the first 4 bytes of the file
+	dims  int    // the first dimension is the number of records
+}
+
+// imageFile and labelFile return the two kinds.
+func imageFile() kind { return kind{"images", magicImages, 3} }
+func labelFile() kind { return kind{"labels", magicLabels, 1} }
+
+// bytes returns the length of the header.
+func (k kind) bytes() int { return 4 + 4*k.dims }
+
+// describe returns the claim of a header as text for an error.
+func (k kind) describe(dims []uint64) string {
+	if len(dims) == 3 {
+		return fmt.Sprintf("%d images of %d x %d pixels", dims[0], dims[1], dims[2])
+	}
+	return fmt.Sprintf("%d %s", dims[0], k.what)
+}
+
+// size returns the product of all dimensions but the first: the bytes of a record.
+func size(dims []uint64) uint64 {
+	n := uint64(1)
+	for _, d := range dims[1:] {
+		n *= d
+	}
+	return n
+}
+
 // Images are greyscale images of one size, stored one after the other and row by row. A pixel is a
 // byte from 0, the background, to 255. The caller owns the memory.
 type Images struct {
@@ -138,12 +169,25 @@ func checkSides(dims []uint64, k kind) error {
 	return nil
 }
 
-// describe returns the claim of a header as text for an error.
-func (k kind) describe(dims []uint64) string {
-	if len(dims) == 3 {
-		return fmt.Sprintf("%d images of %d x %d pixels", dims[0], dims[1], dims[2])
+// checkClasses returns an error unless every label is below classes. A model would use the label as
+// an index.
+func checkClasses(labels io.Reader, classes int) error {
+	buf := make([]byte, 1<<16)
+	for at := 0; ; {
+		n, err := labels.Read(buf)
+		for j, l := range buf[:n] {
+			if int(l) >= classes {
+				return formatErrorf("label %d is %d, but there are %d classes", at+j, l, classes)
+			}
+		}
+		at += n
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return fmt.Sprintf("%d %s", dims[0], k.what)
 }
 
 // readFile decodes the file at path. Its errors name the path.

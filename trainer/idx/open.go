@@ -9,29 +9,6 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// kind is the type of a file: images or labels.
-type kind struct {
-	what  string // for errors
-	magic uint32 // the first 4 bytes of the file
-	dims  int    // the first dimension is the number of records
-}
-
-// imageFile and labelFile return the two kinds.
-func imageFile() kind { return kind{"images", magicImages, 3} }
-func labelFile() kind { return kind{"labels", magicLabels, 1} }
-
-// bytes returns the length of the header.
-func (k kind) bytes() int { return 4 + 4*k.dims }
-
-// size returns the product of all dimensions but the first: the bytes of a record.
-func size(dims []uint64) uint64 {
-	n := uint64(1)
-	for _, d := range dims[1:] {
-		n *= d
-	}
-	return n
-}
-
 // openRecords maps the file at path, or decodes it into memory if it is compressed. It also
 // returns the dimensions in its header.
 func openRecords(path string, k kind) (*mmap.Records, []int, error) {
@@ -112,25 +89,4 @@ func ints(dims []uint64) []int {
 		out[i] = int(d)
 	}
 	return out
-}
-
-// checkClasses returns an error unless every label is below classes. A model would use the label as
-// an index.
-func checkClasses(labels io.Reader, classes int) error {
-	buf := make([]byte, 1<<16)
-	for at := 0; ; {
-		n, err := labels.Read(buf)
-		for j, l := range buf[:n] {
-			if int(l) >= classes {
-				return formatErrorf("label %d is %d, but there are %d classes", at+j, l, classes)
-			}
-		}
-		at += n
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
