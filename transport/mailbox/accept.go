@@ -1,27 +1,10 @@
 package mailbox
 
-import "github.com/elrun/elrun/collective/transport"
+import (
+	"slices"
 
-// Message is a message that is arriving in the box, or that the box holds. The goroutine
-// that accepted it fills Buf and then calls Done or Abort, once, and does not use the
-// message afterwards. Messages are pooled.
-type Message struct {
-	// Buf is the destination of the payload. Its length is the size given to Accept. It
-	// belongs to the accepting goroutine until Done or Abort.
-	Buf []byte
-
-	box    *Box
-	from   int
-	env    transport.Envelope
-	store  []byte // pooled memory under Buf, nil for none
-	direct bool   // Buf is the buffer of the waiting receive
-	// waiter is the receive that has claimed the message, or nil. The source's mu guards it unless
-	// the message is direct.
-	waiter  *receive
-	arrived bool // Done was called; guarded by the source's mu
-	// next is the next message in the same slot.
-	next *Message
-}
+	"github.com/elrun/elrun/collective/transport"
+)
 
 // WaitRoom waits until the next message of rank from may be accepted (backpressure). There
 // is no room while the box holds more than the limit of that rank and no receive waits for
@@ -93,36 +76,27 @@ func (b *Box) acceptDirect(from int, e transport.Envelope, size int, r *receive)
 	return m, nil
 }
 
-// Done reports that Buf is filled, and completes the receive if there is one.
-func (m *Message) Done() {
-	b := m.box
-	var r *receive
-	if m.direct {
-		r = m.waiter
-		b.messages.put(m)
-	} else {
-		// After complete, m may belong to another goroutine.
-		r = b.sources[m.from].complete(m)
-	}
-	if r != nil {
-		r.ready <- nil
+// LiftLimit lifts the limit of rank from, so that a paused reader reads on to the end of a
+// stream that is known to end.
+func (b *Box) LiftLimit(from int) {
+	if b.sources[from].liftLimit() {
+		b.sources[from].wake()
 	}
 }
 
-// Abort reports that Buf will not be filled. The caller must let the box Fail soon: a
-// receive that waits for the message returns only then.
-func (m *Message) Abort() {
-	b := m.box
-	var r *receive
-	if m.direct {
-		r = m.waiter
-	} else {
-		r = b.sources[m.from].drop(m)
+// End reports that no further message of rank from will come. Receives of messages that
+// came before still succeed. Every other pending or later receive from that rank revokes
+// with err.
+func (b *Box) End(from int, err error) {
+	if b.shared != nil {
+		if local := slices.Index(b.shared.Ranks, from); local >= 0 {
+			b.shared.Memory.Gone(local)
+		}
 	}
-	if r == nil || m.direct {
-		b.messages.put(m) // otherwise the receive that claimed m returns it to the pool
-	}
-	if r != nil {
-		r.ready <- errAborted
+	for r := b.sources[from].end(err); r != nil; {
+		next := r.next // after the send below r belongs to its receiver
+		r.next = nil
+		r.ready <- err
+		r = next
 	}
 }

@@ -34,7 +34,6 @@ package mailbox
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -136,31 +135,6 @@ func (b *Box) Cause() error {
 
 // Failed returns a channel that is closed when the box fails.
 func (b *Box) Failed() <-chan struct{} { return b.failed }
-
-// End reports that no further message of rank from will come. Receives of messages that
-// came before still succeed. Every other pending or later receive from that rank revokes
-// with err.
-func (b *Box) End(from int, err error) {
-	if b.shared != nil {
-		if local := slices.Index(b.shared.Ranks, from); local >= 0 {
-			b.shared.Memory.Gone(local)
-		}
-	}
-	for r := b.sources[from].end(err); r != nil; {
-		next := r.next // after the send below r belongs to its receiver
-		r.next = nil
-		r.ready <- err
-		r = next
-	}
-}
-
-// LiftLimit lifts the limit of rank from, so that a paused reader reads on to the end of a
-// stream that is known to end.
-func (b *Box) LiftLimit(from int) {
-	if b.sources[from].liftLimit() {
-		b.sources[from].wake()
-	}
-}
 
 // Signal queues a copy of data as a signal of rank from. The signal is lost if the queue is
 // full.

@@ -2,14 +2,10 @@ package mailbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/elrun/elrun/collective/transport"
 )
-
-// errAborted is reported to a receive whose message will not be completed.
-var errAborted = errors.New("message aborted")
 
 // receive is a receive in progress. The goroutine that takes it out of its slot reports its end
 // exactly once, on ready. After that report, or after a successful withdrawal, only Wait may use
