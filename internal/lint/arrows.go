@@ -17,17 +17,6 @@ import (
 // begins at the top file and needs few files above the one at hand.
 const maxBack = 25
 
-// backDue lists the packages above maxBack with the percentage that they may have. The list only gets shorter, and its figures
-// smaller.
-func backDue() map[string]int {
-	return map[string]int{
-		"internal/kernel":   27,
-		"trainer/idx":       35,
-		"trainer/local":     29,
-		"transport/mailbox": 30,
-	}
-}
-
 // checkArrows reports a package of the product in which too many references between files run back up, in the best order of its
 // files.
 func checkArrows(p *Package) []Problem {
@@ -37,15 +26,11 @@ func checkArrows(p *Package) []Problem {
 	g := fileGraphOf(p)
 	order := g.order()
 	back, all := g.back(order), g.all()
-	due, listed := backDue()[p.Dir]
-	switch {
-	case listed && back*100 <= all*maxBack:
-		return []Problem{{File: p.Dir, Text: "within the limit: remove it from backDue()"}}
-	case back*100 <= all*max(maxBack, due):
+	if back*100 <= all*maxBack {
 		return nil
 	}
 	return []Problem{{File: p.Dir, Text: fmt.Sprintf("%d of %d references between files run back up, at most %d %%: move declarations to the files that use them; most run from %s",
-		back, all, max(maxBack, due), g.worst(order))}}
+		back, all, maxBack, g.worst(order))}}
 }
 
 // fileGraph has the references between the files of a package.

@@ -62,11 +62,6 @@ func TestArrows(t *testing.T) {
 		{"another system", "ring", map[string]string{"a.go": "func f() { g() }", "b_darwin.go": "func g() { f() }"}, nil},
 		{"build constraint", "ring", map[string]string{"a.go": "func f() { g() }", "b.go": "//go:build darwin\n\npackage ring\nfunc g() { f() }"}, nil},
 		{"tool", "scripts/x", map[string]string{"a.go": "func f() { g() }", "b.go": "func g() { f() }"}, nil},
-		{"where more may run up", "trainer/idx", map[string]string{"a.go": "func f() { g(); g() }", "b.go": "func g() { f() }"}, nil},
-		{"where too many run up", "trainer/idx", map[string]string{"a.go": "func f() { g() }", "b.go": "func g() { f() }"},
-			[]string{"1 of 2 " + back + ", at most 35 %"}},
-		{"where no more run up", "trainer/idx", map[string]string{"a.go": "func f() { g() }", "b.go": "func g() {}"},
-			[]string{"within the limit: remove it from backDue()"}},
 	} {
 		t.Run(c.name, func(t *testing.T) { compare(t, ruleNamed("arrows").Check(filesOf(t, c.dir, c.files)), c.want) })
 	}
