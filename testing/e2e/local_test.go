@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// TestLocalSteps checks that with 50 local steps between two sums a job sends a fiftieth of the bytes, and is as accurate, to
+// TestTrafficOfLocalSteps checks that with 50 local steps between two sums a job sends a fiftieth of the bytes, and is as accurate, to
 // half a percentage point:
 //
-//	go test -count=1 -timeout=1h -v -run TestLocalSteps ./testing/e2e -long
+//	go test -count=1 -timeout=1h -v -run TestTrafficOfLocalSteps ./testing/e2e -long
 //
 // The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate. The bytes are counted for
 // gradients as fp16, because the log counts only coded gradients.
-func TestLocalSteps(t *testing.T) {
+func TestTrafficOfLocalSteps(t *testing.T) {
 	program, data := mnist(t)
 	flags := append(pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"}),
 		"--global-batch", "80", "--microbatch", "20", "--lr", "0.05")
