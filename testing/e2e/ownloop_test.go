@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,29 +15,45 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// readmeProgram builds the program in docs/quickstart.md whose loop the README shows, and returns the path of the binary. It changes
-// the number of steps, makes each step take a while, starts each peer with other weights, and prints more digits.
-func readmeProgram(t *testing.T, steps int, change ...string) string {
+// readmeProgram returns the path of the program in docs/quickstart.md whose loop the README shows. It makes each step take a while,
+// starts each peer with other weights, prints more digits, and obeys its environment: E2E_STEPS is the number of steps, E2E_FINISH
+// the path of a file that ends the job, and E2E_MISTAKE a mistake of rank 1 in step 10.
+func readmeProgram(t *testing.T) string {
 	t.Helper()
 	text := readPage(t, "../../docs/quickstart.md").files["my/line/main.go"]
-	change = append(change, "[]float64{0, 0}", "[]float64{rand.NormFloat64(), rand.NormFloat64()}", "%.1f + %.1f", "%.3f + %.3f", "steps, batch, rate = 300", fmt.Sprint("steps, batch, rate = ", steps),
-		"\"math/rand/v2\"\n", "\"math/rand/v2\"\n\t\"time\"\n",
-		"sum := make([]float64, len(w))", "sum := make([]float64, len(w))\n\ttime.Sleep(10 * time.Millisecond)")
+	const loop = "lo, hi := t.Part(batch)"
+	change := []string{
+		"[]float64{0, 0}", "[]float64{rand.NormFloat64(), rand.NormFloat64()}", "%.1f + %.1f", "%.3f + %.3f",
+		"const steps, batch, rate = 300, 64, 0.5", "var steps, _ = strconv.ParseInt(os.Getenv(\"E2E_STEPS\"), 10, 64)\n\nconst batch, rate = 64, 0.5",
+		"\t\"log\"\n\t\"math/rand/v2\"\n", "\t\"log\"\n\t\"math/rand/v2\"\n\t\"os\"\n\t\"strconv\"\n\t\"time\"\n",
+		"sum := make([]float64, len(w))", "sum := make([]float64, len(w))\n\ttime.Sleep(10 * time.Millisecond)",
+		loop, `if _, err := os.Stat(os.Getenv("E2E_FINISH")); err == nil {
+			t.Stop()
+		}
+		m := os.Getenv("E2E_MISTAKE")
+		if t.Rank != 1 || step != 9 {
+			m = ""
+		}
+		if m == "break" {
+			break
+		} else if m == "panic" {
+			panic(m)
+		} else if m == "count" {
+			step++
+		} else if m == "no sum" {
+			continue
+		} else if m == "part" {
+			t.Part(5)
+		}
+		` + loop,
+	}
 	for i := 0; i < len(change); i += 2 {
 		if !strings.Contains(text, change[i]) {
 			t.Fatalf("the program has no %q", change[i])
 		}
 		text = strings.Replace(text, change[i], change[i+1], 1)
 	}
-	dir := t.TempDir()
-	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return program
+	return process.UserProgram(t, "line", text)
 }
 
 // startProgram starts a separate program under elrun.
@@ -80,9 +95,10 @@ func (e *elrun) running(t *testing.T, n int, step int64) (s launch.Status) {
 // The program of the README runs with peers that begin with different weights. Peers are killed, leave and join. The job ends
 // with status 0, the right last line, and the weights of a single undisturbed process.
 func TestReadmeProgram(t *testing.T) {
-	const steps = 600
-	program := readmeProgram(t, steps)
-	alone, err := exec.Command(program).Output()
+	program := readmeProgram(t)
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), readmeSteps)
+	alone, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,15 +107,18 @@ func TestReadmeProgram(t *testing.T) {
 		runs = 20
 	}
 	for run := range runs {
-		t.Run(fmt.Sprint(run), func(t *testing.T) { disturbReadmeProgram(t, program, steps, string(alone)) })
+		t.Run(fmt.Sprint(run), func(t *testing.T) { disturbReadmeProgram(t, program, string(alone)) })
 	}
 }
 
-func disturbReadmeProgram(t *testing.T, program string, steps int64, alone string) {
-	e := startProgram(t, program, 3)
+// readmeSteps is the environment of a program that takes 600 steps.
+const readmeSteps = "E2E_STEPS=600"
+
+func disturbReadmeProgram(t *testing.T, program, alone string) {
+	e := startProgram(t, program, 3, readmeSteps)
 	s := e.running(t, 3, 20)
 	for _, m := range s.Members {
-		if m.Speed <= 0 || m.Share <= 0 || m.StepMS <= 0 || s.Of != steps {
+		if m.Speed <= 0 || m.Share <= 0 || m.StepMS <= 0 || s.Of != 600 {
 			t.Errorf("status of %d steps: %+v", s.Of, m)
 		}
 	}
@@ -116,7 +135,7 @@ func disturbReadmeProgram(t *testing.T, program string, steps int64, alone strin
 	scale("4")
 	e.running(t, 4, 40)
 	second := &elrun{job: e.job}
-	second.launch(t, []string{"join", "--name", e.job.Name, "-n", "1", "--listen", listen(), program})
+	second.launch(t, []string{"join", "--name", e.job.Name, "-n", "1", "--listen", listen(), program}, readmeSteps)
 	e.running(t, 5, 50)
 	scale("2")
 	e.running(t, 3, 60)
@@ -138,23 +157,7 @@ func disturbReadmeProgram(t *testing.T, program string, steps int64, alone strin
 
 // A mistake at one peer ends the job with status 1. elrun names the mistake, and the other peers end as well.
 func TestReadmeProgramWrong(t *testing.T) {
-	const loop = "lo, hi := t.Part(batch)"
-	program := readmeProgram(t, 100_000, "\t\"log\"\n", "\t\"log\"\n\t\"os\"\n", loop, `m := os.Getenv("E2E_MISTAKE")
-		if t.Rank != 1 || step != 9 {
-			m = ""
-		}
-		if m == "break" {
-			break
-		} else if m == "panic" {
-			panic(m)
-		} else if m == "count" {
-			step++
-		} else if m == "no sum" {
-			continue
-		} else if m == "part" {
-			t.Part(5)
-		}
-		`+loop)
+	program := readmeProgram(t)
 	for name, want := range map[string]string{
 		"break":  "left its loop in step 10 by break",
 		"panic":  "left its loop in step 10 by break, return or a panic",
@@ -163,7 +166,7 @@ func TestReadmeProgramWrong(t *testing.T) {
 		"part":   "calls Part with 5",
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := startProgram(t, program, 3, "E2E_MISTAKE="+name)
+			e := startProgram(t, program, 3, "E2E_STEPS=100000", "E2E_MISTAKE="+name)
 			if status := e.Wait(t); status != 1 {
 				t.Errorf("status %d", status)
 			}

@@ -44,18 +44,9 @@ func TestPackageDocs(t *testing.T) {
 		"trainer": "y = 1.0 + 2.0 x",
 	} {
 		t.Run(dir, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*limit) // includes the time to build
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			folder := t.TempDir()
-			source, binary := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")
-			if err := os.WriteFile(source, []byte(programOf(t, dir)), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			build := exec.CommandContext(ctx, "go", "build", "-o", binary, source)
-			build.Dir = "../.."
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			binary := process.UserProgram(t, "doc-"+dir, programOf(t, dir))
 			for _, line := range [][]string{{binary}, {process.Elrun(), "-n", "2", binary}} {
 				out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput()
 				if err != nil || !strings.Contains(string(out), want) {

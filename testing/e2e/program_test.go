@@ -277,14 +277,7 @@ func TestProgramsDoc(t *testing.T) {
 	}
 	_, source, _ := strings.Cut(string(text), "```go\n")
 	source, _, _ = strings.Cut(source, "```\n")
-	dir := t.TempDir()
-	program := filepath.Join(dir, "sums")
-	if err := os.WriteFile(program+".go", []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-o", program, program+".go").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := process.UserProgram(t, "sums", source)
 	for _, c := range []struct {
 		cmd   *exec.Cmd
 		peers int

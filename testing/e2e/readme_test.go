@@ -29,12 +29,11 @@ func TestReadmeSession(t *testing.T) {
 	if at < 0 {
 		t.Fatal("the README starts no job")
 	}
-	const loop = "lo, hi := t.Part(batch)"
-	program := readmeProgram(t, 1_000_000, "\t\"log\"\n", "\t\"log\"\n\t\"os\"\n",
-		loop, "if _, err := os.Stat(os.Getenv(\"E2E_FINISH\")); err == nil {\nt.Stop()\n}\n"+loop)
+	program := readmeProgram(t)
 	finish := filepath.Join(t.TempDir(), "finish")
+	env := []string{"E2E_STEPS=1000000", "E2E_FINISH=" + finish}
 	s := &session{&elrun{job: process.NewJob(t)}, program, 4}
-	s.launch(t, append([]string{"run", "--listen", listen()}, s.args(commands[at])...), "E2E_FINISH="+finish)
+	s.launch(t, append([]string{"run", "--listen", listen()}, s.args(commands[at])...), env...)
 	s.now(t)
 	var second *elrun
 	done := 0
@@ -58,7 +57,7 @@ func TestReadmeSession(t *testing.T) {
 			s.now(t)
 		case "join":
 			second = &elrun{job: s.job}
-			second.launch(t, append([]string{"join", "--listen", listen()}, s.args(command)[1:]...))
+			second.launch(t, append([]string{"join", "--listen", listen()}, s.args(command)[1:]...), env...)
 			s.members += 2
 			s.now(t)
 		default:

@@ -1,12 +1,14 @@
 package process
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,13 +65,40 @@ func Example(t testing.TB, name string) string {
 	return path
 }
 
+// UserProgram returns the path of a program whose only file has the given text, as a user would write it. The first call for a name
+// builds the program, beside the elrun that WithElrun has built. Tests that run in parallel must not ask for the same name.
+func UserProgram(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(Elrun()), name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	// The file is in a folder that only the go command sees, and that is always the same: the cache takes the folder into account.
+	file, source := "/user/"+name+".go", filepath.Join(t.TempDir(), name+".go")
+	overlay := source + ".json"
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: source}})
+	if err := errors.Join(err, os.WriteFile(source, []byte(text), 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := link(path, "-overlay="+overlay, file); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Build builds the command of this module that is in a folder. The binary is written to path. As in a distribution, it is static
 // and has no debug information. The error has the output of the go command.
-func Build(path, folder string) error {
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, module+folder)
+func Build(path, folder string) error { return link(path, module+folder) }
+
+// link builds a command, which the last of args names, and writes the binary to path.
+//
+// The go command keeps in its cache what it links for "go run", unlike what it links for "go build". So a program is linked once for
+// the tests of all packages. In place of the program cp runs, which copies it.
+func link(path string, args ...string) error {
+	cmd := exec.Command("go", slices.Concat([]string{"run", "-exec=cp", "-ldflags=-s -w"}, args, []string{path})...)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", folder, err, out)
+		return fmt.Errorf("build %s: %w\n%s", strings.TrimPrefix(args[len(args)-1], module), err, out)
 	}
 	return nil
 }

@@ -225,13 +225,17 @@ func TestCheckGone(t *testing.T) {
 	}
 }
 
-// elrun exists only while run runs. A job of this elrun has peers.
+// elrun exists only while run runs. A job of this elrun has peers, and a program in a test is built beside it.
 func TestWithElrun(t *testing.T) {
 	path := ""
 	status := process.WithElrun(func() int {
 		path = process.Elrun()
 		if out, errs, status := process.Command(t, "--help"); status != 0 || !strings.Contains(out, "elrun") {
 			t.Errorf("status %d, %s%s", status, out, errs)
+		}
+		program := process.UserProgram(t, "greeter", "package main\n\nfunc main() { println(\"hello\") }\n")
+		if out, err := exec.Command(program).CombinedOutput(); err != nil || string(out) != "hello\n" {
+			t.Errorf("the program of a user: %q, %v", out, err)
 		}
 		job := process.NewJob(t)
 		p := job.Start(t, exec.Command(process.Elrun(), "run", "-n", "2", "--name", job.Name, "sleep", "1000"))
