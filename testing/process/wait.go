@@ -9,23 +9,29 @@ import (
 // Limit is so long that only a hang exceeds it, even on a loaded machine.
 const Limit = 4 * time.Minute
 
-// pollPeriod is the time between two evaluations of a condition.
-const pollPeriod = 5 * time.Millisecond
+// Conditions are evaluated at intervals of pollPeriod. If an evaluation takes long, as one that reads all of /proc, the interval is
+// idleShare times as long, up to longestPoll, so that most of the processor time remains for the processes under test.
+const (
+	pollPeriod  = 5 * time.Millisecond
+	longestPoll = 100 * time.Millisecond
+	idleShare   = 5
+)
 
 // Holds waits until a condition is true, and reports whether that happened within a time and before ctx was cancelled.
 func Holds(ctx context.Context, within time.Duration, condition func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	tick := time.NewTicker(pollPeriod)
-	defer tick.Stop()
-	for !condition() {
+	for {
+		begun := time.Now()
+		if condition() {
+			return true
+		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-tick.C:
+		case <-time.After(min(max(pollPeriod, idleShare*time.Since(begun)), longestPoll)):
 		}
 	}
-	return true
 }
 
 // Until waits until a condition is true, and fails the test after Limit. what describes the condition in messages.
