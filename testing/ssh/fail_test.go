@@ -26,6 +26,7 @@ type attempt struct {
 	*server
 	host, elrun string
 	program     []string
+	folder      string // where elrun runs; "" is this folder
 	flags       []string
 	timeout     time.Duration // of the connection
 }
@@ -155,8 +156,7 @@ func hostFailures() map[string]failure {
 				t.Fatal(err)
 			}
 			a.flags = append(a.flags, "--dir", there)
-			a.program = []string{"./train"}
-			t.Chdir(here)
+			a.folder, a.program = here, []string{"./train"}
 		}, want: "differs from the one here"},
 		"no working folder": {prepare: func(_ *testing.T, a *attempt) { a.flags = append(a.flags, "--dir", "/no/such/folder") }, want: "no working folder /no/such/folder"},
 		"no room for copies": {prepare: func(t *testing.T, a *attempt) {
@@ -171,10 +171,12 @@ func TestFailures(t *testing.T) {
 	maps.Copy(all, hostFailures())
 	for name, f := range all {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			a := &attempt{server: newServer(t, f.lines...), host: "a", elrun: process.Elrun(), program: []string{"true"}, timeout: process.Limit}
 			f.prepare(t, a)
 			args := append([]string{"--ssh", a.ssh(), "-H", a.host, "--connect-timeout", a.timeout.String()}, a.flags...)
 			cmd := exec.Command(a.elrun, append(args, a.program...)...)
+			cmd.Dir = a.folder
 			begun := time.Now()
 			p := process.Start(t, cmd)
 			status := p.Wait(t)

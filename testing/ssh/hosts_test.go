@@ -97,6 +97,7 @@ func TestStart(t *testing.T) {
 // file.
 func TestEnds(t *testing.T) {
 	t.Run("peer killed", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		j := s.start(t, 60, 10*time.Millisecond, "-H", "a,b,c")
 		j.trains(t, 3)
@@ -104,6 +105,7 @@ func TestEnds(t *testing.T) {
 		j.finishes(t, 60)
 	})
 	t.Run("launcher killed", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		j := s.start(t, 1_000_000, time.Millisecond, "-H", "a,b,c")
 		j.trains(t, 3)
@@ -112,6 +114,7 @@ func TestEnds(t *testing.T) {
 		j.gone(t)
 	})
 	t.Run("launcher killed, detached", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		j := s.start(t, 40, 50*time.Millisecond, "-H", "a,b,c", "--detach")
 		j.trains(t, 3)
@@ -122,6 +125,7 @@ func TestEnds(t *testing.T) {
 		j.gone(t)
 	})
 	t.Run("connection lost", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		j := s.start(t, 60, 10*time.Millisecond, "-H", "a,b,c")
 		j.trains(t, 3)
@@ -132,6 +136,7 @@ func TestEnds(t *testing.T) {
 		}
 	})
 	t.Run("launcher stopped", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		j := s.start(t, 200, 10*time.Millisecond, "-H", "a,b,c")
 		j.trains(t, 3)
