@@ -115,7 +115,7 @@ func TestRelayDies(t *testing.T) {
 	}
 	closeAll(t, ts)
 	next := elastic.View{Epoch: 2, Parent: v.Hash(), Members: v.Members, Voters: v.Voters}
-	if _, err := tryConnect(within(t, long), hs, next); err == nil {
+	if _, err := tryConnect(within(t, short), hs, next); err == nil {
 		t.Error("a view of two that cannot reach each other")
 	}
 }
