@@ -43,7 +43,7 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 					return 0, nil
 				},
 			}
-			cfg := trainer.Config{Samples: 64, GlobalBatch: 16, Microbatch: 4, Steps: 12, Gradients: trainer.Gradients{BucketBytes: 64 << 10},
+			cfg := trainer.Config{Samples: 64, GlobalBatch: 16, Microbatch: 4, Steps: 6, Gradients: trainer.Gradients{BucketBytes: 64 << 10},
 				Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-3)}
 			cfg.Hooks.OnStep = func(r trainer.StepReport) {
 				if r.Step != 4 {
@@ -123,6 +123,7 @@ func TestFootprint(t *testing.T) {
 		{"local steps, plain", func(m *trainer.Model, cfg *trainer.Config) (err error) {
 			outer := cfg.Optimizer
 			cfg.Optimizer = optim.SGD{}
+			cfg.Steps *= 2 // of which Wrap makes one
 			*m, *cfg, err = local.Wrap(*m, *cfg, local.Config{Steps: 2, Outer: outer})
 			return err
 		}},
