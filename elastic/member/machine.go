@@ -127,7 +127,7 @@ func (m *Machine) Step(e Event) {
 	m.advance()
 }
 
-// learn records an event that belongs into this member's report. It reports whether it is new.
+// learn records an event that belongs in this member's report. It reports whether it is new.
 func (m *Machine) learn(e Event) (changed bool) {
 	switch e := e.(type) {
 	case Suspect:

@@ -153,14 +153,14 @@ const opening = `# Load balancing
 With equal shares a step takes as long as its slowest peer. So each peer's share of the
 microbatches follows the speed that was measured. Shares are set between steps by a
 function of what all peers reported in the last step, in whole numbers: each peer
-computes it for itself and comes to the same. Package ` + "`loadbal`" + ` has the policies; this
+computes them for itself and comes to the same shares. Package ` + "`loadbal`" + ` has the policies; this
 page compares them. ` + "`make balance-report`" + ` writes it, with the plots.
 
 ## Settings
 
 None is needed. ` + "`elrun status`" + ` shows the peers' shares and speeds, the predicted and the measured
 time of a step, and why shares changed last; the event log has each change (` + "`shares`" + `) and each
-step's times. Who wants other shares has, in ` + "`trainer.Balancing`" + ` and as flags of ` + "`bin/mnist`" + `:
+step's times. To get other shares, set these in ` + "`trainer.Balancing`" + `, or as flags of ` + "`bin/mnist`" + `:
 
 | setting | flag | what it does |
 | --- | --- | --- |
@@ -174,7 +174,7 @@ mode not at all.
 
 ## The model
 
-A share of b microbatches takes a peer a + c b. The best whole shares are those that come
+A share of b microbatches takes a peer the time a + c b. The best whole shares are those that come
 out if each microbatch is given to the peer that would then be done first. ` + "`loadbal.Optimum`" + `
 finds them, in whole numbers, by a search for the step's time. In 10,000 random cases the
 result equals the result of a search over all shares. For 10,000 peers and 320,000 microbatches it takes
@@ -194,7 +194,7 @@ followed with a gain that depends on whether the last errors agree. A peer count
 one slow step, and as faster only after two fast ones: a peer that is wrongly taken for slow
 costs the others a little, and a peer that is wrongly taken for fast costs a whole step.
 
-In noise an a may be learned that is far too large. It would never be corrected: the shares
+With noise the learned a may be far too large. It would never be corrected: the shares
 seem to change nothing, so they stay, and nothing more is learned. So where a peer whose time seems not to depend
 on its share holds up all others for four steps in a row, though it could have less, its a is
 forgotten.
@@ -224,11 +224,12 @@ const changing = `How many steps had other shares than the step before, as a per
 
 `
 
-const settling = `Four peers and 512 microbatches, times disturbed by 0.5 %%: the number of steps until the
-peers' times are, and stay, within 5 %% of the spread that the best whole shares have, after
-one peer gets 4 times slower (steps %d to %d) and after it is as fast as before. The same
-with 128 microbatches where a fixed cost of 20 to 80 of them dominates, from equal shares in
-the first step on, and how many of the steps from 6 to 199 changed shares there.
+const settling = `The number of steps until the spread of the peers' times is, and stays, within 5 points of
+the spread with the best whole shares. Times are disturbed by 0.5 %%. *Slower* and *fast
+again*: four peers and 512 microbatches, after one peer gets 4 times slower (steps %d to %d)
+and after it is as fast as before. *Fixed cost*: 128 microbatches, with a fixed cost of 20 to
+80 of them that dominates, from equal shares in the first step on. *Changes*: how many of the
+steps from 6 to 199 changed shares there.
 
 | policy | slower | fast again | fixed cost | changes |
 | --- | ---: | ---: | ---: | ---: |
