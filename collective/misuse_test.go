@@ -269,8 +269,8 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// wrongRank is the action of one rank while the others make a call, and words of which each
-// rank's error must have one.
+// wrongRank is a wrong action of one rank while the other ranks make a call. The error at each rank
+// must contain one of the words.
 type wrongRank struct {
 	name  string
 	do    func(ctx context.Context, c *collective.Comm, v []int64) error

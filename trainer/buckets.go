@@ -123,9 +123,9 @@ func (l *layout) begin(lo, hi, some int) int {
 	return lo
 }
 
-// before returns the lowest start of a bucket that ends at hi: the pieces from there to hi become
-// complete in direct succession. Pieces out of this order get buckets of their own, so that no
-// bucket waits for a piece that comes much later.
+// before returns the lowest start of a bucket that ends at hi. From there to hi, pieces become
+// complete one directly after the other. Pieces out of this order get buckets of their own, so that
+// no bucket waits for a piece that comes much later.
 func (l *layout) before(hi int) int {
 	k := l.pieceAt(hi - 1)
 	for k > 0 && l.pieces[k-1].turn == l.pieces[k].turn+1 {

@@ -236,8 +236,8 @@ func (v View) check() error {
 	return nil
 }
 
-// reason returns the reason of a change, the first in the order of the constants' comment that
-// applies.
+// reason returns the reason of a change. If several apply, it returns the first in the order that
+// the comment of the constants gives.
 func (c Change) reason() Reason {
 	switch {
 	case c.Forced:

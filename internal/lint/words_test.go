@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// A word that is private everywhere is found in every text. A word of ordinary English is only found as a name.
+// A word that is private everywhere is found in every text. A word of ordinary English is found in names only.
 func TestWords(t *testing.T) {
 	private := func(word string) []string { return []string{`"` + word + `" is a private word here`} }
 	checkSamples(t, "words", []sample{

@@ -196,7 +196,8 @@ func firstOfRevoking(g *group, ts []transport.Transport, wait, late time.Duratio
 	return each(3, func(rank int) error { return onlyOf(ts[rank].Recv(g.ctx, rank, envelope(2), nil), 3, true) })
 }
 
-// firstSignal sends a signal to a rank that has closed. That disturbs nobody, and a message is an error.
+// firstSignal sends a signal, and then a message, to a rank that has closed. The signal disturbs nobody, and the message is an
+// error.
 func firstSignal(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {

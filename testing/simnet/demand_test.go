@@ -51,7 +51,7 @@ func drawTalk(rng *rand.Rand) (p talk) {
 	return p
 }
 
-// take sends and receives what a rank has to.
+// take sends and receives the messages of a rank.
 func (p talk) take(t *testing.T, e transport.Transport, rank int) error {
 	var wait []transport.Posted
 	got := make([][1]byte, len(p.from))
