@@ -89,12 +89,12 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Chec
 	case g.ID == "":
 		c.Found, c.Advice = clipNote(fmt.Sprint(err)), "name the port of a peer: elrun ticket knows it"
 	case want != "" && g.ID != want:
-		c.Found, c.Advice = fmt.Sprintf("another peer answers, %s: this one has ended", g.ID.Short()), "get a new ticket: elrun ticket"
+		c.Found, c.Advice = fmt.Sprintf("another peer, %s, answers there: the peer that was looked for has ended", g.ID.Short()), "get a new ticket: elrun ticket"
 	case !g.Open:
 		c.Level, c.Found = Warn, fmt.Sprintf("%s, which admits no newcomers (%s)", formatGreeting(g), clipNote(fmt.Sprint(err)))
 		c.Advice = "open the job: elrun ticket on a host of it"
 	default:
-		c.Level, c.Found = OK, formatGreeting(g)+", which lets in those who have a ticket"
+		c.Level, c.Found = OK, formatGreeting(g)+", which lets in holders of a ticket"
 	}
 	return c
 }

@@ -209,7 +209,7 @@ func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []poi
 	if everywhere {
 		return nil
 	}
-	// What was copied before belongs to an older kept model.
+	// The values that were copied before belong to an older kept model.
 	if d.kept != all[from].kept {
 		d.copied, d.kept = nil, 0
 	}

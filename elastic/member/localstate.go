@@ -116,5 +116,5 @@ func (l *localState) report() *Report {
 // forces reports whether two views may follow one view in this group (I10).
 func (l *localState) forces() bool { return l.cfg.Any || l.sole }
 
-// verifier returns what verifies the certificates of outsiders.
+// verifier returns the verifier of the certificates of outsiders.
 func (l *localState) verifier() verifier { return verifier{l.cfg.Keys, l.forces()} }

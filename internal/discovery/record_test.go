@@ -155,7 +155,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Whoever holds the key may put anything into a box. The number of decoded members is still bounded.
+// A holder of the key may put anything into a box. The number of decoded members is still bounded.
 func TestHostileBox(t *testing.T) {
 	for _, text := range []string{"", "{}", "[", strings.Repeat("[", boxText), `[{"i":1}]`, strings.Repeat(" ", boxText+1)} {
 		if got, err := decodeMembers([]byte(text)); err == nil && len(got) > 0 {

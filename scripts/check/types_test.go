@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What does not compile is found in packages, in their tests, and in the packages and tests that import them. External tests see the
-// declarations of the other tests, and so do the packages between them.
+// Code that does not compile is found in packages, in their tests, and in the packages and tests that import them. External
+// tests see the declarations of the other tests, and so do the packages between them.
 func TestTypes(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
 		{"all is well", "a/none.txt", "", ""},

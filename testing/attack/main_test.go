@@ -12,7 +12,7 @@ import (
 const (
 	stepsVariable = "ATTACK_STEPS" // number of steps
 	stopVariable  = "ATTACK_STOP"  // path of a file; when it exists the job ends
-	roleVariable  = "ATTACK_ROLE"  // what the dishonest member does: forge or cheat; empty if all are honest
+	roleVariable  = "ATTACK_ROLE"  // action of the dishonest member: forge or cheat; empty if all are honest
 )
 
 // TestMain builds elrun and runs the tests, or runs a peer if the environment says so.

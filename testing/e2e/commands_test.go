@@ -76,7 +76,7 @@ func TestDoctorTicket(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
 	stdout, stderr, status := process.Command(t, "doctor", e.issue(t))
-	if status != 0 || !strings.Contains(stdout, "ok    ticket: for job "+e.job.Name) || !strings.Contains(stdout, "lets in those who have a ticket") {
+	if status != 0 || !strings.Contains(stdout, "ok    ticket: for job "+e.job.Name) || !strings.Contains(stdout, "lets in holders of a ticket") {
 		t.Errorf("status %d: %s%s", status, stdout, stderr)
 	}
 	e.Signal(t, syscall.SIGINT)

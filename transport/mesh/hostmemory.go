@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// hostMemory is what this process keeps for sharing memory with the other members of its host, over
-// all views.
+// hostMemory is the state that this process keeps over all views, to share memory with the other
+// members of its host.
 type hostMemory struct {
 	// cfg is the configuration of the mesh.
 	cfg          *Config

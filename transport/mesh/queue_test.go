@@ -22,7 +22,7 @@ type slowQueue struct {
 	q     *writerQueue
 	here  []visitor // in the order in which they came
 	owner *ticket   // the ticket whose turn it is, or nil
-	open  bool      // the turn is kept for a writer of a higher priority than all who are here
+	open  bool      // the turn is kept for a writer of a higher priority than all waiting writers
 	later []func()  // the functions that the queue has passed to its later
 }
 

@@ -21,7 +21,7 @@ func (s side) once(ctx context.Context, r rig, n int, sizes []int) ([]result, er
 	return c.wait(sizes)
 }
 
-// plan is what is measured on one host.
+// plan describes the measurements on one host.
 type plan struct {
 	sides  []side
 	ranks  []int
