@@ -27,7 +27,7 @@ func source(text string) string {
 	return "package ring\n" + text
 }
 
-// A reference that the best order of the files cannot avoid runs back up.
+// References that run back up even in the best order of the files are found.
 func TestArrows(t *testing.T) {
 	const back = "references between files run back up"
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ func policyOf(s ticket.Signer) p2p.AdmissionPolicy {
 	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
-// by returns the credential of a host for such a policy.
+// by returns the credential that s gives to the host h; policyOf(s) accepts it.
 func by(h *p2p.Host, s ticket.Signer) ticket.Credential {
 	return s.Credential("test", ticket.Identity{}, string(h.ID()))
 }
