@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
 )
 
@@ -124,10 +125,46 @@ func (k hashKeys) Verify(id ID, text, signature []byte) bool {
 	return string(hashKeys(id).Sign(text)) == string(signature)
 }
 
+// sharedViews has one copy of each view for all members of a swarm, so its memory does not grow with
+// the square of its members.
+type sharedViews struct {
+	machines *member.Views // of the membership machines
+
+	mu    sync.Mutex // guards the fields below
+	views map[member.Hash]View
+	line  []member.Hash // keys of views, the oldest first
+}
+
+// keptViews is the number of views that sharedViews keeps.
+const keptViews = 160
+
+func newSharedViews() *sharedViews {
+	return &sharedViews{machines: member.NewViews(keptViews), views: make(map[member.Hash]View)}
+}
+
+// convert is fromView, and converts each view once.
+func (s *sharedViews) convert(mv member.View, old View) View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The hash covers the whole view, so equal hashes mean equal views.
+	if v, ok := s.views[mv.Hash()]; ok {
+		return v
+	}
+	v := fromView(mv, old)
+	s.views[mv.Hash()] = v
+	// A member that lags behind by more than keptViews views makes its view anew.
+	if s.line = append(s.line, mv.Hash()); len(s.line) > keptViews {
+		delete(s.views, s.line[0])
+		s.line = s.line[1:]
+	}
+	return v
+}
+
 // swarm is a group of members on a crowd.
 type swarm struct {
 	*crowd
 	cfg     *Config
+	shared  *sharedViews
 	rng     *rand.Rand
 	next    int       // number that the next peer gets
 	drivers []*driver // drivers of the live members that stay, and of newcomers
@@ -136,15 +173,19 @@ type swarm struct {
 
 func newSwarm(n int) *swarm {
 	s := &swarm{crowd: newCrowd(0.001), rng: rand.New(rand.NewPCG(uint64(n), 1)),
-		cfg: &Config{shared: newShared(), Sink: event.Discard{}, MinPeers: 1}}
+		cfg: &Config{Sink: event.Discard{}, MinPeers: 1}, shared: newSharedViews()}
 	var first []Member
 	var ports []*port
 	for range n {
 		m := s.describe()
 		first, ports = append(first, m), append(ports, s.listen(m.ID)) // before the first member starts, so that none gets ErrGone
 	}
+	view, err := firstView(first, nil)
+	if err != nil {
+		panic(err)
+	}
 	for i, m := range first {
-		s.start(m, ports[i], first)
+		s.start(m, ports[i], &view)
 	}
 	return s
 }
@@ -168,11 +209,16 @@ func (s *swarm) listen(id ID) *port {
 }
 
 // start starts a member of the first view, or a newcomer.
-func (s *swarm) start(self Member, p *port, first []Member) *driver {
-	d, err := newDriver(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, first, func(uint64, event.Body) {})
-	if err != nil {
-		panic(err)
+func (s *swarm) start(self Member, p *port, first *member.View) *driver {
+	d := idleDriver(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, func(uint64, event.Body) {})
+	d.views, d.convert = s.shared.machines, s.shared.convert
+	if first != nil {
+		if err := d.begin(*first); err != nil {
+			panic(err)
+		}
+		d.drain()
 	}
+	go d.run()
 	s.drivers = append(s.drivers, d)
 	return d
 }

@@ -33,12 +33,14 @@ type driver struct {
 
 	roster
 	tickClock
-	m          *member.Machine // nil while a newcomer is not level
-	launcher   singleLauncher  // whether one launcher has started all members
-	heartbeats heartbeatSender // to the members that watch this one
-	watcher    watcher         // which members can be reached
-	admission  admission       // of newcomers
-	budget     budget          // of control messages of outsiders
+	m          *member.Machine                    // nil while a newcomer is not level
+	views      *member.Views                      // recent views of m; nil for a cache of its own
+	convert    func(v member.View, old View) View // fromView; a simulation converts a view once for all its members
+	launcher   singleLauncher                     // whether one launcher has started all members
+	heartbeats heartbeatSender                    // to the members that watch this one
+	watcher    watcher                            // which members can be reached
+	admission  admission                          // of newcomers
+	budget     budget                             // of control messages of outsiders
 
 	stable atomic.Int64 // last step that all members have committed
 
@@ -53,9 +55,13 @@ type driver struct {
 func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
 	d := idleDriver(cfg, ep, emit)
 	if first != nil {
-		if err := d.begin(first); err != nil {
+		v, err := firstView(first, cfg.Grants)
+		if err == nil {
+			err = d.begin(v)
+		}
+		if err != nil {
 			d.loop.cancel()
-			return nil, err
+			return nil, fmt.Errorf("first view: %w", err)
 		}
 		d.drain()
 	}
@@ -65,7 +71,7 @@ func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 
 // idleDriver returns a driver of connected parts. It has neither a goroutine nor a machine yet.
 func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver {
-	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network),
+	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network), convert: fromView,
 		roster: roster{self: ep.Self, peers: make(map[ID]*peer)},
 		loop:   newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
 	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
@@ -77,35 +83,35 @@ func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver
 }
 
 // begin enters the first view. It runs before the driver's goroutine starts.
-func (d *driver) begin(first []Member) error {
-	self, err := toMember(d.ep.Self)
-	if err == nil {
-		cfg := member.Config{Self: self, Any: d.cfg.Any, Keys: d.ep.keys()}
-		for _, g := range d.cfg.Grants {
-			cfg.Grants = append(cfg.Grants, toGrant(g))
-		}
-		d.m, err = d.cfg.shared.newMachine(cfg, first)
-	}
+func (d *driver) begin(first member.View) error {
+	cfg, err := d.machineConfig(d.ep.Self)
 	if err != nil {
-		return fmt.Errorf("first view: %w", err)
+		return err
+	}
+	if d.m, err = member.NewIn(cfg, first); err != nil {
+		return err
 	}
 	d.launcher.on = d.cfg.Sole
 	d.m.Step(member.Sole{On: d.launcher.on})
-	if len(first) > 1 {
-		v := d.cfg.shared.view(d.m.View(), View{})
-		d.first = v.Hash()
+	if len(first.Members) > 1 {
+		d.first = d.convert(first, View{}).Hash()
 	}
 	return nil
+}
+
+// machineConfig returns the configuration of the machine of this peer, which is described by self.
+func (d *driver) machineConfig(self Member) (member.Config, error) {
+	m, err := toMember(self)
+	return member.Config{Self: m, Any: d.cfg.Any, Keys: d.ep.keys(), Views: d.views}, err
 }
 
 // ask starts the machine of a newcomer that is level, if it is not running yet, and tells the
 // machine which contacts to ask for admission.
 func (d *driver) ask(contacts []ID) error {
-	self, err := toMember(d.ep.self())
+	cfg, err := d.machineConfig(d.ep.self())
 	if err != nil {
 		return err
 	}
-	cfg := d.cfg.shared.config(member.Config{Self: self, Any: d.cfg.Any, Keys: d.ep.keys()})
 	for _, id := range contacts {
 		cfg.Contacts = append(cfg.Contacts, member.ID(id))
 	}

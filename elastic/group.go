@@ -80,9 +80,8 @@ type Config struct {
 	// the other members. Leave and Dead may be called from then on.
 	Started func(*Group)
 
-	Sink   event.Sink // receives the events of this peer; nil discards them
-	Comm   collective.Options
-	shared *shared // data shared with other members in this process (simulations); nil for none
+	Sink event.Sink // receives the events of this peer; nil discards them
+	Comm collective.Options
 	// Closers are closed, in order, after the endpoint at the end of Close.
 	Closers []io.Closer
 }

@@ -54,6 +54,23 @@ func fromMember(m member.Member) Member {
 		Machine: in.Machine, Site: in.Site}
 }
 
+// firstView returns the first view of a group of members.
+func firstView(members []Member, grants []Grant) (member.View, error) {
+	var all []member.Member
+	for _, m := range members {
+		one, err := toMember(m)
+		if err != nil {
+			return member.View{}, err
+		}
+		all = append(all, one)
+	}
+	var given []member.Grant
+	for _, g := range grants {
+		given = append(given, toGrant(g))
+	}
+	return member.First(all, given...)
+}
+
 // fromView converts a view of the machine to the form of this package. Members that are in the view
 // old, too, are copied from it.
 func fromView(v member.View, old View) View {

@@ -20,7 +20,7 @@ func errFirst(id ID) error {
 // sent to them, revokes sessions that cannot go on, and logs the changes.
 func (d *driver) entered(mv member.View) {
 	old := d.view
-	v := d.cfg.shared.view(mv, old)
+	v := d.convert(mv, old)
 	came, left := v.changes(old)
 	d.replace(v)
 	// An unreadable address is the member's own mistake; it will show as a member that cannot be
