@@ -101,7 +101,7 @@ func (c memberNetwork) Connect(ctx context.Context, v elastic.View, self int) (t
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	segment, err := shm.Attach(h.memory, h.bytes, len(v.Members), self)
+	segment, err := shm.ReadMachine().Attach(h.memory, h.bytes, len(v.Members), self)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}

@@ -18,6 +18,17 @@ type kernel[T dtype.Number] struct {
 	twin func(a, b T) T
 }
 
+// String returns the name of the level.
+func (l level) String() string {
+	switch l {
+	case avx2:
+		return "avx2"
+	case avx512:
+		return "avx512"
+	}
+	return "go"
+}
+
 // levels returns the levels that this machine can run.
 func levels() []level {
 	var all []level

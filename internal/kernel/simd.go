@@ -9,14 +9,3 @@ const (
 	avx2                // AVX2 and F16C
 	avx512              // also AVX-512 F, BW, DQ and VL
 )
-
-// String returns the name of the level in tests and benchmarks.
-func (l level) String() string {
-	switch l {
-	case avx2:
-		return "avx2"
-	case avx512:
-		return "avx512"
-	}
-	return "go"
-}

@@ -28,7 +28,7 @@ func playDeathWatch(spec string) error {
 	if err != nil {
 		return err
 	}
-	segment, err := Attach(memory.Bytes(), nil, n, rank)
+	segment, err := attach(memory.Bytes(), nil, n, rank)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func watchSegment(t *testing.T, n, rank int) fileSegment {
 			t.Error(err)
 		}
 	})
-	s, err := Attach(memory.Bytes(), nil, n, rank)
+	s, err := attach(memory.Bytes(), nil, n, rank)
 	if err != nil {
 		t.Fatal(err)
 	}

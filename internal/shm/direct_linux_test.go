@@ -44,7 +44,7 @@ func newTenancy(t rapid.TB, n, size int) *tenancy {
 			}
 			mapped[i], g.open = view.Bytes(), append(g.open, view)
 		}
-		s, err := Attach(memory, mapped, n, r)
+		s, err := attach(memory, mapped, n, r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func (p *player) attach() error {
 		}
 		arenas = append(arenas, m.Bytes())
 	}
-	seg, err := Attach(memory.Bytes(), arenas, p.n, p.rank)
+	seg, err := attach(memory.Bytes(), arenas, p.n, p.rank)
 	if err != nil {
 		return err
 	}

@@ -199,11 +199,6 @@ type Machine struct {
 // ReadMachine returns the present values of this machine, for this process.
 func ReadMachine() Machine { return Machine{processors: cores.Count(), cacheBytes: largestCache()} }
 
-// Attach is Machine.Attach for a process that attaches once.
-func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
-	return ReadMachine().Attach(memory, arenas, n, rank)
-}
-
 // Attach returns the segment of one of n ranks in memory of at least Size(n) bytes. The memory
 // must be zero when the first rank attaches, begin at a multiple of 64, and stay mapped while the
 // segment is used. arenas holds the arenas of all ranks as this process has mapped them, nil for

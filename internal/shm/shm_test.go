@@ -12,13 +12,18 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
+// attach returns the segment of a rank on this machine.
+func attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
+	return ReadMachine().Attach(memory, arenas, n, rank)
+}
+
 // group returns the lanes of n ranks in memory of this process.
 func group(t rapid.TB, n int) []*Lane {
 	t.Helper()
 	memory := Ordinary(Size(n))
 	lanes := make([]*Lane, n)
 	for r := range n {
-		s, err := Attach(memory, nil, n, r)
+		s, err := attach(memory, nil, n, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +206,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 		arenas[r] = Ordinary(8 * length)
 	}
 	errs := each(n, func(rank int) error {
-		s, err := Attach(memory, arenas, n, rank)
+		s, err := attach(memory, arenas, n, rank)
 		if err != nil {
 			return err
 		}
@@ -288,11 +293,11 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 func TestAttachRefuses(t *testing.T) {
 	memory := Ordinary(Size(2))
 	for name, f := range map[string]func() (*Segment, error){
-		"rank":      func() (*Segment, error) { return Attach(memory, nil, 2, 2) },
-		"ranks":     func() (*Segment, error) { return Attach(memory, nil, MaxRanks+1, 0) },
-		"size":      func() (*Segment, error) { return Attach(memory[:len(memory)-1], nil, 2, 0) },
-		"alignment": func() (*Segment, error) { return Attach(Ordinary(Size(2) + 8)[8:], nil, 2, 0) },
-		"arenas":    func() (*Segment, error) { return Attach(memory, make([][]byte, 1), 2, 0) },
+		"rank":      func() (*Segment, error) { return attach(memory, nil, 2, 2) },
+		"ranks":     func() (*Segment, error) { return attach(memory, nil, MaxRanks+1, 0) },
+		"size":      func() (*Segment, error) { return attach(memory[:len(memory)-1], nil, 2, 0) },
+		"alignment": func() (*Segment, error) { return attach(Ordinary(Size(2) + 8)[8:], nil, 2, 0) },
+		"arenas":    func() (*Segment, error) { return attach(memory, make([][]byte, 1), 2, 0) },
 	} {
 		if s, err := f(); err == nil {
 			t.Errorf("%s: %v", name, s)
@@ -307,7 +312,7 @@ func TestLayout(t *testing.T) {
 		if Size(n) > 300<<20 {
 			t.Fatalf("%d ranks take %d bytes", n, Size(n))
 		}
-		s, err := Attach(memory, nil, n, 0)
+		s, err := attach(memory, nil, n, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
