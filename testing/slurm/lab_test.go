@@ -16,6 +16,7 @@ import (
 type lab struct {
 	hosts []*host
 	dir   string // folder that all hosts share
+	alone string // SHA-256 of the result of a single, undisturbed peer
 }
 
 // configuration is slurm.conf: with munge, without accounting and cgroups. Times are short, except the time that processes have
@@ -56,7 +57,7 @@ PartitionName=main Nodes=%[3]s Default=YES MaxTime=INFINITE State=UP
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	need(t)
-	l := &lab{dir: t.TempDir()}
+	l := &lab{dir: t.TempDir(), alone: alone(t)}
 	names, table := []string{"n1", "n2", "n3"}, "127.0.0.1 localhost\n"
 	addr := func(i int) string { return fmt.Sprintf("10.79.0.%d", i+1) }
 	for i, n := range names {

@@ -47,10 +47,10 @@ func play(dir string) int {
 
 const (
 	// steps is the number of steps in a job, samples the number of samples in a step.
-	steps   = 2000
+	steps   = 500
 	samples = 24
 	// pace is the duration of a step until the file finish exists.
-	pace       = 50 * time.Millisecond
+	pace       = 200 * time.Millisecond
 	finishFile = "finish"
 )
 

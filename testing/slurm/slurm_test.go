@@ -90,8 +90,8 @@ func (j *job) finishes(t *testing.T, want int) {
 	if status != want || !strings.Contains(out, total()) {
 		t.Errorf("status %d, want %d and %s in\n%s", status, want, total(), out)
 	}
-	if n := strings.Count(out, "done steps="); n != 1 || !strings.Contains(out, "sha256="+alone(t)) {
-		t.Errorf("%d results, want 1 with sha256 %s:\n%s", n, alone(t), out)
+	if n := strings.Count(out, "done steps="); n != 1 || !strings.Contains(out, "sha256="+j.l.alone) {
+		t.Errorf("%d results, want 1 with sha256 %s:\n%s", n, j.l.alone, out)
 	}
 	j.gone(t)
 }
@@ -359,7 +359,7 @@ func slurmdIsKilled(t *testing.T, l *lab) {
 	j.trains(t, 3)
 	l.hosts[2].run(t, "sh", "-c", "kill -9 $(cat /run/slurmd.pid)")
 	at := j.log.Read(t).Step
-	j.p.Until(t, "further steps", func() bool { return j.log.Read(t).Step > at+20 })
+	j.p.Until(t, "further steps", func() bool { return j.log.Read(t).Step > at+5 })
 	l.hosts[2].run(t, "slurmd")
 	j.finishes(t, 0)
 	j.lossless(t)
