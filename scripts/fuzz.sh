@@ -16,15 +16,23 @@ if [ -z "$targets" ]; then
 	exit 0
 fi
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+log=$scratch/log
+found=$("$go" env GOCACHE)/fuzz/$("$go" list -m) # where "go test -fuzz" keeps inputs that reach new code
+
+# build DIR builds the tests of a package with the code that guides fuzzing, once for all targets in it.
+build() {
+	binary=$scratch/$(echo "$1" | tr / _)
+	[ -x "$binary" ] || "$go" test -c -vet=off -fuzz=. -o "$binary" "$1" </dev/null
+}
 
 # fuzz DIR NAME runs one target. Where the machine is busy the fuzzing engine may report the
 # end of its own time as an error, without an input that fails: that is no finding, and
 # the target is run again.
 fuzz() {
 	for _ in 1 2 3; do
-		if "$go" test -run='^$' -fuzz="^$2\$" -fuzztime="$time" "$1" </dev/null >"$log" 2>&1; then
+		if (cd "$1" && "$binary" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="$time" -test.fuzzcachedir="$found/${1#./}") </dev/null >"$log" 2>&1; then
 			cat "$log"
 			return 0
 		fi
@@ -39,7 +47,7 @@ failed=
 # The list comes from a here-document and not a pipe, which would lose the counts.
 while read -r dir name; do
 	echo "fuzz: $name in $dir for $time"
-	fuzz "$dir" "$name" || failed="$failed $dir:$name"
+	{ build "$dir" && fuzz "$dir" "$name"; } || failed="$failed $dir:$name"
 	n=$((n + 1))
 done <<EOF
 $targets
