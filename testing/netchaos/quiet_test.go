@@ -15,17 +15,19 @@ import (
 // A slow peer is not taken for dead. Steps vary by a factor of five, one peer is five times slower than the others, and both
 // cores are loaded. Still no peer is put out, and the first view lasts. This needs no network except the host's own.
 func TestQuiet(t *testing.T) {
-	quiet(t, 4, settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"}, 15*time.Second)
+	quiet(t, 4, settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"})
 }
 
 // The same holds for 32 peers, which load the machine by themselves.
 func TestQuietMany(t *testing.T) {
-	quiet(t, 32, settings{pace: 50 * time.Millisecond, vary: 5, slow: "1", batch: 80}, 5*time.Second)
+	quiet(t, 32, settings{pace: 50 * time.Millisecond, vary: 5, slow: "1", batch: 80})
 }
 
-// quiet runs a job with the given number of peers while other processes load the machine. length is the time of the short form.
-func quiet(t *testing.T, peers int, set settings, length time.Duration) {
+// quiet runs a job with the given number of peers while other processes load the machine. In the short form that is for longer than
+// a peer may be silent.
+func quiet(t *testing.T, peers int, set settings) {
 	t.Helper()
+	length := 5 * time.Second
 	if flagged[bool]("long") {
 		length = 10 * time.Minute
 	}
