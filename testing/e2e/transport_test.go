@@ -49,7 +49,7 @@ func TestTransports(t *testing.T) {
 		t.Run(w.flags, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "events")
 			args := slices.Concat([]string{"run", "-n", "3", "--listen", "local", "--events", log}, strings.Fields(w.flags),
-				[]string{program, "--data", data, "--steps", "20", "--exact"})
+				[]string{program, "--data", data, "--steps", "20", "--hidden", "32", "--exact"})
 			stdout, stderr, status := process.Command(t, args...)
 			if status != 0 {
 				t.Fatalf("status %d\n%s\n%s", status, stdout, stderr)
