@@ -28,8 +28,8 @@ PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # start processes for long; they run no code concurrently that others do not run. elrun itself, as tests
 # start it, is built without the detector.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/ssh$$|/testing/howto$$|/scripts/
-# So are all programs of these tests, which therefore bring nothing under the detector.
-UNRACED = ^Test(Balance|Compression|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
+# So are all programs of these tests, which therefore bring nothing under the detector. TestSortedByLabel compares long trainings.
+UNRACED = ^Test(Balance|Bench|BenchTable|Compression|EvaluatorCost|EvaluatorKilled|SortedByLabel|TrafficOfLocalSteps|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
 
 # Left out of "make check": tests that start processes, and take minutes.
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
@@ -42,7 +42,7 @@ LONG = -run=^TestKill ./trainer
 # Rows of matrices that differ little from those in "make test", tests of training that compare long runs, tests of large groups or
 # vectors that repeat those of small ones, and the tests with the most kills: they are left to "make test-long". THINNED has the
 # packages with such tests; LONG runs the tests of trainer among them.
-THIN    = ^TestMatrixInMemory$$/^n=[67]$$|^TestSelectionOfLongVectors$$/^n=[679]$$/^p2p$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^Test(QuietMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
+THIN    = ^TestMatrixInMemory$$/^n=[67]$$|^TestSelectionOfLongVectors$$/^n=[679]$$/^p2p$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestAutoIsNearBest$$/^(direct|p2p)$$/^n=2$$|^Test(QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/e2e ./testing/netchaos ./testing/chaos
 
 .PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
