@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Next waits for the first view after epoch (0 at the start) and connects its members. Members that
@@ -120,14 +121,8 @@ func (n *sessions) left(epoch uint64) error {
 // views do not seem to help.
 func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
 	if n.broke++; n.broke > 3 {
-		pause := min(tickPeriod<<min(n.broke-4, 10), time.Second)
 		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = pause.For(ctx, min(tickPeriod<<min(n.broke-4, 10), time.Second)) // a new view ends the pause
 		cancel()
 	}
 	blamed := -1

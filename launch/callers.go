@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/rpc"
 )
 
@@ -84,7 +85,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	}
 	// The service may be starting or restarting: retry until it answers, has ended for good, or
 	// ctx ends.
-	for pause := firstRedial; ; pause = min(2*pause, longRedial) {
+	for wait := firstRedial; ; wait = min(2*wait, longRedial) {
 		// ErrRefused, errGone and errNoService are final: another attempt would have the same
 		// result.
 		conn, err := c.connect(ctx, service)
@@ -94,12 +95,8 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 		case ctx.Err() != nil, errors.Is(err, rpc.ErrRefused), errors.Is(err, errGone), errors.Is(err, errNoService):
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("%w: %w (%w)", ErrUnreachable, context.Cause(ctx), err)
+		if ended := pause.For(ctx, wait); ended != nil {
+			return nil, fmt.Errorf("%w: %w (%w)", ErrUnreachable, ended, err)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
@@ -181,12 +183,10 @@ func (c *control) accept() {
 			return
 		}
 		if err != nil {
-			select { // such as a lack of descriptors: the job goes on, so pause and retry
-			case <-time.After(controlPeriod):
-				continue
-			case <-c.ctx.Done():
+			if pause.For(c.ctx, controlPeriod) != nil { // such as a lack of descriptors: the job goes on, so pause and retry
 				return
 			}
+			continue
 		}
 		select {
 		case slots <- struct{}{}:

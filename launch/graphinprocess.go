@@ -11,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/rpc"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -103,15 +104,11 @@ func (n *node) runTask(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		pause, again := r.decide(0, time.Since(begun))
+		wait, again := r.decide(0, time.Since(begun))
 		if !again {
 			return fmt.Errorf("launch: task %s: %w", n.info.Name, err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pause.For(ctx, wait) != nil {
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -140,12 +141,8 @@ func (i *identity) disconnect(ids []elastic.ID) {
 		}
 		i.disconnected[id] = true
 		i.work.Go(func() {
-			timer := time.NewTimer(forgetAfter)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
+			if pause.For(i.ctx, forgetAfter) == nil {
 				i.net.Forget(id)
-			case <-i.ctx.Done():
 			}
 		})
 	}

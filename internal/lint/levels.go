@@ -18,8 +18,8 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
-		{"level 0, below the kernels", []string{"dtype", "internal/apportion"}},
-		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/pause", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
+		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause"}},
+		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Algorithms over the connections to two neighbours; they do not know the network.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
@@ -73,20 +75,16 @@ func (s *Source) Wait(ctx context.Context, report func(error)) (string, error) {
 		if text != "" {
 			return text, nil
 		}
-		pause := s.pause
+		wait := s.pause
 		if err != nil {
-			pause = retryPeriod
+			wait = retryPeriod
 		}
 		if err != nil && !told[err.Error()] && len(told) < maxReported {
 			told[err.Error()] = true
 			report(err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return "", context.Cause(ctx)
+		if err := pause.For(ctx, wait); err != nil {
+			return "", err
 		}
 	}
 }

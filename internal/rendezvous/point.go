@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Config has the address of a Point and the conditions for the start of the job. Name and Key are
@@ -103,7 +105,7 @@ func (p *Point) accept() {
 	for p.ctx.Err() == nil {
 		conn, err := p.listener.Accept()
 		if err != nil {
-			p.pause(p.ctx, 100*time.Millisecond) // such as too many open files: retry
+			_ = pause.For(p.ctx, 100*time.Millisecond) // such as too many open files: retry
 			continue
 		}
 		// With all slots taken, accept stops; further connections wait in the kernel's queue.
@@ -178,14 +180,4 @@ func (p *Point) setStage(s stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ballot.stage = s
-}
-
-// pause waits for d or until ctx ends.
-func (p *Point) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

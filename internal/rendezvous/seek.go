@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Found is the result of Seek.
@@ -33,7 +35,7 @@ const (
 // case the other launchers assume from then on that this launcher has the job. If the job then
 // fails to start, call Close: a launcher that does not listen does not count as having the job.
 func (p *Point) Seek(ctx context.Context) (Found, error) {
-	begun, pause, said := time.Now(), firstPause, ""
+	begun, period, said := time.Now(), firstPause, ""
 	for {
 		s := p.survey(ctx)
 		do, why := rules{p.cfg.Need, p.cfg.Patience}.decide(p.self(), s, time.Since(begun))
@@ -58,8 +60,8 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 			p.cfg.Say(why)
 			said = why
 		}
-		p.pause(ctx, pause)
-		pause = min(2*pause, maxPause)
+		_ = pause.For(ctx, period)
+		period = min(2*period, maxPause)
 	}
 }
 
@@ -219,7 +221,7 @@ func (p *Point) Finish(ctx context.Context) {
 		if !slices.ContainsFunc(s.answers, func(v addressedAnswer) bool { return v.Stage != finished }) {
 			return
 		}
-		p.pause(ctx, maxPause)
+		_ = pause.For(ctx, maxPause)
 	}
 }
 
