@@ -17,8 +17,9 @@ MINUTES  = 20
 TIMEOUT  = 60m
 # How many packages are tested at the same time. With more the tests of large groups would starve each other.
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
-# Packages whose tests take longest begin first, so that none of them runs alone at the end.
-PACKAGES = ./transport/p2p ./testing/e2e ./testing/netchaos ./testing/chaos ./trainer ./...
+# Packages whose tests take longest begin first, so that none of them runs alone at the end. Those that wait for processes alternate
+# with those that compute.
+PACKAGES = ./testing/e2e ./collective ./testing/netchaos ./trainer ./transport/p2p ./testing/chaos ./testing/ssh ./testing/slurm ./...
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # TIMEOUT bounds the tests of a package. Only a hang should take so long, also under the race
