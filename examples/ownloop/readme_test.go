@@ -74,7 +74,7 @@ func TestProgramsAlone(t *testing.T) {
 		if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("go", "build", "-o", binary, source).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", binary, source).CombinedOutput(); err != nil {
 			t.Fatalf("program %d: %v\n%s", i, err, out)
 		}
 		out, err := exec.Command(binary).CombinedOutput()

@@ -66,6 +66,7 @@ func TestQuickstart(t *testing.T) {
 	for _, command := range p.commands {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", elsewhere.Replace(command))
 		cmd.Dir, cmd.WaitDelay = "../..", time.Second
+		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w") // without debug information go links faster
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, process.Tail(string(out), 4000))
