@@ -116,7 +116,7 @@ func TestEnds(t *testing.T) {
 	t.Run("launcher killed, detached", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
-		j := s.start(t, 40, 50*time.Millisecond, "-H", "a,b,c", "--detach")
+		j := s.start(t, 100, 50*time.Millisecond, "-H", "a,b,c", "--detach")
 		j.trains(t, 3)
 		peers := j.Peers(t)
 		j.elrun.Signal(t, syscall.SIGKILL)
