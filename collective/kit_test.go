@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
@@ -104,12 +105,12 @@ func float64s() real[float64] {
 }
 
 func float16s() real[ring.Float16] {
-	return real[ring.Float16]{func(x float64) ring.Float16 { return ring.ToFloat16(float32(x)) },
+	return real[ring.Float16]{func(x float64) ring.Float16 { return dtype.ToFloat16(float32(x)) },
 		func(v ring.Float16) float64 { return float64(v.Float32()) }, 227}
 }
 
 func bfloat16s() real[ring.BFloat16] {
-	return real[ring.BFloat16]{func(x float64) ring.BFloat16 { return ring.ToBFloat16(float32(x)) },
+	return real[ring.BFloat16]{func(x float64) ring.BFloat16 { return dtype.ToBFloat16(float32(x)) },
 		func(v ring.BFloat16) float64 { return float64(v.Float32()) }, 28}
 }
 

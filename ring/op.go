@@ -12,10 +12,11 @@ type Number = dtype.Number
 // Integer lists the integer element types.
 type Integer = dtype.Integer
 
-// Float16 is an IEEE 754 binary16 number, as its bit pattern.
+// Float16 is an IEEE 754 binary16 number, as its bit pattern; dtype.ToFloat16 rounds to it.
 type Float16 = dtype.Float16
 
-// BFloat16 is the upper half of an IEEE 754 binary32 number, as its bit pattern.
+// BFloat16 is the upper half of an IEEE 754 binary32 number, as its bit pattern; dtype.ToBFloat16 rounds
+// to it.
 type BFloat16 = dtype.BFloat16
 
 // Reduction describes how vectors are combined element by element.

@@ -1,9 +1,6 @@
 package ring
 
-import (
-	"math"
-	"testing"
-)
+import "testing"
 
 // Each operation has its name, and is right for one pair of elements and for three ranks.
 func TestOperations(t *testing.T) {
@@ -33,15 +30,5 @@ func TestOperations(t *testing.T) {
 		if v[0] != c.want || c.op.Name != c.name || !c.op.Commutative {
 			t.Errorf("%q (want %q, commutative: %v) gives %d, want %d", c.op.Name, c.name, c.op.Commutative, v[0], c.want)
 		}
-	}
-}
-
-// Conversions to 16-bit floats and back lose little. Package dtype tests them in detail.
-func TestHalves(t *testing.T) {
-	if f := ToFloat16(0.1).Float32(); math.Abs(float64(f)-0.1) > 1e-4 {
-		t.Errorf("0.1 is %v as float16", f)
-	}
-	if f := ToBFloat16(0.1).Float32(); math.Abs(float64(f)-0.1) > 1e-3 {
-		t.Errorf("0.1 is %v as bfloat16", f)
 	}
 }
