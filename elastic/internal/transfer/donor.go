@@ -239,13 +239,6 @@ func (d *Donor) clearLocked() {
 	d.changes.wakeLocked()
 }
 
-// Memory returns the number of bytes that are kept for newcomers.
-func (d *Donor) Memory() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.bytes + d.snapshots.memory()
-}
-
 // expire ends the leases whose time is over. It runs in the timer's goroutine and does not block.
 func (d *Donor) expire() {
 	d.mu.Lock()

@@ -83,3 +83,10 @@ func TestLogBytes(t *testing.T) {
 		}
 	}
 }
+
+// Memory returns the number of bytes that are kept for newcomers.
+func (d *Donor) Memory() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.bytes + d.snapshots.memory()
+}
