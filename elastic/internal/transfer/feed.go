@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,11 @@ type feed struct {
 
 	received atomic.Int64 // step of the last received update
 	tired    atomic.Bool  // another donor may be faster
-	// turn is the number of donors that are skipped in the list, so that another donor comes first.
+	// turn is the number of donors in use that are skipped, so that another donor comes first.
 	turn int
+	// silent is the number of donors at the head of Options.Donors that are not in use, as none of
+	// them has answered.
+	silent atomic.Int64
 }
 
 // item is the beginning of a batch of updates, one update, or the report that the needed updates
@@ -44,6 +48,11 @@ var (
 func newFeed(c client, after int64) *feed {
 	f := &feed{client: c, items: make(chan item), free: make(chan []byte, 3)}
 	f.received.Store(after)
+	f.o.Donors = func() []string { // for read and for renew
+		all := c.o.Donors()
+		n := int(f.silent.Load()) % max(1, len(all))
+		return slices.Concat(all[n:], all[:n])
+	}
 	return f
 }
 
@@ -91,6 +100,7 @@ func (f *feed) read(ctx context.Context) {
 		// Only rounds in which a donor lacks the updates count; unreachable donors may come back.
 		if goneRounds++; !gone {
 			goneRounds = 0
+			f.silent.Add(int64(f.o.MaxDonors))
 		}
 		if goneRounds >= maxFails {
 			f.send(ctx, item{gone: true, at: at})

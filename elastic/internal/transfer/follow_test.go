@@ -120,6 +120,24 @@ func TestFollowChangesDonors(t *testing.T) {
 	}
 }
 
+// If none of the donors in use answers, others take their place.
+func TestFollowLeavesSilentDonors(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		c := fetch(ctx, w)
+		following, stop := context.WithTimeout(ctx, 20*time.Second)
+		defer stop()
+		o := w.options()
+		o.MaxDonors = 1
+		o.Donors = func() []string { return []string{"nobody", "donor1", "nobody else"} }
+		level := false
+		err := Follow(following, w, o, Following{After: c.step, Apply: c.apply, Level: func(_ int64, l bool) { level = l }})
+		if !errors.Is(err, context.DeadlineExceeded) || !level {
+			t.Errorf("level %v, error %v", level, err)
+		}
+		c.check()
+	})
+}
+
 // Updates with a false hash, and updates of another step, are not applied.
 func TestFollowRefusesWrongUpdates(t *testing.T) {
 	one := func(t *testing.T) *world { return newWorld(t, 1, 1<<20, Config{}) }

@@ -184,6 +184,9 @@ func (w *world) Request(ctx context.Context, donor string, req []byte) (io.ReadC
 			n = c
 		}
 	}
+	if n == nil {
+		return nil, errDead
+	}
 	if err := pause.For(ctx, n.latency); err != nil {
 		return nil, err
 	}
