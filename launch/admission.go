@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,7 +16,9 @@ import (
 // ticket may have been used up or revoked since. The view holds the valid grants. An admission is
 // safe for concurrent use.
 type admission struct {
-	job string // name of the job
+	job       string        // name of the job
+	decidable chan struct{} // closed when this process has its first view
+	viewed    sync.Once     // closes decidable
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -25,6 +28,18 @@ type admission struct {
 
 // maxClaims bounds the newcomers whose claims are remembered.
 const maxClaims = 4096
+
+// newAdmission returns the admission for a job, which cannot decide yet.
+func newAdmission(job string) *admission {
+	return &admission{job: job, decidable: make(chan struct{})}
+}
+
+// onView lets the answers go on that wait for a view of the group.
+func (ad *admission) onView() {
+	if g := ad.currentGroup(); g != nil && g.View().Epoch > 0 {
+		ad.viewed.Do(func() { close(ad.decidable) })
+	}
+}
 
 // setGroup makes the view of a group decide about newcomers.
 func (ad *admission) setGroup(g *elastic.Group) {
@@ -40,8 +55,13 @@ func (ad *admission) currentGroup() *elastic.Group {
 	return ad.group
 }
 
-// answer checks the claims of a newcomer that connects. It implements p2p.AdmissionPolicy.
-func (ad *admission) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
+// answer checks the claims of a newcomer that connects. It implements p2p.AdmissionPolicy. Before
+// the first view it waits: this process may be a newcomer, too, and many newcomers ask each other.
+func (ad *admission) answer(ctx context.Context, newcomer elastic.ID, r ticket.Request) ticket.Answer {
+	select {
+	case <-ad.decidable:
+	case <-ctx.Done():
+	}
 	a, _ := ad.judge(newcomer, r)
 	if a.Decision == ticket.In {
 		ad.mu.Lock()

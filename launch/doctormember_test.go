@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +23,9 @@ func listenMember(t *testing.T) *p2p.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	h.SetAdmission(func(elastic.ID, ticket.Request) ticket.Answer { return ticket.Answer{Decision: ticket.NotYet} })
+	h.SetAdmission(func(context.Context, elastic.ID, ticket.Request) ticket.Answer {
+		return ticket.Answer{Decision: ticket.NotYet}
+	})
 	return h
 }
 

@@ -52,7 +52,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	// The death of the launcher cancels the join, with ErrLauncher as the cause.
 	stop := context.AfterFunc(a.launcherGone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env, admission: &admission{job: env.job}, passes: newPasses()}
+	p := &peer{a: a, env: env, admission: newAdmission(env.job), passes: newPasses()}
 	a.watchFound(p.found.add)
 	if err := first(ctx, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())

@@ -225,6 +225,7 @@ func (p *peer) onView(v elastic.View) {
 	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), ticketsOf(v)
 	id := p.id
 	p.mu.Unlock()
+	p.admission.onView()
 	id.disconnect(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {

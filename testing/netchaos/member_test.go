@@ -57,7 +57,9 @@ func takePart(ctx context.Context) error {
 // join enters the first view of the group, or joins the running job.
 func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	job := ticket.SignerOf(nil) // the network has no other hosts
-	policy := func(id elastic.ID, r ticket.Request) ticket.Answer { return job.Admit(string(id), r) }
+	policy := func(_ context.Context, id elastic.ID, r ticket.Request) ticket.Answer {
+		return job.Admit(string(id), r)
+	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: "state", ListenAddrs: []string{"/ip4/0.0.0.0/tcp/0"}})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -16,17 +17,19 @@ import (
 
 const (
 	// proofTime is how long a newcomer may take to send its request.
-	proofTime = strangerTime
-	// answerTime is how long it may take to read the answer.
+	proofTime = 10 * time.Second
+	// policyTime is how long the policy may take to decide.
+	policyTime = 20 * time.Second
+	// answerTime is how long the newcomer may take to read the answer.
 	answerTime = 5 * time.Second
 	// protocolTime is how long a member may take to negotiate the protocol of a stream.
 	protocolTime = time.Minute
 )
 
-// AdmissionPolicy answers the request of a newcomer. With the decision ticket.In
-// the newcomer is admitted as an outsider. Several goroutines call it at once; it must not block
-// for long.
-type AdmissionPolicy func(newcomer elastic.ID, r ticket.Request) ticket.Answer
+// AdmissionPolicy answers the request of a newcomer. With the decision ticket.In the newcomer is
+// admitted as an outsider. While it cannot decide it may wait until ctx ends: the newcomer would pay
+// for another handshake to ask again. Several goroutines call it at once.
+type AdmissionPolicy func(ctx context.Context, newcomer elastic.ID, r ticket.Request) ticket.Answer
 
 // admission lets strangers prove their right to join, and decides which streams of others are
 // read. All methods are safe for concurrent use.
@@ -37,7 +40,7 @@ type AdmissionPolicy func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 //	security handshake    proves the peer ID; gate: refused without a policy
 //	connection            strangers: number, strangerTime, one stream
 //	stream                throttle: tokens; expectProposal: the prove protocol and no other
-//	request               RequestSize bytes within proofTime, checked by the policy
+//	request               RequestSize bytes within proofTime, checked by the policy within policyTime
 //	admission             gate.add: the peer is a member for the gate, an outsider for the throttle
 type admission struct {
 	*conns
@@ -141,7 +144,9 @@ func (a *admission) acceptProof(s network.Stream) {
 	}
 	id := s.Conn().RemotePeer()
 	// The policy verifies signatures, so it is called only for a complete request.
-	answer := policy(elastic.ID(id.String()), ticket.DecodeRequest(words))
+	ctx, cancel := context.WithTimeout(a.tasks.life, policyTime)
+	answer := policy(ctx, elastic.ID(id.String()), ticket.DecodeRequest(words))
+	cancel()
 	answer.Clock = time.Now().Unix()
 	if answer.Decision == ticket.In {
 		if !a.gate.add(id) {

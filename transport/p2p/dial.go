@@ -159,7 +159,20 @@ func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 		defer timer.Stop()
 	}
 	d.relays.addCircuits(id) // anew for each dial: the preferred members change
+	// Both sides have spent work on a handshake in progress, so the dial is not given up meanwhile.
+	limit := network.GetDialPeerTimeout(ctx)
+	ctx, stop := context.WithCancelCause(network.WithDialPeerTimeout(ctx, limit+handshakeTime))
+	defer stop(nil)
+	timer := time.AfterFunc(limit, func() {
+		if d.handshakes.await(ctx, id) == nil {
+			stop(context.DeadlineExceeded)
+		}
+	})
+	defer timer.Stop()
 	_, err := d.swarm.DialPeer(ctx, id)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("dial for %v: %w", limit, cause)
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -25,6 +26,9 @@ type handshakes struct {
 // maxHandshakesFailed is the number of failed handshakes with a peer after which circuits do not
 // wait any more: on some paths small packets pass and large ones are lost.
 const maxHandshakesFailed = 2
+
+// circuitPatience is how long a circuit waits for a handshake with the peer itself.
+const circuitPatience = 10 * time.Second
 
 // newHandshakes returns handshakes without any in progress.
 func newHandshakes() *handshakes {
@@ -54,12 +58,24 @@ func (h *handshakes) begin(id peer.ID) (end func(error)) {
 	}
 }
 
-// await waits until no handshake with a peer is in progress, or maxHandshakesFailed have failed. It
-// returns the cause of ctx if ctx ends before.
+// awaitFewFailed is like await, but it does not wait for a peer with which maxHandshakesFailed have
+// failed.
+func (h *handshakes) awaitFewFailed(ctx context.Context, id peer.ID) error {
+	return h.awaitUntil(ctx, func() bool { return h.running[id] == 0 || h.failed[id] >= maxHandshakesFailed })
+}
+
+// await waits until no handshake with a peer is in progress. It returns the cause of ctx if ctx ends
+// before.
 func (h *handshakes) await(ctx context.Context, id peer.ID) error {
+	return h.awaitUntil(ctx, func() bool { return h.running[id] == 0 })
+}
+
+// awaitUntil waits until a condition holds, which it computes with mu held at each end of a
+// handshake.
+func (h *handshakes) awaitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		h.mu.Lock()
-		done, changed := h.running[id] == 0 || h.failed[id] >= maxHandshakesFailed, h.changed
+		done, changed := holds(), h.changed
 		h.mu.Unlock()
 		if done {
 			return nil
@@ -73,7 +89,7 @@ func (h *handshakes) await(ctx context.Context, id peer.ID) error {
 }
 
 // circuitTransport is libp2p's transport for circuits. A dial waits while a handshake with the peer
-// itself is in progress, and uses only relays with which there is a connection: others would cost
+// itself is in progress, up to circuitPatience, and uses only relays with which there is a connection: others would cost
 // a handshake with the relay, too.
 type circuitTransport struct {
 	*client.Client
@@ -85,7 +101,9 @@ var errNoRelay = errors.New("no connection with the relay")
 
 // Dial implements transport.Transport.
 func (t circuitTransport) Dial(ctx context.Context, a multiaddr.Multiaddr, id peer.ID) (transport.CapableConn, error) {
-	if err := t.conns.handshakes.await(ctx, id); err != nil {
+	within, cancel := context.WithTimeout(ctx, circuitPatience)
+	defer cancel()
+	if err := t.conns.handshakes.awaitFewFailed(within, id); err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	relay, _ := multiaddr.SplitFunc(a, func(c multiaddr.Component) bool { return c.Protocol().Code == multiaddr.P_CIRCUIT })

@@ -18,7 +18,7 @@ func TestCircuitsWaitForHandshakes(t *testing.T) {
 		waits := func(id peer.ID) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			err := h.await(ctx, id)
+			err := h.awaitFewFailed(ctx, id)
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v", err)
 			}
@@ -36,7 +36,7 @@ func TestCircuitsWaitForHandshakes(t *testing.T) {
 			t.Error("does not wait for the second handshake")
 		}
 		done := make(chan error, 1)
-		go func() { done <- h.await(t.Context(), "a") }()
+		go func() { done <- h.awaitFewFailed(t.Context(), "a") }()
 		synctest.Wait()
 		second(context.Canceled)
 		if err := <-done; err != nil {
@@ -54,6 +54,27 @@ func TestCircuitsWaitForHandshakes(t *testing.T) {
 		defer h.begin("a")(nil)
 		if !waits("a") {
 			t.Error("does not wait after a success")
+		}
+	})
+}
+
+// The limit of a dial waits for the end of a handshake, however many have failed before.
+func TestDialsWaitForHandshakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandshakes()
+		for range maxHandshakesFailed {
+			h.begin("a")(errors.New("reset"))
+		}
+		end := h.begin("a")
+		done := make(chan error, 1)
+		go func() { done <- h.await(t.Context(), "a") }()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("does not wait for a handshake after others have failed")
+		}
+		end(nil)
+		if err := <-done; err != nil {
+			t.Errorf("after the end: %v", err)
 		}
 	})
 }

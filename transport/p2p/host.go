@@ -45,6 +45,7 @@ type Host struct {
 	paths     *paths       // direct connections for data streams
 	watch     *watch       // replaces paths that have become slow or stuck
 	admission *admission   // strangers that prove their right to join
+	proving   *proving     // proofs of this host's right to join
 }
 
 // Listen makes an identity and starts to listen. ctx limits only the start. The identity is a fresh
@@ -81,6 +82,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.conns = &conns{gate: newGate(id), tasks: h.tasks, handshakes: newHandshakes()}
 	h.listener = &listener{conns: h.conns, ports: newPortMap(cfg.gateway)}
 	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}}
+	h.proving = &proving{busy: make(map[peer.ID]chan struct{})}
 	if cfg.Admission != nil {
 		h.SetAdmission(cfg.Admission)
 	}

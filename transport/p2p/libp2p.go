@@ -39,8 +39,13 @@ func muxer() *yamux.Transport {
 }
 
 // handshakeTime is how long the security handshake of a connection may take, after which the peer
-// ID is known. It also bounds Identify.
-const handshakeTime = 10 * time.Second
+// ID is known. It also bounds Identify. On a host with many more peers than processors all
+// handshakes advance together, and a handshake that is given up has to begin anew.
+const handshakeTime = 30 * time.Second
+
+// addrTime bounds a dial to one address: the connection, which TCP gives up after 5 s, and the
+// handshake.
+const addrTime = handshakeTime + 5*time.Second
 
 // secure returns the security protocols for a value of Config.Security, in order of preference. TLS
 // comes first, as the standard library uses the processor's AES instructions. Two hosts need one
@@ -125,6 +130,8 @@ func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) er
 		swarm.WithConnectionGater(c.gate),
 		swarm.WithResourceManager(limits),
 		swarm.WithDialRanker(nearFirst),
+		swarm.WithDialTimeout(addrTime),
+		swarm.WithDialTimeoutLocal(addrTime),
 		// No black-hole detection: few dials fail in a group, and those that do are retried until
 		// they succeed.
 		swarm.WithUDPBlackHoleSuccessCounter(nil),

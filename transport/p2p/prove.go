@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -44,10 +45,49 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	return nil
 }
 
+// proving lets one proof to each peer be in progress at a time. A second one on the same connection
+// would be refused, and its end would close the connection of the first. A proving is safe for
+// concurrent use.
+type proving struct {
+	mu   sync.Mutex
+	busy map[peer.ID]chan struct{} // closed at the end of the proof in progress
+}
+
+// begin waits until no other proof to a peer is in progress, and returns the function that ends the
+// caller's own. It returns the cause of ctx if ctx ends before.
+func (p *proving) begin(ctx context.Context, id peer.ID) (end func(), err error) {
+	for {
+		p.mu.Lock()
+		other := p.busy[id]
+		if other == nil {
+			own := make(chan struct{})
+			p.busy[id] = own
+			p.mu.Unlock()
+			return func() {
+				p.mu.Lock()
+				delete(p.busy, id)
+				p.mu.Unlock()
+				close(own)
+			}, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // proveOnce makes one attempt. It closes the connection after a failure: a member reads only one
 // request of a stranger on a connection, and an impostor reads none. ctx ends the attempt, by a
 // reset of the stream.
 func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) error {
+	end, err := h.proving.begin(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s, err := h.dialer.open(ctx, id, proveProtocol)
 	if err != nil {
 		return err

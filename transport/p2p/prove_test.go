@@ -1,6 +1,7 @@
 package p2p_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -17,7 +18,7 @@ import (
 func key(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
 func policyOf(s ticket.Signer) p2p.AdmissionPolicy {
-	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
+	return func(_ context.Context, id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
 // by returns the credential that s gives to the host h; policyOf(s) accepts it.
@@ -72,7 +73,7 @@ func TestProveRefused(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			member, m := host(t, cfg, func(id elastic.ID, r ticket.Request) ticket.Answer {
+			member, m := host(t, cfg, func(_ context.Context, id elastic.ID, r ticket.Request) ticket.Answer {
 				for i, s := range []ticket.Signer{key(1), key(2), key(3)} {
 					if a := s.Admit(string(id), r); a.Decision == ticket.In {
 						a.Decision = []ticket.Decision{ticket.Expired, ticket.UsedUp, ticket.Revoked}[i]
@@ -114,7 +115,7 @@ func TestProveRefused(t *testing.T) {
 func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
 	_, m := host(t, cfg, policyOf(key(1)))
-	other, o := host(t, cfg, func(elastic.ID, ticket.Request) ticket.Answer {
+	other, o := host(t, cfg, func(context.Context, elastic.ID, ticket.Request) ticket.Answer {
 		return ticket.Answer{Decision: ticket.In, Signer: key(2).ID}
 	})
 	newcomer, _ := host(t, cfg, nil)

@@ -16,7 +16,7 @@ import (
 const (
 	// strangerTime is how long a stranger may take to prove its right to join. It leaves room for hosts
 	// with many more peers than processors, where a proof that is given up has to begin anew.
-	strangerTime = 10 * time.Second
+	strangerTime = handshakeTime
 	// maxStrangers is the number of connections of strangers at a time.
 	maxStrangers = 256
 	// maxPerIP is the number of them that may come from one address that is not loopback.

@@ -20,7 +20,7 @@ import (
 func signer(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
 func policyOf(s ticket.Signer) AdmissionPolicy {
-	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
+	return func(_ context.Context, id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
 }
 
 // credential returns the credential of a host for such a policy.

@@ -1,0 +1,37 @@
+package launch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// A process that has no view yet lets a newcomer wait for the answer, as long as the caller allows.
+func TestAnswerWaitsForView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ad := newAdmission("job")
+		answered := func(limit time.Duration) time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			begun := time.Now()
+			if a := ad.answer(ctx, "newcomer", ticket.Request{Name: ticket.NameOf("job")}); a.Decision != ticket.NotYet {
+				t.Errorf("the decision is %v", a.Decision)
+			}
+			return time.Since(begun)
+		}
+		if took := answered(time.Second); took != time.Second {
+			t.Errorf("without a view the answer takes %v", took)
+		}
+		ad.onView() // there is no group
+		if took := answered(time.Second); took != time.Second {
+			t.Errorf("without a group the answer takes %v", took)
+		}
+		time.AfterFunc(time.Second, func() { close(ad.decidable) })
+		if took := answered(time.Minute); took != time.Second {
+			t.Errorf("the answer comes %v after the begin, and the view after 1s", took)
+		}
+	})
+}
