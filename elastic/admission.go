@@ -60,22 +60,29 @@ var ErrNotYet = errors.New("cannot be decided yet")
 var errUnreachable = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
 // approval is a newcomer's permission to join, needed when its membership machine asks for
-// admission. It is a lease: it expires after approvalTerm, and a newcomer that still wants to join
-// renews it with its offers.
+// admission. It is a lease: it expires (leaseTerm), and a newcomer that still wants to join renews
+// it with its offers.
 type approval struct {
 	candidate Candidate
 	entry     Entry
-	at        time.Time
+	until     time.Time
 }
 
-// approvalTerm is the time for which an approval is valid.
-const approvalTerm = 5 * time.Second
+// minLease and maxLease bound the lease that a newcomer can choose. It chooses two rounds of its
+// offers, so that the lease survives one offer that is late.
+const (
+	minLease = 5 * time.Second
+	maxLease = 2 * maxRound
+)
+
+// until returns the end of the lease for which an offer asks.
+func (o offer) until() time.Time { return time.Now().Add(min(max(o.Lease, minLease), maxLease)) }
 
 // maxApproved bounds the newcomers that are approved and have not joined.
 const maxApproved = 1024
 
 // newcomers are the peers that want to join, as one member knows them. The driver's goroutine owns
-// them. An entry counts for approvalTerm, and the newcomer renews it with its offers.
+// them. An entry is a lease, and the newcomer renews it with its offers.
 type newcomers struct {
 	approved   map[ID]approval  // those that are admitted when their machine asks
 	applicants map[ID]applicant // those that have asked for admission
@@ -95,21 +102,20 @@ func (n *newcomers) joined(id ID) {
 // note records an approval. It runs in the driver's goroutine.
 func (n *newcomers) note(o offer, e Entry) {
 	if len(n.approved) < maxApproved {
-		n.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
+		n.approved[o.Member.ID] = approval{o.Candidate, e, o.until()}
 	}
 }
 
 // isApproved reports whether a newcomer may join. It runs in the driver's goroutine.
 func (n *newcomers) isApproved(id ID) bool {
 	a, ok := n.approved[id]
-	return ok && time.Since(a.at) < approvalTerm
+	return ok && time.Now().Before(a.until)
 }
 
 // decision is the answer to an offer that asks for admission, or renews it.
 type decision struct {
-	err       error    // why the newcomer is not admitted; nil if it is
-	coming    []Member // other newcomers with which it has to connect
-	newcomers int      // number of peers that want to join
+	err    error    // why the newcomer is not admitted; nil if it is
+	coming []Member // other newcomers with which it has to connect
 }
 
 // admission decides which newcomers are admitted, and helps them to connect with the members. The
@@ -145,7 +151,7 @@ func (a *admission) decide(o offer, e Entry, decides func() error) decision {
 	made, ok := ask(a.loop, func() decision {
 		met := a.hostsOf(o.Met)
 		a.hear(o, met)
-		answer := decision{decides(), a.coming(o, met), len(a.applicants)}
+		answer := decision{decides(), a.coming(o, met)}
 		if answer.err == nil {
 			a.note(o, e)
 		}

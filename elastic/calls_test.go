@@ -77,7 +77,7 @@ func TestUnprovenNewcomers(t *testing.T) {
 			a.note(x, Entry{})
 		}, nil},
 		"one that is not let in":  {func(*admission, *offer) {}, nil},
-		"one that comes no more":  {func(a *admission, _ *offer) { a.note(other(), Entry{}); <-time.After(approvalTerm) }, nil},
+		"one that comes no more":  {func(a *admission, _ *offer) { a.note(other(), Entry{}); <-time.After(minLease) }, nil},
 		"a member and a newcomer": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
 	})
 }
@@ -130,7 +130,7 @@ func TestApprovalIsNotRenewed(t *testing.T) {
 		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.isApproved("new") {
 			t.Errorf("the first: %+v", got)
 		}
-		<-time.After(approvalTerm)
+		<-time.After(minLease)
 		if got := a.approve(offer{Member: other().Member, Met: []ID{"001", "002"}}, Entry{}); got.err != nil {
 			t.Errorf("the second: %+v", got)
 		}

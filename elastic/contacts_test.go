@@ -1,9 +1,38 @@
 package elastic
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"time"
 )
+
+// A newcomer believes that the job has ended when offers have found for a while that nobody listens.
+// A long pause between two rounds, in which there is no offer, is no sign.
+func TestDeserted(t *testing.T) {
+	l := &lookout{joiner: &joiner{d: testDriver(t, 1, 0), group: &Group{cfg: Config{RejoinTimeout: time.Hour}}}, last: errors.New("the last")}
+	now := time.Now()
+	l.begun = now
+	gone := answered{member: Member{ID: "a"}, err: ErrGone}
+	after := func(d time.Duration) error { return l.hopeless(now.Add(d)) }
+	if err := after(2 * desertedAfter); err != nil {
+		t.Errorf("without any offer: %v", err)
+	}
+	l.isDeserted(now)
+	if err := after(2 * desertedAfter); err != nil {
+		t.Errorf("after one offer: %v", err)
+	}
+	l.isDeserted(now.Add(desertedAfter + 1))
+	if err := after(2 * desertedAfter); !errors.Is(err, ErrNoView) {
+		t.Errorf("after two offers: %v", err)
+	}
+	if err := l.take(answered{member: Member{ID: "b"}, err: errors.New("busy")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.take(gone), after(2*desertedAfter)); err != nil {
+		t.Errorf("after a sign of life: %v", err)
+	}
+}
 
 // A newcomer asks its contacts until a member has replied, and again after a round without a reply:
 // some contacts may be newcomers, too, so they are asked a few at first and then more.

@@ -53,7 +53,7 @@ func TestControlOfOutsiders(t *testing.T) {
 				d := testDriver(t, 3, 0)
 				d.launcher.on = true
 				d.launcher.joining = &foreignJoin{noted: make(map[ID]bool)}
-				d.admission.approved = map[ID]approval{"let in": {at: time.Now()}}
+				d.admission.approved = map[ID]approval{"let in": {until: time.Now().Add(minLease)}}
 				d.status.current.former = []Member{{ID: "put out"}}
 				before := d.effects()
 				for _, b := range slices.Concat(worst(kind), [][]byte{nil}) {

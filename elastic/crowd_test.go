@@ -293,7 +293,7 @@ func (s *swarm) join() *driver {
 				panic(err)
 			}
 			select {
-			case <-time.After(approvalTerm / 2):
+			case <-time.After(minLease / 2):
 			case <-ctx.Done():
 			}
 		}

@@ -172,11 +172,15 @@ func (d *driver) run() {
 }
 
 // span returns the number of ticks that the next wake-up handles together. It is one while the
-// machine has work. While the machine is idle, all ticks up to the next heartbeat or judgement pass
-// at once, so that a hundred idle processes of a host use little of its processors.
+// machine has work. While the machine is idle, or a newcomer has none yet, all ticks up to the next
+// heartbeat or judgement pass at once, so that a hundred idle processes of a host use little of its
+// processors.
 func (d *driver) span() int {
-	if d.m == nil || d.entering() || !d.m.Idle() {
+	switch {
+	case d.entering(), d.m != nil && !d.m.Idle():
 		return 1
+	case d.view.Epoch == 0: // nobody waits for a newcomer's heartbeats
+		return slowTicks - d.ticks%slowTicks
 	}
 	return d.heartbeats.next()
 }

@@ -101,6 +101,33 @@ func TestWatched(t *testing.T) {
 	})
 }
 
+// A newcomer that waits for its next request to join handles many ticks at once.
+func TestSpanOfNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := testDriver(t, 1, 0)
+		d.view, d.m, d.ticks = View{}, nil, 10
+		if got := d.span(); got != slowTicks-10 {
+			t.Errorf("without a machine: %d ticks at once, want %d", got, slowTicks-10)
+		}
+		d.m = member.NewJoiner(member.Config{Self: member.Member{ID: "self"}, Contacts: []member.ID{"contact"}})
+		if got := d.span(); got != 1 {
+			t.Errorf("before the first request: %d ticks at once", got)
+		}
+		d.m.Tick()
+		if got := d.span(); got != slowTicks-10 {
+			t.Errorf("after the first request: %d ticks at once, want %d", got, slowTicks-10)
+		}
+		asked := 0
+		for range 100 {
+			d.m.Tick()
+			if asked += len(d.m.Ready().Messages); asked > 1 {
+				return
+			}
+		}
+		t.Error("the request is not repeated")
+	})
+}
+
 // An idle member handles all ticks up to its next heartbeat at once, but no tick waits while it has
 // work.
 func TestSpan(t *testing.T) {

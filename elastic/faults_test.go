@@ -18,18 +18,19 @@ import (
 
 // rig is a group on a faulty network. Its members count up to a step.
 type rig struct {
-	net     *simnet.Network
-	sink    *record
-	members []elastic.Member
-	until   int64
-	pause   time.Duration
-	adjust  func(i int, cfg *elastic.Config)  // changes a member's Config; may be nil
-	begun   func(i int, l *loop)              // called before a member's run; may be nil
-	during  func(ctx context.Context, r *rig) // causes the faults, in a goroutine of its own
-	loops   []*loop
-	groups  []*elastic.Group // guarded by mu
-	mu      sync.Mutex
-	lives   []int // number of identities of each member, guarded by mu
+	net            *simnet.Network
+	sink           *record
+	members        []elastic.Member
+	until          int64
+	pause          time.Duration
+	adjust         func(i int, cfg *elastic.Config)  // changes a member's Config; may be nil
+	adjustNewcomer func(cfg *elastic.Config)         // changes the Config of newcomers; may be nil
+	begun          func(i int, l *loop)              // called before a member's run; may be nil
+	during         func(ctx context.Context, r *rig) // causes the faults, in a goroutine of its own
+	loops          []*loop
+	groups         []*elastic.Group // guarded by mu
+	mu             sync.Mutex
+	lives          []int // number of identities of each member, guarded by mu
 }
 
 func newRig(n int, c simnet.Config) *rig {

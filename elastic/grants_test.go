@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,12 @@ func guarded(n int) *rig {
 			defer r.mu.Unlock()
 			r.groups[i] = g
 		}
-		cfg.Entry = r.entry(i)
+		cfg.Entry = entryOf(func() *elastic.Group { return r.group(i) })
+	}
+	r.adjustNewcomer = func(cfg *elastic.Config) {
+		var own atomic.Pointer[elastic.Group]
+		cfg.Started = func(g *elastic.Group) { own.Store(g) }
+		cfg.Entry = entryOf(own.Load)
 	}
 	return r
 }
@@ -39,11 +45,11 @@ func (r *rig) group(i int) *elastic.Group {
 	return r.groups[i]
 }
 
-// entry returns Config.Entry of member i.
-func (r *rig) entry(i int) func(elastic.ID) (elastic.Entry, error) {
+// entryOf returns Config.Entry of the member with a group.
+func entryOf(group func() *elastic.Group) func(elastic.ID) (elastic.Entry, error) {
 	return func(id elastic.ID) (elastic.Entry, error) {
 		key, _, _ := strings.Cut(string(id), "-")
-		v := r.group(i).View()
+		v := group().View()
 		g, ok := v.Grant(elastic.ID(key))
 		switch {
 		case slices.Contains(v.Barred, id):

@@ -87,8 +87,11 @@ func TestNewcomerSomeStepsBehind(t *testing.T) {
 
 // newcomer joins the job of r and counts with the others.
 func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) {
-	g, err := elastic.Join(ctx, elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink,
-		Contacts: func() []elastic.Member { return r.members }})
+	cfg := elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink, Contacts: func() []elastic.Member { return r.members }}
+	if r.adjustNewcomer != nil {
+		r.adjustNewcomer(&cfg)
+	}
+	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

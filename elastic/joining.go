@@ -18,14 +18,16 @@ type joiner struct {
 	accepted   chan struct{} // closed when the first member has accepted the offer
 	introduced chan struct{} // capacity 1: a reply has introduced another newcomer
 
-	mu       sync.Mutex
-	reach    reach         // the members and the newcomers that this peer connects with
-	crowd    int           // number of newcomers of the job, as last reported
-	epoch    uint64        // latest epoch in a reply
-	gone     chan struct{} // closed when a member is gone, and then replaced
-	shortest time.Duration // shortest round trip so far; 0 before the first
-	admitted *Candidate    // this peer's description when it was admitted; nil before
-	first    sync.Once     // closes accepted once
+	mu    sync.Mutex
+	reach reach // the members and the newcomers that this peer connects with
+	// answerTime is the time of a connected member's answer to an offer: the longest one, which halves
+	// with each shorter one.
+	answerTime time.Duration
+	epoch      uint64        // latest epoch in a reply
+	gone       chan struct{} // closed when a member is gone, and then replaced
+	shortest   time.Duration // shortest round trip so far; 0 before the first
+	admitted   *Candidate    // this peer's description when it was admitted; nil before
+	first      sync.Once     // closes accepted once
 }
 
 // newJoiner returns a joiner for the identity of d.

@@ -119,7 +119,7 @@ func (a *joinState) requestAdmission() (parked string, err error) {
 			pause = a.roundPeriod() // until then other peers may have answered the offer
 			a.logParked(v.cutOff)
 		case v.by != "":
-			pause = askAgain
+			pause = max(askAgain, a.roundPeriod())
 			if err := a.d.ask(a.contactsFrom(v.by)); err != nil {
 				return "", err
 			}
@@ -296,13 +296,13 @@ func (j *joiner) admit(c *Candidate) {
 }
 
 // contactsFrom lists the members for the membership machine, which asks them in turn and believes
-// only them. first is at the head of the list; members that may have approved this peer as well
-// follow.
+// only them: first, the member that has approved this peer, and then the members that approve it if
+// that one dies.
 func (j *joiner) contactsFrom(first ID) []ID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	ids := []ID{first}
-	for _, m := range slices.Concat(j.reach.deciders(), j.reach.members) {
+	for _, m := range j.reach.deciders() {
 		if !slices.Contains(ids, m.ID) {
 			ids = append(ids, m.ID)
 		}
@@ -317,15 +317,12 @@ func (j *joiner) departure() <-chan struct{} {
 	return j.gone
 }
 
-// met records what a reply tells: the members, other newcomers, and their number. It reports a
+// met records what a reply tells: the members and other newcomers. It reports a
 // departure if an earlier reply named a member that this one does not. Replies may overtake each
 // other, so only a reply of a later view counts as a departure.
 func (j *joiner) met(r reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r.Newcomers > 0 {
-		j.crowd = r.Newcomers
-	}
 	if j.reach.hear(r.Coming, time.Now()) {
 		select {
 		case j.introduced <- struct{}{}:

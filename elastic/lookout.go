@@ -20,13 +20,15 @@ type lookout struct {
 	todo     []Member         // the peers that get an offer when others have answered
 	asked    map[ID]bool      // the peers that have had an offer in this round
 	underWay map[ID]time.Time // the begin of each offer that is under way
-	unheard  int              // number of rounds that have ended without a reply of a member
+	rounds   int              // number of rounds since the last reply of a member
+	unheard  int              // number of times that more contacts were asked, since the last reply of a member
+	widened  time.Time        // the last time
 	replied  bool             // a member has replied in this round
 	begun    time.Time
-	seen     time.Time // the last time at which some member was not certainly gone
-	replyAt  time.Time // time of the last reply of a member
-	accepted bool      // a member has accepted the offer
-	last     error     // why the last offer was not accepted
+	deserted [2]time.Time // the first and the last sign that all known peers are gone; zero after any other sign
+	replyAt  time.Time    // time of the last reply of a member
+	accepted bool         // a member has accepted the offer
+	last     error        // why the last offer was not accepted
 }
 
 // answered is the result of making the offer to one member.
@@ -42,17 +44,18 @@ const (
 	// firstContacts is the number of contacts that are asked at first. It grows by a factor of four
 	// with each round without a reply.
 	firstContacts = 4
-	// offerPause is the time between the first two rounds. It doubles with each round without a
-	// reply, up to longPeriod.
+	// offerPause is the time between the first two rounds. It doubles with each round since the last
+	// reply, up to longPause.
 	offerPause = 100 * time.Millisecond
-	// offerPeriod is the time between two rounds once a member has accepted the offer. With many
-	// newcomers it is offerCost for each, so that their offers do not hold up the members, and at
-	// most longPeriod, which keeps an approval valid.
-	offerPeriod = time.Second
-	offerCost   = 20 * time.Millisecond
-	longPeriod  = approvalTerm / 2
-	// A newcomer considers the job ended when there has been no listener at any known address for
-	// the time desertedAfter.
+	// longPause bounds the time between two rounds before a member has accepted the offer.
+	longPause = 2500 * time.Millisecond
+	// Afterwards a round takes roundFactor times as long as the answer to an offer, within bounds:
+	// the members may be busy with a crowd of newcomers, or share their processors with it.
+	roundFactor = 20
+	minRound    = time.Second
+	maxRound    = 20 * time.Second
+	// A newcomer considers the job ended when all offers in the time desertedAfter have found that
+	// nobody listens at the address.
 	desertedAfter = 10 * time.Second
 	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
 	endedAfter = time.Second
@@ -62,7 +65,7 @@ const (
 // reason why this peer cannot join.
 func (j *joiner) lookOut(ctx context.Context) error {
 	now := time.Now()
-	l := &lookout{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, seen: now,
+	l := &lookout{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, widened: now,
 		last: errors.New("no member is known")}
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.asking.Wait()
@@ -99,10 +102,17 @@ func (l *lookout) run(ctx context.Context) error {
 
 // round begins a round.
 func (l *lookout) round() {
-	if l.asked != nil && !l.replied && len(l.underWay) == 0 {
+	// An offer to a peer that does not answer stays under way for long: it holds up no other contact.
+	now := time.Now()
+	if l.asked != nil && !l.replied && (len(l.underWay) == 0 || now.Sub(l.widened) >= offerPatience) {
 		l.unheard++
+		l.widened = now
 	}
+	l.rounds++
 	l.todo, l.asked, l.replied = l.contacts(l.unheard), make(map[ID]bool), false
+	if len(l.todo)+len(l.underWay) == 0 {
+		l.isDeserted(now)
+	}
 }
 
 // start begins as many of the offers to do as may be under way.
@@ -130,9 +140,12 @@ func (l *lookout) take(a answered) error {
 	delete(l.underWay, a.member.ID)
 	switch {
 	case a.err == nil && !a.Outside:
-		l.replyAt, l.seen, l.unheard, l.replied = time.Now(), time.Now(), 0, true
-	case a.err != nil && !errors.Is(a.err, ErrGone):
-		l.seen = time.Now()
+		l.replyAt, l.rounds, l.unheard, l.replied = time.Now(), 0, 0, true
+	}
+	if errors.Is(a.err, ErrGone) {
+		l.isDeserted(time.Now())
+	} else if a.err != nil || !a.Outside {
+		l.deserted = [2]time.Time{}
 	}
 	switch {
 	case a.err != nil:
@@ -155,12 +168,20 @@ func (l *lookout) take(a answered) error {
 	return nil
 }
 
+// isDeserted records a sign that all known peers are gone.
+func (l *lookout) isDeserted(now time.Time) {
+	if l.deserted[0].IsZero() {
+		l.deserted[0] = now
+	}
+	l.deserted[1] = now
+}
+
 // hopeless returns the reason why this peer cannot join, or nil.
 func (l *lookout) hopeless(now time.Time) error {
 	// Certainly gone means an answer to that effect, which comes soon.
 	for _, since := range l.underWay {
 		if now.Sub(since) > offerPatience {
-			l.seen = now
+			l.deserted = [2]time.Time{}
 		}
 	}
 	// The job is over when all known members are certainly gone for long enough.
@@ -170,7 +191,7 @@ func (l *lookout) hopeless(now time.Time) error {
 	}
 	most := l.group.cfg.RejoinTimeout
 	switch {
-	case now.Sub(l.seen) > patience:
+	case l.deserted[1].Sub(l.deserted[0]) > patience:
 		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
 	// Members that are alive but do not answer may be behind a cut.
 	case now.Sub(l.begun) > most && now.Sub(l.replyAt) > most:
@@ -186,12 +207,12 @@ func (l *lookout) pause() time.Duration {
 	if l.accepted {
 		return l.period()
 	}
-	return min(offerPause<<min(l.unheard, 10), longPeriod)
+	return min(offerPause<<min(l.rounds, 10), longPause)
 }
 
 // period returns the time between two rounds of an accepted newcomer. The caller holds mu.
 func (j *joiner) period() time.Duration {
-	return min(max(offerPeriod, time.Duration(j.crowd)*offerCost), longPeriod)
+	return min(max(minRound, roundFactor*j.answerTime), maxRound)
 }
 
 // contacts returns the peers to ask first: the targets among the members of the latest known view.

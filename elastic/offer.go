@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // offer is the first request of a newcomer: its identity, its settings, and whether it holds a
@@ -16,15 +17,17 @@ type offer struct {
 	Member    Member    `json:"member"`
 	State     bool      `json:"state"` // the newcomer has registered a state
 	Settings  []Setting `json:"settings"`
-	Until     int64     `json:"until,omitempty"`     // last step of its first loop of Steps; 0 for none
-	Level     bool      `json:"level,omitempty"`     // the newcomer is level and requests admission now
-	Admitted  bool      `json:"admitted,omitempty"`  // a member has admitted the newcomer
-	Candidate Candidate `json:"candidate,omitzero"`  // measurements of a newcomer that is level
-	Relay     bool      `json:"relay,omitempty"`     // the newcomer may use relays
-	Unreached []ID      `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
-	Met       []ID      `json:"met,omitempty"`       // members and other newcomers that it has reached
-	Tried     []byte    `json:"tried,omitempty"`     // the view in which the newcomer has made an offer to all members that it has to reach, as a reply gave it
-	Version   []byte    `json:"version,omitempty"`   // the view that the newcomer knows, as a reply gave it; empty to be told all members
+	Until     int64     `json:"until,omitempty"`    // last step of its first loop of Steps; 0 for none
+	Level     bool      `json:"level,omitempty"`    // the newcomer is level and requests admission now
+	Admitted  bool      `json:"admitted,omitempty"` // a member has admitted the newcomer
+	Candidate Candidate `json:"candidate,omitzero"` // measurements of a newcomer that is level
+	Relay     bool      `json:"relay,omitempty"`    // the newcomer may use relays
+	// Lease is the time until which the newcomer will have renewed the offer, see minLease.
+	Lease     time.Duration `json:"lease,omitempty"`
+	Unreached []ID          `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
+	Met       []ID          `json:"met,omitempty"`       // members and other newcomers that it has reached
+	Tried     []byte        `json:"tried,omitempty"`     // the view in which the newcomer has made an offer to all members that it has to reach, as a reply gave it
+	Version   []byte        `json:"version,omitempty"`   // the view that the newcomer knows, as a reply gave it; empty to be told all members
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that
@@ -42,9 +45,6 @@ type reply struct {
 	Coming  []Member `json:"coming,omitempty"`  // other newcomers with which the newcomer has to connect
 	Version []byte   `json:"version,omitempty"` // hash of the present view
 	Same    bool     `json:"same,omitempty"`    // the newcomer knows the present view: Members is empty
-	// Newcomers is the number of peers that want to join, as far as the answering member knows; 0
-	// if it was not counted.
-	Newcomers int `json:"newcomers,omitempty"`
 }
 
 // maxReply bounds an encoded reply, in bytes. It is enough for a view of the largest size with
@@ -139,15 +139,14 @@ func (s *requestServer) consider(from ID, o offer) reply {
 		judge, _ := ours.state.(Judge)
 		r.decided(d.admission.judge(o, e, judge))
 	} else if o.Admitted {
-		renewed := d.admission.approve(o, e)
-		r.Coming, r.Newcomers = renewed.coming, renewed.newcomers
+		r.Coming = d.admission.approve(o, e).coming
 	}
 	return r
 }
 
 // decided fills in the answer to a request for admission.
 func (r *reply) decided(d decision) {
-	r.Coming, r.Newcomers = d.coming, d.newcomers
+	r.Coming = d.coming
 	switch {
 	case errors.Is(d.err, ErrNotYet):
 		r.Later = d.err.Error()

@@ -30,7 +30,8 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 // have in common.
 func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	j.mu.Lock()
-	patience := j.reach.patience(to)
+	patience, connected := j.reach.patience(to), j.reach.met(to)
+	o.Lease = 2 * j.period()
 	j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -48,7 +49,11 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	defer j.mu.Unlock()
 	// A refused connection or a timeout counts as unreachable; other errors come from the peer.
 	gone := err != nil && errors.Is(err, ErrGone)
-	j.reach.note(to, gone, !gone && err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded))
+	late := !gone && err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	j.reach.note(to, gone, late)
+	if connected && (err == nil || late) {
+		j.answerTime = max(took, j.answerTime/2)
+	}
 	if err == nil && !r.Outside && (j.shortest == 0 || took < j.shortest) {
 		j.shortest = took
 	}
@@ -64,9 +69,9 @@ func (j *joiner) askRest(ctx context.Context) {
 }
 
 // meet connects with other newcomers until ctx ends: at once when a reply has introduced some, and
-// every offerPeriod with the newcomers that were not reached.
+// every minRound with the newcomers that were not reached.
 func (j *joiner) meet(ctx context.Context) {
-	again := time.NewTicker(offerPeriod)
+	again := time.NewTicker(minRound)
 	defer again.Stop()
 	for {
 		select {

@@ -33,7 +33,7 @@ type applicant struct {
 	relay  bool            // as in its offer
 	met    []ID            // as in its offer
 	hosts  map[string]bool // those of the peers in met, see hostsOf
-	at     time.Time
+	until  time.Time       // end of its lease
 }
 
 // maxComing bounds the newcomers that a reply introduces. Others follow in later replies.
@@ -42,9 +42,9 @@ const maxComing = 64
 // hear records that a newcomer wants to join, and drops newcomers that have not asked lately. The
 // argument met has the hosts with which the newcomer has connected.
 func (n *newcomers) hear(o offer, met map[string]bool) {
-	maps.DeleteFunc(n.applicants, func(_ ID, a applicant) bool { return time.Since(a.at) >= approvalTerm })
+	maps.DeleteFunc(n.applicants, func(_ ID, a applicant) bool { return !time.Now().Before(a.until) })
 	if _, known := n.applicants[o.Member.ID]; known || len(n.applicants) < maxApproved {
-		n.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, met, time.Now()}
+		n.applicants[o.Member.ID] = applicant{o.Member, o.Relay, o.Met, met, o.until()}
 	}
 }
 

@@ -35,7 +35,7 @@ type reach struct {
 const (
 	// maxReached is the size up to which a group is small. In a larger one it is the number of
 	// delegates of a newcomer; without relays there is at least one delegate of each host.
-	maxReached = 16
+	maxReached = 8
 	// maxDeciders is the number of members that judge a newcomer if all before them die.
 	maxDeciders = 4
 	// offerPatience bounds the time of a peer's reply to an offer. It doubles with each offer that
@@ -46,7 +46,7 @@ const (
 	// maxListed bounds the list of unreachable peers in an offer, and the list of reached peers.
 	maxListed = 256
 	// comingTerm is the time for which a newcomer is remembered after a reply has introduced it.
-	comingTerm = 2 * approvalTerm
+	comingTerm = 2 * maxRound
 )
 
 // introduced is another newcomer, which a reply has introduced.
@@ -122,7 +122,7 @@ func (r *reach) delegates() (out []Member) {
 			hosts[m.hostKey()] = append(hosts[m.hostKey()], m)
 		}
 	}
-	if len(hosts) == 0 {
+	if len(hosts) == 0 || r.relay { // two peers that may use relays need no proof that they can connect
 		return nil
 	}
 	share := max(1, maxReached/len(hosts))
@@ -131,9 +131,6 @@ func (r *reach) delegates() (out []Member) {
 		out = append(out, all[:min(len(all), share)]...)
 	}
 	r.byWeight(out)
-	if r.relay { // two peers that may use relays need no proof that they can connect
-		out = out[:min(len(out), maxReached)]
-	}
 	return out
 }
 
@@ -157,10 +154,8 @@ func (r *reach) targets() []Member {
 			add(m)
 		}
 	}
-	for _, m := range r.members {
-		if r.cutOff[m.ID] {
-			add(m)
-		}
+	for _, m := range r.unreachable(r.members) {
+		add(m)
 	}
 	return out
 }
@@ -226,26 +221,49 @@ func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
 	return fresh
 }
 
+// unreachable returns the peers, of those given, with which this newcomer cannot connect as far as is
+// known: nobody listens at the peer's addresses, or neither the peer nor another one of its host has
+// answered. A peer that is silent on a host where others answer is slow or stopped. That is no reason
+// to wait, as the members put a stopped peer out themselves.
+func (r *reach) unreachable(of []Member) (out []Member) {
+	hosts := make(map[string]bool)
+	for _, m := range of {
+		if r.met(m.ID) {
+			hosts[m.hostKey()] = true
+		}
+	}
+	for _, m := range of {
+		if r.cutOff[m.ID] && (r.late[m.ID] == 0 || !hosts[m.hostKey()]) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// known returns the members, in rank order, and the other newcomers, in the order of their IDs.
+func (r *reach) known() []Member {
+	all := slices.Clone(r.members)
+	for _, id := range slices.Sorted(maps.Keys(r.coming)) {
+		if !slices.ContainsFunc(r.members, func(m Member) bool { return m.ID == id }) {
+			all = append(all, r.coming[id].Member)
+		}
+	}
+	return all
+}
+
 // describe fills in the fields of an offer that depend on the reach. It forgets newcomers that no
 // reply has named for comingTerm.
 func (r *reach) describe(o *offer, now time.Time) {
 	maps.DeleteFunc(r.coming, func(_ ID, c introduced) bool { return now.Sub(c.at) >= comingTerm })
-	note := func(id ID) {
-		switch {
-		case r.met(id) && len(o.Met) < maxListed:
-			o.Met = append(o.Met, id)
-		case r.cutOff[id] && len(o.Unreached) < maxListed:
-			o.Unreached = append(o.Unreached, id)
+	all := r.known()
+	for _, m := range all {
+		if r.met(m.ID) && len(o.Met) < maxListed {
+			o.Met = append(o.Met, m.ID)
 		}
 	}
-	known := make(map[ID]bool, len(r.members))
-	for _, m := range r.members {
-		known[m.ID] = true
-		note(m.ID)
-	}
-	for _, id := range slices.Sorted(maps.Keys(r.coming)) {
-		if !known[id] {
-			note(id)
+	for _, m := range r.unreachable(all) {
+		if len(o.Unreached) < maxListed {
+			o.Unreached = append(o.Unreached, m.ID)
 		}
 	}
 	if len(r.untried()) == 0 {

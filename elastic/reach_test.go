@@ -36,19 +36,19 @@ func perHost(all []Member) map[string]int {
 // A newcomer of a small group makes its offer to all members, and from then on to the first ones and
 // to those that it has not reached.
 func TestTargetsOfSmallGroup(t *testing.T) {
-	r := reachOf("new", "elsewhere", false, spread(4, 4))
-	if got := r.targets(); len(got) != 16 {
-		t.Fatalf("%d targets of 16 members", len(got))
+	r := reachOf("new", "elsewhere", false, spread(4, 2))
+	if got := r.targets(); len(got) != 8 {
+		t.Fatalf("%d targets of 8 members", len(got))
 	}
 	for _, m := range r.members {
-		r.note(m.ID, m.ID == "03-03" || m.ID == "00-01", false)
+		r.note(m.ID, m.ID == "03-01" || m.ID == "00-01", false)
 	}
 	var got []ID
 	for _, m := range r.targets() {
 		got = append(got, m.ID)
 	}
 	// One of the first five is cut off, so the fifth decides as well.
-	if want := []ID{"00-00", "00-01", "00-02", "00-03", "01-00", "03-03"}; !slices.Equal(got, want) {
+	if want := []ID{"00-00", "00-01", "01-00", "01-01", "02-00", "03-01"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -60,10 +60,10 @@ func TestDelegates(t *testing.T) {
 		relay      bool
 		want, each int // delegates in all; of each host, 0 for at most one
 	}{
-		"few hosts":            {hosts: 5, per: 20, want: 16, each: 4},
-		"few hosts, relay":     {hosts: 5, per: 20, relay: true, want: 16, each: 4},
+		"few hosts":            {hosts: 5, per: 20, want: 8, each: 2},
+		"few hosts, relay":     {hosts: 5, per: 20, relay: true},
 		"many hosts":           {hosts: 41, per: 4, want: 40, each: 1},
-		"many hosts, relay":    {hosts: 41, per: 4, relay: true, want: 16},
+		"many hosts, relay":    {hosts: 41, per: 4, relay: true},
 		"its own host":         {hosts: 1, per: 40},
 		"fewer than the share": {hosts: 3, per: 2, want: 4, each: 2},
 	} {
@@ -86,28 +86,48 @@ func TestDelegates(t *testing.T) {
 	}
 }
 
-// A member that was late while the group was small stays a target when the group is large, until it
-// is reached: an offer lists it as unreachable, and the group is closed to the newcomer meanwhile.
+// A member that was not reached while the group was small stays a target when the group is large,
+// until it is reached: an offer lists it as unreachable, and the group is closed to the newcomer
+// meanwhile.
 func TestTargetsHoldAllUnreached(t *testing.T) {
 	r := reachOf("new", "host0", false, spread(2, 8))
-	late := r.members[7].ID // neither among the first ones nor of another host
+	cut := r.members[7].ID // neither among the first ones nor of another host
 	for _, m := range r.members {
-		r.note(m.ID, false, m.ID == late)
+		r.note(m.ID, m.ID == cut, false)
 	}
 	r.members = spread(4, 16)
 	isTarget := func() bool {
-		return slices.ContainsFunc(r.targets(), func(m Member) bool { return m.ID == late })
+		return slices.ContainsFunc(r.targets(), func(m Member) bool { return m.ID == cut })
 	}
 	var o offer
 	r.describe(&o, time.Time{})
-	if !slices.Equal(o.Unreached, []ID{late}) || !isTarget() {
-		t.Fatalf("the offer lists %v, and %s is a target: %v", o.Unreached, late, isTarget())
+	if !slices.Equal(o.Unreached, []ID{cut}) || !isTarget() {
+		t.Fatalf("the offer lists %v, and %s is a target: %v", o.Unreached, cut, isTarget())
 	}
-	r.note(late, false, false)
+	r.note(cut, false, false)
 	o = offer{}
 	r.describe(&o, time.Time{})
 	if len(o.Unreached) > 0 || isTarget() {
-		t.Errorf("after an answer the offer lists %v, and %s is a target: %v", o.Unreached, late, isTarget())
+		t.Errorf("after an answer the offer lists %v, and %s is a target: %v", o.Unreached, cut, isTarget())
+	}
+}
+
+// A silent peer counts as unreachable only if no other peer of its host has answered. A peer at
+// whose addresses nobody listens counts as unreachable in any case.
+func TestUnreachable(t *testing.T) {
+	r := reachOf("new", "elsewhere", false, spread(3, 2))
+	r.note("00-00", false, false)
+	r.note("00-01", false, true) // silent, and its host has answered
+	r.note("01-00", false, true) // silent, as its whole host
+	r.note("01-01", false, true)
+	r.note("02-00", false, false)
+	r.note("02-01", true, false) // gone
+	var got []ID
+	for _, m := range r.unreachable(r.members) {
+		got = append(got, m.ID)
+	}
+	if want := []ID{"01-00", "01-01", "02-01"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -120,9 +140,9 @@ func TestDelegatesDiffer(t *testing.T) {
 			chosen[m.ID]++
 		}
 	}
-	// 40 newcomers with 16 delegates each, of 40 members.
+	// 40 newcomers with 8 delegates each, of 40 members.
 	for _, m := range members[40:] {
-		if n := chosen[m.ID]; n < 4 || n > 28 {
+		if n := chosen[m.ID]; n < 1 || n > 20 {
 			t.Errorf("%s is a delegate of %d newcomers of 40", m.ID, n)
 		}
 	}

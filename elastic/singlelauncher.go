@@ -85,6 +85,10 @@ func (s *singleLauncher) again(r *roster) {
 	if s.joining == nil {
 		return
 	}
+	if s.settled { // another member has admitted a peer of another launcher
+		s.admitAll()
+		return
+	}
 	for _, m := range r.view.Members {
 		if m.ID != r.self.ID && !s.joining.noted[m.ID] {
 			s.announce(m.ID)
@@ -100,9 +104,15 @@ func (s *singleLauncher) admitIfNoted(r *roster) {
 	if len(f.noted) < len(r.view.Members)-1 || slices.ContainsFunc(r.view.Members, missing) {
 		return
 	}
-	s.joining = nil
 	s.settled = true
-	for _, request := range f.requests {
+	s.admitAll()
+}
+
+// admitAll admits the peers.
+func (s *singleLauncher) admitAll() {
+	requests := s.joining.requests
+	s.joining = nil
+	for _, request := range requests {
 		s.step(member.Admit{Request: request})
 	}
 }

@@ -49,3 +49,30 @@ func TestForeignJoin(t *testing.T) {
 		t.Errorf("on %v, over %v, settled %v", s.on, s.over, s.settled)
 	}
 }
+
+// If another member has admitted a peer of another launcher meanwhile, those that wait are admitted
+// without further acknowledgements.
+func TestForeignJoinElsewhere(t *testing.T) {
+	r := &roster{self: Member{ID: "a", Launcher: "here"}, view: View{Members: []Member{{ID: "a"}, {ID: "b"}}}}
+	m, err := toMember(Member{ID: "far", Launcher: "there"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var admitted []member.ID
+	s := singleLauncher{announce: func(ID) {}, step: func(e member.Event) {
+		if e, is := e.(member.Admit); is {
+			admitted = append(admitted, e.Request.Member.ID)
+		}
+	}}
+	s.admit(r, member.Request{Member: m})
+	s.again(r)
+	if len(admitted) > 0 {
+		t.Fatalf("admitted %v before b has acknowledged", admitted)
+	}
+	s.settled = true
+	s.again(r)
+	s.again(r)
+	if !slices.Equal(admitted, []member.ID{"far"}) {
+		t.Errorf("admitted %v", admitted)
+	}
+}

@@ -100,8 +100,11 @@ func (m *Machine) Out() bool { return m.phase == outside }
 func (m *Machine) Settled() bool { return len(m.dissemination.open)+len(m.relay.open) == 0 }
 
 // Idle reports whether nothing but the periodic Status waits for a tick: no request of a newcomer,
-// no proposal, and no dissemination.
+// no proposal, and no dissemination. A newcomer is idle until it repeats its request.
 func (m *Machine) Idle() bool {
+	if m.phase == joining {
+		return m.tick+1 < m.joiner.when && m.Settled()
+	}
 	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.quorum.lost && m.Settled()
 }
 
