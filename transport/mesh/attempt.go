@@ -48,6 +48,7 @@ type attempt struct {
 	// streams has the streams of the planned pairs, by rank.
 	streams   []lanePair
 	requested []*lane // the lanes that are to be bound to the view
+	late      bool    // bindTime is over: lanes in use are replaced at once
 	// missing is the number of planned streams that are not there yet.
 	missing int
 	ended   bool

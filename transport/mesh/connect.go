@@ -112,6 +112,8 @@ func (a *attempt) dialAll() {
 					a.binder.lanes.withdraw(a, l, true)
 				case rests:
 					l.sayHello(a.hello)
+				case a.isLate():
+					a.replace(l)
 				}
 			}
 		})
@@ -132,12 +134,25 @@ func (a *attempt) expect(l *lane) bool {
 // dialLate opens streams in place of the lanes that are still in use after bindTime.
 func (a *attempt) dialLate() {
 	a.mu.Lock()
+	a.late = true
 	asked := slices.Clone(a.requested)
 	a.mu.Unlock()
 	for _, l := range asked {
-		if a.binder.lanes.withdraw(a, l, false) {
-			a.dialOne(a.view.Rank(l.peer), l.number)
-		}
+		a.replace(l)
+	}
+}
+
+// isLate reports whether bindTime is over.
+func (a *attempt) isLate() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.late
+}
+
+// replace opens a stream in place of a lane that is still in use.
+func (a *attempt) replace(l *lane) {
+	if a.binder.lanes.withdraw(a, l, false) {
+		a.dialOne(a.view.Rank(l.peer), l.number)
 	}
 }
 

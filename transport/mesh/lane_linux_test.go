@@ -271,6 +271,25 @@ func TestLanesInUse(t *testing.T) {
 	})
 }
 
+// A lane in use that is requested only after bindTime, as the process was slow, is replaced as well.
+func TestLanesRequestedLate(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		first := mustMeet(t, ms, v)
+		n.count()
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newAttempt(ctx, ms[1].binder, following(v, 0, 1, 2), 1, nil)
+		a.dialLate()
+		a.dialAll()
+		synctest.Wait()
+		if got := n.count(); got != streamsPerPair {
+			t.Errorf("%d streams were opened to rank 0, want %d", got, streamsPerPair)
+		}
+		cancel()
+		a.dials.Wait()
+		endAll(t, first)
+	})
+}
+
 // A view that is entered while the view before ends gets the streams of that view as soon as it has ended.
 func TestLanesEnding(t *testing.T) {
 	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
