@@ -300,18 +300,18 @@ func (g *group) revokedBy(set int) error {
 	return errors.Join(closeAll(ts), g.works(w, next), closeAll(next))
 }
 
-// givenUp cancels the attempts of two ranks to enter a view. Its third rank never comes.
+// givenUp cancels the attempts of two ranks to enter a view. The rank between them, with which both have planned lanes, never comes.
 func givenUp(g *group) error {
 	v := g.next()
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	why := errors.New("a better view")
 	left := make(chan error, 2)
-	for rank := range 2 {
+	for _, rank := range []int{0, 2} {
 		go func() {
 			t, err := g.connect(ctx, v, rank)
 			if err == nil {
 				_ = t.Close()
-				err = errors.New("entered without rank 2")
+				err = errors.New("entered without rank 1")
 			}
 			left <- err
 		}()
