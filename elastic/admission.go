@@ -60,7 +60,7 @@ var ErrNotYet = errors.New("cannot be decided yet")
 var errUnreachable = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
 // approval is a newcomer's permission to join, needed when its membership machine asks for
-// admission. It is a lease: it expires (leaseTerm), and a newcomer that still wants to join renews
+// admission. It is a lease: it expires (offer.Lease), and a newcomer that still wants to join renews
 // it with its offers.
 type approval struct {
 	candidate Candidate

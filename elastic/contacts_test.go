@@ -18,11 +18,11 @@ func TestDeserted(t *testing.T) {
 	if err := after(2 * desertedAfter); err != nil {
 		t.Errorf("without any offer: %v", err)
 	}
-	l.isDeserted(now)
+	l.deserted.sign(now)
 	if err := after(2 * desertedAfter); err != nil {
 		t.Errorf("after one offer: %v", err)
 	}
-	l.isDeserted(now.Add(desertedAfter + 1))
+	l.deserted.sign(now.Add(desertedAfter + 1))
 	if err := after(2 * desertedAfter); !errors.Is(err, ErrNoView) {
 		t.Errorf("after two offers: %v", err)
 	}

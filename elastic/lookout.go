@@ -25,10 +25,10 @@ type lookout struct {
 	widened  time.Time        // the last time
 	replied  bool             // a member has replied in this round
 	begun    time.Time
-	deserted [2]time.Time // the first and the last sign that all known peers are gone; zero after any other sign
-	replyAt  time.Time    // time of the last reply of a member
-	accepted bool         // a member has accepted the offer
-	last     error        // why the last offer was not accepted
+	deserted desertion
+	replyAt  time.Time // time of the last reply of a member
+	accepted bool      // a member has accepted the offer
+	last     error     // why the last offer was not accepted
 }
 
 // answered is the result of making the offer to one member.
@@ -42,7 +42,7 @@ const (
 	// maxOffers bounds the offers under way at a time.
 	maxOffers = 16
 	// firstContacts is the number of contacts that are asked at first. It grows by a factor of four
-	// with each round without a reply.
+	// when all have answered or offerPatience is over, without a reply of a member.
 	firstContacts = 4
 	// offerPause is the time between the first two rounds. It doubles with each round since the last
 	// reply, up to longPause.
@@ -54,8 +54,8 @@ const (
 	roundFactor = 20
 	minRound    = time.Second
 	maxRound    = 20 * time.Second
-	// A newcomer considers the job ended when all offers in the time desertedAfter have found that
-	// nobody listens at the address.
+	// A newcomer considers the job ended when all offers in the time desertedAfter have found another
+	// newcomer, or nobody who listens at the address.
 	desertedAfter = 10 * time.Second
 	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
 	endedAfter = time.Second
@@ -111,7 +111,7 @@ func (l *lookout) round() {
 	l.rounds++
 	l.todo, l.asked, l.replied = l.contacts(l.unheard), make(map[ID]bool), false
 	if len(l.todo)+len(l.underWay) == 0 {
-		l.isDeserted(now)
+		l.deserted.sign(now)
 	}
 }
 
@@ -141,11 +141,11 @@ func (l *lookout) take(a answered) error {
 	switch {
 	case a.err == nil && !a.Outside:
 		l.replyAt, l.rounds, l.unheard, l.replied = time.Now(), 0, 0, true
-	}
-	if errors.Is(a.err, ErrGone) {
-		l.isDeserted(time.Now())
-	} else if a.err != nil || !a.Outside {
-		l.deserted = [2]time.Time{}
+		l.deserted = desertion{}
+	case a.err == nil || errors.Is(a.err, ErrGone): // another newcomer, or nobody
+		l.deserted.sign(time.Now())
+	default:
+		l.deserted = desertion{}
 	}
 	switch {
 	case a.err != nil:
@@ -168,20 +168,27 @@ func (l *lookout) take(a answered) error {
 	return nil
 }
 
-// isDeserted records a sign that all known peers are gone.
-func (l *lookout) isDeserted(now time.Time) {
-	if l.deserted[0].IsZero() {
-		l.deserted[0] = now
+// desertion is a series of signs that all members are gone, without a sign of a member in between.
+type desertion struct{ first, last time.Time }
+
+// sign records a sign.
+func (d *desertion) sign(now time.Time) {
+	if d.first.IsZero() {
+		d.first = now
 	}
-	l.deserted[1] = now
+	d.last = now
 }
+
+// lasts returns the time between the first sign and the last. The time after the last sign does not
+// count, as there may have been no offer.
+func (d *desertion) lasts() time.Duration { return d.last.Sub(d.first) }
 
 // hopeless returns the reason why this peer cannot join, or nil.
 func (l *lookout) hopeless(now time.Time) error {
 	// Certainly gone means an answer to that effect, which comes soon.
 	for _, since := range l.underWay {
 		if now.Sub(since) > offerPatience {
-			l.deserted = [2]time.Time{}
+			l.deserted = desertion{}
 		}
 	}
 	// The job is over when all known members are certainly gone for long enough.
@@ -191,7 +198,7 @@ func (l *lookout) hopeless(now time.Time) error {
 	}
 	most := l.group.cfg.RejoinTimeout
 	switch {
-	case l.deserted[1].Sub(l.deserted[0]) > patience:
+	case l.deserted.lasts() > patience:
 		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
 	// Members that are alive but do not answer may be behind a cut.
 	case now.Sub(l.begun) > most && now.Sub(l.replyAt) > most:

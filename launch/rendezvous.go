@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
@@ -279,7 +280,7 @@ func (r *rendezvous) describe(ids string) string {
 			parts[i] = id + "@" + host
 		}
 	}
-	return join(parts) + more
+	return strings.Join(parts, ", ") + more
 }
 
 // isWaiting reports whether programs run that do not form a group yet.

@@ -48,7 +48,7 @@ func TestWho(t *testing.T) {
 	r := newRendezvous(2, startOrder{}, false)
 	r.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
 	r.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
-	if got := r.describe("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh),stranger@far,nobody" {
+	if got := r.describe("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh), stranger@far, nobody" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -123,7 +123,7 @@ func TestFootprint(t *testing.T) {
 		{"local steps, plain", func(m *trainer.Model, cfg *trainer.Config) (err error) {
 			outer := cfg.Optimizer
 			cfg.Optimizer = optim.SGD{}
-			cfg.Steps *= 2 // of which Wrap makes one
+			cfg.Steps *= 2 // Wrap turns two steps into one round
 			*m, *cfg, err = local.Wrap(*m, *cfg, local.Config{Steps: 2, Outer: outer})
 			return err
 		}},
