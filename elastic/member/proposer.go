@@ -166,24 +166,36 @@ func (p *proposer) accepted(rank int, msg Message) {
 	}
 }
 
-// rejected gives up a ballot that lies below another proposer's. The next ballot waits for a
-// randomized exponential backoff, so that two proposers do not obstruct each other for ever.
+// rejected gives up a ballot that lies below another proposer's.
 func (p *proposer) rejected(msg Message) {
 	if p.stage == idle || msg.Ballot != p.ballot {
 		return
 	}
-	p.stage = idle
 	p.round = max(p.round, msg.Seen.Round)
+	p.overtaken()
+}
+
+// overtaken gives up the ballot under way, as another proposer has a higher one. The next ballot
+// waits for a randomized exponential backoff, so that two proposers do not obstruct each other for
+// ever.
+func (p *proposer) overtaken() {
+	p.stage = idle
 	p.tries++
 	p.wait = p.tick + p.backOff(p.tries)
 }
 
-// yield gives way to another proposer's higher ballot for a while.
-func (p *proposer) yield(b Ballot) {
+// yield gives way to another proposer's higher ballot for a while. It does not give way to a
+// proposer that this member suspects: that proposer may hear no answers, and repeat its ballot in
+// vain. Only if the ballot overtakes one of this member's own, this member backs off, as after a
+// rejection. So of two proposers that suspect each other one succeeds in the end.
+func (p *proposer) yield(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
-	p.wait = p.tick + p.cfg.Patience + p.backOff(0)
-	if p.ballot.Less(b) {
+	switch {
+	case p.local.reachable(from):
 		p.stage = idle
+		p.wait = p.tick + p.cfg.Patience + p.backOff(0)
+	case p.stage != idle:
+		p.overtaken()
 	}
 }
 

@@ -1,8 +1,10 @@
 package member_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"strings"
@@ -59,6 +61,26 @@ func TestSimulate(t *testing.T) {
 		return
 	}
 	t.Logf("%d seeds, %d messages", seeds, messages.Load())
+}
+
+// Of two proposers that suspect each other although each receives the other's ballots, one succeeds
+// in the end, with and without lost messages, and puts out the other.
+func TestDuelingProposers(t *testing.T) {
+	for _, lag := range []unit{1, tickUnits, 4 * tickUnits} {
+		for _, loss := range []float64{0, 0.2} {
+			for seed := range 20 {
+				w := calmWorld(3 + seed%3)
+				w.rng, w.most, w.lag, w.loss = rand.New(rand.NewPCG(uint64(seed), 0)), maxMessages, lag, loss
+				a, b := w.nodes[0], w.nodes[1]
+				w.slander[[2]*node{a, b}], w.slander[[2]*node{b, a}] = true, true
+				w.detectAll()
+				w.runUntil(settleTicks * tickUnits)
+				if why := cmp.Or(w.failure, w.checks.atRest(w)); why != "" {
+					t.Errorf("lag %d, loss %v, seed %d: %s", lag, loss, seed, why)
+				}
+			}
+		}
+	}
 }
 
 // replay runs a seed again and logs the last part of its trace.
