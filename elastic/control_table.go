@@ -146,7 +146,7 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 		d.heartbeats.answer(from)
 	}
 	if t.Answer && !t.Deaf {
-		d.watcher.vouchFor(from, p)
+		d.watcher.answered(from, p)
 	}
 	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })

@@ -107,7 +107,8 @@
 //
 // A detector per member (detect.go), a pure function of time and messages, judges silence by an
 // adaptive timeout. A silent member is probed, directly and through others (probe.go, as in SWIM),
-// before it is suspected. Limits grow with the lateness of this process itself (health.go, as in
+// before it is suspected. If no other member of its host answers either, the whole host is suspected
+// (silenthost.go). Limits grow with the lateness of this process itself (health.go, as in
 // Lifeguard). Silence does not count before the first session, nor while the member's process is on
 // this host and is busy. Two certain signs need none of this: a wait status and a refused dial. The
 // limits and their formulas are in docs/elastic.md.

@@ -13,6 +13,9 @@ type peer struct {
 	suspected  string        // cause of the suspicion, as in the log; empty if the member is trusted
 	exceeded   time.Duration // limit of silence at the suspicion; 0 if the cause is another
 	near       bool          // it is on this host
+	answered   time.Time     // when it last answered a request of this member
+	hostAsked  time.Time     // since when the other members of its host are asked, see askHost; zero if they are not
+	withHost   bool          // suspected because no member of its host answers: only an answer withdraws that
 	down       bool          // its connection has ended and no other was made
 	brokeEpoch uint64        // epoch of a session that broke because of it; 0 once it has been heard since
 	heartbeat  heartbeat     // its last heartbeat

@@ -33,7 +33,7 @@ func (w *watcher) received(id ID) {
 		return // messages to this member do not arrive
 	}
 	p.helped = nil
-	if p.suspected != "" {
+	if p.suspected != "" && !p.withHost {
 		p.suspected, p.exceeded = "", 0
 		w.clock.health.worse(time.Now()) // this member may have been the late one
 		w.heartbeats.send(id, false)     // it must learn that it is heard again before it gets the machine's messages
@@ -44,6 +44,12 @@ func (w *watcher) received(id ID) {
 		p.brokeEpoch = 0
 		w.step(member.Renew{Epoch: epoch})
 	}
+}
+
+// answered records an answer of a member to a heartbeat that asked for one: the two hear each other.
+func (w *watcher) answered(id ID, p *peer) {
+	p.answered, p.withHost = time.Now(), false
+	w.vouchFor(id, p)
 }
 
 // connected records that a connection with a member exists.
@@ -121,7 +127,11 @@ func (w *watcher) judgeAll(now time.Time) {
 			w.judge(id, p, now)
 		}
 	}
-	if w.cfg.OnSuspect == nil || w.clock.ticks%slowTicks != 0 {
+	if w.clock.ticks%slowTicks != 0 {
+		return
+	}
+	w.askSuspectedHosts()
+	if w.cfg.OnSuspect == nil {
 		return
 	}
 	for id, p := range w.members.peers {
@@ -138,7 +148,9 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 	if w.members.entering() && !(w.clock.ticks%slowTicks == 0 && p.absent(now, state)) {
 		return
 	}
-	switch p.judge(now, factor, state) {
+	found := p.judge(now, factor, state)
+	w.askHost(id, p, now)
+	switch found {
 	case probe:
 		w.askFor(id, p)
 	case suspected:
@@ -155,6 +167,7 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 		w.network.Redial(id)
 		p.exceeded = p.limit(factor)
 		w.suspect(id, p, cause, false)
+		w.suspectHost(id, p)
 	}
 }
 
