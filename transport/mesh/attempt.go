@@ -63,9 +63,9 @@ type attempt struct {
 // link is one of the two lanes of a pair, with its properties in this view.
 type link struct {
 	*lane
-	path  event.Path
-	wants Path     // the Config.Path of the other side
-	site  [32]byte // the Config.Site of the other side
+	path     event.Path
+	wants    Path     // the Config.Path of the other side
+	kernelID [32]byte // the Config.KernelID of the other side
 }
 
 // lanePair is the two lanes of a pair; a lane that is not there is zero.
@@ -73,7 +73,7 @@ type lanePair [streamsPerPair]link
 
 // linkOver returns the link over a lane on which the other side has sent the hello g.
 func linkOver(l *lane, g wire.Greeting) link {
-	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), site: g.Site}
+	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), kernelID: g.KernelID}
 }
 
 // end ends a link that no pair uses. The parameter how is the method that ends its stream.
@@ -91,7 +91,7 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	// The hash covers the members of the view, so two ranks with different members refuse each
 	// other.
 	a.hello = wire.Greeting{Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(self), Job: b.cfg.Job,
-		Path: uint8(b.cfg.Path), Site: b.cfg.Site}
+		Path: uint8(b.cfg.Path), KernelID: b.cfg.KernelID}
 	a.lazy, a.sparse = newLazyPairs(a), planned != nil
 	if !a.sparse {
 		a.planned = slices.Repeat([]bool{true}, n)
@@ -110,11 +110,11 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	return a
 }
 
-// check returns an error unless g is the hello that the rank should send. Path and site of a hello
-// may differ between ranks; they are checked by those who use them. The error is final.
+// check returns an error unless g is the hello that the rank should send. Path and kernel ID of a
+// hello may differ between ranks; they are checked by those who use them. The error is final.
 func (a *attempt) check(g wire.Greeting, rank int) error {
 	want := a.hello
-	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
+	want.Rank, want.Path, want.KernelID = uint32(rank), g.Path, g.KernelID
 	// A path number above the known ones is from a later version.
 	if g != want || g.Path >= uint8(paths) {
 		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}

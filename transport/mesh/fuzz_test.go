@@ -81,7 +81,7 @@ func FuzzHello(f *testing.F) {
 }
 
 func FuzzShare(f *testing.F) {
-	m := shareMessage{step: stepReady, mask: 5, layout: 7, why: "because"}
+	m := shareMessage{kind: kindReady, mask: 5, layout: 7, why: "because"}
 	f.Add(m.append(nil))
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -101,7 +101,7 @@ func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 // later. It reports whether the two ends of a link say that they share a kernel, and both want a
 // path within the host.
 func (h *hostMemory) sameSite(l *link) bool {
-	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.Site == l.site && l.site != [32]byte{}
+	return h.cfg.Path <= UnixPath && l.wants <= UnixPath && h.cfg.KernelID == l.kernelID && l.kernelID != [32]byte{}
 }
 
 // incompatible returns why this rank can never share memory with the given rank, or nil.
@@ -113,7 +113,7 @@ func (h *hostMemory) incompatible(a *attempt, rank int) error {
 	if !l.wants.sharesMemory() {
 		return fmt.Errorf("rank %d wants the transport %s", rank, l.wants)
 	}
-	if h.cfg.Site != l.site || l.site == [32]byte{} {
+	if h.cfg.KernelID != l.kernelID || l.kernelID == [32]byte{} {
 		return fmt.Errorf("ranks %d and %d are not on one host", min(a.self, rank), max(a.self, rank))
 	}
 	return nil

@@ -125,7 +125,7 @@ func party(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
 	v := elastic.View{Epoch: 1}
 	for i, way := range ways {
 		l := &lodger{house: h, id: elastic.ID(fmt.Sprint("peer ", i))}
-		m := New(l, Config{Job: "test", Path: Path(slices.Index(Paths(), way)), Site: [32]byte{1}})
+		m := New(l, Config{Job: "test", Path: Path(slices.Index(Paths(), way)), KernelID: [32]byte{1}})
 		t.Cleanup(func() {
 			if err := m.Close(); err != nil {
 				t.Error(err)

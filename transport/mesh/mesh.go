@@ -18,9 +18,9 @@ type Config struct {
 	Job string
 	// Path is how the data of this end may travel.
 	Path Path
-	// Site is equal at ends that share a kernel, a network namespace and a user; such ends may
+	// KernelID is equal at ends that share a kernel, a network namespace and a user; such ends may
 	// share memory. It is zero where this is not known.
-	Site [32]byte
+	KernelID [32]byte
 	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
 	Plan Plan
 }

@@ -15,12 +15,12 @@ type Plan func(v elastic.View, self int) []bool
 // beginning.
 const maxFullMesh = 16
 
-// sparse is the usual plan. In a view of n > densest members each rank has lanes with the ranks at
-// the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of its
-// lanes grows as log n, and so does the number of steps in which a revocation gets from any rank to
-// any other: the steps are the binary digits of the distance, as with the fingers of Chord (Stoica
-// et al. 2001). Each rank also has lanes with the lowest rank of its memory group, over which the
-// group agrees to share memory.
+// sparse is the usual plan. In a view of n > maxFullMesh members each rank has lanes with the ranks
+// at the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of
+// its lanes grows as log n, and so does the number of hops in which a revocation gets from any rank
+// to any other: the hops are the binary digits of the distance, as with the fingers of Chord
+// (Stoica et al. 2001). Each rank also has lanes with the lowest rank of its memory group, over
+// which the group agrees to share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= maxFullMesh {

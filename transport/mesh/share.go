@@ -174,7 +174,7 @@ func (s *shmGroup) exchange() error {
 // sendResult sends the others the result. It fits into the buffers of the sockets, so the writes do
 // not wait for the others. A rank to which it cannot be sent has lost its socket to this rank.
 func (s *shmGroup) sendResult(err error) {
-	m := shareMessage{step: stepResult}
+	m := shareMessage{kind: kindResult}
 	if err != nil {
 		m.why = err.Error()
 	}
@@ -212,7 +212,7 @@ func (s *shmGroup) lead() error {
 	if s.memory, err = s.host.spare.take(shm.Size(len(s.ranks))); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
-	if err := s.collect(stepReady, s.onReady); err != nil {
+	if err := s.collect(kindReady, s.onReady); err != nil {
 		return err
 	}
 	if err := s.sendOffer(); err != nil {
@@ -221,7 +221,7 @@ func (s *shmGroup) lead() error {
 	if err := s.attach(); err != nil {
 		return fmt.Errorf("rank %d: %w", s.ranks[0], err)
 	}
-	return s.collect(stepAck, func(_ int, _ shareMessage, files []*os.File) error {
+	return s.collect(kindAck, func(_ int, _ shareMessage, files []*os.File) error {
 		closeFiles(files)
 		return nil
 	})
@@ -237,9 +237,9 @@ func (s *shmGroup) checkReached() error {
 	return nil
 }
 
-// collect receives one message of the given step from each of the others, and calls take with the
+// collect receives one message of the given kind from each of the others, and calls take with the
 // message and its files.
-func (s *shmGroup) collect(step byte, take func(place int, m shareMessage, files []*os.File) error) error {
+func (s *shmGroup) collect(kind byte, take func(place int, m shareMessage, files []*os.File) error) error {
 	for place, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
 		switch {
@@ -248,9 +248,9 @@ func (s *shmGroup) collect(step byte, take func(place int, m shareMessage, files
 		case m.why != "":
 			closeFiles(files)
 			err = errors.New(m.why)
-		case m.step != step:
+		case m.kind != kind:
 			closeFiles(files)
-			err = fmt.Errorf("rank %d: step %d, not %d: %w", s.ranks[place+1], m.step, step, errProtocol)
+			err = fmt.Errorf("rank %d: message %d of the agreement on shared memory, want message %d: %w", s.ranks[place+1], m.kind, kind, errProtocol)
 		default:
 			err = take(place+1, m, files)
 		}
@@ -261,7 +261,7 @@ func (s *shmGroup) collect(step byte, take func(place int, m shareMessage, files
 	return nil
 }
 
-// onReady handles the stepReady message of a rank, with the files of its event and its arena.
+// onReady handles the kindReady message of a rank, with the files of its event and its arena.
 func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 	rank := s.ranks[place]
 	switch {
@@ -298,7 +298,7 @@ func (s *shmGroup) follow(failed error) error {
 
 // respond exchanges messages with the first rank, and returns the message with its result.
 func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error) {
-	ready := shareMessage{step: stepReady, layout: s.layout()}
+	ready := shareMessage{kind: kindReady, layout: s.layout()}
 	var files []*os.File
 	if failed != nil {
 		ready.why = failed.Error()
@@ -315,8 +315,8 @@ func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error)
 	}
 	// The result comes in place of the offer if the first rank has failed before.
 	m, came, err := receiveShare(first)
-	if err == nil && m.step == stepOffer {
-		ack := shareMessage{step: stepAck}
+	if err == nil && m.kind == kindOffer {
+		ack := shareMessage{kind: kindAck}
 		if err := s.mapOffer(m, came); err != nil {
 			ack.why = fmt.Sprintf("rank %d: %v", s.ranks[s.localRank], err)
 		}
@@ -329,8 +329,8 @@ func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error)
 	switch {
 	case err != nil:
 		return shareMessage{}, err
-	case m.step != stepResult:
-		return shareMessage{}, fmt.Errorf("step %d: %w", m.step, errProtocol)
+	case m.kind != kindResult:
+		return shareMessage{}, fmt.Errorf("message %d of the agreement on shared memory, want message %d: %w", m.kind, kindResult, errProtocol)
 	case m.why == "" && s.segment == nil:
 		return shareMessage{}, fmt.Errorf("a result for memory that this rank has not mapped: %w", errProtocol)
 	}

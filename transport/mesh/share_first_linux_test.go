@@ -18,8 +18,8 @@ func takeAll(s *shmGroup) error {
 	for _, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
 		closeFiles(files)
-		if err != nil || m.step != stepReady {
-			return fmt.Errorf("step %d, %w", m.step, err)
+		if err != nil || m.kind != kindReady {
+			return fmt.Errorf("message %d, %w", m.kind, err)
 		}
 	}
 	return nil
@@ -41,7 +41,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *shmGroup) error {
 		for _, c := range s.conns[1:] { // wait until each hangs up or has answered
 			m, files, e := receiveShare(c)
 			closeFiles(files)
-			if e == nil && (m.step != stepAck || m.why == "" || sendShare(c, shareMessage{step: stepResult}) != nil) {
+			if e == nil && (m.kind != kindAck || m.why == "" || sendShare(c, shareMessage{kind: kindResult}) != nil) {
 				err = errors.Join(err, fmt.Errorf("answered %+v", m))
 			}
 		}
@@ -69,18 +69,18 @@ func TestAgreeWithBadFirst(t *testing.T) {
 			_, err2 := s.conns[2].Write(wire.AppendFrame(nil, wire.Data, nil))
 			return errors.Join(err1, err2)
 		},
-		"another step":                    sendAll(shareMessage{step: stepAck}),
-		"good news of nothing":            sendAll(shareMessage{step: stepResult}),
-		"an offer without files":          sendAll(shareMessage{step: stepOffer}),
-		"an offer without events":         sendAll(shareMessage{step: stepOffer, mask: 0b110}, small),
-		"an offer without arenas":         sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, wakeup, wakeup),
-		"an offer with an arena too many": sendAll(shareMessage{step: stepOffer, mask: 0b110}, enough, wakeup, wakeup, small, small),
-		"an offer without one's own":      sendAll(shareMessage{step: stepOffer}, small, wakeup, wakeup),
-		"memory that can shrink":          sendAll(shareMessage{step: stepOffer, mask: 0b110}, shrinks, wakeup, wakeup, small),
-		"little memory":                   sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, wakeup, wakeup, small),
-		"an event that blocks":            sendAll(shareMessage{step: stepOffer, mask: 0b110}, small, small, wakeup, small),
-		"an arena that can shrink":        sendAll(shareMessage{step: stepOffer, mask: 0b111}, small, wakeup, shrinks, wakeup, small),
-		"good news for those that cannot": sendAll(shareMessage{step: stepOffer, mask: 0b111}, shrinks, wakeup, small, wakeup, small),
+		"another kind":                    sendAll(shareMessage{kind: kindAck}),
+		"good news of nothing":            sendAll(shareMessage{kind: kindResult}),
+		"an offer without files":          sendAll(shareMessage{kind: kindOffer}),
+		"an offer without events":         sendAll(shareMessage{kind: kindOffer, mask: 0b110}, small),
+		"an offer without arenas":         sendAll(shareMessage{kind: kindOffer, mask: 0b111}, small, wakeup, wakeup),
+		"an offer with an arena too many": sendAll(shareMessage{kind: kindOffer, mask: 0b110}, enough, wakeup, wakeup, small, small),
+		"an offer without one's own":      sendAll(shareMessage{kind: kindOffer}, small, wakeup, wakeup),
+		"memory that can shrink":          sendAll(shareMessage{kind: kindOffer, mask: 0b110}, shrinks, wakeup, wakeup, small),
+		"little memory":                   sendAll(shareMessage{kind: kindOffer, mask: 0b110}, small, wakeup, wakeup, small),
+		"an event that blocks":            sendAll(shareMessage{kind: kindOffer, mask: 0b110}, small, small, wakeup, small),
+		"an arena that can shrink":        sendAll(shareMessage{kind: kindOffer, mask: 0b111}, small, wakeup, shrinks, wakeup, small),
+		"good news for those that cannot": sendAll(shareMessage{kind: kindOffer, mask: 0b111}, shrinks, wakeup, small, wakeup, small),
 	} {
 		t.Run(name, func(t *testing.T) {
 			keepsFiles(t)

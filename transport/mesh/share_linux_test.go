@@ -183,9 +183,9 @@ func TestAgree(t *testing.T) {
 
 func isPassing(err error) bool { return errors.As(err, new(transientError)) }
 
-// readyOf returns a correct stepReady message.
+// readyOf returns a correct kindReady message.
 func readyOf(s *shmGroup) shareMessage {
-	return shareMessage{step: stepReady, mask: 1 << s.localRank, layout: shm.Layout}
+	return shareMessage{kind: kindReady, mask: 1 << s.localRank, layout: shm.Layout}
 }
 
 // sendReady sends a message of a rank that is ready, with the file of an event.
@@ -201,8 +201,8 @@ func sendReady(s *shmGroup, m shareMessage) error {
 func getOffer(s *shmGroup) error {
 	m, files, err := receiveShare(s.conns[0])
 	closeFiles(files)
-	if err == nil && m.step != stepOffer {
-		err = fmt.Errorf("got step %d: %s", m.step, m.why)
+	if err == nil && m.kind != kindOffer {
+		err = fmt.Errorf("got message %d: %s", m.kind, m.why)
 	}
 	return err
 }
@@ -216,7 +216,7 @@ type misfit struct {
 // first returns the socket to the first rank.
 func first(s *shmGroup) unixStream { return s.conns[0] }
 
-// oddly returns a rank that sends its stepReady message with a change.
+// oddly returns a rank that sends its kindReady message with a change.
 func oddly(change func(*shareMessage)) func(*shmGroup) error {
 	return func(s *shmGroup) error {
 		m := readyOf(s)
@@ -225,7 +225,7 @@ func oddly(change func(*shareMessage)) func(*shmGroup) error {
 	}
 }
 
-// with returns a rank that sends the wrong files with its stepReady message.
+// with returns a rank that sends the wrong files with its kindReady message.
 func with(files func() []*os.File) func(*shmGroup) error {
 	return func(s *shmGroup) error {
 		all := files()
@@ -243,7 +243,7 @@ func misfits() map[string]misfit {
 		}, "rank 2: direct: receive"},
 		"says that it cannot": {oddly(func(m *shareMessage) { m.why = "no such thing here" }), "no such thing here"},
 		"cannot map": {func(s *shmGroup) error {
-			ack := shareMessage{step: stepAck, why: "out of addresses"}
+			ack := shareMessage{kind: kindAck, why: "out of addresses"}
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendShare(first(s), ack))
 		}, "out of addresses"},
 		"garbage": {func(s *shmGroup) error {
@@ -255,13 +255,13 @@ func misfits() map[string]misfit {
 			return err
 		}, "got data"},
 		"a short message": {func(s *shmGroup) error {
-			_, err := first(s).Write(wire.AppendFrame(nil, wire.Share, []byte{stepReady}))
+			_, err := first(s).Write(wire.AppendFrame(nil, wire.Share, []byte{kindReady}))
 			return err
 		}, "read share"},
-		"another step": {oddly(func(m *shareMessage) { m.step = stepAck }), "step 3, not 1"},
+		"another kind": {oddly(func(m *shareMessage) { m.kind = kindAck }), "message 3 of the agreement on shared memory, want message 1"},
 		"ready twice": {func(s *shmGroup) error {
 			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendReady(s, readyOf(s)))
-		}, "step 1, not 3"},
+		}, "message 1 of the agreement on shared memory, want message 3"},
 		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "another layout of shared memory"},
 		"no files":       {with(func() []*os.File { return nil }), "0 files"},
 		"many files":     {with(func() []*os.File { return pipes(3) }), "3 files"},
@@ -387,7 +387,7 @@ func TestAgreeWithSilence(t *testing.T) {
 					all[0].limit(time.Unix(1, 0)) // as when its time limit is over
 				}
 				m, _, err := receiveShare(s.conns[0]) // the result with its reason, and nothing else
-				if err != nil || m.step != stepResult || m.mask == 0 || !strings.Contains(m.why, "timeout") {
+				if err != nil || m.kind != kindResult || m.mask == 0 || !strings.Contains(m.why, "timeout") {
 					return fmt.Errorf("told %+v, %v", m, err)
 				}
 				return nil

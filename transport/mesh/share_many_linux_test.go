@@ -50,9 +50,9 @@ func TestShareOfMany(t *testing.T) {
 	}
 }
 
-// change gives a process another site than the view says.
+// change gives a process another kernel ID than the other processes of the view have.
 func change(ms []*Mesh, i int) {
 	if ms != nil {
-		ms[i].cfg.Site = [32]byte{2}
+		ms[i].cfg.KernelID = [32]byte{2}
 	}
 }

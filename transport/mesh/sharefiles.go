@@ -25,7 +25,7 @@ func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
 // sendOffer sends each of the others the memory, and the files that it lacks. The event of each
 // rank is opened once for all of them.
 func (s *shmGroup) sendOffer() error {
-	m := shareMessage{step: stepOffer}
+	m := shareMessage{kind: kindOffer}
 	for place, p := range s.processes {
 		// The mask tells the receiver which ranks have an arena: descriptors come without names.
 		if p.file != nil {

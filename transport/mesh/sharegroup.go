@@ -10,11 +10,11 @@ import (
 // findGroup finds the ranks with which this rank can share memory. It returns nil if there are
 // none, and an error if there is a reason to report.
 func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
-	if !h.cfg.Path.sharesMemory() || h.cfg.Site == [32]byte{} {
+	if !h.cfg.Path.sharesMemory() || h.cfg.KernelID == [32]byte{} {
 		return nil, nil
 	}
-	// In a full mesh the hellos tell the site of each rank. In a sparse view this rank has hellos
-	// of few ranks, so there the group follows from the hosts that the members state.
+	// In a full mesh the hellos tell the kernel ID of each rank. In a sparse view this rank has
+	// hellos of few ranks, so there the group follows from the hosts that the members state.
 	s := &shmGroup{host: h, view: a.view, sparse: a.sparse, timeout: shareTime}
 	stated := memoryGroup(a.view, a.self)
 	for rank := range a.streams {
@@ -26,7 +26,7 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 		case a.sparse && !slices.Contains(stated, rank):
 			continue
 		case !a.planned[rank]:
-		case l.site != h.cfg.Site:
+		case l.kernelID != h.cfg.KernelID:
 			continue
 		// The group must be equal at all of its ranks, so a rank that does not want to share
 		// stays in it and disables it for all.

@@ -9,28 +9,28 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// The steps in which ranks agree to share memory, in the order in which they come.
+// The messages with which ranks agree to share memory, in the order in which they come.
 const (
-	// stepReady goes to the first rank, with the files of the sender's event and of its arena, if
+	// kindReady goes to the first rank, with the files of the sender's event and of its arena, if
 	// it has one. Its mask has the sender's local rank, and the local ranks whose files the sender
 	// has from earlier views.
-	stepReady = iota + 1
-	// stepOffer comes from the first rank, with the memory and, for each rank that was not in the
-	// mask of stepReady, the event and the arena. Its mask has the local ranks that have an arena.
-	stepOffer
-	// stepAck goes to the first rank: the sender has mapped the memory, or why it has not.
-	stepAck
-	// stepResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0
+	kindReady = iota + 1
+	// kindOffer comes from the first rank, with the memory and, for each rank that was not in the
+	// mask of kindReady, the event and the arena. Its mask has the local ranks that have an arena.
+	kindOffer
+	// kindAck goes to the first rank: the sender has mapped the memory, or why it has not.
+	kindAck
+	// kindResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0
 	// if the error is transient.
-	stepResult
+	kindResult
 )
 
 // shareMessage is the payload of a Share frame. Its format is the same in all versions of the
 // program, so that two versions can find out that their layouts differ.
 type shareMessage struct {
-	step   byte
+	kind   byte
 	mask   uint64 // a bit for each local rank
-	layout uint32 // in stepReady: how the sender's program lays out the memory
+	layout uint32 // in kindReady: how the sender's program lays out the memory
 	why    string // the reason of a failure; "" for success
 }
 
@@ -43,16 +43,16 @@ const (
 
 // append appends the message to b.
 //
-//	0 step   1 mask   9 layout   13 why
+//	0 kind   1 mask   9 layout   13 why
 func (m *shareMessage) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(append(b, m.step), m.mask)
+	b = binary.LittleEndian.AppendUint64(append(b, m.kind), m.mask)
 	b = binary.LittleEndian.AppendUint32(b, m.layout)
 	return append(b, m.why[:min(len(m.why), maxWhy)]...)
 }
 
 // decodeShare decodes the result of append.
 func decodeShare(b []byte) (shareMessage, error) {
-	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < stepReady || b[0] > stepResult {
+	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < kindReady || b[0] > kindResult {
 		return shareMessage{}, fmt.Errorf("read share: %d bytes: %w", len(b), wire.ErrFormat)
 	}
 	return shareMessage{b[0], binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint32(b[9:]), string(b[shareFixed:])}, nil

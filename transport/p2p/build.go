@@ -35,7 +35,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	}
 	h.setHandlers()
 	// The mesh sets h.take, which the handlers and UseHostKey pass streams to.
-	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, Site: h.paths.offer(direct.Ticket{}).Site, Plan: cfg.plan})
+	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
 	// Listening is the last step that may fail: from then on handlers run.

@@ -92,7 +92,7 @@ func resources() (network.ResourceManager, error) {
 		rcmgr.NewFixedLimiter(partial.Build(rcmgr.InfiniteLimits)),
 		rcmgr.WithMetricsDisabled(),
 		// One prefix length per IP version: a single IPv4 address, and the usual IPv6 network of
-		// one site.
+		// one organization.
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: peers}},
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: peers}}),

@@ -46,10 +46,10 @@ func decodeOffer(b []byte) (offer, error) {
 	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
 }
 
-// sameSite reports whether two hosts have the same site ID, so that they may share a kernel, and
+// sameKernel reports whether two hosts have the same kernel ID, so that they may share a kernel, and
 // both allow Unix sockets. Whether they do share one is shown by the dial: an abstract Unix socket
 // exists in one network namespace only.
-func sameSite(a, b *offer) bool {
+func sameKernel(a, b *offer) bool {
 	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
-	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
+	return local(a) && local(b) && a.KernelID == b.KernelID && a.KernelID != [32]byte{}
 }

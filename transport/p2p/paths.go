@@ -149,7 +149,7 @@ func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp b
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
 		return nil, false
 	}
-	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
+	if to, ok := theirs.ByUnix(); ok && sameKernel(mine, theirs) {
 		unix = &to
 	}
 	addr, ok := hostOf(s.Conn().RemoteMultiaddr())

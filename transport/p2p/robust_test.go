@@ -134,7 +134,7 @@ func join(t testing.TB, hs []*Host, v elastic.View, rank int, k mesh.Kind) (mesh
 		return nil, err
 	}
 	g := greeting(v, 2)
-	g.Path, g.Site = uint8(hs[2].paths.path), hs[2].paths.offer(direct.Ticket{}).Site
+	g.Path, g.KernelID = uint8(hs[2].paths.path), hs[2].paths.offer(direct.Ticket{}).KernelID
 	if _, err := s.Write(hello(t, g)); err != nil {
 		return nil, err
 	}

@@ -10,10 +10,10 @@ import (
 // Offer has the addresses at which a process can be dialled, and the ticket to dial with. With the
 // zero Ticket it only informs.
 type Offer struct {
-	// Site is equal on processes that share a kernel, a network namespace and a user, which may
+	// KernelID is equal on processes that share a kernel, a network namespace and a user, which may
 	// therefore share memory. It is zero where that is not known.
-	Site   [32]byte
-	Ticket Ticket
+	KernelID [32]byte
+	Ticket   Ticket
 	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; "" without
 	// one.
 	Socket string
@@ -36,10 +36,10 @@ var ErrFormat = errors.New("malformed offer")
 // Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs, and the name of
 // the socket to 255 bytes.
 //
-//	0 site   32 number   48 key   80 length of socket   81 socket
+//	0 kernel ID   32 number   48 key   80 length of socket   81 socket
 //	then the number of addrs, and for each: length of address (4 or 16), address, port
 func (o *Offer) Append(b []byte) []byte {
-	b = append(b, o.Site[:]...)
+	b = append(b, o.KernelID[:]...)
 	b = append(b, o.Ticket.Number[:]...)
 	b = append(b, o.Ticket.Key[:]...)
 	socket := o.Socket[:min(len(o.Socket), 255)]
@@ -58,7 +58,7 @@ func (o *Offer) Append(b []byte) []byte {
 func DecodeOffer(b []byte) (Offer, error) {
 	r := reader{b: b}
 	var o Offer
-	copy(o.Site[:], r.next(len(o.Site)))
+	copy(o.KernelID[:], r.next(len(o.KernelID)))
 	copy(o.Ticket.Number[:], r.next(numberSize))
 	copy(o.Ticket.Key[:], r.next(keySize))
 	o.Socket = string(r.next(int(r.byte())))

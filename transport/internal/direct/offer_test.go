@@ -14,7 +14,7 @@ import (
 // drawOffer draws an offer that a port could make.
 func drawOffer(t *rapid.T) Offer {
 	o := Offer{Ticket: NewTicket()}
-	copy(o.Site[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "site"))
+	copy(o.KernelID[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "kernelID"))
 	if rapid.Bool().Draw(t, "socket") {
 		o.Socket = "@" + rapid.StringN(0, 254, 254).Draw(t, "name")
 	}

@@ -115,16 +115,16 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 }
 
-// openUnix adds the Unix socket, if the system has abstract names and the site is known. Its name
-// is random: a process that knows the name has seen an offer.
+// openUnix adds the Unix socket, if the system has abstract names and the kernel ID is known. The socket's name is random: a
+// process that knows the name has seen an offer.
 func (p *Port) openUnix() {
-	site, ok := site()
+	id, ok := kernelID()
 	if !ok {
 		return
 	}
 	// Without the socket peers on this host connect over TCP, so an error is not reported.
 	if l, err := ListenAbstract("elrun-direct-" + rand.Text()); err == nil {
-		p.serve(l, func(o *Offer) { o.Site, o.Socket = site, l.Addr().String() })
+		p.serve(l, func(o *Offer) { o.KernelID, o.Socket = id, l.Addr().String() })
 	}
 }
 

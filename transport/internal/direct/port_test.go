@@ -432,17 +432,17 @@ func TestPortOffers(t *testing.T) {
 	if o.Ticket != ticket || len(o.Addrs) != 1 || o.Addrs[0].Addr() != loopback() || p.offer.Ticket != (Ticket{}) {
 		t.Errorf("%+v", o)
 	}
-	if q := opened(t); o.Site != q.offer.Site || o.Socket != "" && o.Socket == q.offer.Socket {
-		t.Error("two ports of a process are at different sites, or at one socket")
+	if q := opened(t); o.KernelID != q.offer.KernelID || o.Socket != "" && o.Socket == q.offer.Socket {
+		t.Error("two ports of a process have different kernel IDs, or one socket")
 	}
-	if (o.Socket == "") != (o.Site == [32]byte{}) {
-		t.Errorf("site %x with the socket %q", o.Site, o.Socket)
+	if (o.Socket == "") != (o.KernelID == [32]byte{}) {
+		t.Errorf("kernel ID %x with the socket %q", o.KernelID, o.Socket)
 	}
 	lone, err := Open(Config{IPs: []netip.Addr{loopback()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lone.Close(); err != nil || lone.offer.Socket != "" || lone.offer.Site != [32]byte{} {
+	if err := lone.Close(); err != nil || lone.offer.Socket != "" || lone.offer.KernelID != [32]byte{} {
 		t.Errorf("%+v without Unix sockets, %v", lone.offer, err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// site returns a hash that is equal on processes of one kernel, one network namespace and one user;
-// false if it is not known.
-func site() ([32]byte, bool) {
+// kernelID returns a hash that is equal on processes of one kernel, one network namespace and one
+// user; false if the system does not tell.
+func kernelID() ([32]byte, bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return [32]byte{}, false

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// site returns false: without abstract sockets it is not needed.
-func site() ([32]byte, bool) { return [32]byte{}, false }
+// kernelID returns false: the ID is needed for abstract sockets only.
+func kernelID() ([32]byte, bool) { return [32]byte{}, false }
 
 // ListenAbstract fails: the system has no abstract Unix sockets.
 func ListenAbstract(string) (net.Listener, error) { return nil, errors.ErrUnsupported }

@@ -11,12 +11,12 @@ const MaxJob = 255
 // Greeting is the payload of a Hello frame: the identity of the sender's endpoint in a view. Two
 // processes exchange data only if epoch, lineage and job are equal on both sides.
 type Greeting struct {
-	Epoch   uint64
-	Lineage [32]byte // hash of the view
-	Rank    uint32   // the sender's
-	Path    uint8    // the sender's mesh.Path
-	Site    [32]byte // equal on processes that share a kernel; zero if unknown
-	Job     string   // at most MaxJob bytes
+	Epoch    uint64
+	Lineage  [32]byte // hash of the view
+	Rank     uint32   // the sender's
+	Path     uint8    // the sender's mesh.Path
+	KernelID [32]byte // equal on processes that share a kernel; zero if unknown
+	Job      string   // at most MaxJob bytes
 }
 
 // greetingFixed is the length in bytes of an encoded Greeting without its job name.
@@ -24,7 +24,7 @@ const greetingFixed = 8 + 32 + 4 + 1 + 32 + 1
 
 // Append appends the encoded greeting to b:
 //
-//	0 epoch   8 lineage   40 rank   44 path   45 site   77 length of job   78 job
+//	0 epoch   8 lineage   40 rank   44 path   45 kernel ID   77 length of job   78 job
 func (g *Greeting) Append(b []byte) ([]byte, error) {
 	if len(g.Job) > MaxJob {
 		return b, fmt.Errorf("wire: encode hello: job name of %d bytes, at most %d: %w", len(g.Job), MaxJob, ErrLimit)
@@ -32,7 +32,7 @@ func (g *Greeting) Append(b []byte) ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, g.Epoch)
 	b = append(b, g.Lineage[:]...)
 	b = binary.LittleEndian.AppendUint32(b, g.Rank)
-	b = append(append(b, g.Path), g.Site[:]...)
+	b = append(append(b, g.Path), g.KernelID[:]...)
 	return append(append(b, byte(len(g.Job))), g.Job...), nil
 }
 
@@ -42,11 +42,11 @@ func DecodeGreeting(b []byte) (Greeting, error) {
 		return Greeting{}, fmt.Errorf("wire: decode hello: %d bytes: %w", len(b), ErrFormat)
 	}
 	return Greeting{
-		Epoch:   binary.LittleEndian.Uint64(b),
-		Lineage: [32]byte(b[8:]),
-		Rank:    binary.LittleEndian.Uint32(b[40:]),
-		Path:    b[44],
-		Site:    [32]byte(b[45:]),
-		Job:     string(b[greetingFixed:]),
+		Epoch:    binary.LittleEndian.Uint64(b),
+		Lineage:  [32]byte(b[8:]),
+		Rank:     binary.LittleEndian.Uint32(b[40:]),
+		Path:     b[44],
+		KernelID: [32]byte(b[45:]),
+		Job:      string(b[greetingFixed:]),
 	}, nil
 }

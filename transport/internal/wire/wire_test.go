@@ -119,12 +119,12 @@ func TestHeaderAllocates(t *testing.T) {
 
 func drawGreeting(t *rapid.T) wire.Greeting {
 	return wire.Greeting{
-		Epoch:   rapid.Uint64().Draw(t, "epoch"),
-		Lineage: [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "lineage")),
-		Rank:    rapid.Uint32().Draw(t, "rank"),
-		Path:    rapid.Uint8().Draw(t, "path"),
-		Site:    [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "site")),
-		Job:     rapid.StringN(0, -1, wire.MaxJob).Draw(t, "job"),
+		Epoch:    rapid.Uint64().Draw(t, "epoch"),
+		Lineage:  [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "lineage")),
+		Rank:     rapid.Uint32().Draw(t, "rank"),
+		Path:     rapid.Uint8().Draw(t, "path"),
+		KernelID: [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "kernelID")),
+		Job:      rapid.StringN(0, -1, wire.MaxJob).Draw(t, "job"),
 	}
 }
 
