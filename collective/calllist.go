@@ -30,9 +30,9 @@ func (ops callList) oldestBlocker(now time.Duration) *operation {
 	return ops.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
 }
 
-// blocksProgram reports whether a call holds up its program since stall.AskAfter. A Send or Recv in
-// the background (ISend, IRecv) never holds up the program: it may stay in progress for ever, as a
-// receive for a message that never comes.
+// blocksProgram reports whether a call has held up its program for stall.AskAfter or longer. A Send
+// or Recv in the background (ISend, IRecv) never holds up the program: it may stay in progress for
+// ever, as a receive for a message that never comes.
 func (o *operation) blocksProgram(now time.Duration) bool {
 	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
 }

@@ -274,5 +274,5 @@ func (w *waiting) end() {
 // giveUp logs that the group has waited in vain, and returns the error.
 func (w *waiting) giveUp() error {
 	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.gap.present, Needed: w.gap.needed})
-	return fmt.Errorf("%w: %d of the %d needed for %v", ErrQuorum, w.gap.present, w.gap.needed, w.group.cfg.RejoinTimeout)
+	return fmt.Errorf("%w: for %v only %d of the %d needed were present", ErrQuorum, w.group.cfg.RejoinTimeout, w.gap.present, w.gap.needed)
 }

@@ -147,8 +147,9 @@ func wordMinority(lists []map[string]Setting, names []string, name string, odd [
 // maxSettings bounds the encoded settings of a peer, in bytes.
 const maxSettings = 1 << 20
 
-// compareSettings gathers the settings of all members of a session whose hashes differ, and returns
-// the difference as an ErrSettings. All members call it and return the same difference.
+// compareSettings is called if the hashes of the members' settings differ. It gathers the settings
+// of all members, and returns the difference as an ErrSettings. All members call it and return the
+// same difference.
 func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
 	mine, err := json.Marshal(h.settings)
 	if err == nil && len(mine) > maxSettings {

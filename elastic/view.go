@@ -35,8 +35,8 @@ type Member struct {
 	Site string `json:"site,omitempty"`
 }
 
-// host returns an identifier of the member's host, or "" if it is unknown. A Machine never equals a
-// name.
+// host returns an identifier of the member's host, or "" if it is unknown. An identifier made of a
+// Machine never equals an identifier made of a Host.
 func (m Member) host() string {
 	switch {
 	case m.Machine != "":

@@ -30,7 +30,7 @@ func (w *watcher) received(id ID) {
 	p.down = false
 	p.word(time.Now(), p.heartbeat.Deaf)
 	if p.heartbeat.Deaf {
-		return // messages to this member do not arrive
+		return // the member says that it hears nothing from this peer
 	}
 	p.helped = nil
 	if p.suspected != "" && !p.withHost {

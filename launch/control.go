@@ -183,7 +183,8 @@ func (c *control) accept() {
 			return
 		}
 		if err != nil {
-			if pause.For(c.ctx, controlPeriod) != nil { // such as a lack of descriptors: the job goes on, so pause and retry
+			// The error may pass, as a lack of descriptors does, and the job goes on. So pause and retry.
+			if pause.For(c.ctx, controlPeriod) != nil {
 				return
 			}
 			continue

@@ -31,9 +31,9 @@ type inProcess struct {
 }
 
 // runInProcess runs the program in this process until all nodes have ended. Services end last, in
-// the order of their StopAfter, because peers and tasks call them up to their own ends. The error
-// joins the errors of all nodes. The result is valid beside an error, too: it has the Done on which
-// the peers agree that finished.
+// the order of their StopAfter, because peers and tasks may call them until they end themselves.
+// The error joins the errors of all nodes. The result is valid beside an error, too: it has the
+// Done on which the peers agree that finished.
 func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

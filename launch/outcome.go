@@ -27,8 +27,8 @@ type doneReport struct {
 // outcome is the launcher's record of the end of the job. Its methods do not change it.
 type outcome struct {
 	signal syscall.Signal // the signal that interrupted the job; 0 if none
-	// exits has the ends of all processes, in their order; dones has the results that peers have
-	// reported.
+	// exits has the ends of all processes, in the order in which they ended; dones has the results
+	// that peers have reported.
 	exits  []Exit
 	dones  []doneReport
 	gaveUp bool // a peer reported that the group gave up

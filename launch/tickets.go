@@ -24,8 +24,8 @@ type Ticket struct {
 	Open bool `json:"open,omitempty"`
 }
 
-// localTicket is the validity of a ticket that joins a job on the same host. Its holder may
-// restart peers as long as it runs.
+// localTicket is the validity of a ticket that joins a job on the same host. The launcher that
+// holds the ticket may need it to restart a peer at any time.
 const localTicket = maxValid
 
 // find sets the name of the job to join, and gets a ticket if none is given.

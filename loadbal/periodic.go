@@ -4,7 +4,8 @@ package loadbal
 const (
 	shortestLag = 4
 	longestLag  = 128
-	// errorMemory is the memory of the errors of each lag and the length of a history, in steps.
+	// errorMemory is the number of steps over which the error of each lag is averaged (EWMA), and
+	// the length of a history.
 	errorMemory = 256
 )
 

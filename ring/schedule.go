@@ -4,8 +4,8 @@ package ring
 // consists of numbers only, without elements or links, so that tests can replay it.
 //
 // At hop h the rank receives chunk first-h-1 and sends chunk first-h, modulo the number of chunks
-// and counted in the order of the ring. So at hop 0 it sends its own elements of chunk first, and
-// at each later hop the chunk that it received at the hop before.
+// and counted in the order of the ring. So at hop 0 it sends its own elements of the chunk with the
+// number first, and at each later hop the chunk that it received at the hop before.
 type schedule struct {
 	bounds  []int // chunk c is [bounds[c], bounds[c+1])
 	order   []int // order of the chunks, as in turn

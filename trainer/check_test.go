@@ -101,7 +101,7 @@ func simpleMistakes() map[string]trainer.Model {
 // mistakes returns models that break other rules, keyed by a part of the expected error.
 func mistakes() map[string]trainer.Model {
 	return map[string]trainer.Model{
-		"add it to the present value": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
+		"add the gradient to the element": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
 			clear(b.Grad(1))
 			return gradient(b)
 		}),

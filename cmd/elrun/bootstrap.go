@@ -49,7 +49,7 @@ func (f *dhtFlags) add(o *launch.Options) {
 	if !f.DHT {
 		return
 	}
-	if d, err := discovery.New(f.Bootstrap...); err == nil { // check has reported errors
+	if d, err := discovery.New(f.Bootstrap...); err == nil { // no else: the method check reports this error
 		o.Network.Discovery = d
 	}
 }

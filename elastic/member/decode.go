@@ -185,8 +185,8 @@ func (d *decoder) view() View {
 	return v
 }
 
-// chain decodes the parts of a Chain. No sender has more changes than its log, so more than
-// logDepth are refused before they are applied.
+// chain decodes the parts of a Chain. The log of a sender holds at most logDepth changes, so a
+// longer list is refused before any of it is applied.
 func (d *decoder) chain(m *Message) {
 	if d.bool() {
 		v := d.view()

@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"crypto/ed25519"
+	"crypto/sha256"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -63,10 +65,13 @@ func (c constants) value(e ast.Expr) constant.Value {
 		if x, ok := c.exprs[e.Name]; ok {
 			return c.value(x)
 		}
-	case *ast.SelectorExpr: // a unit of package time
-		units := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
-		if d, ok := units[e.Sel.Name]; ok {
-			return constant.MakeInt64(int64(d))
+	case *ast.SelectorExpr: // a constant of the standard library
+		values := map[string]int64{
+			"Millisecond": int64(time.Millisecond), "Second": int64(time.Second), "Minute": int64(time.Minute), "Hour": int64(time.Hour),
+			"Size": sha256.Size, "SignatureSize": ed25519.SignatureSize,
+		}
+		if v, ok := values[e.Sel.Name]; ok {
+			return constant.MakeInt64(v)
 		}
 	case *ast.BinaryExpr:
 		x, y := c.value(e.X), c.value(e.Y)

@@ -145,7 +145,9 @@ func slurm(env Environment) (*Allocation, error) {
 		a.add(n, counts[i])
 	}
 	a, err = a.check()
-	if err == nil { // the shell of salloc runs on another host
+	if err == nil {
+		// The one host of the allocation need not be this one: the shell of salloc may run outside the
+		// allocation.
 		a.Here = a.Here && names[0] == env.Get("SLURMD_NODENAME")
 	}
 	return a, err

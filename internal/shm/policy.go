@@ -19,19 +19,15 @@ type policies struct {
 	choosers [bits.UintSize + 1]storeChooser
 }
 
-// policies returns the policies of a lane of the given number of ranks. The figures are the times
-// of calls without the policy, divided by the times with it: medians of alternating runs of
-//
-//	elrun bench allreduce --alloc -n RANKS
-//
-// in a virtual machine of two cores.
+// policies returns the policies of a lane of the given number of ranks. docs/internals/shm.md has
+// the gain of each.
 func (s *Segment) policies(ranks int) policies {
 	processes := s.event != nil // not goroutines of one process, which Go's scheduler places
 	return policies{
-		busyPoll:   s.size <= s.processors,               // 2 ranks: 3.9 for 4 B, 1.4 for 64 KiB, 1.1 for 1 MiB
-		rebalance:  processes,                            // 2 ranks: 7.5 for 64 KiB, 1.9 for 1 MiB; 4 ranks: 1.2 to 1.5
-		stealing:   processes && ranks >= 2*s.processors, // 4 ranks: 1.9 for 16 KiB, 1.5 for 64 KiB
-		storeModes: true,                                 // 2 ranks: 1.0 for 128 KiB, 1.3 for 512 KiB to 4 MiB; 4 ranks: 0.9 to 1.05
+		busyPoll:   s.size <= s.processors,               // a rank with a core of its own sees a message sooner by polls than by yields
+		rebalance:  processes,                            // the kernel may leave waiting ranks on one core while another idles
+		stealing:   processes && ranks >= 2*s.processors, // a time slice is longer than the reduction of a short chunk
+		storeModes: true,
 		chooseFrom: chooseFrom,
 	}
 }

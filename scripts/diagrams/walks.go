@@ -70,7 +70,7 @@ func gradientWalk() walk {
 		{"trainer", "try", "exchange", "waits for the sums of all buckets, and reduces the commit record"},
 		{"trainer", "job", "commit", "the commit record is complete, so all contributions are in"},
 		{"trainer", "openStep", "conclude", "turns the sums into the mean gradient"},
-		{"trainer", "state", "commit", "the optimizer updates the parameters that were not updated early"},
+		{"trainer", "state", "commit", "calls Optimizer.Update for the parameters that were not updated early"},
 	}}
 }
 

@@ -140,7 +140,7 @@ func (e entry) check(first int64) error {
 	}
 	n, ok := elements(e.info.Shape)
 	if !ok || e.info.Offsets[0] != first || e.info.Offsets[1] != first+4*n || e.info.Offsets[1] < first {
-		return fmt.Errorf("%w: bytes %v for the shape %v, after byte %d", ErrDamaged, e.info.Offsets, e.info.Shape, first)
+		return fmt.Errorf("%w: the offsets %v do not fit float32 of the shape %v from byte %d on", ErrDamaged, e.info.Offsets, e.info.Shape, first)
 	}
 	return nil
 }

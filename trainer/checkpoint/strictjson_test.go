@@ -43,10 +43,10 @@ func headersRefused() map[string][]string {
 		`half of a surrogate pair`:    {`{"\ud800":{}}`, `{"\ud800\ud800":{}}`, `{"\udc00\ud800":{}}`, `{"\\\ud800x":{}}`, `{"\ud800\n":{}}`},
 		`is not JSON`:                 {`{}{}`, `{} x`, "{}\x00", `{"a":{"dtype":"F32","shape":[02],"data_offsets":[0,8]}}`, `{"a":}`, `{'a':1}`, `{"a":1,}`},
 		`does not begin with {`:       {` {}`, "\ufeff{}", `[]`, ``, `null`},
-		`after byte 0`:                {tensor(`"dtype":"F32","shape":[1],"data_offsets":[4,8]`), tensor(`"dtype":"F32","shape":[2],"data_offsets":[8,0]`)},
+		`from byte 0 on`:              {tensor(`"dtype":"F32","shape":[1],"data_offsets":[4,8]`), tensor(`"dtype":"F32","shape":[2],"data_offsets":[8,0]`)},
 		`8 bytes of data`:             {`{}`, tensor(`"dtype":"F32","shape":[1],"data_offsets":[0,4]`), tensor(`"dtype":"F32","shape":[3],"data_offsets":[0,12]`)},
 		`want F32`:                    {tensor(`"dtype":"f32","shape":[2],"data_offsets":[0,8]`), tensor(`"dtype":"X9","shape":[2],"data_offsets":[0,8]`), tensor(`"dtype":"","shape":[2],"data_offsets":[0,8]`)},
-		`for the shape`: {
+		`of the shape`: {
 			tensor(`"dtype":"F32","shape":[4611686018427387905,4],"data_offsets":[0,8]`),
 			tensor(`"dtype":"F32","shape":[9223372036854775807,9223372036854775807,0],"data_offsets":[0,0]`),
 		},

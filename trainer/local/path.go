@@ -24,8 +24,8 @@ type path struct {
 	steps    stepMap
 
 	start [][]float32 // parameters at the beginning of a path
-	// grad is the gradient of one local step, as views of flat. Exact mode requires the
-	// alignment; it costs nothing otherwise.
+	// grad is the gradient of one local step, as views of flat. Each view begins at a multiple of
+	// exact.Alignment, which exact mode requires and which costs nothing otherwise.
 	flat         []float32
 	grad         [][]float32
 	slots        [][][]float32 // state of inner, by parameter

@@ -26,12 +26,14 @@
 //     to it. These must not wait behind messages that a paused reader leaves in the
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
-// In a view of up to 16 members all pairs have their streams before Connect returns. In a larger view this holds only for ranks
-// that are a power of two apart in the ring of ranks, and for each rank and the lowest rank of its host (plan.go). So a member
-// has streams with about 2 log n others, and a revocation, which every rank passes on, reaches all in log n hops. Any other pair
-// gets its streams when one of its ranks first sends to the other, or waits for a message from it (lazypairs.go). If a pair
-// cannot be made the peer counts as lost, as if its streams had broken. If a member dies with which nobody has a stream, the
-// members that watch each other notice it (package elastic).
+// In a view of up to 16 members all pairs have their streams before Connect returns. In a larger
+// view this holds only for ranks that are a power of two apart in the ring of ranks, and for each
+// rank and the lowest rank of its host (plan.go). So a member has streams with about 2 log n
+// others, and a revocation, which every rank passes on, reaches all in log n hops. Any other pair
+// gets its streams when one of its ranks first sends to the other, or waits for a message from it
+// (lazypairs.go). If a pair cannot be made the peer counts as lost, as if its streams had broken.
+// If a member dies with which nobody has a stream, the members that watch each other notice it
+// (package elastic).
 //
 // When all planned streams of a view are there, the ranks of one host may agree to share memory.
 // They pass its files over their Unix sockets (share.go), which carry messages as before. When a

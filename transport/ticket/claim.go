@@ -46,11 +46,11 @@ func SignerOf(seed []byte) Signer {
 	private := ed25519.NewKeyFromSeed(sum[:])
 	public, err := crypto.UnmarshalEd25519PublicKey(private.Public().(ed25519.PublicKey))
 	if err != nil {
-		panic(err) // its length is right
+		panic(err) // never happens: an Ed25519 key has the right length
 	}
 	id, err := peer.IDFromPublicKey(public)
 	if err != nil {
-		panic(err) // an Ed25519 key is part of its ID
+		panic(err) // never happens: the ID of an Ed25519 key is made of the key itself
 	}
 	return Signer{ID: id.String(), Sign: func(text []byte) []byte { return ed25519.Sign(private, text) }}
 }

@@ -107,7 +107,7 @@ func Decode(b []byte, ranks int) (Signal, error) {
 		s.End.Path = append(s.End.Path, int32(r.uint16()))
 	}
 	if s.Kind != Ask && s.Kind != Tell || s.State > Closed || s.End.Cause > Silent || !s.End.isValid(ranks) {
-		return Signal{}, fmt.Errorf("stall: decode signal: no rank of %d sends such a signal", ranks)
+		return Signal{}, fmt.Errorf("stall: decode signal: a field is out of range for %d ranks", ranks)
 	}
 	return s, nil
 }

@@ -151,9 +151,9 @@ func mean(rows []row, name string) int64 {
 const opening = `# Load balancing
 
 With equal shares a step takes as long as its slowest peer. So each peer's share of the
-microbatches follows the speed that was measured. Shares are set between steps by a
-function of what all peers reported in the last step, in whole numbers: each peer
-computes them for itself and comes to the same shares. Package ` + "`loadbal`" + ` has the policies; this
+microbatches follows the speed that was measured. Between two steps each peer
+computes the shares of all from the reports of all peers about the last step. It computes in
+whole numbers, so all peers come to the same shares. Package ` + "`loadbal`" + ` has the policies; this
 page compares them. ` + "`make balance-report`" + ` writes it, with the plots.
 
 ## Settings
@@ -169,13 +169,12 @@ step's times. To get other shares, set these in ` + "`trainer.Balancing`" + `, o
 | Admit | ` + "`--admit always`" + ` | lets in peers with which steps do not get shorter: see [elastic membership](elastic.md) |
 
 A model whose error wraps ` + "`trainer.ErrOutOfMemory`" + ` gets half of its share from then on, and the
-step goes on. Shares never show in the result but for the last bits of sums, and in exact
-mode not at all.
+step goes on. Shares change only the last bits of the result, and in exact mode nothing.
 
 ## The model
 
-A share of b microbatches takes a peer the time a + c b. The best whole shares are those that come
-out if each microbatch is given to the peer that would then be done first. ` + "`loadbal.Optimum`" + `
+A share of b microbatches takes a peer the time a + c b. The best whole shares come
+out if each microbatch in turn is given to the peer that would then be done first. ` + "`loadbal.Optimum`" + `
 finds them, in whole numbers, by a search for the step's time. In 10,000 random cases the
 result equals the result of a search over all shares. For 10,000 peers and 320,000 microbatches it takes
 0.8 ms on one core of a Xeon server, and a whole decision of the default policy, with the
@@ -185,38 +184,39 @@ forecasts, 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
 | --- | --- |
 | equal | the same for all |
 | proportional | in proportion to the speed, the median of five steps; a is taken to be 0 |
-| lbb | LBB: holds while times are within 5 %, moves one microbatch while within 30 %, solves again beyond |
+| lbb | LBB: holds while times are within 5 %, moves one microbatch while within 30 %, solves again beyond 30 % |
 | lbbsp-gpu | LB-BSP for accelerators: after each window of steps moves microbatches from the slowest to the fastest; half as many and a longer window if the two change places |
-| lbbsp-cpu | LB-BSP for processors: predicts c for the next step and solves; here it also learns a, follows the mean of many steps where forecasts were worse, and keeps shares where others would be better by less than the noise |
+| lbbsp-cpu | LB-BSP for processors: predicts c for the next step and solves; here it also learns a, follows the mean of many steps where forecasts were worse, and keeps shares if the gain of other shares is below the noise |
 
 The fixed part a is learned only from steps between which a share changed, and c is
 followed with a gain that depends on whether the last errors agree. A peer counts as slower after
 one slow step, and as faster only after two fast ones: a peer that is wrongly taken for slow
 costs the others a little, and a peer that is wrongly taken for fast costs a whole step.
 
-With noise the learned a may be far too large. It would never be corrected: the shares
-seem to change nothing, so they stay, and nothing more is learned. So where a peer whose time seems not to depend
-on its share holds up all others for four steps in a row, though it could have less, its a is
-forgotten.
+With noise the learned a may be far too large, and would never be corrected: a change of shares
+then seems to gain nothing, so shares stay, and nothing more is learned. So the policy forgets
+the a of a peer whose time seems not to depend on its share, if the peer holds up all others
+for four steps in a row though it could have less.
 
 On a busy machine the times of past steps say little about later steps. Shares that follow
 them take work from the peer that happened to be slow last. So the default keeps a second set of shares, made from the
 mean of the last 64 steps, and compares after each step the times of both. While
-the forecast's shares are not ahead it goes by the mean. A jump far outside the noise gets
-the forecast another chance at once, unless it was behind by more than 3 % lately. The
-short step at the end of a pass has shares of its own. After it full steps go on with their
-last shares, which change no sooner than after any other step.
+the forecast's shares are not ahead the default goes by the mean. After a jump of a time far
+outside the noise it goes by the forecast again at once, unless the forecast was behind by more
+than 3 % lately. The
+short step at the end of a pass has shares of its own. The full steps after it go on with
+the shares of the last full step: the short step alone is no reason to change them.
 
 ## Ranking
 
 64 simulated peers, 600 steps, 32 microbatches for each peer, times disturbed by 2 %; the
 last two columns are recordings of four processes on a busy machine with two cores. Figures are the
-speed over the whole run, from equal shares in the first step on, as a percentage of what
-foresight reaches. Foresight knows each peer's a and c in the step to come (but not the
-noise, which disturbs it as well) and has the best whole shares for them. In the recordings
-noise cannot be told from speed. Foresight knows both, so no policy can come near it. There
-times vary by as much as they last and hardly depend on those before, so that equal shares
-are about the best that can be known.
+speed over the whole run, from equal shares in the first step on, as a percentage of the speed
+with *foresight*. Foresight knows each peer's a and c of the next step and takes the best whole
+shares for them. It does not know the noise, which disturbs its steps as well. In the recordings
+noise cannot be told from speed. Foresight knows both, so no policy can come near it. Times
+there vary by as much as they last and hardly depend on earlier times, so equal shares are
+about the best choice.
 
 `
 
@@ -224,20 +224,21 @@ const changing = `How many steps had other shares than the step before, as a per
 
 `
 
-const settling = `The number of steps until the spread of the peers' times is, and stays, within 5 points of
-the spread with the best whole shares. Times are disturbed by 0.5 %%. *Slower* and *fast
-again*: four peers and 512 microbatches, after one peer gets 4 times slower (steps %d to %d)
-and after it is as fast as before. *Fixed cost*: 128 microbatches, with a fixed cost of 20 to
-80 of them that dominates, from equal shares in the first step on. *Changes*: how many of the
-steps from 6 to 199 changed shares there.
+const settling = `The table gives the number of steps until the spread of the peers' times, (longest -
+shortest) / mean, comes within 5 percentage points of the spread with the best whole shares,
+and stays there. Times are disturbed by 0.5 %%. *Slower*: four peers and 512 microbatches,
+after one peer gets 4 times slower (steps %d to %d). *Fast again*: after that peer is as fast
+as before. *Fixed cost*: 128 microbatches, from equal shares in the first step on, with a fixed
+cost of each peer that dominates: the time of 20 to 80 microbatches. *Changes*: how many of the
+steps from 6 to 199 changed shares in the case with the fixed cost.
 
 | policy | slower | fast again | fixed cost | changes |
 | --- | ---: | ---: | ---: | ---: |
 `
 
-const noisy = `Between equal peers shares must not wander, however much times vary. 64 peers, 170 steps:
-in how many steps shares changed, and the speed as above, by the standard deviation of the
-times.
+const noisy = `Between equal peers shares must not wander, however much times vary. The table has the number of
+steps in which shares changed, and the speed as above, by the standard deviation of the times,
+for 64 peers and 170 steps.
 
 `
 
@@ -245,14 +246,14 @@ const predicting = `## Ways to predict
 
 ` + "`lbbsp-cpu`" + ` predicts in one of three ways. "plain" expects each peer to go on as it does.
 "season" also finds after how many steps a peer repeats its jumps, and expects them. "narx"
-is a small neural network over what these say, the last changes of the peer and the mean
-change of all; it learns while it runs, in fixed point. Their speeds, as above:
+is a small neural network. Its inputs are the other two forecasts, the last changes of the peer
+and the mean change of all peers. It learns while it runs, in fixed point. The speeds, as above:
 
 `
 
 const plots = `## Shares and times
 
-Each row is a policy; on the left the shares of %d peers over %d steps, on the right the
-time of the step (black) and what foresight would have reached (red).
+Each row is a policy: on the left the shares of %d peers over %d steps, on the right the
+time of each step (black) and the time with foresight (red).
 
 `

@@ -66,7 +66,8 @@ type expectation struct {
 // measuring is the index of a connection for measurements.
 const measuring = -1
 
-// Open starts to listen. Without abstract Unix sockets the offers have none, and there is no error.
+// Open starts to listen. On a system without abstract Unix sockets Offer names no Unix socket, and
+// Open returns no error.
 func Open(cfg Config) (*Port, error) {
 	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]expectation), greeted: make(map[net.Conn]struct{})}
 	for _, ip := range cfg.IPs {

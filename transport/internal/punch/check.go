@@ -19,7 +19,8 @@ type check struct {
 	role       byte // this side's
 	// tx is the transaction ID of the requests of this check.
 	tx [12]byte
-	// learns is set if the sender of a valid request becomes a candidate, whose QUIC packets pass.
+	// learns is set if the socket then accepts QUIC packets from the senders of valid requests and
+	// answers. The sender of a valid request also becomes a candidate.
 	learns bool
 	ask    []netip.AddrPort // candidates
 	found  netip.AddrPort   // source of the first answer; zero before
