@@ -255,3 +255,30 @@ func TestSettled(t *testing.T) {
 		t.Error("the costs were changed")
 	}
 }
+
+// Admission predicts for each policy the step time that the policy itself reaches when the costs stay constant. A new policy that
+// fails here needs a case in settledShares.
+func TestSettledSharesArePredicted(t *testing.T) {
+	costs := []loadbal.Cost{{Each: 8_000_000, Min: 1}, {Each: 2_000_000, Min: 1}, {Each: 1_000_000, Min: 1}}
+	const microbatches = 13 // 1, 4 and 8 take equally long, so one microbatch more at any rank makes a step longer
+	for _, name := range append(loadbal.Names(), loadbal.Variants()...) {
+		policy, err := loadbal.New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy.Begin(make([]int64, len(costs)))
+		shares, _ := policy.Next(nil, microbatches)
+		for range 300 {
+			reports := make([]loadbal.Report, len(costs))
+			for r, c := range costs {
+				reports[r] = loadbal.Report{Share: shares[r], Micros: c.Time(shares[r]) / 1000}
+			}
+			shares, _ = policy.Next(reports, microbatches)
+		}
+		predicted := settledShares(name, costs, microbatches)
+		if got, want := loadbal.Slowest(costs, shares), loadbal.Slowest(costs, predicted); got != want {
+			t.Errorf("%s settles on %v with a step of %v, but settledShares has %v with %v: add a case for %s there",
+				name, shares, time.Duration(got), predicted, time.Duration(want), name)
+		}
+	}
+}

@@ -11,8 +11,8 @@ import (
 )
 
 // CheckModel calls a model as a run does, on at least two samples, and returns an error that
-// describes the model's first mistake. It is meant for tests of a model; a run notices only some
-// of these rules:
+// describes the model's first mistake. It is meant for tests of a model; a run notices only some of
+// these mistakes. The rules:
 //
 //   - The same samples have bit-identical gradients and losses, also if the gradients begin at
 //     other multiples of exact.Alignment, and after a call with other samples.
@@ -22,8 +22,7 @@ import (
 //   - Each group has the same bits as alone (Model.Grouped), and several microbatches in a call have
 //     the sum of their gradients (Model.MaxSamples).
 //   - Gradients are done in the order of Model.Order.
-//
-// - A call whose result is discarded (Batch.Err) ends, and later calls are right.
+//   - A call whose result is discarded (Batch.Err) ends, and later calls are right.
 //
 // CheckModel does not verify that gradients are right: compare them with difference quotients. It
 // restores the parameters. It makes about ten calls of Gradient and takes memory for four
@@ -168,7 +167,7 @@ func (c *checker) adds() error {
 		}
 		for k, g := range grad[i] {
 			if want := begin + c.want.grad[i][k]; !near(g, want) {
-				return fmt.Errorf("element %d of the gradient of %s was %v and became %v, want %v: add it to the present value", k, p.Name, float32(begin), g, want)
+				return fmt.Errorf("element %d of the gradient of %s was %v and became %v, want %v: add the gradient to the element instead of overwriting it", k, p.Name, float32(begin), g, want)
 			}
 		}
 	}

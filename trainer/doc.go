@@ -55,27 +55,26 @@
 //     were behind have been brought up to date by then, by the methods in state.go.
 //  2. resumereport.go: all ranks gather which microbatches each of them holds of the open step. The
 //     assignment is a pure function of these reports: held microbatches stay with their holder, and
-//
-// the others are assigned by speed (balance.go). Later steps of a session need no gather: no rank
-// holds a microbatch of the new step, and the previous commit record has the speed of every rank.
-// plan.go,
-//
-//	   sample.go: the samples of a microbatch follow from the seed and the number of the step.
-//	3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
-//	   contribution. No reduction writes to a contribution. Between hosts, one call of the model
-//	   computes several microbatches, if the model supports that (calls.go).
-//	4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
-//	   reduced into a second buffer, in the order in which the model completes them.
-//	5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
-//	   report per rank is reduced: the commit record. A complete commit record is the commit of the
-//	   step. The mean gradient is the sum divided by the number of samples in the commit record.
-//	   Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
-//	   parameters are updated as their sums arrive, and the first call of the next step follows them
-//	   up to its first gradient. At that point the open step is finished first.
-//	6. state.go: the mean gradient is applied. It is kept until the next commit, for members that
-//	   missed this commit.
-//	7. report.go: in the next commit record all ranks declare the step committed, which makes the
-//	   step stable. Only stable steps are reported and saved (saver.go).
+//     the others are assigned by speed (balance.go). Later steps of a session need no gather: no
+//     rank holds a microbatch of the new step, and the previous commit record has the speed of every
+//     rank. The samples of a microbatch follow from the seed and the number of the step (plan.go,
+//     sample.go).
+//  3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
+//     contribution. No reduction writes to a contribution. Between hosts, one call of the model
+//     computes several microbatches, if the model supports that (calls.go).
+//  4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
+//     reduced into a second buffer, in the order in which the model completes them.
+//  5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
+//     report per rank is reduced: the commit record. A complete commit record is the commit of the
+//     step. The mean gradient is the sum divided by the number of samples in the commit record.
+//     Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
+//     parameters are updated as their sums arrive. The first call of the next step waits for each
+//     parameter that it reads, and computes up to its first gradient. Then the open step is finished
+//     before that gradient is added.
+//  6. state.go: the mean gradient is applied. It is kept until the next commit, for members that
+//     missed this commit.
+//  7. report.go: in the next commit record all ranks declare the step committed, which makes the
+//     step stable. Only stable steps are reported and saved (saver.go).
 //
 // # Invariants
 //
