@@ -190,7 +190,7 @@ forecasts, 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
 
 The fixed part a is learned only from steps between which a share changed, and c is
 followed with a gain that depends on whether the last errors agree. A peer counts as slower after
-one slow step, and as faster only after two fast ones: a peer that is wrongly taken for slow
+one slow step, and as faster only after two fast steps. For a peer that is wrongly taken for slow
 costs the others a little, and a peer that is wrongly taken for fast costs a whole step.
 
 With noise the learned a may be far too large, and would never be corrected: a change of shares

@@ -57,7 +57,7 @@ func (s *study) report() string {
 	var b strings.Builder
 	b.WriteString(introduction)
 	s.about(&b)
-	b.WriteString("\n## Goals\n\nAgainst another side: how many times as long that takes, so that elrun is faster above 1. In brackets are the quartiles over the rounds.\n\n")
+	b.WriteString("\n## Goals\n\nAgainst another side the figure is the time of the other side divided by the time of elrun: above 1 elrun is faster. In brackets are the quartiles over the rounds.\n\n")
 	b.WriteString(s.goals())
 	s.memory(&b)
 	for _, n := range s.ranks(partHost) {
@@ -76,14 +76,14 @@ Made by ` + "`make bench-peers` (scripts/figures/bench-peers)" + `; do not edit.
 are in [figures.json](figures.json); [benchmarks](../benchmarks.md) has the summary and what limits them.
 
 AllReduce of float32, sum. The sides run in one go and take turns, in several rounds, and each round begins with
-another side; the sides over sockets, which take long, have a turn in each fourth. All do the same: out of place with
-ordinary heap buffers, each element of the input changed and each of the output overwritten before a call, a barrier,
-one timed call, another barrier, each element of the result checked. The second barrier is there for more ranks than
-cores: the check of one rank would be in the time of another. The time of a call is the time of its slowest rank. The
+another side. The sides over sockets, which take long, have a turn in every fourth round only. All sides do the same, out of place
+with ordinary heap buffers: they change each element of the input and overwrite each element of the output, pass a
+barrier, make one timed call, pass another barrier, and check each element of the result. The second barrier is for
+more ranks than cores: without it the check of one rank would be in the time of another. The time of a call is the time of its slowest rank. The
 figure of a round is the median over its calls (10 of 16 MiB and more, 50 of up to 1 MiB, 200 of up to 64 KiB), and
 the figure here is the median over the rounds. A ratio is the ratio of the medians over the rounds in which both sides
-had a turn. The exception is Gloo: its call has one tensor, source and destination in one, and is timed without the copy that
-would make it one out of place.
+had a turn. The exception is Gloo: its call is in place, with one tensor for source and destination, and is timed without the
+copy that would keep the source.
 `
 
 // about writes about the machine and the sides.
