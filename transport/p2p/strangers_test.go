@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -44,7 +45,7 @@ func listenNear(t testing.TB, policy AdmissionPolicy) (*Host, elastic.Member) {
 }
 
 // loiter connects a stranger that sends nothing.
-func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
+func loiter(t testing.TB, h *Host, m elastic.Member) {
 	t.Helper()
 	if err := h.Introduce([]elastic.Member{m}); err != nil {
 		t.Fatal(err)
@@ -53,20 +54,24 @@ func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := h.conns.swarm.DialPeer(t.Context(), id)
-	if err != nil {
+	if _, err := h.conns.swarm.DialPeer(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 // A crowd of strangers gets only its share, and keeps out neither members nor a newcomer with a
-// ticket. Each stranger may open one stream, for its proof.
+// ticket. The oldest strangers are disconnected. Each stranger may open one stream, for its proof.
 func TestCrowd(t *testing.T) {
 	member, m := listenNear(t, policyOf(signer(1)))
 	var crowd []*Host
-	for range maxStrangers + 5 {
+	left := make(chan struct{})
+	for i := range maxStrangers + 5 {
 		h, _ := listenNear(t, nil)
+		if i == 0 {
+			n := &network.NotifyBundle{DisconnectedF: func(network.Network, network.Conn) { close(left) }}
+			h.conns.swarm.Notify(n)
+			defer h.conns.swarm.StopNotify(n)
+		}
 		loiter(t, h, m)
 		crowd = append(crowd, h)
 	}
@@ -78,6 +83,11 @@ func TestCrowd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
+	select {
+	case <-left:
+	case <-ctx.Done():
+		t.Error("the oldest stranger stays")
+	}
 	newcomer, _ := listenNear(t, nil)
 	if err := newcomer.Prove(ctx, m, newcomer.credential(signer(1))); err != nil {
 		t.Errorf("a newcomer: %v", err)
@@ -101,28 +111,6 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// A stranger that does not prove its right is disconnected after a time.
-func TestStrangerTime(t *testing.T) {
-	t.Parallel() // it waits
-	_, m := listenNear(t, policyOf(signer(1)))
-	h, _ := listenNear(t, nil)
-	c := loiter(t, h, m)
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	gone := make(chan struct{})
-	n := &network.NotifyBundle{DisconnectedF: func(network.Network, network.Conn) { close(gone) }}
-	h.conns.swarm.Notify(n)
-	defer h.conns.swarm.StopNotify(n)
-	if c.IsClosed() {
-		return
-	}
-	select {
-	case <-gone:
-	case <-ctx.Done():
-		t.Error("a stranger stays")
-	}
-}
-
 // away is a connection from a given address.
 type away struct {
 	network.Conn
@@ -130,6 +118,25 @@ type away struct {
 }
 
 func (a away) RemoteMultiaddr() multiaddr.Multiaddr { return multiaddr.StringCast(a.addr) }
+
+// A stranger that does not prove its right has to go after a time.
+func TestStrangerTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := make(chan string)
+		l := &strangers{expel: func(c network.Conn) { out <- c.(away).addr }}
+		defer l.close()
+		const addr = "/ip4/192.0.2.1/tcp/1"
+		c := away{addr: addr}
+		begun := time.Now()
+		l.add(c)
+		if gone := <-out; gone != addr || time.Since(begun) != strangerTime {
+			t.Errorf("%s had to go after %v", gone, time.Since(begun))
+		}
+		if len(l.conns) > 0 || l.mayOpenStream(c) {
+			t.Errorf("%d conns; one that had to go may open a stream: %t", len(l.conns), l.mayOpenStream(c))
+		}
+	})
+}
 
 // One address that is not loopback gets only a part of the places.
 func TestStrangerPerAddress(t *testing.T) {
