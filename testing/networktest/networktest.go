@@ -37,6 +37,9 @@ type Options struct {
 	Break func(a, b elastic.Endpoint)
 	// Bubble runs each subtest in a synctest bubble. A network that blocks goroutines in real I/O cannot use it.
 	Bubble bool
+	// Parallel runs subtests in parallel, because most of their time they wait. The functions of the options, and the function that
+	// makes endpoints, must allow it.
+	Parallel bool
 	// Views is the number of views in the longest subtest; 0 means 30.
 	Views int
 }
@@ -57,18 +60,28 @@ func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Opti
 	if o.Views == 0 {
 		o.Views = 30
 	}
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // after the last subtest
+	// Parallel subtests begin when this one, which counts the goroutines of the process, has ended.
+	many := check{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }}
+	t.Run(many.name, func(t *testing.T) { bubbled(t, many, make, o) })
 	for _, c := range checks(o) {
 		t.Run(c.name, func(t *testing.T) {
-			one := func(t *testing.T) { runOne(t, c, make, o) }
-			if o.Bubble {
-				synctest.Test(t, one)
-				return
+			if o.Parallel {
+				t.Parallel()
 			}
-			before := goleak.IgnoreCurrent()
-			t.Cleanup(func() { goleak.VerifyNone(t, before) })
-			one(t)
+			bubbled(t, c, make, o)
 		})
 	}
+}
+
+// bubbled runs c, in a bubble if o says so.
+func bubbled(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
+	if o.Bubble {
+		synctest.Test(t, func(t *testing.T) { runOne(t, c, make, o) })
+		return
+	}
+	runOne(t, c, make, o)
 }
 
 // runOne runs c. As members do, it reads the events of the network all the time.

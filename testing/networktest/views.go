@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// checks lists all subtests.
+// checks lists the subtests that may run in parallel.
 func checks(o Options) []check {
 	all := []check{
 		{"alone", 1, func(g *group) error { return g.worksOnce(g.next()) }},
@@ -31,7 +31,6 @@ func checks(o Options) []check {
 		{"a view that is over", 2, over},
 		{"control messages between views", 3, controlMessages},
 		{"control messages cross", 3, cross},
-		{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }},
 	}
 	all = append(all, demandChecks(o)...)
 	if o.Kill != nil {

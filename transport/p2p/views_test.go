@@ -13,7 +13,7 @@ import (
 
 func TestViews(t *testing.T) {
 	for name, cfg := range paths() {
-		o := networktest.Options{Kill: func(e elastic.Endpoint) { _ = e.Network.(*p2p.Host).Close() }}
+		o := networktest.Options{Kill: func(e elastic.Endpoint) { _ = e.Network.(*p2p.Host).Close() }, Parallel: true}
 		if cfg.Path == "p2p" { // else data has connections of its own
 			o.Break = func(a, b elastic.Endpoint) { _ = p2p.Break(a.Network.(*p2p.Host), b.Self.ID) }
 		}
