@@ -56,12 +56,12 @@ func TestKillAtEveryMessage(t *testing.T) {
 	}
 }
 
-// Two of five members die at many pairs of messages. The second death comes in the same collective, in the view change after the
-// first, or later.
+// Two of five members die at many pairs of messages, at twice as many in the long form. The second death comes in the same collective,
+// in the view change after the first, or later.
 func TestKillTwoAtManyMessages(t *testing.T) {
 	cfg := churning(4, true)
 	want := alone(t, cfg)
-	for k := int64(20); k < 140; k += 13 {
+	for k := int64(20); k < 140; k += pick[int64](26, 13) {
 		for gap := int64(-1); gap < 40; gap += 7 {
 			synctest.Test(t, func(t *testing.T) {
 				about := fmt.Sprintf("rank 1 killed at message %d, rank 3 %d later", k, gap)
@@ -114,13 +114,14 @@ func TestKillsAndJoins(t *testing.T) {
 	})
 }
 
-// A peer dies in the middle of a join. It is the newcomer, at any of its messages, or a member that may be the newcomer's donor.
+// A peer dies in the middle of a join, at many messages, at twice as many in the long form. It is the newcomer, or a member that may
+// be the newcomer's donor.
 func TestKillWhileAPeerJoins(t *testing.T) {
 	t.Parallel()
 	cfg := churning(40, true)
 	want := alone(t, cfg)
 	for victim := range 4 { // the last one is the newcomer
-		for k := int64(1); k < 100; k += 7 {
+		for k := int64(1); k < 100; k += pick[int64](14, 7) {
 			synctest.Test(t, func(t *testing.T) {
 				about := fmt.Sprintf("rank %d killed %d messages after the join has begun", victim, k)
 				a := newArena(3, cfg)
