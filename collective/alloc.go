@@ -22,7 +22,7 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 		return nil, fmt.Errorf("collective: alloc: %w", errNil)
 	}
 	if n < 0 {
-		return nil, fmt.Errorf("collective: alloc: %w: %d elements", ErrArgument, n)
+		return nil, fmt.Errorf("collective: alloc: %w: %d elements, want 0 or more", ErrArgument, n)
 	}
 	if c.isClosed() {
 		return nil, fmt.Errorf("collective: alloc: %w", ErrClosed)

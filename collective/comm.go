@@ -80,8 +80,8 @@ type endpoint struct {
 type sequence struct {
 	lastSeq    uint32                   // number of collective calls, modulo pointBit, so it may wrap
 	running    *operation               // the blocking collective call in progress; nil for none
-	parent     *sequence                // of the communicator from which Split made this one; nil for none
-	closed     bool                     // by Comm.Close
+	parent     *sequence                // sequence of the communicator from which Split made this one; nil without Split
+	closed     bool                     // Comm.Close was called
 	pointLocks map[pointKey]*ticketLock // ticket locks of Sends and Recvs in progress
 	queue      queue                    // of non-blocking calls in shared memory
 }
@@ -113,7 +113,7 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		return nil, fmt.Errorf("collective: new: %w: the transport is nil", ErrArgument)
 	}
 	if size < 1 || rank < 0 || rank >= size {
-		return nil, fmt.Errorf("collective: new: %w: rank %d of %d", ErrArgument, rank, size)
+		return nil, fmt.Errorf("collective: new: %w: the transport has rank %d of %d ranks", ErrArgument, rank, size)
 	}
 	if o.Segment == 0 {
 		o.Segment = 256 << 10
@@ -122,7 +122,7 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		return nil, fmt.Errorf("collective: new: %w: segment of %d bytes, want a multiple of 8 from 8 to %d", ErrArgument, o.Segment, maxSegment)
 	}
 	if o.Sites != nil && len(o.Sites) != size {
-		return nil, fmt.Errorf("collective: new: %w: the sites of %d ranks, want %d", ErrArgument, len(o.Sites), size)
+		return nil, fmt.Errorf("collective: new: %w: Options.Sites has %d ranks, want %d", ErrArgument, len(o.Sites), size)
 	}
 	o.Sites = slices.Clone(o.Sites)
 	if o.Cost == (Cost{}) {

@@ -37,7 +37,7 @@ type plan struct {
 // watch sees the call and that Close waits for it.
 type operation struct {
 	*Comm
-	env          transport.Envelope // of its messages
+	env          transport.Envelope // identifies the messages of the call
 	peer         int                // other rank of a Send or Recv, as a rank of the transport; else -1
 	needsBarrier bool               // see plan
 	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
@@ -50,8 +50,8 @@ type operation struct {
 	ctx          context.Context    // of the caller; nil before perform
 	unwatch      func() bool        // stops watching the end of ctx, nil if it is not watched
 	guard        *guard             // watches the end of ctx for a queued call; nil for other calls
-	lock         *ticketLock        // ticket lock that it takes, nil for none
-	ticket       uint32             // of the lock
+	lock         *ticketLock        // ticket lock that the call takes; nil for none
+	ticket       uint32             // ticket of this call for the lock
 	scratch      []*[]uint64        // pooled memory, returned at the end
 	watch        *watchState        // owned by the watch, nil until the watch sees the call
 }

@@ -137,12 +137,12 @@ func layout(counts []int) uint32 {
 // total checks counts, one per rank, and returns their sum.
 func (g *group) total(counts []int) (int, error) {
 	if len(counts) != g.size {
-		return 0, fmt.Errorf("%w: %d counts for %d ranks", ErrArgument, len(counts), g.size)
+		return 0, fmt.Errorf("%w: %d counts for %d ranks, want one for each rank", ErrArgument, len(counts), g.size)
 	}
 	sum := 0
 	for rank, n := range counts {
 		if n < 0 {
-			return 0, fmt.Errorf("%w: count %d of rank %d", ErrArgument, n, rank)
+			return 0, fmt.Errorf("%w: the count of rank %d is %d, want 0 or more", ErrArgument, rank, n)
 		}
 		// Counts come from the program, and their sum must not wrap around.
 		if n > math.MaxInt-sum {

@@ -16,7 +16,7 @@ type queue struct {
 	begun bool         // the first call is in progress
 	// running is set while the goroutine lives.
 	running bool
-	guard   *guard // of the last call that has one
+	guard   *guard // guard of the last call that has a guard
 }
 
 // queuedCall is a call in a queue.

@@ -53,8 +53,8 @@ type lane struct {
 	ranks   []int       // rank of the transport, by rank in the lane
 	lock    *ticketLock // serialises the calls
 	current *operation  // the call that holds the lock
-	header  shm.Header  // of that call
-	bounds  []int       // of chunks, for the last length
+	header  shm.Header  // header that current has posted
+	bounds  []int       // bounds of the chunks of a vector of the last length
 }
 
 // chunks is ring.Chunks for the ranks of the lane. Only the call that holds the lock may use

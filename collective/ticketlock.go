@@ -16,9 +16,9 @@ type ticketLock struct {
 	issued   uint32                   // number of tickets that were issued; guarded by endpoint.mu
 	serving  atomic.Uint32            // ticket of the call that may proceed
 	failed   atomic.Bool              // a call has failed, so the state of the resource is unknown
-	sleepers atomic.Int32             // number of calls in sleep
+	sleepers atomic.Int32             // number of calls that sleep
 	mu       sync.Mutex               // guards wakeups
-	wakeups  map[uint32]chan struct{} // by ticket, of the calls that sleep
+	wakeups  map[uint32]chan struct{} // wake the calls that sleep, by ticket
 }
 
 // pointKey identifies Sends or Recvs whose messages have the same envelope key. They must not

@@ -12,9 +12,9 @@ import (
 // Candidate is the description of a newcomer that is level and asks for admission. A zero field is
 // unknown.
 type Candidate struct {
-	Forced    bool          `json:"forced,omitempty"`    // admit it regardless of its speed
-	Speed     int64         `json:"speed,omitempty"`     // of its computing, in a unit that the State defines
-	Fixed     time.Duration `json:"fixed,omitempty"`     // the part of its step time that does not depend on its share
+	Forced    bool          `json:"forced,omitempty"`    // admit the newcomer regardless of its speed
+	Speed     int64         `json:"speed,omitempty"`     // speed of computing, in a unit that the State defines
+	Fixed     time.Duration `json:"fixed,omitempty"`     // the part of the newcomer's step time that does not depend on its share
 	Most      int           `json:"most,omitempty"`      // upper bound of its share, in a unit that the State defines; 0 for none
 	Bandwidth int64         `json:"bandwidth,omitempty"` // rate at which the newcomer received the state, in bytes a second
 	Delay     time.Duration `json:"delay,omitempty"`     // shortest round trip to a member so far
@@ -84,8 +84,8 @@ const maxApproved = 1024
 // newcomers are the peers that want to join, as one member knows them. The driver's goroutine owns
 // them. An entry is a lease, and the newcomer renews it with its offers.
 type newcomers struct {
-	approved   map[ID]approval  // those that are admitted when their machine asks
-	applicants map[ID]applicant // those that have asked for admission
+	approved   map[ID]approval  // newcomers that are admitted when their membership machine asks
+	applicants map[ID]applicant // newcomers that have asked for admission
 }
 
 // newNewcomers returns empty tables.
@@ -138,7 +138,7 @@ type admission struct {
 func (a *admission) asked(r member.Request) {
 	id := ID(r.Member.ID)
 	if !a.isApproved(id) {
-		return // it was not approved, or too long ago; it will ask again
+		return // the newcomer was not approved, or too long ago; it will ask again
 	}
 	e := a.approved[id].entry
 	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)

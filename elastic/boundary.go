@@ -14,7 +14,7 @@ import (
 // a session. Each member gathers the records of all members.
 type record struct {
 	loop    int    // number of the call of Steps, from 1
-	until   int64  // last step of that call
+	until   int64  // last step of this call of Steps
 	step    int64  // last step that the state has committed
 	samples int64  // argument of Turn.Part; -1 if it was not called
 	micros  int64  // time to compute this member's part, in µs; 0 if there is no valid measurement
@@ -178,7 +178,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	all, err := l.exchange(s, mine)
 	if err != nil {
 		g.loops.open = t
-		return l.failed(t.step, fmt.Errorf("boundary: %w", err), s.Comm.Err())
+		return l.failed(t.step, fmt.Errorf("exchange the reports about the step: %w", err), s.Comm.Err())
 	}
 	g.loops.peers = len(all)
 	// The gathered records show that all members have committed the step.
@@ -207,7 +207,7 @@ func (l *loop) stop(s *Session, t *Turn) error {
 		return l.mistake(t, "%w", err)
 	}
 	if _, err := l.exchange(s, mine); err != nil {
-		return l.failed(t.step, fmt.Errorf("stop: %w", err), s.Comm.Err())
+		return l.failed(t.step, fmt.Errorf("exchange the reports about the last step: %w", err), s.Comm.Err())
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ const digestShare = 100
 // digests records the cost of the last digest of the state, to bound their share of the time.
 type digests struct {
 	took time.Duration // duration of the last digest
-	at   time.Time     // when it ended
+	at   time.Time     // when the last digest ended
 }
 
 // cheap reports whether another digest keeps within its share of the time.

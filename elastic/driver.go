@@ -45,8 +45,8 @@ type driver struct {
 	stable atomic.Int64 // last step that all members have committed
 
 	loop    eventLoop
-	status  watchedStatus // of this identity, for other goroutines
-	report  selfReport    // of this member, for its heartbeats
+	status  watchedStatus // status of this identity, for other goroutines
+	report  selfReport    // what the heartbeats of this member report
 	session sessionInUse
 }
 

@@ -238,7 +238,7 @@ func (a *joinState) logParked(why string) {
 // the members cannot decide yet.
 type admissionAnswer struct {
 	parked string // why this peer is not admitted for now
-	cutOff string // why it would be put out again: no connection to a member
+	cutOff string // why this peer would be put out again: it has no connection with a member
 	by     ID     // the member that admitted it
 }
 

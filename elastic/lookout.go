@@ -22,7 +22,7 @@ type lookout struct {
 	underWay map[ID]time.Time // the begin of each offer that is under way
 	rounds   int              // number of rounds since the last reply of a member
 	unheard  int              // number of times that more contacts were asked, since the last reply of a member
-	widened  time.Time        // the last time
+	widened  time.Time        // when more contacts were last asked
 	replied  bool             // a member has replied in this round
 	begun    time.Time
 	deserted desertion

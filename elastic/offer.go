@@ -97,7 +97,7 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	switch {
 	// The network has proven from. The description is only a claim.
 	case o.Member.ID != from:
-		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
+		return reply{Refused: fmt.Sprintf("the newcomer calls itself %s, but its connection proves the ID %s", o.Member.ID.Short(), from.Short())}
 	case d.report.get().Ended:
 		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:

@@ -32,8 +32,8 @@ type applicant struct {
 	member Member
 	relay  bool            // as in its offer
 	met    []ID            // as in its offer
-	hosts  map[string]bool // those of the peers in met, see hostsOf
-	until  time.Time       // end of its lease
+	hosts  map[string]bool // hosts of the peers in met, see hostsOf
+	until  time.Time       // end of the newcomer's lease
 }
 
 // maxComing bounds the newcomers that a reply introduces. Others follow in later replies.

@@ -25,8 +25,8 @@ type reach struct {
 	self  Member
 	relay bool // this peer may use relays
 
-	members []Member          // of the latest view that a reply has named
-	version []byte            // of that view, see reply
+	members []Member          // members of the latest view that a reply has named
+	version []byte            // version of the latest view, see reply
 	coming  map[ID]introduced // other newcomers that replies have introduced
 	late    map[ID]int        // number of offers in a row that a peer has not answered in time
 	cutOff  map[ID]bool       // by peer: whether the last offer to it could not be delivered; no entry before the first offer
@@ -52,7 +52,7 @@ const (
 // introduced is another newcomer, which a reply has introduced.
 type introduced struct {
 	Member
-	at time.Time // of the last reply that has named it
+	at time.Time // time of the last reply that has named the newcomer
 }
 
 // newReach returns the reach of a newcomer that knows nobody.

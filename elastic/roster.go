@@ -149,7 +149,7 @@ func (r *roster) staying() int {
 	for _, m := range r.view.Members {
 		p := r.peers[m.ID]
 		if p == nil || p.suspected == "" && !p.heartbeat.Leaving {
-			n++ // p is nil for this member itself
+			n++ // this member itself counts: for it p is nil
 		}
 	}
 	return n

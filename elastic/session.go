@@ -144,7 +144,7 @@ func (d *driver) reportAbsent(v View) {
 	for _, m := range v.Members {
 		p := d.peers[m.ID]
 		if p == nil || p.heartbeat.Entered >= v.Epoch {
-			continue // this member itself, or a member about which nothing is known, as in a large group
+			continue // m is this member itself, or, in a large group, a member about which nothing is known
 		}
 		who = append(who, m.ID.Short())
 		if p.heartbeat.Busy != "" {

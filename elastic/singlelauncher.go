@@ -17,8 +17,8 @@ import (
 type singleLauncher struct {
 	asserted bool         // this peer's launcher knows of no other, see Config.Sole
 	on       bool         // one launcher has started all members
-	over     bool         // it has not, and never will again
-	settled  bool         // all members know that it is over
+	over     bool         // a peer of another launcher has come, so on stays false for ever
+	settled  bool         // all members know that over is set
 	joining  *foreignJoin // the pending admission of peers of another launcher, or nil
 
 	step     func(member.Event) // passes an event to the membership machine
@@ -57,7 +57,7 @@ func (s *singleLauncher) confirm(r *roster) {
 // foreignJoin is the pending admission of peers of another launcher: an agreement of all members,
 // before the machine admits them, that no launcher knows of all deaths any more.
 type foreignJoin struct {
-	requests []member.Request // of the peers that wait for it
+	requests []member.Request // requests of the peers that wait for the agreement
 	noted    map[ID]bool      // members that have acknowledged
 }
 

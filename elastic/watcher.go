@@ -107,7 +107,7 @@ func (w *watcher) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
 		w.step(member.Suspect{Peer: member.ID(id), Gone: gone})
-		w.heartbeats.send(id, false) // it may receive this heartbeat, and must learn that it is not heard
+		w.heartbeats.send(id, false) // the member may receive this heartbeat, and must learn that it is not heard
 	}
 }
 
@@ -162,7 +162,7 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 		}
 		cause := "silent"
 		if p.down || p.heartbeat.Deaf || p.vouched.After(p.last) {
-			cause = "unreachable" // it may live
+			cause = "unreachable" // the member may live
 		}
 		w.network.Redial(id)
 		p.exceeded = p.limit(factor)

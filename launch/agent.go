@@ -294,7 +294,7 @@ func (a *agent) Emit(e event.Event) {
 	a.mu.Unlock()
 	b, err := json.Marshal(e)
 	if err != nil {
-		return // a number that JSON cannot represent
+		return // the event has a number that JSON cannot represent
 	}
 	a.post(message{Event: b}, classOf(e.Body))
 }

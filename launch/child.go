@@ -23,10 +23,10 @@ type Exit struct {
 	// Asked is set if the launcher had asked the peer to leave.
 	Asked  bool
 	Lost   bool           // the connection to its host broke: the process may run on for a moment
-	kicked bool           // it was put out of the job on request
-	result bool           // it had reported the result before its end
-	by     syscall.Signal // the signal on which its agent asked it to leave
-	at     time.Time      // when the launcher learned of it
+	kicked bool           // the process was put out of the job on request
+	result bool           // the process had reported the result before its end
+	by     syscall.Signal // the signal on which the agent asked the process to leave
+	at     time.Time      // when the launcher learned of the end
 }
 
 // failed reports whether the process did not end with status 0.
@@ -115,10 +115,10 @@ type child struct {
 	// begun is the time of the start, for the restart policy: a process that dies soon counts as a
 	// quick death.
 	begun   time.Time
-	result  bool      // it has reported the result
-	asked   time.Time // when the launcher asked it to leave; zero if not yet
-	program bool      // it wants updates about the services of its program
-	kicked  bool      // it was put out of the job on request
+	result  bool      // the process has reported the result
+	asked   time.Time // when the launcher asked the process to leave; zero if not yet
+	program bool      // the process wants updates about the services of its program
+	kicked  bool      // the process was put out of the job on request
 }
 
 // feed is the receiver in a launcher: it passes output to the console and to the peer's log, and

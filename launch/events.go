@@ -195,7 +195,7 @@ func (r *runner) kicked(id string, now time.Time) {
 	}
 	c.kicked = true
 	if c.asked.IsZero() {
-		c.asked = now // it ends by itself or is killed
+		c.asked = now // from now on the peer has a grace period to end by itself, and is then killed
 	}
 	r.report.printf("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
 }

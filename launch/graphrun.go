@@ -24,7 +24,7 @@ type graphRun struct {
 	plan   *nodePlan
 	// locations has the locations of the nodes, in the order of plan.nodes.
 	locations []serviceEntry
-	hosts     map[string]*remoteHost // by group; nil for this host
+	hosts     map[string]*remoteHost // hosts of the groups; nil for this host
 
 	job    string
 	procs  *processes
@@ -60,7 +60,7 @@ func (r *runner) program(from int, info programInfo) {
 // situation returns the state of the peers, on which the services and tasks depend.
 func (r *runner) situation() situation {
 	s := situation{peers: r.peers.isActive(), stop: r.outcome.signal != 0, interrupted: r.outcome.signal != 0}
-	if !s.peers && !s.stop { // without a result it is unknown when the tasks should end
+	if !s.peers && !s.stop { // the peers have ended: without a result of theirs the tasks are stopped, too
 		done, err := agreeDone(r.outcome.dones)
 		s.stop = done == nil || r.outcome.status(done, err) != 0
 	}

@@ -432,7 +432,7 @@ func (r *relay) halted(int) {}
 func (r *relay) ended(e Exit) {
 	r.a.mu.Lock()
 	if r.a.peers[r.index] == r.p {
-		delete(r.a.peers, r.index) // its process group ID may be reused
+		delete(r.a.peers, r.index) // the kernel may reuse the process group ID
 	}
 	e.PID, e.by = r.p.pid(), r.a.asked
 	r.a.mu.Unlock()

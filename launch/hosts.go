@@ -122,7 +122,7 @@ func ReadHostfile(r io.Reader) ([]Host, error) {
 		return nil, fmt.Errorf("read: %w", err)
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("no host in it")
+		return nil, fmt.Errorf("it names no host")
 	}
 	return hosts, nil
 }

@@ -16,7 +16,7 @@ const repeatPeriod = time.Second
 //	      --first signal----------------> acknowledge; from then on as above
 type interruption struct {
 	at        time.Time // time of the first signal
-	byContext bool      // the end of the context took its place, and no signal has come since
+	byContext bool      // the end of the context took the place of a first signal, and no signal has come since
 }
 
 // signalEffect is the effect of a further signal.
@@ -24,8 +24,8 @@ type signalEffect int
 
 // The effects of a further signal.
 const (
-	signalRepeated     signalEffect = iota // it repeats the one before
-	signalAcknowledged                     // it is the first signal; the peers are leaving already
+	signalRepeated     signalEffect = iota // the signal repeats the previous one
+	signalAcknowledged                     // this is the first signal; the peers are leaving already
 	signalKills                            // the peers are killed
 )
 

@@ -255,7 +255,7 @@ func askStatus(ctx context.Context, peers []socketName, paths bool) ([]Status, e
 	var reports []Status
 	for i, r := range replies {
 		if errs[i] == nil {
-			r.Status.Job = peers[i].job // the name in the socket's address is the right one
+			r.Status.Job = peers[i].job // the address of the socket has the right name
 			reports = append(reports, *r.Status)
 		}
 	}

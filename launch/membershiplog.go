@@ -64,14 +64,14 @@ type membershipLog struct {
 
 // reason says why a member is gone, or why it came.
 type reason struct {
-	end      string   // how its process ended
-	cause    string   // highest-ranking cause of its lost events
+	end      string   // how the member's process ended
+	cause    string   // highest-ranking cause in the lost events about the member
 	by       []string // short IDs of the members of this launcher that could not reach it
 	detectMS float64
 	limitMS  float64
 	left     bool
-	out      bool   // it was put out of the view, but its process runs on
-	why      string // why it left, came or was put out
+	out      bool   // the member was put out of the view, but its process runs on
+	why      string // why the member left, came or was put out
 	bytes    int64
 	ms       float64
 }
@@ -184,7 +184,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 // view compares the view of a new epoch with the previous view.
 func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string {
 	if epoch <= l.epoch {
-		return nil // another peer has reported it
+		return nil // another peer has reported this view
 	}
 	lines := l.takePending()
 	n := &viewChange{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}

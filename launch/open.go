@@ -134,7 +134,7 @@ func unasked(members []elastic.Member, answered map[elastic.ID]bool) []elastic.M
 // openMembers makes members listen on the network, and spreads their new addresses. It returns the
 // members that do not listen there, with the causes.
 func (p *peer) openMembers(ctx context.Context, members []elastic.Member) (failed []string) {
-	ctx, cancel := context.WithTimeoutCause(ctx, openPeriod, fmt.Errorf("within %v", openPeriod))
+	ctx, cancel := context.WithTimeoutCause(ctx, openPeriod, fmt.Errorf("no answer within %v", openPeriod))
 	defer cancel()
 	changed, failed := p.askAll(ctx, members)
 	if changed {

@@ -18,7 +18,7 @@ type outbox struct {
 	waiting    []outgoing    // oldest first
 	bytes      [classes]int  // size of waiting, by class
 	full       [classes]bool // the class drops messages until half of its bytes have been written
-	readerSlow bool          // the reader has not taken a message in time, and some still wait
+	readerSlow bool          // the reader has not taken a message in time, and messages still wait
 	closed     bool          // no more messages are added
 	broken     bool          // a write failed: the reader has gone
 }

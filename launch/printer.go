@@ -67,7 +67,7 @@ type streamState struct {
 
 const (
 	maxQueue    = 4 << 20 // bytes of text that may wait
-	maxNotes    = 256     // entries that may wait in addition
+	maxNotes    = 256     // entries that may wait besides this text
 	stuckPeriod = 2 * time.Second
 	// pieceSize is the size of one write in bytes, unless a line is longer. Writes of this size to
 	// a pipe are atomic, and with short writes a slow reader does not look stuck.

@@ -22,7 +22,7 @@ import (
 // A program that never says hello is not a peer and needs no answer. If no program says hello, the
 // rendezvous stays in waiting, and the programs run to their ends.
 type rendezvous struct {
-	order startOrder // the part of the answer that is the same for all
+	order startOrder // the part of the answer to hello that is the same for all peers
 	// peers has the processes of this launcher by local index, also those that have ended.
 	peers map[int]*localPeer
 	// started is set once the first view is fixed, or from the start if the launcher joins a job.

@@ -267,11 +267,11 @@ func (s *search) onProved(r searchReply) (done bool, err error) {
 	proven := func(target error) bool { return errors.Is(r.err, target) }
 	switch {
 	case slices.ContainsFunc([]error{ticket.ErrExpired, ticket.ErrUsedUp, ticket.ErrRevoked}, proven):
-		return false, r.err // this refusal comes with a proof of membership
+		return false, r.err // the member has proven its membership with this refusal
 	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown}, proven):
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
-		s.retry = append(s.retry, r.member.ID) // it may not know the ticket yet
+		s.retry = append(s.retry, r.member.ID) // the member may not know the ticket yet
 	// The first refusal ends the search, but only after newsPeriod, as another member may admit
 	// this peer meanwhile.
 	case s.refusal == nil:

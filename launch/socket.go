@@ -63,7 +63,7 @@ func ownerOf(path string) (uid int, mode os.FileMode, err error) {
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, 0, fmt.Errorf("%s: unknown owner", path)
+		return 0, 0, fmt.Errorf("the owner of %s is unknown", path)
 	}
 	return int(s.Uid), info.Mode(), nil
 }
@@ -114,7 +114,7 @@ func listenControl(at socketName) (net.Listener, error) {
 func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	path := filepath.Join(dir, at.file())
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxSocketPath)
+		return nil, fmt.Errorf("the path %s is longer than %d bytes: set a shorter XDG_RUNTIME_DIR", path, maxSocketPath)
 	}
 	for range 3 {
 		if err = makePrivate(dir); err != nil {

@@ -102,7 +102,7 @@ func (s *supervisor) restartDue(now time.Time) {
 		switch {
 		case now.Before(b.at):
 			later = append(later, b)
-		case s.procs.peers[b.index] == nil: // unless rescale has started one already
+		case s.procs.peers[b.index] == nil: // not if rescale has started a process in its place already
 			s.restart(b, now)
 		}
 	}

@@ -143,7 +143,7 @@ func (t *table) paces() []int64 {
 // setBounds checks the number of reports, and takes the bounds of each rank's share from them.
 func (t *table) setBounds(reports []Report) {
 	if len(reports) != len(t.costs) && reports != nil {
-		panic(fmt.Sprintf("loadbal: %d reports for a session of %d ranks", len(reports), len(t.costs)))
+		panic(fmt.Sprintf("loadbal: %d reports for a session of %d ranks, want one for each rank", len(reports), len(t.costs)))
 	}
 	for r, report := range reports {
 		t.costs[r].Max = max(0, report.Max)
@@ -217,7 +217,7 @@ func (t *table) reason(before []int) string {
 		return fmt.Sprintf("%d microbatches instead of %d; step %s", now, old, millis(Slowest(t.costs, t.shares)))
 	}
 	c := t.costs[most]
-	return fmt.Sprintf("rank %d: %d to %d, at %s a microbatch and %s fixed; step %s instead of %s",
+	return fmt.Sprintf("rank %d: %d to %d microbatches, at %s each and %s fixed; step %s instead of %s",
 		most, before[most], t.shares[most], millis(c.Each), millis(c.Fixed),
 		millis(Slowest(t.costs, t.shares)), millis(Slowest(t.costs, before)))
 }

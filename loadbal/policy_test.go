@@ -192,7 +192,7 @@ func TestWhyTellsTheReason(t *testing.T) {
 	shares, _ := p.Next(nil, 512)
 	shares, _ = p.Next(reported(shares, []int64{800, 800, 800, 800}), 512)
 	shares, why := p.Next(reported(shares, []int64{800, 800, 800, 3200}), 512)
-	if !strings.HasPrefix(why, "rank 3: 128 to 39, at 3.2") || !strings.Contains(why, "step 126.") {
+	if !strings.HasPrefix(why, "rank 3: 128 to 39 microbatches, at 3.2") || !strings.Contains(why, "step 126.") {
 		t.Errorf("why = %q", why)
 	}
 	if _, why = p.Next(reported(shares, []int64{800, 800, 800, 3200}), 100); !strings.HasPrefix(why, "100 microbatches instead of 512; step 24.") {
@@ -381,5 +381,5 @@ func ExampleNew() {
 	fmt.Println(shares, why)
 	// Output:
 	// [6 6]
-	// [8 4] rank 0: 6 to 8, at 1.000 ms a microbatch and 0.000 ms fixed; step 8.000 ms instead of 12.000 ms
+	// [8 4] rank 0: 6 to 8 microbatches, at 1.000 ms each and 0.000 ms fixed; step 8.000 ms instead of 12.000 ms
 }

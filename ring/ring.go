@@ -61,7 +61,7 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 		return err
 	}
 	if len(dst) != len(src) {
-		return fmt.Errorf("ring: %w: len(dst) is %d, len(src) is %d", ErrArgument, len(dst), len(src))
+		return fmt.Errorf("ring: %w: len(dst) is %d and len(src) is %d, want equal lengths", ErrArgument, len(dst), len(src))
 	}
 	if r.Size == 1 {
 		copy(dst, src)
@@ -94,7 +94,7 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 		return err
 	}
 	if own := bounds[r.Rank+1] - bounds[r.Rank]; len(dst) != own {
-		return fmt.Errorf("ring: %w: len(dst) is %d, chunk %d has %d elements", ErrArgument, len(dst), r.Rank, own)
+		return fmt.Errorf("ring: %w: len(dst) is %d, but chunk %d has %d elements", ErrArgument, len(dst), r.Rank, own)
 	}
 	if r.Size == 1 {
 		copy(dst, src)
@@ -138,7 +138,7 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 		return err
 	}
 	if root < 0 || root >= r.Size {
-		return fmt.Errorf("ring: %w: root %d of %d ranks", ErrArgument, root, r.Size)
+		return fmt.Errorf("ring: %w: root %d is none of the %d ranks", ErrArgument, root, r.Size)
 	}
 	if r.Size == 1 {
 		return nil
@@ -168,11 +168,11 @@ func Chunks(n, size int) []int {
 func (r Ring) check() error {
 	switch {
 	case r.Size < 1 || r.Rank < 0 || r.Rank >= r.Size:
-		return fmt.Errorf("ring: %w: rank %d of %d", ErrArgument, r.Rank, r.Size)
+		return fmt.Errorf("ring: %w: rank %d is none of %d ranks", ErrArgument, r.Rank, r.Size)
 	case r.Segment < 1:
-		return fmt.Errorf("ring: %w: segments of %d bytes", ErrArgument, r.Segment)
+		return fmt.Errorf("ring: %w: segments of %d bytes, want 1 or more", ErrArgument, r.Segment)
 	case r.Order != nil && !isOrder(r.Order, r.Size):
-		return fmt.Errorf("ring: %w: order %v of %d ranks", ErrArgument, r.Order, r.Size)
+		return fmt.Errorf("ring: %w: the order %v does not have each of %d ranks once", ErrArgument, r.Order, r.Size)
 	case r.Link == nil && r.Size > 1:
 		return fmt.Errorf("ring: %w: no link to the other %d ranks", ErrArgument, r.Size-1)
 	}
@@ -218,15 +218,15 @@ func (r Ring) checkReduction(op string, commutative bool) error {
 // chunks.
 func (r Ring) checkBounds(bounds []int, n int) error {
 	if len(bounds) != r.Size+1 {
-		return fmt.Errorf("ring: %w: %d bounds for %d ranks", ErrArgument, len(bounds), r.Size)
+		return fmt.Errorf("ring: %w: %d bounds for %d ranks, want one more than ranks", ErrArgument, len(bounds), r.Size)
 	}
 	if bounds[0] != 0 || bounds[r.Size] != n {
-		return fmt.Errorf("ring: %w: bounds from %d to %d, vector of %d elements",
+		return fmt.Errorf("ring: %w: bounds from %d to %d do not cover a vector of %d elements",
 			ErrArgument, bounds[0], bounds[r.Size], n)
 	}
 	for i := range r.Size {
 		if bounds[i] > bounds[i+1] {
-			return fmt.Errorf("ring: %w: chunk %d from %d to %d", ErrArgument, i, bounds[i], bounds[i+1])
+			return fmt.Errorf("ring: %w: chunk %d ends before it begins: bounds %d and %d", ErrArgument, i, bounds[i], bounds[i+1])
 		}
 	}
 	return nil

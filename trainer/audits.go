@@ -62,7 +62,7 @@ type record struct {
 
 // check is an audit under way.
 type check struct {
-	step   int64 // 0 for none
+	step   int64 // audited step; 0 if there is no audit
 	victim int   // rank of the audited member
 	// computed is the fingerprint of the victim's part as this peer has recomputed it, and sums is
 	// the fingerprint of the sums of all ranks. Both are set at the commit.
@@ -72,7 +72,7 @@ type check struct {
 // accusation is the claim of this peer that a member has published a wrong fingerprint: this peer
 // has computed another fingerprint of the same contribution.
 type accusation struct {
-	step     int64  // 0 for none
+	step     int64  // step of the fingerprint; 0 if there is no accusation
 	accused  uint64 // nameOf the member
 	computed audit.Print
 }

@@ -201,7 +201,7 @@ func (b *balance) reason() string {
 			most = rank
 		}
 	}
-	return fmt.Sprintf("rank %d: %d to %d, measured in the short step at the end of the pass", most, b.told[most], b.wanted[most])
+	return fmt.Sprintf("rank %d: %d to %d microbatches, measured in the short step at the end of the pass", most, b.told[most], b.wanted[most])
 }
 
 // distance returns |a-b|.

@@ -265,7 +265,7 @@ func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 // has reports whether the sums of the elements [from, end) of parameter i have arrived.
 func (r *reduction) has(i, from, end int) bool {
 	now, cancel := context.WithCancel(context.Background())
-	cancel() // a wait with this context only polls
+	cancel() // with an ended context waitFor only polls
 	return r.waitFor(now, i, from, end) == nil
 }
 

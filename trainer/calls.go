@@ -54,7 +54,7 @@ type call struct {
 	coming func(i, from int) error // waits for parameter i; nil if all parameters may be read
 	// opening provides the sink before the first gradient; it is nil once there is a sink.
 	opening func()
-	broken  func() error // while there is no sink: returns the reason why there will be none
+	broken  func() error // returns, while there is no sink, the reason why there will be no sink
 	useless error        // reason to discard the result; nil if there is none
 	// begun is the time from which the computing time of the open step is counted.
 	begun time.Time

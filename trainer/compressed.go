@@ -21,9 +21,9 @@ type compressedAccumulator struct {
 	// step's sum. A reduction reads lacked and writes next, so that a failed step can be reduced
 	// again.
 	lacked, next vector
-	of           int64 // samples of the step of the error in lacked; 0 if there is no error
+	of           int64 // number of samples of the step whose coding error is in lacked; 0 if lacked has no error
 	staged       bool  // next holds the coding error of the open step
-	sent, raw    int64 // bytes of the last try: as sent, and as a ring would send float32
+	sent, raw    int64 // bytes of the last try: sent in fact, and what a ring of float32 would send
 }
 
 // newCompressedAccumulator allocates the memory of a contribution: a floatAccumulator's, and two

@@ -36,7 +36,7 @@ type decisions struct {
 
 	// point is the current point.
 	point point
-	epoch uint64 // in which all ranks have gathered the point
+	epoch uint64 // epoch in which all ranks have gathered the point
 	// seen is the number of points at which this program has decided.
 	seen    int64
 	kept    int64       // step of the kept model; 0 for none

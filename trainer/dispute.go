@@ -41,7 +41,7 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeRepor
 	a.enter()
 	c, accused, step := claims(s.View, all)
 	if accused < 0 {
-		a.accusing = accusation{} // of a member that is gone; there is nobody to judge
+		a.accusing = accusation{} // the accused member is gone, so there is nobody to judge
 		return nil
 	}
 	idle := s.Busy("auditing")
@@ -125,7 +125,7 @@ func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c aud
 		return err
 	}
 	s.Comm.Revoke(err)
-	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // otherwise they leave only by themselves
+	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // a kick needs a majority; without it the members in wrong leave by themselves
 		j.kick(ctx, s.View, wrong)
 	}
 	return fmt.Errorf("%w: %w", errNextSession, err)

@@ -90,7 +90,7 @@ func (j *job) run(ctx context.Context) (err error) {
 	// From here on elastic may read and replace the state, on the goroutine of Run.
 	j.group.Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
 	j.group.OnQuorumLost(func() { j.saver.now(j.state) })
-	defer func() { _ = j.step.reducer.leave() }() // memory that was not freed goes with the process
+	defer func() { _ = j.step.reducer.leave() }() // an error is harmless: the memory ends with the process
 	err = j.sessions(ctx)
 	if errors.Is(err, elastic.ErrLast) { // all peers leave at once, for example shortly before a time limit
 		j.saver.now(j.state)

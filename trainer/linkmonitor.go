@@ -272,7 +272,7 @@ func (l *linkMonitor) measure() (n linkUpdates) {
 	}
 	told := 0
 	for i := range l.best {
-		from := (i + l.probeDistance) % len(l.best) // round robin, where there is no room for all
+		from := (i + l.probeDistance) % len(l.best) // takes turns, as there is no room for all ranks
 		if l.best[from].differs(l.known[from][l.self]) && told < maxLinkUpdates {
 			n.put(told, from, l.best[from])
 			told++

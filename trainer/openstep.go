@@ -254,7 +254,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	}
 	// The fingerprints need the sums, which the commit clears.
 	o.audits.concluded(p.step, reports)
-	norm := math.NaN() // of the mean gradient; NaN where neither clipping nor the noise scale needs it
+	norm := math.NaN() // norm of the mean gradient; NaN if neither clipping nor the noise scale needs the norm
 	switch mean := o.state.grads.staging.views; {
 	case o.cfg.Gradients.Clip > 0:
 		norm = optim.Clip(mean, o.cfg.Gradients.Clip)

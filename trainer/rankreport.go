@@ -116,7 +116,7 @@ func checkFaults(reports []rankReport, name func(rank int) string, params []Para
 		case i >= 0 && i < len(params):
 			return fmt.Errorf("gradient of %s at %s: %w", params[i].Name, name(r), ErrNotFinite)
 		default:
-			return fmt.Errorf("fault %d at %s: %w", s.fault, name(r), ErrNotFinite)
+			return fmt.Errorf("unknown fault %d at %s: %w", s.fault, name(r), ErrNotFinite)
 		}
 	}
 	return nil

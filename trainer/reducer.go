@@ -49,7 +49,7 @@ func (r *reducer) migrate(c *collective.Comm) {
 		r.shared.comm, r.shared.full = c, true
 		return
 	}
-	_ = freeExcept(old.allocations, now.allocations) // memory that was not freed goes with the process
+	_ = freeExcept(old.allocations, now.allocations) // an error is harmless: the memory ends with the process
 	now.previous = nil
 	r.shared = now
 }

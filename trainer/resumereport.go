@@ -9,8 +9,8 @@ import (
 // ranks to continue with the open step.
 type resumeReport struct {
 	state     fingerprint // committed step and digest of the state
-	attempt   int64       // at the open step
-	exponents []int8      // scale of the attempt; none without exact mode
+	attempt   int64       // number of the attempt at the open step
+	exponents []int8      // scale of the attempt; empty without exact mode
 	held      ledger.Set  // microbatches of the open step in the contribution
 	speed     int64       // as loadbal.Speed; 0 if unknown
 	most      int         // bound on the rank's share, in microbatches; 0 for none

@@ -72,7 +72,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 		return
 	}
 	if final {
-		v.writing.Wait() // there is no later step to save in its place
+		v.writing.Wait() // no later step is saved in place of the last one
 	}
 	select {
 	case <-v.idle:

@@ -82,7 +82,7 @@ func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, pe
 	}
 	o.Peers = peers
 	if o.Remote.Dir == "" {
-		o.Remote.Dir, _ = os.Getwd() // without it, the home folder on the host
+		o.Remote.Dir, _ = os.Getwd() // if this fails the peers start in the home folder of the host
 	}
 }
 

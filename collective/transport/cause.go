@@ -35,7 +35,7 @@ func EncodeCause(self int, cause error) []byte {
 		}
 		return appendText(appendRanks([]byte{kind}, e.Rank), e.Cause)
 	}
-	return nil // CauseOf returns one of the three
+	return nil // never happens: CauseOf returns an error of one of these types
 }
 
 // CauseOf returns the cause with which err revokes at all ranks: the *MismatchError, *PeerError or

@@ -54,7 +54,7 @@ func (d *decoder) bool() bool {
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
-		d.fail(fmt.Errorf("integer: %w", ErrFormat))
+		d.fail(fmt.Errorf("an integer is cut off, too long or not in its shortest form: %w", ErrFormat))
 		return 0
 	}
 	d.rest = d.rest[n:]
@@ -70,7 +70,7 @@ func (d *decoder) length(limit int) int {
 		return 0
 	}
 	if n > uint64(len(d.rest)) {
-		d.fail(fmt.Errorf("%d elements in %d bytes: %w", n, len(d.rest), ErrFormat))
+		d.fail(fmt.Errorf("%d elements do not fit in the %d bytes that are left: %w", n, len(d.rest), ErrFormat))
 		return 0
 	}
 	return int(n)
@@ -172,7 +172,7 @@ func (d *decoder) view() View {
 	v.hash, v.size = v.contentHash()
 	v.lookup = newLookup(v.Members)
 	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForGrant) {
-		d.fail(fmt.Errorf("view of epoch %d with %d members, %d voters, %v: %w",
+		d.fail(fmt.Errorf("a view has epoch %d, %d members, %d voters and %v, one of which is out of range: %w",
 			v.Epoch, len(v.Members), v.Voters, v.Reason, ErrFormat))
 	}
 	seen := make(map[ID]bool, len(v.Members))

@@ -23,18 +23,18 @@ const (
 type Machine struct {
 	*membership
 
-	local   *localState    // its own knowledge and requests
-	reports *peerReports   // knowledge from the others' messages in this view
+	local   *localState    // this member's own knowledge and requests
+	reports *peerReports   // knowledge from the messages of other members of this view
 	quorum  *quorumMonitor // who decides the next view, and whether enough can be reached
 
-	acceptor *acceptor // as a voter
-	proposer *proposer // as a proposer
-	reporter *reporter // tells the proposer
+	acceptor *acceptor // votes
+	proposer *proposer // proposes the next view
+	reporter *reporter // tells the proposer what this member knows
 
-	relay *relay // its part in trees
+	relay *relay // passes on messages along trees
 	// dissemination sends the view that this member has decided.
 	dissemination *dissemination
-	catchUp       *catchUp        // for members that lag behind
+	catchUp       *catchUp        // helps members that lag behind
 	gossip        *gossip         // by the clock
 	joiner        *joiner         // before its first view
 	conflict      *branchConflict // for a meeting with another branch

@@ -44,8 +44,8 @@ type proposal struct {
 	want Change
 	why  string // reason of want; "" if none is due
 
-	due   bool   // a change is due; since is the tick at which it became due
-	since uint64 // tick
+	due   bool   // a change is due
+	since uint64 // tick at which the change became due
 	wait  uint64 // no ballot is opened before this tick
 	retry uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
 	tries int    // number of rejected ballots
@@ -60,8 +60,8 @@ type proposal struct {
 	reason string
 	// signatures of the acceptances of ballot, by rank
 	signatures [][]byte
-	enough     bool   // there are enough promises, since the tick full
-	full       uint64 // tick
+	enough     bool   // there are enough promises
+	full       uint64 // tick from which there have been enough promises
 	sent       uint64 // tick of the last sending
 	times      int    // number of sendings in this stage
 }

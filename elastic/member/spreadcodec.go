@@ -77,7 +77,7 @@ func (d *decoder) ranks() []uint32 {
 			return nil
 		}
 		if n == 0 || i > 0 && skip == 0 {
-			d.fail(fmt.Errorf("run of ranks: %w", ErrFormat))
+			d.fail(fmt.Errorf("a run of ranks is empty, or touches the one before: %w", ErrFormat))
 			return nil
 		}
 		for rank := next + skip; rank < next+skip+n; rank++ {
@@ -96,12 +96,12 @@ func (d *decoder) inner(outer *Message) *Message {
 		m.Epoch, m.View = d.uint(), d.hash()
 		// The short form exists for this case, and each message has one encoding.
 		if d.err == nil && m.Epoch == outer.Epoch && m.View == outer.View {
-			d.fail(fmt.Errorf("view twice: %w", ErrFormat))
+			d.fail(fmt.Errorf("the view of the message is given twice: %w", ErrFormat))
 		}
 	}
 	parts, known := layout(m.Kind)
 	if d.err == nil && (!known || parts&(partBranch|partGather) != 0) {
-		d.fail(fmt.Errorf("%v within %v: %w", m.Kind, outer.Kind, ErrFormat))
+		d.fail(fmt.Errorf("message %v cannot be within message %v: %w", m.Kind, outer.Kind, ErrFormat))
 		return m
 	}
 	d.parts(m, parts)

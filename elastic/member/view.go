@@ -220,7 +220,7 @@ func (v View) without(c Change) ([]Member, error) {
 // members, or with an ID that is empty, too long or not unique.
 func (v View) check() error {
 	if v.Voters < 1 || len(v.Members) > MaxMembers {
-		return fmt.Errorf("member: epoch %d: %d members, %d voters: %w", v.Epoch, len(v.Members), v.Voters, ErrChange)
+		return fmt.Errorf("member: epoch %d: the view has %d members and %d voters, one of which is out of range: %w", v.Epoch, len(v.Members), v.Voters, ErrChange)
 	}
 	// The voters of a later view were checked when they joined.
 	first := v.Voters
@@ -230,7 +230,7 @@ func (v View) check() error {
 	for i := first; i < len(v.Members); i++ {
 		m := v.Members[i]
 		if m.ID == "" || len(m.ID) > MaxID || len(m.By) > MaxKey || len(m.Was) > MaxKey || len(m.Info) > MaxInfo || v.Rank(m.ID) != i {
-			return fmt.Errorf("member: epoch %d: rank %d, ID %q, %d bytes of info: %w", v.Epoch, i, m.ID, len(m.Info), ErrChange)
+			return fmt.Errorf("member: epoch %d: the member at rank %d, ID %q with %d bytes of info, has a field that is empty, too long or not unique: %w", v.Epoch, i, m.ID, len(m.Info), ErrChange)
 		}
 	}
 	return nil

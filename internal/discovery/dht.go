@@ -172,7 +172,7 @@ func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err
 // session connects to the bootstrap nodes, calls do, and closes all connections. The options are
 // for tests.
 func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT) error, options ...dht.Option) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, sessionTime, fmt.Errorf("not within %v", sessionTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, sessionTime, fmt.Errorf("no answer within %v", sessionTime))
 	defer cancel()
 	// A fresh key for each session keeps nodes from following one process over time by its ID.
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)

@@ -23,7 +23,7 @@ func identity(path string) (crypto.PrivKey, error) {
 	seed, err := readSeed(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeSeed(path); err == nil {
-			seed, err = readSeed(path) // it may be the seed of another node that was faster
+			seed, err = readSeed(path) // another node may have been faster: then this is the seed of that node
 		}
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ func (c *Copying) Copy(dst, src []byte) { c.copy(levelHere(), dst, src) }
 // copy is Copy at a given level of instructions.
 func (c *Copying) copy(l level, dst, src []byte) {
 	if len(dst) != len(src) {
-		panic(fmt.Sprintf("kernel: Copy: %d bytes to %d", len(src), len(dst)))
+		panic(fmt.Sprintf("kernel: Copy: lengths differ: src has %d bytes, dst %d", len(src), len(dst)))
 	}
 	// The assembly is needed for the options only.
 	if !c.NonTemporal && !c.Prefetchw || !copyVectors(l, c, dst, src) {

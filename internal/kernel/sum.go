@@ -25,7 +25,7 @@ func AddAll[T dtype.Number](dst, from [][]T, nonTemporal int) {
 // addAll is AddAll at a given level of instructions.
 func addAll[T dtype.Number](l level, dst, from [][]T, nonTemporal int) {
 	if len(from) == 0 || len(dst) == 0 {
-		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
+		panic(fmt.Sprintf("kernel: AddAll: %d vectors to add into %d, want at least one of each", len(from), len(dst)))
 	}
 	n := len(dst[0])
 	// The assembly reads len(dst[0]) elements of every vector, so a shorter one would be read past

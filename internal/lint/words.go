@@ -14,7 +14,7 @@ func checkWords(p *Package) (found []Problem) {
 	rules := wordRulesOf(p.Dir)
 	for _, f := range p.Files {
 		if matches(f.Name, "internal/lint/vocabulary.go", "internal/lint/words_test.go") {
-			continue // they name the words
+			continue // these files name the refused words
 		}
 		c := wordCheck{wordRules: rules, file: f, checked: make(map[string]bool), reported: make(map[string]bool)}
 		c.name(f.Syntax.Name)

@@ -115,7 +115,7 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	switch {
 	case refused >= 0:
 		why = fmt.Sprintf("%s refused to let this launcher start the job: %v", others[refused].From.Name, refusals[refused])
-	case time.Since(begun) > lease/2: // for example on a host that was suspended
+	case time.Since(begun) > lease/2: // this host was suspended, for example
 		why = "the other launchers took too long to let this launcher start the job"
 	}
 	if why != "" {

@@ -12,8 +12,8 @@ import (
 // The bytes that a rank reduces before it reports progress to Lane.Watch. A reduction in pairs
 // uses short blocks, so that partial results stay in the cache for the next vector.
 const (
-	directBlock = 64 << 20  // for a reduction in one pass
-	pairBlock   = 256 << 10 // for a reduction in pairs
+	directBlock = 64 << 20  // bytes of a block in a reduction in one pass
+	pairBlock   = 256 << 10 // bytes of a block in a reduction in pairs
 )
 
 // The direct engine. Each rank reduces its chunk of all source vectors and writes the result to

@@ -21,7 +21,7 @@ type Waker struct{}
 
 // OpenWaker closes the file and returns ErrUnsupported.
 func OpenWaker(file *os.File) (*Waker, error) {
-	_ = file.Close() // nothing was written to it
+	_ = file.Close() // an error loses nothing, as nothing was written
 	return nil, ErrUnsupported
 }
 

@@ -37,7 +37,7 @@ func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
 		policies: s.policies(len(ranks))}
 	if l.rank < 0 || i < 0 || i >= Lanes {
-		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
+		panic(fmt.Sprintf("shm: lane %d does not exist, or its ranks %v do not include rank %d", i, ranks, s.rank))
 	}
 	for _, r := range ranks {
 		l.areas = append(l.areas, s.area(i, r))

@@ -15,7 +15,7 @@ func newMemory(int) (*Memory, error) { return nil, ErrUnsupported }
 
 // Open closes the file and returns ErrUnsupported.
 func Open(file *os.File) (*Memory, error) {
-	_ = file.Close() // nothing was written to it
+	_ = file.Close() // an error loses nothing, as nothing was written
 	return nil, ErrUnsupported
 }
 

@@ -218,7 +218,7 @@ func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, 
 		arenas = make([][]byte, n)
 	}
 	if len(arenas) != n {
-		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
+		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks, want one for each rank", len(arenas), n)
 	}
 	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, blockBytes: rankBlocksSize(n),
 		cacheLimit: nonTemporalFrom(m.cacheBytes), processors: m.processors,

@@ -6,7 +6,7 @@ import "github.com/elrun/elrun/trainer"
 // made for ordinary training can be used.
 type stepMap struct {
 	steps   int64 // local steps of a round
-	perPass int64 // steps of ordinary training in a pass; its last round may be shorter
+	perPass int64 // steps of ordinary training in a pass; the last round of a pass may be shorter
 }
 
 // newStepMap returns the stepMap for a configuration of ordinary training; steps is the number of

@@ -94,7 +94,7 @@ func (b *Box) End(from int, err error) {
 		}
 	}
 	for r := b.sources[from].end(err); r != nil; {
-		next := r.next // after the send below r belongs to its receiver
+		next := r.next // read before the send below, after which r belongs to its receiver
 		r.next = nil
 		r.ready <- err
 		r = next

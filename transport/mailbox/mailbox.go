@@ -97,7 +97,7 @@ func New(self, n, limit int, revoke func(error)) *Box {
 // The text of the error names the call by op.
 func (b *Box) Check(op string, rank int) error {
 	if rank < 0 || rank >= len(b.sources) {
-		return fmt.Errorf("%s: rank %d of %d: %w", op, rank, len(b.sources), collective.ErrArgument)
+		return fmt.Errorf("%s: rank %d is none of the %d ranks: %w", op, rank, len(b.sources), collective.ErrArgument)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (a *attempt) check(g wire.Greeting, rank int) error {
 	want.Rank, want.Path, want.KernelID = uint32(rank), g.Path, g.KernelID
 	// A path number above the known ones is from a later version.
 	if g != want || g.Path >= uint8(paths) {
-		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
+		return final{fmt.Errorf("%w: the hello says job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type controlPlane struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	streams map[elastic.ID][]*controlStream // by peer; this end writes to the first, and reads all
+	streams map[elastic.ID][]*controlStream // by peer; this end writes to the first stream, and reads all
 	opening map[elastic.ID]chan struct{}    // by peer; closed when the attempt to open a stream has ended
 }
 

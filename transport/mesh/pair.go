@@ -135,7 +135,7 @@ func (p *pair) lossCause(err error) error {
 // peer was not revoked, and no other cause is under way.
 func (p *pair) peerDied() {
 	select {
-	case <-p.t.meshClosed: // the readers handle that
+	case <-p.t.meshClosed: // the readers handle the end of the mesh
 	case <-p.left:
 	default:
 		p.t.Revoke(p.lost("process ended"))

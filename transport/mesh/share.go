@@ -103,7 +103,7 @@ func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 	}
 	next := 0
 	if s.localRank == 0 {
-		next = shm.LargestSize(len(s.ranks) + 1) // one may join
+		next = shm.LargestSize(len(s.ranks) + 1) // leaves room for one rank that joins
 	}
 	h.reserveNext(a.lazy.life, next)
 	return s, nil
@@ -270,7 +270,7 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 		return fmt.Errorf("rank %d has another layout of shared memory (%d, not %d): run the same version of elrun at all ranks", rank, m.layout, s.layout())
 	case len(files) != 1 && len(files) != 2:
 		closeFiles(files)
-		return fmt.Errorf("rank %d: %d files: %w", rank, len(files), errProtocol)
+		return fmt.Errorf("rank %d sent %d files, want 1 or 2: %w", rank, len(files), errProtocol)
 	}
 	var arena *os.File
 	// A rank without an arena sends the event only.

@@ -34,7 +34,7 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 			s.disabled = fmt.Errorf("rank %d does not want to share memory", rank)
 		}
 		s.ranks = append(s.ranks, rank)
-		var c unixStream // nil for this rank, too
+		var c unixStream // stays nil for this rank, and for a rank without a Unix socket
 		if l.lane != nil {
 			c, _ = l.raw.(unixStream)
 		}

@@ -62,7 +62,7 @@ func (t *viewTable) enter(a *attempt) error {
 	case a.view.Epoch < t.floor:
 		return fmt.Errorf("epoch %d is over", a.view.Epoch)
 	case t.attempts[hash] != nil:
-		return errors.New("already connecting")
+		return errors.New("this member is connecting to the view already")
 	}
 	t.attempts[hash] = a
 	t.floor = a.view.Epoch
@@ -144,7 +144,7 @@ func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStr
 	}
 	for _, a := range t.attempts {
 		if a.view.Epoch == g.Epoch && g.Epoch >= t.floor {
-			return nil, nil, refused, nil // another view of the epoch that this host is entering
+			return nil, nil, refused, nil // this host is entering another view of the same epoch
 		}
 	}
 	switch {

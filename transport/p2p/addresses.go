@@ -139,7 +139,7 @@ func (b *addressBook) accept(s network.Stream) {
 func (b *addressBook) askBack(from elastic.ID) {
 	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
 	defer cancel()
-	_, _, _ = b.exchange(ctx, from, false) // after an error this host knows the addresses of the view
+	_, _, _ = b.exchange(ctx, from, false) // an error is harmless: this host knows the addresses in the view
 }
 
 // openAsked opens this host at the request of a member. It returns "" or the reason against it,

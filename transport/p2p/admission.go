@@ -70,7 +70,7 @@ func (a *admission) onConnected(c network.Conn) {
 	id := c.RemotePeer()
 	switch {
 	case a.gate.isMember(id) && a.isPunched(c):
-		a.gate.markReached(id, nil) // no address: a dial to the punched one finds only the peer's router
+		a.gate.markReached(id, nil) // no address is recorded: a dial to the punched address finds only the peer's router
 	case a.gate.isMember(id):
 		a.gate.markReached(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:

@@ -132,7 +132,7 @@ func (c carrier) Entering(v elastic.View) error {
 // Entered implements mesh.Viewer. All members have entered, so each of them was reached: from now
 // on a refused connection means that its process is gone.
 func (c carrier) Entered(v elastic.View) {
-	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // with the relays that have been found meanwhile
+	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // again, as relays have been found meanwhile
 	for _, m := range v.Members {
 		if id, err := c.h.conns.gate.decode(m.ID); err == nil {
 			c.h.conns.gate.markReached(id, nil)

@@ -57,7 +57,7 @@ type Config struct {
 	HostKey []byte
 
 	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
-	plan      mesh.Plan                              // tests: of the lanes of views; nil for the usual one
+	plan      mesh.Plan                              // tests: plan of the lanes of a view; nil for the usual plan
 	gateway   func(context.Context) (gateway, error) // tests: replaces discoverGateway
 	loopback  bool                                   // tests: loopback counts as a network between hosts, for relays
 	punch     bool                                   // tests: hole punching is tried on loopback, too

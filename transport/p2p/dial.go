@@ -314,7 +314,7 @@ func refused(err error) bool {
 			// Not dialled: the gate allows only the address where the peer was found last.
 		case errors.Is(e.Cause, syscall.ECONNREFUSED), errors.Is(e.Cause, swarm.ErrDialToSelf),
 			errors.As(e.Cause, new(sec.ErrPeerIDMismatch)):
-			n++ // the port is closed, or another process has it
+			n++ // the port is closed, or belongs to another process now
 		default:
 			return false
 		}

@@ -48,7 +48,7 @@ type locality byte
 
 const (
 	unknownHost locality = iota // not known yet
-	sameHost                    // it has accepted or opened a stream within the host
+	sameHost                    // the peer has accepted or opened a stream within the host
 	otherHost
 )
 

@@ -147,7 +147,7 @@ func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a),
 func ownAddrs() []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // addrsOf then leaves out none
+		return nil // addrsOf then leaves out no address
 	}
 	var ips []netip.Addr
 	for _, a := range all {

@@ -45,8 +45,8 @@ type choice struct {
 // Codes of a choice.
 const (
 	keepStream = iota // the libp2p stream remains the data stream
-	dialled           // its sender has made a direct connection
-	askDial           // its receiver is to dial, and to answer with dialled or keepStream
+	dialled           // the sender of the choice has made a direct connection
+	askDial           // the receiver of the choice is to dial, and to answer with dialled or keepStream
 )
 
 // append appends a Choice frame to b. The reason is cut to maxWhy bytes.

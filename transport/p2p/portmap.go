@@ -134,7 +134,7 @@ func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce fu
 	p.set(nil, true)
 	last := errors.New("nothing yet")
 	tell := func(err error) {
-		if ctx.Err() == nil && !errors.Is(err, last) { // each result is told once, until it changes
+		if ctx.Err() == nil && !errors.Is(err, last) { // a result is reported only when it differs from the last one
 			report(err)
 			last = err
 		}

@@ -135,7 +135,7 @@ func (p *puncher) beginAttempt(id peer.ID, asked bool) (end func(error)) {
 		return nil
 	}
 	mine := p.busy[id]
-	if mine == nil { // otherwise the other side's attempt takes the place of the one in progress
+	if mine == nil { // if an attempt is in progress the other side's attempt takes its place
 		mine = make(chan struct{})
 		p.busy[id] = mine
 	}
@@ -296,7 +296,7 @@ func (p *puncher) account(id peer.ID) punch.Account {
 			return true
 		}
 		if owed, _ := t.debt(id); owed > 0 {
-			return false // dropped; QUIC sends it again
+			return false // the packet is dropped, and QUIC sends it again
 		}
 		t.pay(id, read+readTokens)
 		return true

@@ -213,7 +213,7 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)
 			if err != nil {
-				return // another one may answer
+				return // another member may answer
 			}
 			mu.Lock()
 			defer mu.Unlock()

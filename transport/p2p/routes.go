@@ -163,7 +163,7 @@ func (r *routes) isSilent(to direct.Target) bool {
 func fastestOf(all []direct.Surveyed, at []netip.Addr) route {
 	best := direct.Fastest(all)
 	if best < 0 {
-		return route{} // its IP address is not valid
+		return route{} // no address was measured; the zero route has no valid IP address
 	}
 	return route{ip: at[best], why: formatRates(all, at, best), at: time.Now()}
 }

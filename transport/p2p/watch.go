@@ -132,7 +132,7 @@ func (w *watch) abandonStuck(one *watched) {
 	if err != nil {
 		for _, c := range w.swarm.ConnsToPeer(one.id) {
 			if ip, ok := hostOf(c.RemoteMultiaddr()); ok && ip == remote {
-				w.hangUp(c) // it takes the same path
+				w.hangUp(c) // this connection takes the same path
 			}
 		}
 		at, err = w.ping(one.id, pingTime)

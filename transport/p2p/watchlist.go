@@ -51,7 +51,7 @@ type watched struct {
 	arrived uint64        // Progress.Arrived at the last comparison, in bytes
 	busy    time.Duration // Progress.Busy at the last comparison
 	next    time.Time     // time of the next comparison
-	pause   time.Duration // pause between that one and the next
+	pause   time.Duration // pause between the last comparison and the next
 	faster  bool          // the last comparison found a faster address
 }
 

@@ -280,7 +280,7 @@ func readAddrs(b []byte) (addrs []string, err error) {
 			ip, _ = netip.AddrFromSlice(b[:size])
 			b = b[size:]
 			if slices.Contains(ips, ip) {
-				return nil, errCut // it has a shorter form
+				return nil, errCut // a repeated address has a shorter form
 			}
 		default:
 			return nil, errCut

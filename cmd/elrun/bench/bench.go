@@ -141,7 +141,7 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 			return fmt.Errorf("bench: report: %w", err)
 		}
 		if cfg.Collective == "barrier" {
-			break // it has one size
+			break // a barrier has no vector, so there is one size
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ type caseBuilder[T dtype.Number] struct {
 	count   int // requested elements
 	inPlace bool
 	alloc   bool  // allocate the vectors of reductions by collective.Alloc
-	shared  [][]T // the vectors allocated so
+	shared  [][]T // the vectors that collective.Alloc has allocated
 	err     error // error of collective.Alloc
 }
 

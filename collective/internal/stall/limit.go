@@ -49,7 +49,7 @@ type Limit struct {
 	since         time.Duration // when running last became positive or zero
 	inCallsBefore time.Duration // total time with calls in progress, up to since
 
-	step      int64         // of the program, 0 for none yet
+	step      int64         // present step of the program; 0 before the first step
 	stepBegin time.Duration // value of spent at the beginning of the step
 	// sawBegin is set if this rank saw the beginning of the step, so that its whole duration is
 	// known.

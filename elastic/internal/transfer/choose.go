@@ -98,7 +98,7 @@ func (c *chooser) target(names []string, where map[string]header) (step int64, d
 		return highest, names, false
 	}
 	resting = slices.DeleteFunc(resting, func(n string) bool { return where[n].At < highest })
-	if len(resting) > 0 { // the others wait for the resting donors, so none comes to a later step soon
+	if len(resting) > 0 { // the other donors wait for the resting ones, so no donor comes to a later step soon
 		return highest, resting, false
 	}
 	if step, donors := c.shared(names, where); len(donors) > 0 {

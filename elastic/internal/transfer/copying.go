@@ -102,7 +102,7 @@ func (c *copying) needs(first, count int) bool {
 // deliver verifies a chunk and keeps it, unless another donor was faster. A kept chunk owns data.
 func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 	// Hashing takes most of the time of deliver. Without the lock the workers hash in parallel.
-	wrong := sumOf(data) != h.vote.hashes[i] // its vote is the elected one
+	wrong := sumOf(data) != h.vote.hashes[i] // only hands of the elected vote fetch chunks
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if wrong {

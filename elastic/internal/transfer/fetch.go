@@ -191,7 +191,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 		return errLost
 	}
 	if a.Count != count {
-		return fmt.Errorf("%w: %d chunks, not %d", errWire, a.Count, count)
+		return fmt.Errorf("%w: the answer has %d chunks, want %d", errWire, a.Count, count)
 	}
 	var buf []byte
 	// The rest is not read if other donors have sent it: stop breaks the answer off.

@@ -11,8 +11,8 @@ const none = -1
 // lease is a newcomer's claim to a donor's memory. It expires unless a request renews it.
 type lease struct {
 	snapshot int64     // step of the needed snapshot, or none
-	after    int64     // the updates after this step are needed
-	until    time.Time // end, unless renewed
+	after    int64     // step after which the newcomer needs the updates
+	until    time.Time // end of the lease, unless a request renews it
 }
 
 // leases holds the leases of a donor, and the timer that ends them. It is not safe for concurrent

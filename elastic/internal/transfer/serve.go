@@ -161,7 +161,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 	pieces := s.data.pieces
 	// decodeRequest knows the form of a request, and not the number of chunks.
 	if r.First+r.Count > len(pieces) {
-		return fmt.Errorf("%w: chunks %d+%d of %d", errWire, r.First, r.Count, len(pieces))
+		return fmt.Errorf("%w: a request for the chunks from %d on, %d in all, of a snapshot of %d", errWire, r.First, r.Count, len(pieces))
 	}
 	h.Count = r.Count
 	if err := writeLine(w, h); err != nil {

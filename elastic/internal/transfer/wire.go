@@ -99,13 +99,13 @@ var errWire = errors.New("malformed message")
 func decodeRequest(line []byte) (request, error) {
 	var r request
 	if len(line) > maxLine {
-		return r, fmt.Errorf("%w: request of %d bytes", errWire, len(line))
+		return r, fmt.Errorf("%w: a request of %d bytes is too long", errWire, len(line))
 	}
 	if err := json.Unmarshal(line, &r); err != nil {
 		return r, fmt.Errorf("%w: request: %w", errWire, err)
 	}
 	if r.Who == "" || len(r.Who) > maxName {
-		return r, fmt.Errorf("%w: a name of %d bytes", errWire, len(r.Who))
+		return r, fmt.Errorf("%w: the name of the newcomer has %d bytes and is empty or too long", errWire, len(r.Who))
 	}
 	// Requests come from newcomers that may be faulty: every number is bounded before it is used.
 	if r.Step < 0 || r.First < 0 || r.Count < 0 || r.First > maxChunks || r.Count > maxChunks || r.WaitMS < 0 || r.WaitMS > maxWaitMS {
@@ -270,7 +270,7 @@ func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
 	// The check of the header has bounded Bytes and Count. Here they must agree, as chunks are
 	// found by their numbers.
 	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
-		return nil, fmt.Errorf("%w: %d bytes in %d chunks of %d", errWire, h.Bytes, h.Count, h.Chunk)
+		return nil, fmt.Errorf("%w: a manifest of %d bytes cannot have %d chunks of %d bytes", errWire, h.Bytes, h.Count, h.Chunk)
 	}
 	raw, err := readN(r, nil, int64(len(sum{}))*int64(h.Count))
 	if err != nil {

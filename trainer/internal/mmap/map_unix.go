@@ -61,7 +61,7 @@ func (f *File) faulted(p any) error {
 	case err != nil:
 		return err
 	case info.Size() < f.size:
-		return fmt.Errorf("%d bytes where there were %d: %w", info.Size(), f.size, ErrShrunk)
+		return fmt.Errorf("the file has %d bytes and had %d: %w", info.Size(), f.size, ErrShrunk)
 	}
 	return fmt.Errorf("the disk cannot read it: %w", fault)
 }

@@ -31,7 +31,7 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 	c, err := present(sock, socks, t, cfg)
 	if !stop() {
 		// The function of AfterFunc has begun, and may set the deadline only now.
-		err = context.Cause(ctx) // also after a success: the deadline may spoil it at any time
+		err = context.Cause(ctx) // also after a success: the deadline may break the connection at any time
 	}
 	if err != nil {
 		_ = sock.Close()

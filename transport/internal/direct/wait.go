@@ -19,9 +19,9 @@ type Wait struct {
 
 	// Guarded by the port's mu until all are there, from then on only read.
 	socks   []net.Conn // by index; nil before the first has come
-	missing int        // connections that have not come
+	missing int        // number of connections that have not come
 
-	measurements int // number so far; guarded by the port's mu
+	measurements int // number of measurements so far; guarded by the port's mu
 
 	over bool // cancelled; guarded by the port's mu
 }
@@ -72,7 +72,7 @@ func (w *Wait) Cancel() {
 	// A handshake may be running for w. Then deliver sees over, and closes the connection.
 	w.over = true
 	if w.missing > 0 {
-		w.dropLocked(true) // otherwise deliver does it
+		w.dropLocked(true) // if no connection is missing deliver drops them
 	}
 	select {
 	case r := <-w.results:
@@ -91,7 +91,7 @@ func (w *Wait) addLocked(sock net.Conn, i, count int) (bool, error) {
 		w.socks, w.missing = make([]net.Conn, count), count
 	}
 	if len(w.socks) != count || i >= count {
-		return false, fmt.Errorf("connection %d of %d, %d are expected", i, count, len(w.socks))
+		return false, fmt.Errorf("the dialler announced connection %d of %d, but %d are expected", i, count, len(w.socks))
 	}
 	w.socks[i] = sock
 	// From now on Close and Cancel find the connection in greeted.

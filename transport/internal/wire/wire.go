@@ -161,13 +161,13 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 // check refuses values that no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
 	if h.Kind < Hello || h.Kind > End {
-		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
+		return fmt.Errorf("wire: decode header: unknown %v: %w", h.Kind, ErrFormat)
 	}
 	if limit := MaxPayload(h.Kind); h.Length > limit {
 		return fmt.Errorf("wire: decode header: %v of %d bytes, at most %d: %w", h.Kind, h.Length, limit, ErrLimit)
 	}
 	if h.Kind != Data && (h.Seq != 0 || h.Comm != 0 || h.Call != [CallSize]byte{}) {
-		return fmt.Errorf("wire: decode header: %v with an envelope: %w", h.Kind, ErrFormat)
+		return fmt.Errorf("wire: decode header: %v has an envelope, which only data has: %w", h.Kind, ErrFormat)
 	}
 	return nil
 }
