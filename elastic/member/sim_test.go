@@ -2,6 +2,7 @@ package member_test
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"fmt"
 	"hash/fnv"
@@ -194,6 +195,9 @@ func (w *world) step(n *node, e member.Event) {
 	w.drain(n)
 }
 
+// directVotes returns the number of votes of the longest proof that goes with its change.
+func (w *world) directVotes() int { return cmp.Or(w.direct, 64) }
+
 // drain carries out the outputs of a machine.
 func (w *world) drain(n *node) {
 	r := n.m.Ready()
@@ -265,6 +269,7 @@ func (w *world) send(n *node, msg member.Message) {
 		w.after(d, func() {
 			// A cut link also loses messages in flight.
 			if !w.cut[[2]*node{n, to}] {
+				w.checks.arrived(to, msg)
 				w.step(to, member.Received{Message: msg})
 			}
 		})

@@ -13,7 +13,7 @@ type ballotOf struct {
 	ballot member.Ballot
 }
 
-// votesOf is the observed history of a ballot.
+// votesOf is the observed history of a ballot: the votes that have reached its proposer.
 type votesOf struct {
 	promised, accepted []member.ID
 	change             string // the proposed change
@@ -30,6 +30,7 @@ type checks struct {
 	own      map[ballotOf]bool                 // an Accept was sent
 	highest  map[*node]map[member.Hash]ballots // by node and view
 	last     map[*node]ballotOf                // of the last Accept sent
+	proofs   map[member.Hash]int               // by view: the number of votes in the longest proof of it
 }
 
 // ballots are the highest ballots that a node has used as a proposer and promised as a voter.
@@ -41,6 +42,7 @@ func newChecks() *checks {
 		epochs: make(map[uint64]member.Hash), first: make(map[member.ID]member.Hash),
 		ballots: make(map[ballotOf]*votesOf), own: make(map[ballotOf]bool),
 		highest: make(map[*node]map[member.Hash]ballots), last: make(map[*node]ballotOf),
+		proofs: make(map[member.Hash]int),
 	}
 }
 
@@ -124,8 +126,6 @@ func (c *checks) sent(w *world, n *node, msg member.Message) {
 		if s := msg.Spread; s.Author == n.id {
 			c.sent(w, n, *s.Inner)
 		}
-	case member.Gather:
-		c.gathered(w, msg.Spread)
 	case member.Prepare:
 		c.proposed(w, n, key)
 		if c.own[key] {
@@ -137,26 +137,33 @@ func (c *checks) sent(w *world, n *node, msg member.Message) {
 		c.accepting(w, n, key, msg)
 	case member.Promise:
 		c.voted(w, n, key)
-		c.votes(key).promised = add(c.votes(key).promised, n.id)
 	case member.Accepted:
 		c.voted(w, n, key)
-		c.votes(key).accepted = add(c.votes(key).accepted, n.id)
 	}
 }
 
-// gathered counts the votes among answers.
-func (c *checks) gathered(w *world, s *member.Spread) {
-	v := c.views[s.In]
-	for _, a := range s.Answers {
-		votes := c.votes(ballotOf{a.Message.View, a.Message.Ballot})
-		for _, rank := range a.Ranks {
-			switch id := v.Members[rank].ID; a.Message.Kind {
-			case member.Promise:
-				votes.promised = add(votes.promised, id)
-			case member.Accepted:
-				votes.accepted = add(votes.accepted, id)
+// arrived counts the votes in a message that reaches n, for the ballots of n.
+func (c *checks) arrived(n *node, msg member.Message) {
+	switch s := msg.Spread; {
+	case msg.Kind != member.Gather:
+		c.count(msg, msg.From)
+	case s.Author == n.id:
+		for _, a := range s.Answers {
+			for _, rank := range a.Ranks {
+				c.count(*a.Message, c.views[s.In].Members[rank].ID)
 			}
 		}
+	}
+}
+
+// count records a voter's vote, if the message is one.
+func (c *checks) count(msg member.Message, voter member.ID) {
+	key := ballotOf{msg.View, msg.Ballot}
+	switch msg.Kind {
+	case member.Promise:
+		c.votes(key).promised = add(c.votes(key).promised, voter)
+	case member.Accepted:
+		c.votes(key).accepted = add(c.votes(key).accepted, voter)
 	}
 }
 
@@ -234,6 +241,8 @@ func (c *checks) decided(w *world, n *node) {
 	}
 	c.enough(w, before, ids, "accepted")
 	c.marked(w, n.m.View(), ids)
+	after := n.m.View().Hash()
+	c.proofs[after] = max(c.proofs[after], min(len(ids), c.views[before].Voters/2+1))
 }
 
 // marked checks that a view decided by fewer than a majority is marked as forced.
@@ -277,7 +286,8 @@ func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string
 
 // atRest returns the reason why the group is not at rest, or "". At rest all members are in one
 // view of exactly the live peers, all have a vote, and no newcomer waits; or, if there can be no
-// quorum, all members know it.
+// quorum, all members know it. A member of an earlier view that nobody can tell of the next one
+// knows that it lacks a quorum.
 func (c *checks) atRest(w *world) string {
 	var latest member.View
 	for _, n := range w.nodes {
@@ -289,14 +299,14 @@ func (c *checks) atRest(w *world) string {
 		return ""
 	}
 	for _, n := range w.nodes {
-		if n.inside() && n.view.Hash() != latest.Hash() {
+		if n.inside() && n.view.Hash() != latest.Hash() && !c.stranded(w, n) {
 			return fmt.Sprintf("%s is in %v, others in %v", n.id, n.view, latest)
 		}
 	}
 	if !c.possible(w, latest) {
 		for _, n := range w.nodes {
 			if n.inside() && !n.lost {
-				return fmt.Sprintf("%s does not know that %v has no quorum", n.id, latest)
+				return fmt.Sprintf("%s does not know that %v has no quorum", n.id, n.view)
 			}
 		}
 		return ""
@@ -304,7 +314,24 @@ func (c *checks) atRest(w *world) string {
 	return c.complete(w, latest)
 }
 
-// complete returns what is wrong with v, the view of all members, or "".
+// stranded reports whether n knows that it lacks a quorum in its view v, and can never learn of the
+// view after v. The live members of v can tell n, as n believes them. Another peer has to prove the
+// view after v. A proof of at most Config.Direct votes goes with the change, so each live peer that
+// knows the view has it. A longer proof stays with the members that decided the view: they were
+// members of v. In the modes in which views can be forced all members keep all proofs.
+func (c *checks) stranded(w *world, n *node) bool {
+	next, ended := c.children[n.view.Hash()]
+	if w.mode == sole || w.mode == anyone || !ended || !n.lost || c.possible(w, n.view) {
+		return false
+	}
+	short := c.proofs[next] <= w.directVotes()
+	return !slices.ContainsFunc(w.nodes, func(o *node) bool {
+		knows := o.alive && (o.out || o.view.Hash() == next || c.before(o.view, next))
+		return knows && (short || n.view.Rank(o.id) >= 0)
+	})
+}
+
+// complete returns the fault of v, the view of all members that are not stranded, or "".
 func (c *checks) complete(w *world, v member.View) string {
 	if v.Voters < len(v.Members) {
 		return fmt.Sprintf("%v has members without a vote", v)
@@ -313,6 +340,8 @@ func (c *checks) complete(w *world, v member.View) string {
 	for _, n := range w.nodes {
 		in := v.Rank(n.id) >= 0
 		switch {
+		case !in && n.inside():
+			continue // stranded
 		case in && !n.inside():
 			return fmt.Sprintf("%s is gone and still in %v", n.id, v)
 		case n.inside() && n.lost:
@@ -326,7 +355,7 @@ func (c *checks) complete(w *world, v member.View) string {
 	return ""
 }
 
-// possible reports whether the view after v can be decided.
+// possible reports whether the view after v can be decided, by the members that have entered v.
 func (c *checks) possible(w *world, v member.View) bool {
 	if w.mode == sole || w.mode == anyone {
 		return true
@@ -334,12 +363,12 @@ func (c *checks) possible(w *world, v member.View) bool {
 	present, dead, known := 0, 0, 0
 	for _, id := range v.IDs()[:v.Voters] {
 		n := w.byID[id]
-		if n.inside() {
+		if n.inside() && n.view.Epoch >= v.Epoch {
 			present++
 			continue
 		}
 		if n.alive {
-			continue // it is out, so no launcher can report its death
+			continue // it is stranded, or out, so no launcher can report its death
 		}
 		dead++
 		if slices.ContainsFunc(w.nodes, func(o *node) bool { return o.inside() && w.toldOfDeath(o, n) && v.Rank(o.id) >= 0 }) {
