@@ -110,7 +110,8 @@
 // learns that its view has ended from a member of that view, or by the proof of the next view. If no
 // other member of its view is left, and either the proof is longer than Config.Direct votes, so that
 // it has died with the members that decided, or the log no longer reaches back to its view, the
-// member lacks a quorum for good. Branches that have both gone further than the log do not reunite.
+// member lacks a quorum for good, and so does a later view that needs its vote. Branches that have
+// both gone further than the log do not reunite.
 //
 // # Invariants
 //

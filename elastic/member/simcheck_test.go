@@ -286,8 +286,7 @@ func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string
 
 // atRest returns the reason why the group is not at rest, or "". At rest all members are in one
 // view of exactly the live peers, all have a vote, and no newcomer waits; or, if there can be no
-// quorum, all members know it. A member of an earlier view that nobody can tell of the next one
-// knows that it lacks a quorum.
+// quorum, all members know it, except those that wait for a stranded one.
 func (c *checks) atRest(w *world) string {
 	var latest member.View
 	for _, n := range w.nodes {
@@ -304,8 +303,10 @@ func (c *checks) atRest(w *world) string {
 		}
 	}
 	if !c.possible(w, latest) {
+		// Members that count on the vote of a stranded one do not know that it will never come.
+		counts := c.possibleBy(w, latest, (*node).inside)
 		for _, n := range w.nodes {
-			if n.inside() && !n.lost {
+			if n.inside() && !n.lost && !counts {
 				return fmt.Sprintf("%s does not know that %v has no quorum", n.id, n.view)
 			}
 		}
@@ -355,15 +356,20 @@ func (c *checks) complete(w *world, v member.View) string {
 	return ""
 }
 
-// possible reports whether the view after v can be decided, by the members that have entered v.
+// possible reports whether the members that have entered v can decide the view after v.
 func (c *checks) possible(w *world, v member.View) bool {
+	return c.possibleBy(w, v, func(n *node) bool { return n.inside() && n.view.Epoch >= v.Epoch })
+}
+
+// possibleBy reports whether the view after v can be decided by those of its voters that vote.
+func (c *checks) possibleBy(w *world, v member.View, votes func(*node) bool) bool {
 	if w.mode == sole || w.mode == anyone {
 		return true
 	}
 	present, dead, known := 0, 0, 0
 	for _, id := range v.IDs()[:v.Voters] {
 		n := w.byID[id]
-		if n.inside() && n.view.Epoch >= v.Epoch {
+		if votes(n) {
 			present++
 			continue
 		}
