@@ -113,21 +113,30 @@ func decodeHeartbeat(b []byte) (heartbeat, error) {
 
 // stepDown is the body of a controlStepDown: a request to make way.
 type stepDown struct {
-	Epoch uint64 // epoch of the session that is held up
+	Epoch   uint64 // epoch of the session that is held up
+	Entered uint64 // epoch of the last session that the receiver has entered, as the sender knows
 }
 
 // append appends the encoded control message of the request to b.
 func (y stepDown) append(b []byte) []byte {
-	return binary.AppendUvarint(append(b, byte(controlStepDown)), y.Epoch)
+	b = binary.AppendUvarint(append(b, byte(controlStepDown)), y.Epoch)
+	return binary.AppendUvarint(b, y.Entered)
 }
 
 // decodeStepDown decodes a request to step down from the bytes after the kind.
 func decodeStepDown(b []byte) (stepDown, error) {
-	epoch, n := binary.Uvarint(b)
-	if n <= 0 || n != len(b) {
-		return stepDown{}, fmt.Errorf("request to step down: %w", errControl)
+	var y stepDown
+	for _, field := range []*uint64{&y.Epoch, &y.Entered} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return stepDown{}, fmt.Errorf("request to step down: %w", errControl)
+		}
+		*field, b = v, b[n:]
 	}
-	return stepDown{epoch}, nil
+	if len(b) > 0 {
+		return stepDown{}, fmt.Errorf("request to step down with %d bytes too many: %w", len(b), errControl)
+	}
+	return y, nil
 }
 
 // encodeMachineMessage encodes a control message that carries a message of a membership machine.

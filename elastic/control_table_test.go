@@ -21,7 +21,7 @@ func worst(k controlKind) [][]byte {
 	case controlProbe, controlProbeReply:
 		return [][]byte{probeMessage{About: "001"}.append(k, nil), probeMessage{About: "001", Heard: true}.append(k, nil)}
 	case controlStepDown:
-		return [][]byte{stepDown{3}.append(nil)}
+		return [][]byte{stepDown{3, 3}.append(nil)}
 	case controlReverseDial:
 		return [][]byte{reverseDial{ID: "new", Info: "{}"}.append(nil)}
 	}

@@ -41,7 +41,7 @@ func TestHeartbeatOfVeryBusy(t *testing.T) {
 func FuzzControl(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(heartbeat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
-	f.Add(stepDown{Epoch: 300}.append(nil))
+	f.Add(stepDown{Epoch: 300, Entered: 299}.append(nil))
 	f.Add(probeMessage{About: "x", Heard: true}.append(controlProbeReply, nil))
 	f.Add(reverseDial{ID: "x", Info: `{"h":"host"}`}.append(nil))
 	f.Add(encodeMachineMessage(member.Message{Kind: member.Status}))

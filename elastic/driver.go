@@ -41,6 +41,7 @@ type driver struct {
 	watcher    watcher                            // which members can be reached
 	admission  admission                          // of newcomers
 	budget     budget                             // of control messages of outsiders
+	entry      entry                              // into the next session
 
 	stable atomic.Int64 // last step that all members have committed
 
@@ -207,6 +208,7 @@ func (d *driver) tick(now time.Time, span int) {
 	if d.ticks%heartbeatTicks == 0 {
 		d.heartbeats.sendDue()
 		d.watcher.judgeAll(now)
+		d.watchEntry(now)
 		d.launcher.again(&d.roster)
 	}
 }

@@ -193,22 +193,29 @@ func TestMakeWayConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			from    ID
-			epoch   uint64
+			request stepDown
 			entered uint64
 			busy    string
+			waits   bool // for others to enter
 			want    bool
 		}{
-			"yes":             {"001", 3, 3, "", true},
-			"still to enter":  {"001", 3, 2, "", true},
-			"stranger":        {"else", 3, 3, "", false},
-			"earlier session": {"001", 2, 2, "", false},
-			"later session":   {"001", 4, 3, "", false},
-			"gone on":         {"001", 3, 4, "", false},
-			"busy":            {"001", 3, 3, "evaluating", false},
+			"in a call":         {"001", stepDown{3, 3}, 3, "", false, true},
+			"still to enter":    {"001", stepDown{3, 2}, 2, "", false, true},
+			"not in the call":   {"001", stepDown{3, 3}, 2, "", false, true},
+			"stranger":          {"else", stepDown{3, 3}, 3, "", false, false},
+			"earlier session":   {"001", stepDown{2, 2}, 2, "", false, false},
+			"later session":     {"001", stepDown{4, 4}, 3, "", false, false},
+			"gone on":           {"001", stepDown{3, 3}, 4, "", false, false},
+			"entered meanwhile": {"001", stepDown{3, 2}, 3, "", false, false},
+			"waits itself":      {"001", stepDown{3, 3}, 3, "", true, false},
+			"busy":              {"001", stepDown{3, 3}, 3, "evaluating", false, false},
 		} {
 			d := testDriver(t, 3, 0)
 			d.report.report = heartbeat{Entered: c.entered, Busy: c.busy}
-			d.receive(c.from, stepDown{c.epoch}.append(nil))
+			if c.waits {
+				d.entry.begin(d.view, time.Now())
+			}
+			d.receive(c.from, c.request.append(nil))
 			if got := d.report.get().Stalled; got != c.want {
 				t.Errorf("%s: makes way is %v", name, got)
 			}

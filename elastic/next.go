@@ -26,6 +26,7 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
 	g.register(func(t *terms) { t.begun = true })
+	defer func() { d := g.current(); d.loop.do(d.entry.end) }()
 	for {
 		s, err := g.next(ctx, epoch)
 		if err != nil {

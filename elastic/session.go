@@ -80,10 +80,10 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 		return s.view.Epoch == v.Epoch && s.phase == inside && s.gap == nil && s.wrong == nil
 	})
 	defer cancel()
-	slow := time.AfterFunc(slowEntry, func() { d.loop.do(func() { d.reportAbsent(v) }) })
-	defer slow.Stop()
 	rank := v.Rank(d.ep.Self.ID)
+	d.loop.do(func() { d.entry.begin(v, time.Now()) })
 	t, err := d.ep.Network.Connect(ctx, v, rank)
+	d.loop.do(func() { d.entry.connected = true })
 	if err != nil {
 		return nil, fmt.Errorf("connect %v: %w", v, err)
 	}
@@ -112,9 +112,6 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	return s, nil
 }
 
-// slowEntry is the time after which the log names the members that have not entered a session.
-const slowEntry = 1500 * time.Millisecond
-
 // reportPaths logs the path to each other member with which there is a connection, unless it is the
 // same as in the session before. In a large group most paths stay, and each view would otherwise
 // cause a report of each pair. before is nil in the first session of this identity.
@@ -137,34 +134,18 @@ func (s *Session) reportPaths(before *Session, p Pather) {
 	}
 }
 
-// reportAbsent logs the members of v that have not come to enter its session.
-func (d *driver) reportAbsent(v View) {
-	var who []string
-	phase := "not in the session"
-	for _, m := range v.Members {
-		p := d.peers[m.ID]
-		if p == nil || p.heartbeat.Entered >= v.Epoch {
-			continue // m is this member itself, or, in a large group, a member about which nothing is known
-		}
-		who = append(who, m.ID.Short())
-		if p.heartbeat.Busy != "" {
-			phase = p.heartbeat.Busy
-		}
-	}
-	if len(who) > 0 {
-		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase,
-			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(slowEntry)})
-	}
-}
-
-// makeWayAfter is the shortest time for which a live member may hold up a call before it is asked
-// to make way. In a long call the time may be longer, as the communicator reports stalls at growing
-// intervals.
+// makeWayAfter is the shortest time for which a live member may hold up the others before it is
+// asked to make way. In a long call the time may be longer, as the communicator reports stalls at
+// growing intervals.
 const makeWayAfter = 30 * time.Second
 
 // reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
-// reason is asked to make way, once the stall has lasted makeWayAfter.
+// reason is asked to make way, once the stall has lasted makeWayAfter. During the entry a culprit
+// that does not answer usually waits itself, in Connect, for a member that watchEntry names.
 func (d *driver) reportStall(v View, s collective.Stall) {
+	if d.entry.under(v.Epoch) && s.Phase == collective.PhaseSilent {
+		return
+	}
 	var who []string
 	phase := s.Phase
 	for _, rank := range s.Culprits {
@@ -184,7 +165,7 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 		// A leave that follows counts as making way, see peer.leaves.
 		p.blamed = time.Now()
 		if s.Quiet >= makeWayAfter {
-			d.out.send(id, stepDown{Epoch: v.Epoch}.append(nil))
+			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: v.Epoch}.append(nil))
 		}
 	}
 	d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})

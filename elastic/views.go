@@ -95,7 +95,8 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 			lost = append(lost, m)
 			continue
 		}
-		if v.Reason == "leave" || p.heartbeat.Leaving {
+		// A change may contain losses and leaves; then the reason of the view is the loss.
+		if v.Reason == "leave" || p.heartbeat.Leaving || p.heartbeat.Stalled {
 			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
 		}
@@ -163,10 +164,11 @@ func (d *driver) leave(ended bool) {
 func (d *driver) dead(id ID) { d.loop.do(func() { d.watcher.dead(id) }) }
 
 // makeWay handles a request to make way for the others. This member then leaves, unless it has
-// reported a reason. If it leaves itself, the others need no quorum without it.
+// reported a reason, has gone on since the request was sent, or itself waits for others to enter the
+// session. If it leaves itself, the others need no quorum without it.
 func (d *driver) makeWay(y stepDown) {
 	mine := d.report.get()
-	if y.Epoch != d.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || mine.Stalled {
+	if y.Epoch != d.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
 		return
 	}
 	d.report.stall()

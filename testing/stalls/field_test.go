@@ -1,6 +1,7 @@
 package stalls
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -28,6 +29,7 @@ type field struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
+	watch   func(event.Event) // called with each event; nil for none
 	events  []event.Event
 	onset   time.Time // when the cause began; zero before
 	started chan struct{}
@@ -62,15 +64,19 @@ const (
 	reporting                  // in Hooks.OnStep
 )
 
-// newField returns a job that is determined by a seed.
-func newField(seed uint64) *field {
+// newField returns a job of four or five members that is determined by a seed.
+func newField(seed uint64) *field { return newFieldOf(0, seed) }
+
+// newFieldOf returns a job of a number of members, 0 for four or five.
+func newFieldOf(size int, seed uint64) *field {
 	f := &field{random: rand.New(rand.NewPCG(seed, 1)), started: make(chan struct{})}
 	f.network = simnet.New(simnet.Config{Seed: seed,
 		Link: simnet.Link{Delay: 200 * time.Microsecond, Lag: 300 * time.Microsecond, Loss: 0.01, Duplicate: 0.01, Reorder: 0.01}})
 	if f.random.IntN(2) == 0 {
 		f.cost = collective.Cost{Alpha: 1e-9, Beta: 1e-9, Gamma: 1e-9} // selects rings; the default selects exchanges between pairs
 	}
-	for i := range 4 + f.random.IntN(2) {
+	few := 4 + f.random.IntN(2)
+	for i := range cmp.Or(size, few) {
 		m := &member{Member: elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}, field: f, pace: 1}
 		m.model = newModel(m, rand.New(rand.NewPCG(seed, uint64(i)+2)))
 		f.members = append(f.members, m)
@@ -121,8 +127,12 @@ func (m *member) run(first []elastic.Member) {
 // Emit implements event.Sink.
 func (f *field) Emit(e event.Event) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.events = append(f.events, e)
+	watch := f.watch
+	f.mu.Unlock()
+	if watch != nil {
+		watch(e)
+	}
 }
 
 // log returns the events of all members so far.

@@ -1,0 +1,83 @@
+package elastic
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/event"
+)
+
+// slowEntry is the time after which the log names the members that have not entered a session.
+const slowEntry = 1500 * time.Millisecond
+
+// entry is the entry of this member into the session of a view. It lasts from Connect until all
+// members of the session are level. The driver's goroutine owns it.
+type entry struct {
+	view      View // of epoch 0 while this member enters no session
+	connected bool // this member has the connections that it needs for the session
+	since     time.Time
+	next      time.Duration // duration of the entry at which the next report is due
+}
+
+// begin begins the entry into the session of v.
+func (e *entry) begin(v View, now time.Time) { *e = entry{view: v, since: now, next: slowEntry} }
+
+// end ends the entry.
+func (e *entry) end() { *e = entry{} }
+
+// under reports whether this member enters the session of an epoch.
+func (e *entry) under(epoch uint64) bool { return epoch > 0 && e.view.Epoch == epoch }
+
+// waits reports whether this member waits for the others to connect in the session of an epoch.
+func (e *entry) waits(epoch uint64) bool { return e.under(epoch) && !e.connected }
+
+// due reports whether a report is due, and how long the entry has taken. Reports come at intervals
+// that double, as the reports of a call do, so that long waits stay visible.
+func (e *entry) due(now time.Time) (held time.Duration, ok bool) {
+	held = now.Sub(e.since)
+	if e.view.Epoch == 0 || held < e.next {
+		return held, false
+	}
+	e.next *= 2
+	if held < makeWayAfter {
+		e.next = min(e.next, makeWayAfter) // the report at which members are asked to make way is not late
+	}
+	return held, true
+}
+
+// watchEntry logs the members that have not come to enter the session that this member enters, if a
+// report is due, with one event for each activity. It knows the members that this one watches. A
+// member that was in an earlier session and reports no reason is asked to make way, once the entry
+// has lasted makeWayAfter. A member that was in no session yet may prepare for it at leisure.
+func (d *driver) watchEntry(now time.Time) {
+	held, due := d.entry.due(now)
+	if !due {
+		return
+	}
+	v := d.entry.view
+	absent := make(map[string][]string) // short IDs by phase
+	var phases []string
+	for _, id := range d.watched() {
+		p := d.peerOf(id)
+		if v.Rank(id) < 0 || p.heartbeat.Entered >= v.Epoch {
+			continue
+		}
+		phase := "not in the session"
+		if p.heartbeat.Busy != "" {
+			phase = p.heartbeat.Busy
+		}
+		if absent[phase] == nil {
+			phases = append(phases, phase)
+		}
+		absent[phase] = append(absent[phase], id.Short())
+		if p.heartbeat.Busy == "" && p.heartbeat.Entered > 0 && held >= makeWayAfter {
+			p.blamed = now
+			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: p.heartbeat.Entered}.append(nil))
+		}
+	}
+	for _, phase := range phases {
+		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(absent[phase], ","), Phase: phase,
+			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(held)})
+	}
+}

@@ -1,0 +1,197 @@
+package stalls
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// The first bytes of the control messages by which a culprit is put out (package elastic: controlKind).
+const (
+	agreement = 1 // between the membership machines
+	stepDown  = 3 // asks the culprit to make way
+)
+
+// death is the moment at which the judge dies: the member that names the culprit, asks it to make way and proposes the view
+// without it.
+type death struct {
+	reports  int // when it reports this stall of the culprit; 0 for later
+	messages int // when it sends this message about the culprit: 1 is the request to make way, the others are of the agreement
+}
+
+// Whenever the judge dies, from its first report until the view without the culprit is known, the other members put out the
+// culprit and nobody else, and go on.
+func TestJudgeDies(t *testing.T) {
+	var worst time.Duration
+	for reports := 1; reports <= 6; reports++ {
+		worst = max(worst, judgeDies(t, death{reports: reports}))
+	}
+	died := 0
+	for messages := 1; died == messages-1; messages++ {
+		took := judgeDies(t, death{messages: messages})
+		if took > 0 {
+			died++
+		}
+		worst = max(worst, took)
+	}
+	if died < 5 {
+		t.Errorf("the judge died at %d messages; a request and an agreement have more", died)
+	}
+	t.Logf("%d messages; out at most %v after the death", died, worst)
+}
+
+// judgeDies runs a job in which a member computes for ever, and the judge dies. It returns the time from the death until all
+// others have committed a step without both, or 0 if the judge never came to send the message.
+func judgeDies(t *testing.T, at death) (took time.Duration) {
+	t.Run(fmt.Sprintf("%+v", at), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFieldOf(4, option[uint64]("first"))
+			f.culprit = f.members[2]
+			j := &judge{field: f, member: f.members[0], at: at, died: make(chan time.Time, 1)}
+			f.watch = j.reports
+			f.network.KillWhen(j.sends)
+			f.start(t)
+			<-time.After(2 * time.Second)
+			f.culprit.holds(snare{at: computing, d: long})
+			<-f.started
+			select {
+			case begun := <-j.died:
+				if took = f.recovers(begun, j.member); took == 0 {
+					t.Error("the others do not go on within five minutes")
+				}
+			case <-time.After(2 * time.Minute): // it has sent fewer messages
+			}
+			f.onlyOut(t)
+			f.stop(t)
+		})
+	})
+	return took
+}
+
+// In a large group members have connections with few others and hear of few. Some of them begin the calls of a new session while
+// others still wait in Connect for a member that does not come. None of them names a member that waits itself.
+func TestLargeGroupNamesNobodyThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFieldOf(18, option[uint64]("first"))
+		f.start(t)
+		<-time.After(time.Second)
+		f.culprit.holds(snare{at: computing, d: long})
+		<-f.started
+		f.network.Kill(f.other().ID)
+		<-time.After(2 * promised)
+		f.onlyOut(t)
+		named := 0
+		for _, e := range f.log() {
+			if _, ok := e.Body.(event.Stall); ok {
+				named++
+			}
+		}
+		if named == 0 {
+			t.Error("nobody names the culprit")
+		}
+		f.stop(t)
+	})
+}
+
+// judge is the member that is killed.
+type judge struct {
+	field  *field
+	member *member
+	at     death
+	died   chan time.Time
+
+	reported, sent atomic.Int32
+}
+
+// reports kills the judge at a report of a stall.
+func (j *judge) reports(e event.Event) {
+	if _, stall := e.Body.(event.Stall); stall && e.Peer == j.member.ID.Short() && int(j.reported.Add(1)) == j.at.reports {
+		j.field.network.Kill(j.member.ID)
+		j.died <- time.Now()
+	}
+}
+
+// sends reports whether the judge dies instead of sending a message: the request to make way, or a message of the agreement
+// after it.
+func (j *judge) sends(m simnet.Message) bool {
+	if m.From != j.member.ID || m.Plane != simnet.Control || len(m.Payload) == 0 {
+		return false
+	}
+	asks := m.Payload[0] == stepDown
+	if !asks && (m.Payload[0] != agreement || j.sent.Load() == 0) {
+		return false
+	}
+	if n := j.sent.Add(1); int(n) != j.at.messages || n > 1 && j.knownWithout() {
+		return false
+	}
+	j.died <- time.Now()
+	return true
+}
+
+// knownWithout reports whether all others have entered the view without the culprit.
+func (j *judge) knownWithout() bool {
+	entered := 0
+	for _, e := range j.field.log() {
+		if v, ok := e.Body.(event.View); ok && !slices.Contains(v.Members, j.field.culprit.ID.Short()) {
+			entered++
+		}
+	}
+	return entered == len(j.field.members)-1
+}
+
+// recovers waits until all members except the culprit and the dead one have committed a step in a view without both. It returns
+// the time that this took, or 0 if it takes more than five minutes.
+func (f *field) recovers(begun time.Time, dead *member) time.Duration {
+	for time.Since(begun) < 5*time.Minute {
+		<-time.After(100 * time.Millisecond)
+		entered, on := make(map[string]bool), make(map[string]bool)
+		for _, e := range f.log() {
+			switch b := e.Body.(type) {
+			case event.View:
+				entered[e.Peer] = !slices.Contains(b.Members, f.culprit.ID.Short()) && !slices.Contains(b.Members, dead.ID.Short())
+			case event.Step:
+				if entered[e.Peer] {
+					on[e.Peer] = true
+				}
+			}
+		}
+		if len(on) == len(f.members)-2 {
+			return time.Since(begun)
+		}
+	}
+	return 0
+}
+
+// onlyOut checks that no member but the culprit was named, or has left, and that none but those that were killed was lost.
+func (f *field) onlyOut(t *testing.T) {
+	t.Helper()
+	dead := make(map[string]bool)
+	for _, m := range f.members {
+		dead[m.ID.Short()] = f.gone(m.ID)
+	}
+	for _, e := range f.log() {
+		if dead[e.Peer] {
+			continue
+		}
+		switch b := e.Body.(type) {
+		case event.Stall:
+			if b.Culprit != f.culprit.ID.Short() {
+				t.Errorf("%s names another culprit: %+v", e.Peer, b)
+			}
+		case event.Lost:
+			if !dead[b.Who] {
+				t.Errorf("%s has lost %s (%s)", e.Peer, b.Who, b.Cause)
+			}
+		case event.Leave:
+			if b.Who != f.culprit.ID.Short() || b.Reason != "stalled" {
+				t.Errorf("%s says that %s has left (%s)", e.Peer, b.Who, b.Reason)
+			}
+		}
+	}
+}
