@@ -164,8 +164,8 @@ func (d *driver) leave(ended bool) {
 func (d *driver) dead(id ID) { d.loop.do(func() { d.watcher.dead(id) }) }
 
 // makeWay handles a request to make way for the others. This member then leaves, unless it has
-// reported a reason, has gone on since the request was sent, or itself waits for others to enter the
-// session. If it leaves itself, the others need no quorum without it.
+// reported a reason, has gone on since the request was sent, or itself waits for others to enter
+// the session. If it leaves itself, the others need no quorum without it.
 func (d *driver) makeWay(y stepDown) {
 	mine := d.report.get()
 	if y.Epoch != d.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {

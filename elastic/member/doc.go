@@ -107,11 +107,11 @@
 // end the job. Half of the voters of a view, if they are put out together and lie, could decide
 // another next view for peers that are still in that view. Where views can be forced each member
 // that was put out can force one, as it may really be the only survivor. A member that lags behind
-// learns that its view has ended from a member of that view, or by the proof of the next view. If no
-// other member of its view is left, and either the proof is longer than Config.Direct votes, so that
-// it has died with the members that decided, or the log no longer reaches back to its view, the
-// member lacks a quorum for good, and so does a later view that needs its vote. Branches that have
-// both gone further than the log do not reunite.
+// learns that its view has ended from a member of that view, or by the proof of the next view. If
+// no other member of its view is left, and either the proof is longer than Config.Direct votes, so
+// that it has died with the members that decided, or the log no longer reaches back to its view,
+// the member lacks a quorum for good, and so does a later view that needs its vote. Branches that
+// have both gone further than the log do not reunite.
 //
 // # Invariants
 //
