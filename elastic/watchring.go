@@ -5,8 +5,9 @@ import "slices"
 // watchRing decides which members of a view watch each other. All members compute the same ring
 // from the view. The members of a host are neighbours in it. Each member watches its neighbours,
 // and those at a distance of at least the members of a host. So each has watchers on two other
-// hosts, and a host that the others do not hear any more goes as a whole: without them its members
-// would be watched by each other, and the others would notice them one pair after the other.
+// hosts, or on one with most of the members. A host that the others do not hear any more then goes as
+// a whole: its members would otherwise be watched by each other, and the others would notice them one
+// pair after the other.
 //
 //	host      a           b           c           d
 //	place     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
