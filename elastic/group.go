@@ -72,6 +72,10 @@ type Config struct {
 	// long as the member is suspected. A launcher can check whether it has started the member's
 	// process and whether that process is stopped. It must not block.
 	OnSuspect func(ID)
+	// OnView, if set, is called with each view that this peer enters, in order, before anything is
+	// sent to the new members. The peer may enter the view's session much later, for example
+	// because too few members are present. OnView must not block.
+	OnView func(View)
 	// Inspect, if set, returns the state of a member's process. It is called for members of the
 	// same launcher and host whose Process is set. A silent member whose process is busy is not
 	// suspected. It must not block.

@@ -16,16 +16,13 @@ func errFirst(id ID) error {
 	return fmt.Errorf("%s was told another first view than this peer: were they started by different launchers?", id.Short())
 }
 
-// entered makes v the present view. It introduces new members to the network before anything is
-// sent to them, revokes sessions that cannot go on, and logs the changes.
+// entered makes v the present view. It logs the changes, introduces new members to the network before
+// anything is sent to them, and revokes sessions that cannot go on.
 func (d *driver) entered(mv member.View) {
 	old := d.view
 	v := d.convert(mv, old)
 	came, left := v.changes(old)
 	d.replace(v)
-	// An unreadable address is the member's own mistake; it will show as a member that cannot be
-	// reached.
-	_ = d.ep.Network.Introduce(came)
 	if _, nobody := d.cfg.Sink.(event.Discard); !nobody {
 		d.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
 	}
@@ -36,6 +33,12 @@ func (d *driver) entered(mv member.View) {
 		s.former = slices.Concat(gone, s.former)
 		s.former = s.former[:min(len(s.former), maxFormer)]
 	})
+	if d.cfg.OnView != nil {
+		d.cfg.OnView(v)
+	}
+	// An unreadable address is the member's own mistake; it will show as a member that cannot be
+	// reached.
+	_ = d.ep.Network.Introduce(came)
 	switch v.Reason {
 	// The members stay, so the session must be replaced even though no member of it is lost.
 	case "renew":

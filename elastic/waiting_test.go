@@ -45,12 +45,24 @@ func TestMinPeers(t *testing.T) {
 }
 
 // A group whose first view is smaller than MinPeers begins when other peers have joined. These get
-// the initial state.
+// the initial state. A member is told of each view at once, although it enters no session before.
 func TestMinPeersFromTheStart(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPeers(n)
-			p.adjust = func(_ int, cfg *elastic.Config) { cfg.MinPeers = n + 2 }
+			begun := time.Now()
+			var mu sync.Mutex
+			told := make([]map[int]time.Duration, n) // time of the first view of each size, by member
+			p.adjust = func(i int, cfg *elastic.Config) {
+				cfg.MinPeers, told[i] = n+2, make(map[int]time.Duration)
+				cfg.OnView = func(v elastic.View) {
+					mu.Lock()
+					defer mu.Unlock()
+					if _, known := told[i][len(v.Members)]; !known {
+						told[i][len(v.Members)] = time.Since(begun)
+					}
+				}
+			}
 			var joining sync.WaitGroup
 			for i := range 2 {
 				joining.Go(func() {
@@ -64,6 +76,9 @@ func TestMinPeersFromTheStart(t *testing.T) {
 			loops := p.run(t, 50, func(int) bool { return false }, func(int, int64) {})
 			joining.Wait()
 			for i, l := range loops {
+				if at := told[i]; at[n] > time.Second || at[n+1] < 20*time.Second || at[n+1] > 30*time.Second { // the second newcomer comes at 40 s
+					t.Errorf("n=%d: member %d is told of views at %v", n, i, at)
+				}
 				if l.sizes[n+2] != 50 {
 					t.Errorf("n=%d: member %d did steps with groups of %v", n, i, l.sizes)
 				}

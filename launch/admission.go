@@ -34,8 +34,8 @@ func newAdmission(job string) *admission {
 	return &admission{job: job, decidable: make(chan struct{})}
 }
 
-// onView lets the answers go on that wait for a view of the group.
-func (ad *admission) onView() {
+// decide lets the waiting answers go on if the group has a view.
+func (ad *admission) decide() {
 	if g := ad.currentGroup(); g != nil && g.View().Epoch > 0 {
 		ad.viewed.Do(func() { close(ad.decidable) })
 	}
@@ -44,8 +44,9 @@ func (ad *admission) onView() {
 // setGroup makes the view of a group decide about newcomers.
 func (ad *admission) setGroup(g *elastic.Group) {
 	ad.mu.Lock()
-	defer ad.mu.Unlock()
 	ad.group = g
+	ad.mu.Unlock()
+	ad.decide() // the group may have a view already
 }
 
 // currentGroup returns the group, or nil before open.

@@ -25,7 +25,7 @@ func TestAnswerWaitsForView(t *testing.T) {
 		if took := answered(time.Second); took != time.Second {
 			t.Errorf("without a view the answer takes %v", took)
 		}
-		ad.onView() // there is no group
+		ad.decide() // there is no group
 		if took := answered(time.Second); took != time.Second {
 			t.Errorf("without a group the answer takes %v", took)
 		}
