@@ -194,7 +194,7 @@ func TestReasonsFitTheShares(t *testing.T) {
 			}
 			for i, c := range changes[1:] {
 				var rank, from, to int
-				if _, err := fmt.Sscanf(c.Reason, "rank %d: %d to %d,", &rank, &from, &to); err != nil {
+				if _, err := fmt.Sscanf(c.Reason, "rank %d: %d to %d microbatches,", &rank, &from, &to); err != nil {
 					t.Fatalf("slow from step %d: reason %q", slow, c.Reason)
 				}
 				if from != c.Old[rank] || to != c.New[rank] || !slices.Equal(c.Old, changes[i].New) {

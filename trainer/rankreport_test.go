@@ -48,8 +48,8 @@ func TestFaultsAreNamed(t *testing.T) {
 		faultLoss:         "loss of rank 1",
 		faultGradient:     "gradient of a at rank 1",
 		faultGradient + 1: "gradient of b at rank 1",
-		faultGradient + 2: "fault 4 at rank 1",
-		-1:                "fault -1 at rank 1",
+		faultGradient + 2: "unknown fault 4 at rank 1",
+		-1:                "unknown fault -1 at rank 1",
 	}
 	for f, want := range tests {
 		err := checkFaults([]rankReport{{}, {fault: f}, {fault: faultLoss}}, nameRank, params)
