@@ -43,8 +43,12 @@ func (w *watcher) askHost(id ID, p *peer, now time.Time) {
 }
 
 // suspectHost suspects the other members of the host of a member that was just suspected, unless
-// one of them has answered since they were asked.
-func (w *watcher) suspectHost(id ID, p *peer) {
+// one of them has answered since they were asked. It suspects none while this process runs late, as
+// their answers may be waiting here.
+func (w *watcher) suspectHost(id ID, p *peer, now time.Time) {
+	if w.clock.health.factor(now) > 1 {
+		return
+	}
 	mates := w.members.hostMates(id)
 	for _, mate := range mates {
 		if w.members.peers[mate].answered.After(p.hostAsked) {

@@ -10,6 +10,19 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
+// hostWatcher returns member "002" of 12 members on three hosts, and its events.
+func hostWatcher(t *testing.T) (*watcher, *[]member.Event) {
+	w, events := testWatcher(t, 12, 2)
+	v := w.members.view
+	v.ring, v.Members = nil, slices.Clone(v.Members)
+	for i := range v.Members {
+		v.Members[i].Host = fmt.Sprint(i / 4)
+	}
+	w.members.self = v.Members[2]
+	w.members.replace(v)
+	return w, events
+}
+
 // The members of a host are suspected together if none of them answers, and one that answers keeps
 // the others in. A message that is no answer does not withdraw the suspicion of a host.
 func TestSilentHostIsSuspected(t *testing.T) {
@@ -18,14 +31,7 @@ func TestSilentHostIsSuspected(t *testing.T) {
 		"007": {member.Suspect{Peer: "006"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w, events := testWatcher(t, 12, 2)
-			v := w.members.view
-			v.ring, v.Members = nil, slices.Clone(v.Members)
-			for i := range v.Members {
-				v.Members[i].Host = fmt.Sprint(i / 4)
-			}
-			w.members.self = v.Members[2]
-			w.members.replace(v)
+			w, events := hostWatcher(t)
 			for range (leastSilence + time.Second) / (heartbeatTicks * tickPeriod) {
 				<-time.After(heartbeatTicks * tickPeriod)
 				w.clock.advance(time.Now(), heartbeatTicks)
@@ -80,4 +86,20 @@ func TestHostMates(t *testing.T) {
 			t.Errorf("on another host: %v", got)
 		}
 	})
+}
+
+// A process that runs late does not suspect a whole host: the answers may be waiting at the process.
+func TestLateMemberSuspectsNoHost(t *testing.T) {
+	for late, want := range map[bool]int{true: 0, false: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w, events := hostWatcher(t)
+			if late {
+				w.clock.health.worse(time.Now())
+			}
+			w.suspectHost("006", w.members.peers["006"], time.Now())
+			if len(*events) != want {
+				t.Errorf("late %v: %v", late, *events)
+			}
+		})
+	}
 }

@@ -167,7 +167,7 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 		w.network.Redial(id)
 		p.exceeded = p.limit(factor)
 		w.suspect(id, p, cause, false)
-		w.suspectHost(id, p)
+		w.suspectHost(id, p, now)
 	}
 }
 
