@@ -113,7 +113,7 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		return nil, fmt.Errorf("collective: new: %w: the transport is nil", ErrArgument)
 	}
 	if size < 1 || rank < 0 || rank >= size {
-		return nil, fmt.Errorf("collective: new: %w: the transport has rank %d of %d ranks", ErrArgument, rank, size)
+		return nil, fmt.Errorf("collective: new: %w: rank %d of %d ranks, want a rank of 0 or more and less than the number of ranks", ErrArgument, rank, size)
 	}
 	if o.Segment == 0 {
 		o.Segment = 256 << 10

@@ -150,7 +150,7 @@ func (g *Group) join(ctx context.Context) error {
 		return errors.New("the Endpoint has no Network")
 	}
 	if g.cfg.Peers == nil && g.cfg.Contacts == nil {
-		return errors.New("the Config has neither Peers, the first view, nor Contacts, the members to ask")
+		return errors.New("the Config has neither Peers nor Contacts: set Peers to the members of the first view, or Contacts to find members of a running job")
 	}
 	for i, m := range g.cfg.Peers {
 		if m.ID == "" || slices.IndexFunc(g.cfg.Peers, func(o Member) bool { return o.ID == m.ID }) != i {

@@ -20,8 +20,8 @@ type info struct {
 	Addrs    []string `json:"a,omitempty"`
 }
 
-// toMember converts m to the form of the membership machine. If not all addresses fit in
-// member.MaxInfo bytes, the last ones are omitted.
+// toMember converts m to the type of package member, which has all fields but the ID as one text
+// (info). If not all addresses fit in member.MaxInfo bytes, the last ones are omitted.
 func toMember(m Member) (member.Member, error) {
 	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
 	// Each round omits one more address. Others may reach the member all the same; the names

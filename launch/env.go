@@ -126,7 +126,7 @@ func validJob(name string) error {
 	}
 	for i, r := range name {
 		if !nameRune(r) || i == 0 && (r == '-' || r == '.') {
-			return fmt.Errorf("job name %q: only letters, digits, '.', '_' and '-', the first no '-' or '.'", name)
+			return fmt.Errorf("job name %q: want letters, digits, '.', '_' and '-', beginning with neither '-' nor '.'", name)
 		}
 	}
 	return nil

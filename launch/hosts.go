@@ -42,7 +42,7 @@ func (r *Remote) check() error {
 		return errors.New("there is no list of hosts, but an option that needs one (copy, detach, dir, ssh or srun): name hosts, or leave that option out")
 	}
 	if r.ConnectTimeout < 0 {
-		return fmt.Errorf("connect timeout %v, want more than 0", r.ConnectTimeout)
+		return fmt.Errorf("connect timeout %v, want 0 or more (0 means %v)", r.ConnectTimeout, defaultConnect)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 	// maxLineLength is the maximum length of a line for people, in bytes. Longer lists are in the
 	// event log.
 	maxLineLength = 200
-	// lineRoom is the part of maxLineLength after the program's name.
+	// lineRoom is the part of maxLineLength that is left for the text after linePrefix.
 	lineRoom = maxLineLength - len(linePrefix)
 	// maxReported bounds the number of remembered lines and reasons.
 	maxReported = 1000

@@ -13,7 +13,8 @@ type pipeline struct {
 	params [][]float32   // the model's memory, by parameter
 	slots  [][][]float32 // optimizer state, by parameter
 
-	// was has the committed values of each parameter and of its optimizer slots, by parameter.
+	// was is the undo log, by parameter: committed values of the parameter, then of each of its
+	// optimizer slots. For parameter i it is valid from element from[i] on.
 	was [][][]float32
 	// from has, by parameter, the first element that is updated with the uncommitted step.
 	from []int

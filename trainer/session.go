@@ -23,7 +23,7 @@ func goOn(err error) bool {
 }
 
 // session trains in one session until the job is finished or the session ends. It is the main
-// loop: points, then one try at a step, again and again.
+// loop: a decision point if one is due, then one attempt at a step, again and again.
 func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	// A panic of the model from now on revokes this session, so that the others do not wait.
 	j.guard.revoke = s.Comm.Revoke

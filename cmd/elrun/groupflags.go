@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// groupFlags configure when the group of a job goes on after losses, and how it admits newcomers.
+// groupFlags configure when the group of a job goes on after losses, whether crashed peers are
+// started again, and how fast newcomers get the state.
 // All launchers of a job should pass the same --quorum.
 type groupFlags struct {
 	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`

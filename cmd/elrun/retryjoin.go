@@ -44,8 +44,8 @@ func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) e
 	}
 }
 
-// isPermanent reports whether a further attempt would end in the same way: err is due to a signal
-// or to a mistake in the command line.
+// isPermanent reports whether a further attempt would end in the same way: err is due to a
+// signal, to a mistake in the command line, or to a ticket that is malformed or has expired.
 func isPermanent(err error) bool {
 	var s exitStatus
 	if errors.As(err, &s) {

@@ -196,7 +196,9 @@ func beginLog(f *os.File) error {
 	if alone {
 		err = f.Truncate(0)
 	}
-	_ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) // without locks in the file system, logs cannot be shared
+	// An error is ignored: on a file system without locks every launcher appends, and the log is
+	// never truncated.
+	_ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
 	return err
 }
 

@@ -134,8 +134,8 @@ func list[T any](d *decoder, limit int, element func() T) []T {
 	if n == 0 {
 		return nil
 	}
-	// Small lists need no growth. A list with missing elements ends at the first missing byte,
-	// before it has grown.
+	// Small lists need no growth. A longer list grows only as its elements are decoded, so a false
+	// length allocates no memory for elements that are missing.
 	all := make([]T, 0, min(n, 16))
 	for range n {
 		if d.err != nil {

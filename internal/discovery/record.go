@@ -185,7 +185,7 @@ func encodeMembers(members []elastic.Member) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode members: %w", err)
 		}
-		// The next member would not fit. The text so far is complete JSON, so it is used as it is.
+		// If this member does not fit, the text without it is used: it is complete JSON.
 		if len(more) > boxText || len(places) == MaxMembers {
 			break
 		}

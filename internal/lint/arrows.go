@@ -39,9 +39,10 @@ type fileGraph struct {
 	refs  [][]int // refs[a][b] is the number of uses in file a of declarations in file b
 }
 
-// fileGraphOf returns the references between the files of a package on Linux, except for its tests. It counts uses of types,
-// functions, constants and variables at package level, and of methods. Imported packages are not read, so a method is found if
-// the package itself tells the type of its receiver.
+// fileGraphOf returns the references between the files of a package on Linux, except for its tests.
+// It counts uses of types, functions, constants and variables at package level, and of methods.
+// Imported packages are not read, so a use of a method counts only if the type of the receiver
+// follows from the source of the package itself.
 func fileGraphOf(p *Package) fileGraph {
 	fset := token.NewFileSet()
 	var syntax []*ast.File

@@ -159,8 +159,9 @@ type exemption struct {
 	Why  string
 }
 
-// exemptions lists the exceptions to all rules but those with lists of their own. An entry that is
-// no longer needed is itself a problem (UnusedExemptions).
+// exemptions lists the exceptions to the rules, also those of wordsDue, but not those that the code
+// of a rule lists itself (such as examplesDue). An entry that is no longer needed is itself a
+// problem (UnusedExemptions).
 func exemptions() []exemption {
 	return append(wordExemptions(), exemption{
 		Rule: "calls", File: "testing/cluster/process.go", Text: "os.Exit",

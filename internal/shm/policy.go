@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// policies are the choices of a lane that change the time of its calls and never their results,
-// with their state. A policy is on if its line in Segment.policies is there.
+// policies are the heuristics of a lane, which change the time of its calls and never the results,
+// and their state. A heuristic is off if its line in Segment.policies is deleted.
 type policies struct {
 	busyPoll   bool // a wait begins with polls; otherwise it begins with yields
 	rebalance  bool // a waiting rank moves to a core with fewer ranks
@@ -22,7 +22,8 @@ type policies struct {
 // policies returns the policies of a lane of the given number of ranks. docs/internals/shm.md has
 // the gain of each.
 func (s *Segment) policies(ranks int) policies {
-	processes := s.event != nil // not goroutines of one process, which Go's scheduler places
+	// Whether the ranks are processes; goroutines of one process are placed by Go's scheduler.
+	processes := s.event != nil
 	return policies{
 		busyPoll:   s.size <= s.processors,               // a rank with a core of its own sees a message sooner by polls than by yields
 		rebalance:  processes,                            // the kernel may leave waiting ranks on one core while another idles

@@ -22,7 +22,7 @@ type panel struct {
 	curves []curve
 }
 
-// points returns the values of a curve by members. Values below 1 are raised to 1.
+// points returns the points of a curve: number of members, value. Values below 1 are raised to 1.
 func (c curve) points(all []figure) (points [][2]float64) {
 	for _, f := range all {
 		if v, ok := f.values[c.value]; ok && f.phase == c.phase {

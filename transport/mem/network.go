@@ -20,7 +20,7 @@ import (
 type Network struct {
 	ring    Keyring
 	plan    mesh.Plan
-	killing sync.WaitGroup // calls of Kill whose members still close
+	killing sync.WaitGroup // calls of Kill whose members are still being closed
 
 	// mu guards the fields below.
 	mu      sync.Mutex

@@ -376,9 +376,9 @@ func (d *dialer) settle(ctx context.Context, id peer.ID) error {
 const unansweredTime = 5 * time.Second
 
 // confirm waits until the other side has accepted the stream's protocol. It resets the stream on
-// error, and closes the connection after unansweredTime without an answer: the connection may lead
-// into a hole, and the next stream is to take another one. A shorter wait says nothing, as the peer
-// may be busy.
+// error. After unansweredTime without an answer it closes the connection, too: packets may get lost
+// on its path, and the next stream must be opened over another connection. A shorter wait says
+// nothing, as the peer may be busy.
 func (d *dialer) confirm(ctx context.Context, s *lazyStream) error {
 	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })

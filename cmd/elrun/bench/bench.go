@@ -101,7 +101,7 @@ func runInteger[T dtype.Integer](ctx context.Context, c *collective.Comm, cfg Co
 func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := numberOp[T](cfg.Op)
 	if !ok {
-		return fmt.Errorf("bench: no operation %q for %v: want sum, prod, min, max, average, and, or or xor, or of integers bitand, bitor or bitxor", cfg.Op, cfg.Type)
+		return fmt.Errorf("bench: no operation %q for %v: want one of sum, prod, min, max, average, and, or, xor; for integers also bitand, bitor, bitxor", cfg.Op, cfg.Type)
 	}
 	return run(ctx, c, cfg, op, report)
 }

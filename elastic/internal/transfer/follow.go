@@ -107,7 +107,8 @@ func (f *follower) take(it item) error {
 		f.fd.recycle(*it.data)
 	default:
 		f.at, f.behind, f.begun = it.at, it.at-f.applied, time.Now()
-		// After one bad window another donor is tried; after two the newcomer gives up.
+		// After one window in which the distance did not shrink, another donor is tried; after two
+		// in a row the newcomer gives up.
 		switch f.gauge.strike(it.at, f.applied, f.level) {
 		case 1:
 			f.fd.tired.Store(true)

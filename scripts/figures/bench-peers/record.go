@@ -19,7 +19,7 @@ type result struct {
 	Bytes     int     `json:"bytes"`                 // length of the vector
 	P50       float64 `json:"us_p50"`                // median over the calls, in microseconds
 	Wrong     int64   `json:"wrong"`                 // wrong elements
-	RSSAnon   int64   `json:"rss_anon"`              // private memory of the largest rank, in bytes
+	RSSAnon   int64   `json:"rss_anon"`              // largest anonymous resident memory of a rank, in bytes
 	Algorithm string  `json:"algorithm,omitempty"`   // only from elrun
 	Copy      string  `json:"single_copy,omitempty"` // mechanism of Open MPI
 	Readable  bool    `json:"readable,omitempty"`    // ranks can read each other's memory

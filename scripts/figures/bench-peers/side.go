@@ -130,7 +130,8 @@ func list(sizes []int) string {
 	return strings.Join(out, ",")
 }
 
-// calls formats sizes with the number of calls that elrun bench would make, for the other programs.
+// calls formats sizes for the programs that elrun bench is compared with: each size together with
+// the number of calls that elrun bench makes for it.
 func calls(r rig, sizes []int) string {
 	var out []string
 	for _, s := range sizes {

@@ -123,7 +123,7 @@ func (p *Port) openUnix() {
 	if !ok {
 		return
 	}
-	// Without the socket peers on this host connect over TCP, so an error is not reported.
+	// An error is not reported: without this socket, the peers of this host connect over TCP.
 	if l, err := ListenAbstract("elrun-direct-" + rand.Text()); err == nil {
 		p.serve(l, func(o *Offer) { o.KernelID, o.Socket = id, l.Addr().String() })
 	}
