@@ -120,7 +120,7 @@
 //	            first view), reform.go (a new first view), outcome.go (the exit status)
 //	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
 //	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
-//	            from stalls.go, joinqueue.go and failurereport.go
+//	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go
 //	peer        init.go, agent.go and outbox.go (the launcher), peer.go, identity.go (the network)
 //	hosts       hosts.go, hostlist.go, connect.go, remote.go; hostagent.go is the other side, and
 //	            frame.go the protocol; probe.go tests the network between hosts

@@ -63,7 +63,7 @@ func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: &o, begun: time.Now(), rendezvous: group, report: newReporter(&o.Output, group.leads)}
 	r.membership = newMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
 	if len(o.Remote.Hosts) == 0 {
-		r.membership.load = hostOverload
+		r.membership.load, r.stalls.load = hostOverload, hostOverload
 	}
 	r.procs = newProcesses(&o, path, r.report.console)
 	r.peers = &supervisor{o: &o, procs: r.procs, report: r.report, rendezvous: group, joinQueue: &r.joinQueue,
@@ -103,6 +103,7 @@ func (r *runner) loop(ctx context.Context) {
 	r.procs.work.Wait()
 	_, _ = listControls() // removes the sockets of killed peers
 	r.report.lines(r.failures.take(r.rendezvous.isWaiting()))
+	r.report.lines(r.stalls.due(time.Time{}, r.peers.want, r.rendezvous.describe))
 	r.report.shared(r.membership.finish())
 }
 
@@ -114,6 +115,7 @@ func (r *runner) tick(now time.Time) {
 	r.report.lines(r.failures.due(now, r.rendezvous.isWaiting()))
 	r.procs.hosts.beat(now)
 	r.answerOverdue(now)
+	r.report.lines(r.stalls.due(now, r.peers.want, r.rendezvous.describe))
 	r.report.shared(r.membership.due(now))
 	if r.outcome.signal == 0 {
 		r.report.lines(r.joinQueue.due(now))

@@ -3,16 +3,21 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/elrun/elrun/event"
 )
 
 // stalls decides which stall events become lines for people: one line for each culprit while it
-// holds up the others, however many members report it. It reads no clock and is not safe for
-// concurrent use.
+// holds up the others, however many members report it, and one line for the entry into a session
+// (entrystalls.go). It reads no clock and is not safe for concurrent use.
 type stalls struct {
 	culprits map[string]*culprit // by short ID
+	entries  []*entryStall       // in the order of their first reports
+	// load describes the overload of this host, "" without overload. It is nil where peers run on
+	// other hosts.
+	load func() string
 }
 
 // culprit is a member that others wait for.
@@ -24,10 +29,32 @@ type culprit struct {
 // stallPause is the least time between two lines about the same culprit.
 const stallPause = time.Minute
 
-// line returns a line about e, a stall that peer index reports, or "" if there is nothing new. It
-// names only the culprits that are new to people. The function describe describes members, given
-// their short IDs.
+// line returns a line about e, a stall that peer index reports, or "" if there is nothing new or
+// the line waits for the reports of other peers (due). It names only the culprits that are new to
+// people. The function describe describes members, given their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
+	if strings.HasPrefix(e.What, entering) {
+		s.collect(index, e, now)
+		return ""
+	}
+	fresh := s.freshOf(e, now)
+	if len(fresh) == 0 {
+		return ""
+	}
+	return formatStall(index, e, describe(join(fresh)))
+}
+
+// formatStall returns the line about the stall e that peer index reports. names are the culprits.
+func formatStall(index int, e event.Stall, names string) string {
+	line := fmt.Sprintf("peer %d has waited %.1f s for %s in %s", index, e.SinceMS/1000, names, cmp.Or(e.What, e.Phase))
+	if e.What != "" && e.Phase != "" {
+		line += " (" + e.Phase + ")"
+	}
+	return line
+}
+
+// freshOf records the report e, and returns its culprits that people should know.
+func (s *stalls) freshOf(e event.Stall, now time.Time) []string {
 	// The start of the stall distinguishes a new stall of a culprit from another member's report of
 	// a stall that is already known.
 	begun := now.Add(-time.Duration(e.SinceMS * float64(time.Millisecond)))
@@ -37,14 +64,7 @@ func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(str
 			fresh = append(fresh, id)
 		}
 	}
-	if len(fresh) == 0 {
-		return ""
-	}
-	line := fmt.Sprintf("peer %d has waited %.1f s for %s in %s", index, e.SinceMS/1000, describe(join(fresh)), cmp.Or(e.What, e.Phase))
-	if e.What != "" && e.Phase != "" {
-		line += " (" + e.Phase + ")"
-	}
-	return line
+	return fresh
 }
 
 // fresh records a report that a member has held up another one since begun. It reports whether
