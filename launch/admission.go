@@ -34,6 +34,9 @@ func newAdmission(job string) *admission {
 	return &admission{job: job, decidable: make(chan struct{})}
 }
 
+// onView lets the waiting answers go on with the first view. It implements elastic.Config.OnView.
+func (ad *admission) onView(elastic.View) { ad.decide() }
+
 // decide lets the waiting answers go on if the group has a view.
 func (ad *admission) decide() {
 	if g := ad.currentGroup(); g != nil && g.View().Epoch > 0 {

@@ -253,7 +253,7 @@ func TestContactsAfterIntroduction(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.Addrs = []string{"a", "b", "never"}
-		i := f.identity()
+		i := f.identity(nil)
 		p := &peer{id: i, a: &agent{}}
 		p.order.Contacts = membersOf("mate")
 		if err := p.showTicket(t.Context(), k); err != nil {
@@ -313,7 +313,7 @@ func TestFalseFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil})
 		f.lost = map[string]bool{"false": true}
-		i := f.identity()
+		i := f.identity(nil)
 		found := func() []elastic.Member { return []elastic.Member{{ID: "a", Addrs: []string{"false"}}} }
 		f.pause = time.Second // the found member is tried first
 		in, err := i.findAdmission(t.Context(), ticket.Credential{Signers: []string{"x"}}, []string{"a"}, found, time.Minute)

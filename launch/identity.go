@@ -36,6 +36,7 @@ type identity struct {
 	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
 	net             network
+	onView          func(elastic.View) // called with each view before the view is connected
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -66,8 +67,8 @@ const provePeriod = 30 * time.Second
 const learnPeriod = 2 * time.Second
 
 // newIdentity returns an identity that owns ep.
-func newIdentity(ep elastic.Endpoint, n network) *identity {
-	i := &identity{Network: ep.Network, ep: ep, net: n, proofs: make(map[elastic.ID]*proof)}
+func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
+	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]*proof)}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
@@ -237,6 +238,7 @@ func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (trans
 	if err := i.joinFirstView(v.Members); err != nil {
 		return nil, err
 	}
+	i.onView(v)
 	return i.Network.Connect(ctx, v, self)
 }
 

@@ -133,9 +133,9 @@ func (f *fakeNet) Request(ctx context.Context, to elastic.ID, b []byte) (io.Read
 func (f *fakeNet) Serve(func(context.Context, elastic.ID, []byte, io.Writer) error) {}
 
 // identity returns an identity on f, which is closed at the end of the test.
-func (f *fakeNet) identity() *identity {
+func (f *fakeNet) identity(entered func(elastic.View)) *identity {
 	return newIdentity(elastic.Endpoint{Self: elastic.Member{ID: "self"}, Network: f,
-		Close: func() error { return nil }}, f)
+		Close: func() error { return nil }}, f, entered)
 }
 
 func membersOf(ids ...elastic.ID) []elastic.Member {
@@ -151,7 +151,7 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"a": nil, "b": nil, "bad": ticket.ErrUnknown})
 		f.pause = time.Second
-		i := f.identity()
+		i := f.identity(nil)
 		for range 2 { // the second call changes nothing
 			if err := i.Introduce(membersOf("a", "b", "bad", "away", "self")); err != nil {
 				t.Fatal(err)
@@ -195,7 +195,7 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 func TestIdentityVouches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"other": nil})
-		i := f.identity()
+		i := f.identity(nil)
 		if err := i.endpoint().Vouch(membersOf("other")); err != nil {
 			t.Fatal(err)
 		}
@@ -215,15 +215,16 @@ func TestIdentityVouches(t *testing.T) {
 func TestIdentityInView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(nil)
-		i := f.identity()
+		var entered elastic.View
+		i := f.identity(func(v elastic.View) { entered = v })
 		if _, err := i.Connect(t.Context(), elastic.View{Epoch: 7, Members: membersOf("a", "self")}, 1); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(i.Introduce(membersOf("b")), i.Send(t.Context(), "a", nil), i.Send(t.Context(), "b", nil)); err != nil {
 			t.Error(err)
 		}
-		if f.connected != 7 || len(f.proven) != 0 {
-			t.Errorf("connected %d, proofs %v", f.connected, f.proven)
+		if entered.Epoch != 7 || f.connected != 7 || len(f.proven) != 0 {
+			t.Errorf("entered %v, connected %d, proofs %v", entered, f.connected, f.proven)
 		}
 		_ = i.Close()
 	})
@@ -258,7 +259,7 @@ func TestIntroduceBy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeNet(c.accept)
 				f.deaf = c.deaf
-				i := f.identity()
+				i := f.identity(nil)
 				found := func() []elastic.Member { return membersOf(c.found...) }
 				begun := time.Now()
 				in, err := i.findAdmission(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
@@ -283,7 +284,7 @@ func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(nil)
 		f.introduced["a"] = true
-		i := f.identity()
+		i := f.identity(nil)
 		i.disconnect([]elastic.ID{"a"})
 		i.disconnect([]elastic.ID{"a"})
 		synctest.Wait()
@@ -300,7 +301,7 @@ func TestBar(t *testing.T) {
 
 func TestIdentityDiscovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newFakeNet(nil).identity()
+		i := newFakeNet(nil).identity(nil)
 		p := &peer{id: i, a: &agent{}, order: startOrder{LAN: true}}
 		p.publish()
 		p.publish()

@@ -105,6 +105,11 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.mu.Unlock()
 		p.a.watchDead(g.Dead)
 		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
+		// If the job still waits for more peers, the group enters no view yet, but the missing
+		// peers must be able to find it.
+		if first := p.order.Peers; len(first) > 0 {
+			p.onView(elastic.View{Epoch: 1, Members: first})
+		}
 	}
 	// Step 5.
 	g, err := elastic.Join(ctx, cfg)
@@ -137,7 +142,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	p.p2pHost.UseHostKey(order.HostKey) // only after admit: peers that may have connected by now must be admitted first
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.renewIdentity,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, OnView: p.onView, Inspect: inspect, Sink: p.a, Entry: p.admission.grantOf}
+		OnSuspect: p.a.suspect, OnView: p.admission.onView, Inspect: inspect, Sink: p.a, Entry: p.admission.grantOf}
 	if order.Root != "" {
 		cfg.Grants = []elastic.Grant{{Key: elastic.ID(order.Root)}}
 	}

@@ -62,7 +62,7 @@ func (p *peer) open(ctx context.Context) error {
 		Machine: machineID(p.env.job), Site: p.env.site}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host)
+	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onView)
 	if p.public {
 		p.id.discover(p.found.add, p.undiscovered)
 	}
@@ -218,14 +218,13 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	return p.id.endpoint(), nil
 }
 
-// onView records a view that this peer has entered. One peer of each launcher reports it, so that
-// later peers find the group.
+// onView records the view that is about to be connected. One peer of each launcher reports it, so
+// that later peers find the group.
 func (p *peer) onView(v elastic.View) {
 	p.mu.Lock()
 	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), ticketsOf(v)
 	id := p.id
 	p.mu.Unlock()
-	p.admission.decide()
 	id.disconnect(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {

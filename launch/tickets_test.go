@@ -82,7 +82,7 @@ func TestFindByName(t *testing.T) {
 }
 
 func TestIssueBeforeJoining(t *testing.T) {
-	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(), admission: newAdmission("")}
+	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil), admission: newAdmission("")}
 	if k, err := p.issue(t.Context(), request{Local: true}); err == nil {
 		t.Errorf("got %+v", k)
 	}
