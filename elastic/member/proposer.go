@@ -49,7 +49,9 @@ type proposal struct {
 	wait  uint64 // no ballot is opened before this tick
 	retry uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
 	tries int    // number of rejected ballots
-	round uint64 // highest round used here or seen
+	// yielded is set once this proposer has given way to one that this member suspects.
+	yielded bool
+	round   uint64 // highest round used here or seen
 
 	stage  stage
 	ballot Ballot  // the present ballot
@@ -184,14 +186,16 @@ func (p *proposer) overtaken() {
 	p.wait = p.tick + p.backOff(p.tries)
 }
 
-// yield gives way to another proposer's higher ballot for a while. It does not give way to a
-// proposer that this member suspects: that proposer may hear no answers, and repeat its ballot in
-// vain. Only if the ballot overtakes one of this member's own, this member backs off, as after a
-// rejection. So of two proposers that suspect each other one succeeds in the end.
+// yield gives way to another proposer's higher ballot for a while. To proposers that this member
+// suspects it gives way only once in a view. Parts of a group that hear each other again need that
+// time to withdraw their suspicions. But a suspected proposer may also hear no answers, and repeat
+// its ballot in vain. Later, if its ballot overtakes one of this member's own, this member backs
+// off, as after a rejection. So of two proposers that suspect each other one succeeds in the end.
 func (p *proposer) yield(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {
-	case p.local.reachable(from):
+	case p.local.reachable(from) || !p.yielded:
+		p.yielded = p.yielded || !p.local.reachable(from)
 		p.stage = idle
 		p.wait = p.tick + p.cfg.Patience + p.backOff(0)
 	case p.stage != idle:

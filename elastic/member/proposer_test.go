@@ -2,8 +2,8 @@ package member
 
 import "testing"
 
-// A proposer gives way to another one, but not to one that it suspects, unless the other's ballot
-// overtakes its own.
+// A proposer gives way to another one. To one that it suspects it gives way once, and later only if
+// the other's ballot overtakes its own.
 func TestGivesWay(t *testing.T) {
 	base := aloneIn(t, "c", "a", "b", "c")
 	l := &localState{membership: base}
@@ -13,8 +13,12 @@ func TestGivesWay(t *testing.T) {
 	}
 	l.suspect(Suspect{Peer: "a"})
 	p.wait = 0
+	if p.yield(Ballot{Round: 1}, "a"); p.wait == 0 {
+		t.Error("does not give way once to a proposer that it suspects")
+	}
+	p.wait = 0
 	if p.yield(Ballot{Round: 1}, "a"); p.wait != 0 {
-		t.Error("gives way to a proposer that it suspects")
+		t.Error("gives way again to a proposer that it suspects")
 	}
 	p.stage = preparing
 	if p.yield(Ballot{Round: 3}, "a"); p.wait == 0 || p.stage != idle {
