@@ -37,6 +37,14 @@ type proposer struct {
 	proposal
 }
 
+// pauses are the times at which a proposer opens no ballot, in the present view.
+type pauses struct {
+	wait    uint64 // no ballot is opened before this tick
+	retry   uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
+	tries   int    // number of ballots that others have rejected or overtaken
+	yielded bool   // this proposer has given way to one that this member suspects
+}
+
 // proposal is a proposer's memory for the change of one view.
 type proposal struct {
 	stale bool // want and why must be recomputed
@@ -46,12 +54,8 @@ type proposal struct {
 
 	due   bool   // a change is due
 	since uint64 // tick at which the change became due
-	wait  uint64 // no ballot is opened before this tick
-	retry uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
-	tries int    // number of rejected ballots
-	// yielded is set once this proposer has given way to one that this member suspects.
-	yielded bool
-	round   uint64 // highest round used here or seen
+	pauses
+	round uint64 // highest round used here or seen
 
 	stage  stage
 	ballot Ballot  // the present ballot
