@@ -11,42 +11,43 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// stuckTime is how long a message may go without being acknowledged. The user of the mesh may know
-// earlier that a peer is silent, and then calls Redial; this limit is for the case that it does
-// not.
+// stuckTime is how long messages to a peer may stay unacknowledged, while nothing comes from that
+// peer, before the mesh closes the connection. It serves users of the mesh that do not call Redial
+// when they suspect a peer earlier.
 const stuckTime = 5 * time.Second
 
 // ackMark is sent in place of the length of a message, and acknowledges one message. A peer
 // acknowledges messages in the order in which it reads them.
 const ackMark = 1<<32 - 1
 
-// controlStream carries messages, each with its length in four bytes before it, and the
-// acknowledgements of the messages that came from the other side:
+// controlStream carries control messages in both directions, and acknowledges each message that it
+// reads. The bytes of each direction are a sequence of:
 //
 //	length uint32 | message      a message of at most elastic.MaxControl bytes
 //	ackMark uint32               acknowledges the oldest message that is not acknowledged yet
 //
-// Integers are little-endian. TCP acknowledges bytes, too, but does not tell the program, and
-// retransmits for minutes before it reports that nothing comes back.
+// Integers are little-endian. The acknowledgements of TCP are no substitute: the kernel does not
+// report them to the program, and it retransmits for minutes before it reports an error.
 type controlStream struct {
 	Stream
-	turn chan struct{} // holds a token while somebody writes
+	turn chan struct{} // holds a token while a goroutine writes: a mutex for which a caller can wait with a ctx
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	pending int // messages that are not acknowledged
-	// since is the time from which the peer is late: when the oldest pending message was written,
-	// or when the message before it was acknowledged, if that was later.
+	pending int // how many sent messages the peer has not acknowledged
+	// since is when the peer began to owe the next acknowledgement: when the oldest pending message
+	// was written, or when the message before that was acknowledged, if that was later.
 	since time.Time
-	heard time.Time // when the last message or acknowledgement came
+	heard time.Time // when the last message or acknowledgement was read
 }
 
-// newControl wraps a stream that the peer has accepted.
+// newControl wraps a stream that one side has opened and the other has accepted.
 func newControl(raw Stream) *controlStream {
 	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
 }
 
-// takeTurn waits until nobody else writes. The caller gives up its turn by a receive from s.turn.
+// takeTurn waits until no other goroutine writes on s, or until ctx ends. The caller ends its turn
+// by a receive from s.turn.
 func (s *controlStream) takeTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -56,7 +57,8 @@ func (s *controlStream) takeTurn(ctx context.Context) error {
 	}
 }
 
-// write writes one message; the caller has called takeTurn. After an error the stream is unusable.
+// write writes one message; the caller has called takeTurn. After an error the caller must not use
+// the stream any more.
 func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -71,13 +73,13 @@ func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	frame := append(binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg))), msg...)
 	_, err := s.Write(frame)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // written, but the deadline has spoiled the stream
+		err = context.Cause(ctx) // the message was written, but the stream now has a write deadline in the past
 	}
 	return err
 }
 
-// sent notes that a message is being written. It is called before the write, as the acknowledgement
-// may come before the write returns.
+// sent counts one more pending message. It is called before the message is written, because the
+// acknowledgement may arrive before Write returns.
 func (s *controlStream) sent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *controlStream) sent() {
 	}
 }
 
-// acknowledged notes that the peer has read the oldest message that was pending.
+// acknowledged removes the oldest pending message, because the peer has read it.
 func (s *controlStream) acknowledged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,16 +97,17 @@ func (s *controlStream) acknowledged() {
 	s.since = s.heard
 }
 
-// silence reports whether a message has been pending for stuckTime, and whether nothing
-// has come from the peer for stuckTime.
+// silence reports two things about the last stuckTime: waiting is whether the peer has owed an
+// acknowledgement all the time, and quiet is whether nothing has come from the peer.
 func (s *controlStream) silence() (waiting, quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pending > 0 && time.Since(s.since) >= stuckTime, time.Since(s.heard) >= stuckTime
 }
 
-// acknowledge tells the peer that a message was read. Errors need no handling: a peer that gets no
-// acknowledgement for stuckTime gives up the stream.
+// acknowledge acknowledges the oldest message that this side has read and not acknowledged. It
+// ignores errors: a peer that reads neither acknowledgements nor messages for stuckTime gives up
+// the stream.
 func (s *controlStream) acknowledge() {
 	s.mu.Lock()
 	s.heard = time.Now()
@@ -120,8 +123,9 @@ func (s *controlStream) acknowledge() {
 	_, _ = s.Write(binary.LittleEndian.AppendUint32(nil, ackMark))
 }
 
-// readMessages reads until an error, which it returns. It checks the length of a message before it
-// allocates memory for the message.
+// readMessages reads messages and acknowledgements from r, and calls deliver or acknowledged for
+// each. It returns the first error. It checks the length of a message before it allocates memory
+// for the message.
 func readMessages(r io.Reader, acknowledged func(), deliver func([]byte)) error {
 	var head [4]byte
 	for {
