@@ -27,9 +27,9 @@ func blocks(t *testing.T) []string {
 	return out
 }
 
-// The commands about Slurm in docs/hosts.md have the documented effect. Each runs in a folder that
-// has a program named train, as in the document. Commands that contain the number of a job run
-// while a job does.
+// The commands about Slurm in docs/hosts.md have the documented effect. Each command runs in a
+// folder that has a program named train, as in the document. Commands that contain the number of a
+// job run while this job runs.
 func documented(t *testing.T, l *lab) {
 	script, ran := "", 0
 	for _, block := range blocks(t) {
@@ -49,7 +49,8 @@ func documented(t *testing.T, l *lab) {
 	}
 }
 
-// obeys runs a command and waits for the end of its job.
+// obeys runs a command that starts a job, and checks the result of the job. script is the content
+// of job.sh in the command's folder.
 func (l *lab) obeys(t *testing.T, command, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +61,7 @@ func (l *lab) obeys(t *testing.T, command, script string) {
 	l.again(t, dir, "sh", "-c", command).finishes(t, 0)
 }
 
-// grows runs commands while a job runs.
+// grows runs commands that add two peers to a running job of three.
 func (l *lab) grows(t *testing.T, commands string) {
 	t.Helper()
 	j := l.start(t, perNode("elrun", "--events", "events", "./train")...)

@@ -22,10 +22,10 @@ import (
 type host struct {
 	name, addr string
 	dir        string // working folder of the host's processes
-	pid        int    // ID of the first process
+	pid        int    // of the first process, in the PID namespace of the test
 }
 
-// newHost starts a host that has no network yet. It ends with the test.
+// newHost starts a host that has no network yet. The host ends with the test.
 func newHost(t *testing.T, name, addr, dir string) *host {
 	t.Helper()
 	cmd := exec.Command(process.Self(t), hostWord, name, filepath.Join(dir, "hosts"))
@@ -35,16 +35,17 @@ func newHost(t *testing.T, name, addr, dir string) *host {
 		t.Fatal(err)
 	}
 	p := process.Start(t, cmd)
-	t.Cleanup(func() { _ = alive.Close() }) // when this is closed the host ends
+	t.Cleanup(func() { _ = alive.Close() }) // ends the host
 	p.Expect(t, "ready")
 	return &host{name, addr, dir, p.PID()}
 }
 
-// beHost is the main function of a host's first process. It sets up the host's own mounts and name. Then it waits for orphans
-// until standard input ends. When it ends, all processes of the host end.
+// beHost is the main function of a host's first process. It sets up the host's own mounts and name.
+// Then it reaps orphans until standard input ends. When the first process ends, the kernel kills
+// all processes of the host.
 func beHost(name, hosts string) int {
 	err := errors.Join(unix.Sethostname([]byte(name)), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""))
-	for _, dir := range []string{"/run", "/dev/shm", "/sys/fs/cgroup"} { // without a cgroup of its own, slurmd would use the machine's
+	for _, dir := range []string{"/run", "/dev/shm", "/sys/fs/cgroup"} { // an empty /sys/fs/cgroup hides the machine's cgroups from slurmd
 		err = errors.Join(err, unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"))
 	}
 	err = errors.Join(err, unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""), os.Mkdir("/run/munge", 0o755), os.Mkdir("/run/slurmd", 0o755))

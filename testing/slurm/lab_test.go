@@ -19,8 +19,8 @@ type lab struct {
 	alone string // SHA-256 of the result of a single, undisturbed peer
 }
 
-// configuration is slurm.conf: with munge, without accounting and cgroups. Times are short, except the time that processes have
-// to end after a signal.
+// configuration is slurm.conf: with munge, without accounting and cgroups. Timeouts are short,
+// except KillWait, the time that processes have to end after a signal.
 const configuration = `ClusterName=lab
 SlurmctldHost=%[1]s
 SlurmUser=root

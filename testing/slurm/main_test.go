@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
-// play is the main function of a peer. It keeps files in a folder.
+// play is the main function of a peer, which reads and writes its files in dir.
 func play(dir string) int {
 	if err := train(context.Background(), dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,10 +46,10 @@ func play(dir string) int {
 }
 
 const (
-	// steps is the number of steps in a job, samples the number of samples in a step.
+	// steps is the number of steps in a job, and samples is the number of samples in a step.
 	steps   = 500
 	samples = 24
-	// pace is the duration of a step until the file finish exists.
+	// pace is the minimum time of a step while the job's folder has no file named finishFile.
 	pace       = 200 * time.Millisecond
 	finishFile = "finish"
 )
@@ -92,7 +92,8 @@ func train(ctx context.Context, dir string) error {
 	return g.Report(elastic.Result{})
 }
 
-// latest returns the latest state that a peer has written.
+// latest returns the state of the highest step that a peer has written to dir, or step 0 if there
+// is none.
 func latest(dir string) (step int64, total []float64, err error) {
 	total = make([]float64, 1)
 	all, err := filepath.Glob(filepath.Join(dir, "left-*")) // sorted by step

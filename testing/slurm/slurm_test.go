@@ -21,13 +21,13 @@ type job struct {
 	p   *process.Process // srun, salloc or sbatch --wait
 }
 
-// start starts a command of Slurm. The program is ./train.
+// start starts a command of Slurm in a new folder, which has the program train.
 func (l *lab) start(t *testing.T, args ...string) *job {
 	t.Helper()
 	return l.again(t, t.TempDir(), args...)
 }
 
-// again is like start, in the folder of an earlier job.
+// again starts a command of Slurm in an existing folder, for example the folder of an earlier job.
 func (l *lab) again(t *testing.T, dir string, args ...string) *job {
 	t.Helper()
 	if err := os.Symlink(l.path("train"), filepath.Join(dir, "train")); err != nil && !os.IsExist(err) {
@@ -44,7 +44,7 @@ func (l *lab) again(t *testing.T, dir string, args ...string) *job {
 	return &job{l, dir, process.NewLog(t, filepath.Join(dir, "events")), process.Start(t, cmd)}
 }
 
-// script runs a script with sbatch, which waits for its end.
+// script runs a shell script with sbatch --wait, which ends when the job ends.
 func (l *lab) script(t *testing.T, script string, flags ...string) *job {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,8 @@ func (j *job) output(t *testing.T) string {
 	return j.p.Out.String() + j.p.Err.String() + string(b)
 }
 
-// finishes checks that the job has printed the result of a single process once, and has the given status.
+// finishes lets the job take its remaining steps. It checks that the job prints the result of a
+// single peer exactly once, and ends with the given status.
 func (j *job) finishes(t *testing.T, want int) {
 	t.Helper()
 	j.finish(t)
@@ -102,7 +103,7 @@ func (j *job) gone(t *testing.T) {
 	process.Until(t, "the end of all processes", func() bool {
 		for _, h := range j.l.hosts {
 			for _, p := range [][]string{{"-x", "elrun"}, {"-f", process.Self(t) + " " + playWord}} {
-				if out, _ := h.on(append([]string{"pgrep"}, p...)...).Output(); len(out) > 0 { // fails if there is none
+				if out, _ := h.on(append([]string{"pgrep"}, p...)...).Output(); len(out) > 0 { // pgrep fails if it finds no process
 					return false
 				}
 			}
@@ -111,7 +112,7 @@ func (j *job) gone(t *testing.T) {
 	})
 }
 
-// id returns the number that Slurm gave the job.
+// id returns Slurm's number of the job, which must be the only running job.
 func (j *job) id(t *testing.T) string {
 	t.Helper()
 	id := ""
@@ -202,7 +203,8 @@ func aScriptWithOneElrun(t *testing.T, l *lab) {
 	}
 }
 
-// All peers of one elrun are asked to leave, by the end of the job or by a signal to its steps.
+// scancel asks all peers of the one elrun to leave, with and without --signal=TERM. A new job
+// resumes from their state.
 func aScriptWithOneElrunIsCancelled(t *testing.T, l *lab) {
 	for name, cancel := range map[string][]string{"scancel": {"scancel"}, "scancel --signal=TERM": {"scancel", "--signal=TERM"}} {
 		t.Run(name, func(t *testing.T) {
@@ -222,13 +224,14 @@ func anAllocation(t *testing.T, l *lab) {
 	j.finishes(t, 0)
 }
 
-// elruns returns the IDs that the elrun processes of a host have there.
+// elruns returns the process IDs of the host's elrun processes, in the PID namespace of the host.
 func (h *host) elruns(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(h.run(t, "pgrep", "-x", "elrun"))
 }
 
-// One task is asked to leave. No work is lost, the others go on, and the task's status is reported.
+// One task is asked to leave. No peer is lost, the other tasks continue, and srun returns the
+// status of the task.
 func aTaskLeaves(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -248,7 +251,8 @@ func (j *job) lossless(t *testing.T) {
 	}
 }
 
-// The launcher that has formed the job is killed, and its peer leaves. Another launcher prints the result.
+// The launcher that started the job is killed, and its peer leaves. Another launcher prints the
+// result.
 func taskZeroIsKilled(t *testing.T, l *lab) {
 	j := l.start(t, perNode("--kill-on-bad-exit=0", "elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -257,7 +261,8 @@ func taskZeroIsKilled(t *testing.T, l *lab) {
 	j.finishes(t, 128+int(syscall.SIGKILL))
 }
 
-// All peers are asked to leave at the same time. Their work is complete, and another job resumes from it.
+// All peers are asked to leave at the same time. No step is lost, and another job resumes from
+// their state.
 func theJobIsCancelled(t *testing.T, l *lab) {
 	for name, cancel := range map[string][]string{"scancel": {"scancel"}, "scancel --signal=TERM": {"scancel", "--signal=TERM"}} {
 		t.Run(name, func(t *testing.T) {
@@ -274,7 +279,8 @@ func theJobIsCancelled(t *testing.T, l *lab) {
 	}
 }
 
-// goesOn runs another job in the folder of a job that all peers have left. It resumes where that one ended.
+// goesOn runs another job in the folder of a job that all peers have left. The new job must resume
+// where the earlier job ended.
 func (j *job) goesOn(t *testing.T) {
 	t.Helper()
 	step, _, err := latest(j.dir)
@@ -288,7 +294,8 @@ func (j *job) goesOn(t *testing.T) {
 	}
 }
 
-// A host is drained. Its job runs until it is asked to leave. A second job joins.
+// Slurm drains a host. The peer on this host trains until its launcher receives a signal. A second
+// Slurm job joins with a ticket.
 func drain(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--name", "drained", "--events", "events", "./train")...)
 	j.trains(t, 3)
@@ -310,7 +317,7 @@ func drain(t *testing.T, l *lab) {
 	j.lossless(t)
 }
 
-// A script is requeued. Its second run resumes where the first ended.
+// Slurm requeues a script. The second run of the script resumes where the first run ended.
 func requeue(t *testing.T, l *lab) {
 	j := l.script(t, "srun elrun --events events-$SLURM_RESTART_COUNT ./train\n", "--nodes=3", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	j.log = process.NewLog(t, filepath.Join(j.dir, "events-"))
@@ -325,8 +332,8 @@ func requeue(t *testing.T, l *lab) {
 	if err != nil || step < j.log.Read(t).Step {
 		t.Errorf("step %d was written down, error %v; step %d was reported", step, err, j.log.Step)
 	}
-	// A requeued job waits for two minutes; this shortens the wait. It would not start in the same second, because hosts refuse
-	// credentials that are as old.
+	// Slurm starts a requeued job after two minutes, or at the StartTime set here. The time is two
+	// seconds ahead because hosts refuse a job's credentials that are as old as the requeue.
 	l.slurm(t, "scontrol", "update", "JobId="+id, "StartTime=now+2")
 	j.log = process.NewLog(t, filepath.Join(j.dir, "events-1"))
 	j.trains(t, 3)
@@ -336,8 +343,8 @@ func requeue(t *testing.T, l *lab) {
 	}
 }
 
-// The time limit ends the job: all peers leave, by the signal before the limit or by Slurm's own. Slurm checks the limit every
-// half minute.
+// A job reaches its time limit. All peers leave after Slurm's signal at the limit, or after the
+// signal that --signal requests before the limit. Slurm checks the limit every 30 seconds.
 func timeLimit(t *testing.T, l *lab) {
 	for name, flags := range map[string][]string{"limit": {"--time=1"}, "signal": {"--time=2", "--signal=TERM@60"}} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +360,7 @@ func timeLimit(t *testing.T, l *lab) {
 	}
 }
 
-// The Slurm daemon of a host is killed. The tasks go on.
+// The Slurm daemon of a host is killed. The tasks of the job continue.
 func slurmdIsKilled(t *testing.T, l *lab) {
 	j := l.start(t, perNode("elrun", "--events", "events", "./train")...)
 	j.trains(t, 3)

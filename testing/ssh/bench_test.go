@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// elrun bench uses peers on hosts that have elrun at the same path as here, and copies nothing. For each size it compares the
-// result with the slowest link.
+// elrun bench starts peers on hosts where elrun has the same path as here, and copies no file. For
+// each size it compares the measured bandwidth with the bandwidth of the slowest link.
 func TestBench(t *testing.T) {
 	s := newServer(t)
 	flags := []string{"bench", "allreduce", "--ssh", s.ssh(), "--connect-timeout", process.Limit.String(), "--sizes", "4,100K", "--iters", "3", "-H", "a,b"}
@@ -30,7 +30,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	out, errs, status = process.Command(t, append(flags, "-n", "1")...) // uses one of the places only
+	out, errs, status = process.Command(t, append(flags, "-n", "1")...) // uses only one of the two hosts
 	if status != 0 || !strings.Contains(out, "allreduce, 1 peers") {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}

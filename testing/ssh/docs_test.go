@@ -23,7 +23,7 @@ func docs(t *testing.T, title string) string {
 	return section
 }
 
-// The command in docs/hosts.md that unpacks a tarball on a host installs an elrun there.
+// The command in docs/hosts.md that unpacks a tarball on a host installs elrun on that host.
 func TestDocsTarball(t *testing.T) {
 	a := &attempt{server: newServer(t)}
 	dir, home := t.TempDir(), t.TempDir()
@@ -49,8 +49,8 @@ func TestDocsTarball(t *testing.T) {
 	}
 }
 
-// The commands about ssh in docs/hosts.md have the documented effect. They run in a folder with its
-// file of hosts and a program of the same name.
+// The commands about ssh in docs/hosts.md have the documented effect. The commands run in a folder
+// that has the document's host file and a program named train, as in the document.
 func TestDocs(t *testing.T) {
 	section := docs(t, "ssh")
 	s := newServer(t)

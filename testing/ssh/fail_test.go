@@ -18,7 +18,7 @@ import (
 type failure struct {
 	lines   []string                       // lines of sshd's configuration
 	prepare func(t *testing.T, a *attempt) // causes the failure
-	want    string                         // text in the message, besides the host
+	want    string                         // text that the message must have besides the host's name
 }
 
 // attempt is one run of elrun -H a.
@@ -26,12 +26,12 @@ type attempt struct {
 	*server
 	host, elrun string
 	program     []string
-	folder      string // where elrun runs; "" is this folder
+	folder      string // elrun's working folder; "" is the folder of the test
 	flags       []string
-	timeout     time.Duration // of the connection
+	timeout     time.Duration // value of --connect-timeout
 }
 
-// shadow replaces every elrun on the hosts by a script.
+// shadow puts a script named elrun first in the PATH of the hosts.
 func (a *attempt) shadow(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,8 @@ func (a *attempt) shadow(t *testing.T, script string) {
 	a.flags = append(a.flags, "--ssh", a.wrapper(t, `export PATH=`+dir+`:$PATH`))
 }
 
-// wrapper returns a command that runs ssh with a prefix before the command for the host.
+// wrapper writes a script that runs ssh, with the shell command before ahead of the host's command.
+// It returns the path of the script.
 func (a *attempt) wrapper(t *testing.T, before string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "wrapped-ssh")
@@ -52,7 +53,8 @@ func (a *attempt) wrapper(t *testing.T, before string) string {
 	return path
 }
 
-// silent listens and never answers, or closes each connection at once.
+// silent listens at a port of the loopback interface and returns the port. It closes each
+// connection at once, or keeps the connection and never answers.
 func silent(t *testing.T, closes bool) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +167,8 @@ func hostFailures() map[string]failure {
 	}
 }
 
-// For each failure elrun soon prints a line that names the host and a remedy.
+// For each failure elrun ends with status 1 and prints one short line that names the host and the
+// problem.
 func TestFailures(t *testing.T) {
 	all := sshFailures()
 	maps.Copy(all, hostFailures())
@@ -189,7 +192,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// If some hosts work and they are enough, the job runs on them.
+// If some hosts fail, the job runs on the other hosts, unless these have fewer places than
+// --min-peers.
 func TestSomeHostsWork(t *testing.T) {
 	s := newServer(t)
 	j := s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid")
@@ -204,7 +208,8 @@ func TestSomeHostsWork(t *testing.T) {
 	j.gone(t)
 }
 
-// Missing files are copied, once.
+// --copy copies elrun and the program to a host that lacks these files. The next job uses the same
+// copies.
 func TestCopy(t *testing.T) {
 	s := newServer(t)
 	cache := t.TempDir()

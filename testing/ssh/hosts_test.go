@@ -38,7 +38,8 @@ func (j *job) trains(t *testing.T, members int) {
 	})
 }
 
-// finishes checks that the job has the result of a complete job, and leaves nothing behind.
+// finishes waits for the end of the job. It checks the status, the result of all steps, and that no
+// process and no file of the job is left.
 func (j *job) finishes(t *testing.T, steps int64) {
 	t.Helper()
 	if status := j.elrun.Wait(t); status != 0 || !strings.Contains(j.elrun.Out.String(), total(steps)) {
@@ -47,7 +48,7 @@ func (j *job) finishes(t *testing.T, steps int64) {
 	j.gone(t)
 }
 
-// gone waits until nothing of the job is left.
+// gone waits until the job has no peers, and checks that no file of the job is left.
 func (j *job) gone(t *testing.T) {
 	t.Helper()
 	process.Until(t, "the end of all peers", func() bool { return len(j.Peers(t)) == 0 })
@@ -69,7 +70,8 @@ func TestFourHosts(t *testing.T) {
 	}
 }
 
-// This measures the time from the command to the first step, and from Ctrl-C until nothing is left.
+// TestStart measures the time from the command to the first step, and from Ctrl-C until no process
+// and no file of the job is left.
 func TestStart(t *testing.T) {
 	s := newServer(t)
 	runs := 1
@@ -93,8 +95,8 @@ func TestStart(t *testing.T) {
 	t.Logf("to the first step %v; from Ctrl-C to nothing left %v", first, last)
 }
 
-// Whichever process ends, the job continues or ends as on one host, and leaves no process and no
-// file.
+// When a peer, the launcher or a connection is lost, a job on several hosts continues or ends like
+// a job on one host. No process and no file of the job is left.
 func TestEnds(t *testing.T) {
 	t.Run("peer killed", func(t *testing.T) {
 		t.Parallel()

@@ -16,8 +16,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// If the environment variable roleVariable is set, the test binary is a peer. It has the number of steps and the minimum time of
-// a step.
+// roleVariable is an environment variable that makes the test binary a peer. Its value is the
+// number of steps and the minimum time of a step in nanoseconds, or programRole and the name of a
+// job.
 const roleVariable = "ELRUN_SSH_ROLE"
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 // long reports whether the flag -long is set.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
-// play is the main function of a peer.
+// play is the main function of a peer. role is the value of roleVariable.
 func play(role string) int {
 	if name, ok := strings.CutPrefix(role, programRole); ok {
 		return program().Main(context.Background(), launch.Options{Job: name})
@@ -50,7 +51,8 @@ func play(role string) int {
 	return 0
 }
 
-// role returns the text that play reads.
+// role returns the assignment of roleVariable that makes the test binary a peer with this number of
+// steps and this minimum time of a step.
 func role(steps int64, pace time.Duration) string {
 	return roleVariable + "=" + strconv.FormatInt(steps, 10) + " " + strconv.FormatInt(int64(pace), 10)
 }

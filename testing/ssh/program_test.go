@@ -16,14 +16,14 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// If the role is programRole and the name of a job, the test binary is a node of program.
+// programRole is the beginning of the role of a node of program. The name of the job follows.
 const programRole = "program "
 
-// programSteps is the number of steps.
+// programSteps is the number of training steps in program.
 const programSteps = 40
 
-// program returns a program that trains a line. A service records the reports of the peers, and a
-// task reads them.
+// program returns a program whose peers fit a line. A service receives the reports of the peers,
+// and a task reads them from the service.
 func program() *launch.Program {
 	p := launch.NewProgram("line")
 	told := make(chan int64, programSteps+1)
@@ -57,7 +57,8 @@ func program() *launch.Program {
 	return p
 }
 
-// trainLine fits the line y = 1 + 2 x. The peer with rank 0 reports every fourth step.
+// trainLine fits the line y = 1 + 2 x. The peer with rank 0 calls tell after every fourth step, and
+// every peer calls tell at the end.
 func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, struct{}]) error {
 	w := trainer.Param{Name: "w", Shape: []int{2}, Data: make([]float32, 2)}
 	model := trainer.Model{Params: []trainer.Param{w}, Gradient: func(b *trainer.Batch) (loss float64, err error) {
@@ -88,7 +89,8 @@ func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, 
 	return err
 }
 
-// runProgram runs a command in this role to its end, and returns the SHA-256 of the result.
+// runProgram runs a command in the role of a node of program to its end, and returns the SHA-256 of
+// the result.
 func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.Env = append(os.Environ(), roleVariable+"="+programRole+j.Name)
@@ -107,7 +109,8 @@ func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 	return found[1]
 }
 
-// A program ends with the same bits whether its nodes are goroutines, processes or on several hosts.
+// A program has the same result, bit for bit, with its nodes as goroutines, as processes, or on
+// several hosts.
 func TestProgram(t *testing.T) {
 	s := newServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), process.Limit)

@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// scale asks for a number of peers on a host, for example "a:2", and returns the output of elrun.
+// scale runs elrun scale with the wanted number of peers of a host, for example "a:2". It returns
+// the output, and whether the command succeeds.
 func (j *job) scale(t *testing.T, want string) (out string, ok bool) {
 	t.Helper()
 	b, err := exec.Command(process.Elrun(), "scale", j.Name, want).CombinedOutput()

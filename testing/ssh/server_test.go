@@ -88,7 +88,8 @@ MaxStartups 100
 	return s
 }
 
-// configure writes ssh's configuration. lines come first, because ssh uses the first value.
+// configure writes ssh's configuration. lines come before the defaults, because ssh uses the first
+// value of an option.
 func (s *server) configure(t *testing.T, lines ...string) {
 	t.Helper()
 	me, err := user.Current()
