@@ -9,8 +9,9 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// notice handles a notice from the goroutines of a process. Indices from maxPeers on belong to
-// the services and tasks of a program. After the end of a peer such nodes may be due to stop.
+// notice handles a notice from the goroutines of a process. Indices from maxPeers on belong to the
+// nodes of a program: services and tasks. After the end of a peer some nodes may be due to start or
+// stop.
 func (r *runner) notice(n notice) {
 	switch {
 	case n.from >= maxPeers && n.msg != nil && n.msg.Program != nil:
@@ -25,8 +26,8 @@ func (r *runner) notice(n notice) {
 	case n.halted:
 		r.halted(n.from, n.pid)
 	default:
-		// From the hello on the launcher knows which process is the peer: the command may be a
-		// shell around it.
+		// The process that sends hello is the peer. The process that the launcher started may be a
+		// shell around the peer.
 		if n.msg.Hello != nil {
 			r.procs.peers[n.from].setPID(n.pid)
 		}
@@ -34,11 +35,11 @@ func (r *runner) notice(n notice) {
 	}
 }
 
-// message handles a message from a peer. It was checked when it was decoded.
+// message handles a message from a peer. The decoder has checked the message.
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
-		// A second hello means a further program of the same command.
+		// A second hello means that the command has started a further program.
 		r.procs.deliver(r.rendezvous.replaceProgram(from))
 		r.hello(from, *m.Hello)
 	case m.Renew != nil:
@@ -60,9 +61,9 @@ func (r *runner) message(from int, m message) {
 	}
 }
 
-// hello handles a message hello or renew, by which a peer tells its identity: self. A peer that
-// comes after the start waits for its admission, and gets the members that a search has found so
-// far.
+// hello handles the message hello or renew of a peer; self is the identity in the message. A peer
+// that says hello after the start waits for its admission. The peer gets the members that the
+// Discovery has found so far.
 func (r *runner) hello(from int, self elastic.Member) {
 	if r.rendezvous.started {
 		r.joinQueue.add(from, self.ID.Short(), time.Now())
@@ -78,7 +79,8 @@ func (r *runner) hello(from int, self elastic.Member) {
 	r.reformGroup()
 }
 
-// onDiscovered passes found members to all peers.
+// onDiscovered passes the members that the Discovery has found to all peers, and stores them for
+// later peers.
 func (r *runner) onDiscovered(members []elastic.Member) {
 	r.discovery.latest = members
 	for _, c := range r.procs.peers {
@@ -89,8 +91,8 @@ func (r *runner) onDiscovered(members []elastic.Member) {
 // aborts reports whether the messages say that no group will be formed.
 func aborts(messages []peerMessage) bool { return len(messages) > 0 && messages[0].msg.Abort != "" }
 
-// exited records the end of a process and informs the others: either no group can be formed, or
-// this death is certain.
+// exited records the end of a process and informs the other peers: either that no group can be
+// formed, or that this peer is certainly dead.
 func (r *runner) exited(e Exit) {
 	c := r.procs.peers[e.Index]
 	r.procs.remove(e.Index)
@@ -100,11 +102,10 @@ func (r *runner) exited(e Exit) {
 	if !e.failed() && !e.Asked {
 		r.rendezvous.complete(e.Index)
 	}
-	// Tell the other peers before people: they wait for the certain death.
+	// Inform the other peers before printing lines: they may wait until this death is certain.
 	messages := r.rendezvous.recordExit(e.Index, e.String(), !e.Lost)
 	r.procs.deliver(messages)
-	// The death may have been the last member's: then the peers that wait form a group of their
-	// own.
+	// If this was the last member, the peers that wait to join form a new group.
 	defer r.reformGroup()
 	now := time.Now()
 	// Nothing is printed about an expected end. The line about a lost member waits for the next
@@ -125,9 +126,9 @@ func (r *runner) exited(e Exit) {
 	}
 }
 
-// suspect kills a silent or lost member, named by its short ID, if it is a child of this launcher
-// that is stopped. This makes the loss certain, so that the other members need not vote about it,
-// and nobody waits for the process at the end.
+// suspect kills the silent or lost member with short ID id if it is a child of this launcher and is
+// stopped (SIGSTOP). The kill makes the loss certain, so that the other members need not vote about
+// it. It also saves the wait for the stopped process at the end of the job.
 func (r *runner) suspect(id string) {
 	i := r.rendezvous.index(id)
 	c := r.procs.peers[i]
@@ -139,13 +140,13 @@ func (r *runner) suspect(id string) {
 	}
 }
 
-// halted reports that a stopped child is being killed.
+// halted prints that the stopped process pid of peer i is being killed.
 func (r *runner) halted(i, pid int) {
 	r.report.printf("%s is stopped and holds up the others: killing it (pid %d)", r.rendezvous.describe(r.rendezvous.shortID(i)), pid)
 }
 
-// event passes an event to the parts that need it. The event log has got its text already, from the
-// goroutine that reads the peer's messages.
+// event passes an event of a peer to the parts of the launcher that use it. The goroutine that
+// reads the peer's messages has already sent the event to the event log.
 func (r *runner) event(from int, line json.RawMessage) {
 	var e event.Event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -165,7 +166,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.View:
 		r.rendezvous.recordView(b.Members)
 	case event.Lost:
-		// The members cannot tell a stopped process from a lost network. The launcher can, if the
+		// The members cannot tell a stopped process from a broken network. The launcher can, if the
 		// process is its child.
 		r.suspect(b.Who)
 	case event.Leave:
@@ -185,8 +186,8 @@ func (r *runner) event(from int, line json.RawMessage) {
 	}
 }
 
-// kicked records that a member, named by its short ID, was put out on request. A child of this
-// launcher then has to end and is not restarted.
+// kicked records that the member with short ID id was put out on request. If the member is a child
+// of this launcher, it has to end and is not restarted.
 func (r *runner) kicked(id string, now time.Time) {
 	i := r.rendezvous.index(id)
 	c := r.procs.peers[i]

@@ -24,22 +24,23 @@ import (
 )
 
 // agentMark begins the lines that an agent, or the shell that starts it, writes before the first
-// frame. Other lines before the first frame are output of the shell (a greeting of .bashrc).
+// frame. Other lines before the first frame are output of the shell, such as a greeting of .bashrc.
 const agentMark = "elrun-agent "
 
 // agentReady is the last of the lines with agentMark.
 const agentReady = agentMark + "ready"
 
-// ServeHost is the agent of a launcher on this host: it starts the peers that the launcher orders,
-// and passes on their messages and output. in and out are the connection to the launcher. It
-// returns when the launcher has ended and no peer is left.
+// ServeHost runs an agent on this host for a launcher on another host: it starts the peers that the
+// launcher orders, and passes on their messages and output. in and out are the connection to the
+// launcher. ServeHost returns when the launcher has ended and no peer is left.
 //
-// The end of the input in means that the launcher has died: the peers leave their group, and the
-// agent kills those that have not ended after a grace period, unless the launcher was told to
-// detach. A signal is passed on to the peers. If the launcher was silent for long, a read of the
-// input may continue after the return.
+// The end of the input in means that the launcher has ended. Unless the launcher runs with detach,
+// the peers then leave their group, and the agent kills the peers that have not ended after a grace
+// period. The agent passes signals on to the peers. If ServeHost returns because the launcher was
+// silent for too long, a goroutine may still be reading from in.
 func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.Signal) error {
-	// The kernel sends the death signal of children when the thread that started them ends.
+	// The kernel sends a child its parent-death signal when the thread that started the child ends.
+	// So this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The launcher may die while the peers print: a broken pipe must not kill this process before
@@ -71,20 +72,20 @@ type hostAgent struct {
 	out      frameWriter
 	order    beginOrder // the launcher's description of the program
 	path     string     // path of the program
-	probe    *probe     // nil before prepare and after the first spawn
+	probe    *probe     // nil before begin; closed by the first spawn
 	work     sync.WaitGroup
 
-	// mu guards the fields below: the goroutine of a peer removes the peer at its end.
+	// mu guards the fields below: the goroutine of a peer removes the peer when it ends.
 	mu    sync.Mutex
 	peers map[int]*local // running peers
-	asked syscall.Signal // the signal to this process on which all peers were asked to leave
+	asked syscall.Signal // the signal on which this process asked all peers to leave
 }
 
 const (
 	// beatPeriod is the interval of a launcher's heartbeats to its agents.
 	beatPeriod = 10 * time.Second
-	// silencePeriod is the heartbeat timeout of an agent without peers. The network to the
-	// launcher may be gone for good, which the kernel reports only after hours.
+	// silencePeriod is the heartbeat timeout of an agent without peers. Without a timeout the agent
+	// would run on after a network failure, which the kernel reports only after hours.
 	silencePeriod = 6 * beatPeriod
 )
 
@@ -94,10 +95,11 @@ func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 }
 
 // serve carries out the launcher's frames until the launcher has ended. It also returns when no
-// frame has come for silencePeriod and no peer is running, so that there is no end to report.
+// frame has come for silencePeriod while no peer is running.
 func (a *hostAgent) serve() error {
 	done := make(chan struct{})
-	// done ends the reading goroutine if serve returns early, with a frame that nobody takes.
+	// Closing done ends the goroutine of read if serve returns early: read may block on a frame
+	// that serve does not receive.
 	defer close(done)
 	go a.read(done)
 	for {
@@ -152,8 +154,8 @@ func (a *hostAgent) next() (frame, error) {
 	}
 }
 
-// idle reports whether no peer is running. An agent with peers stays after a silence of the
-// launcher, because their ends must be reported.
+// idle reports whether no peer is running. An agent with peers keeps running when the launcher is
+// silent, because it has to report how the peers end.
 func (a *hostAgent) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +182,7 @@ func (a *hostAgent) handle(f frame) error {
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
 	}
-	// Frames about a peer. It may have ended while the frame was on its way.
+	// Frames about a peer. The peer may have ended while the frame was in flight.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.peers[f.Index]
@@ -237,7 +239,7 @@ func (a *hostAgent) begin(o beginOrder) error {
 	return a.out.write(frame{report: report{Prepared: &preparation{Addrs: a.probe.addrs}}})
 }
 
-// prepare finds the working folder and the program. Its errors are in words for the user who typed
+// prepare finds the working folder and the program. Its error messages are for the user who typed
 // the command.
 func (a *hostAgent) prepare() error {
 	if dir := a.order.Dir; dir != "" {
@@ -290,7 +292,7 @@ func (a *hostAgent) requestProgram() error {
 	a.path = filepath.Join(dir, filepath.Base(a.order.Program))
 	if sum, err := hashFile(a.path); err == nil && sum == a.order.SHA256 {
 		now := time.Now()
-		_ = os.Chtimes(dir, now, now) // marks the copy as used, for sweep
+		_ = os.Chtimes(dir, now, now) // marks the copy as used, for removeOldCopies
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -300,7 +302,7 @@ func (a *hostAgent) requestProgram() error {
 	if err := a.out.write(frame{report: report{Need: true}}); err != nil {
 		return err
 	}
-	// The copy gets its name only when it is complete and has the right hash.
+	// The copy gets its final name only when it is complete and has the right hash.
 	f, err := os.CreateTemp(dir, "copy")
 	if err != nil {
 		return fmt.Errorf("copy the program: %w", err)
@@ -320,7 +322,8 @@ func (a *hostAgent) requestProgram() error {
 	return os.Rename(f.Name(), a.path)
 }
 
-// readProgram writes the program to f. After a write error it still reads the rest of the file.
+// readProgram receives the program and writes it to f. After a write error it still receives the
+// remaining parts.
 func (a *hostAgent) readProgram(f *os.File) error {
 	var failed error
 	for {
@@ -333,7 +336,8 @@ func (a *hostAgent) readProgram(f *os.File) error {
 		case len(p.Part.Data) == 0:
 			return failed
 		}
-		// The launcher sends the whole file before it reads an answer, so the rest must be read.
+		// The launcher sends the whole file before it reads an answer, so all parts must be
+		// received.
 		if failed == nil {
 			_, failed = f.Write(p.Part.Data)
 		}
@@ -343,7 +347,8 @@ func (a *hostAgent) readProgram(f *os.File) error {
 // copyLife is how long an unused copy of a program is kept.
 const copyLife = 30 * 24 * time.Hour
 
-// removeOldCopies removes copies of programs that were not used for copyLife.
+// removeOldCopies removes from the folder all the copies of programs that were not used for
+// copyLife. It never removes the copy in the folder keep.
 func removeOldCopies(all, keep string) {
 	dirs, _ := filepath.Glob(filepath.Join(all, "*")) // no error: the pattern is valid
 	for _, dir := range dirs {
@@ -367,8 +372,8 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// spawn starts a peer, or reports the cause of the failure to the launcher. The first peer ends
-// the probe: from then on the hosts do not test their connections any more.
+// spawn starts a peer, or reports the cause of the failure to the launcher. The first spawn closes
+// the probe, because the hosts test their connections only before it.
 func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.probe.close()
 	cmd := exec.Command(a.path, a.order.Args...)
@@ -389,8 +394,8 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	return nil
 }
 
-// relay is the receiver of a peer in an agent: it writes frames. It ignores write errors: they
-// mean that the launcher is gone.
+// relay is the receiver of a peer in an agent: it writes frames to the launcher. It ignores write
+// errors, because a write error means that the launcher is gone.
 type relay struct {
 	a     *hostAgent
 	index int
@@ -432,7 +437,7 @@ func (r *relay) halted(int) {}
 func (r *relay) ended(e Exit) {
 	r.a.mu.Lock()
 	if r.a.peers[r.index] == r.p {
-		delete(r.a.peers, r.index) // the kernel may reuse the process group ID
+		delete(r.a.peers, r.index) // no more signals: its process group ID may be reused
 	}
 	e.PID, e.by = r.p.pid(), r.a.asked
 	r.a.mu.Unlock()
@@ -447,7 +452,7 @@ func (a *hostAgent) forwardSignals(ctx context.Context, signals <-chan os.Signal
 			return
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				a.recordSignal(sig) // before ask: a peer may have got the signal as well, and end at once
+				a.recordSignal(sig) // before ask: the peer may have it, too, and end at once
 				a.each(func(p *local) { p.ask(sig) })
 			}
 		}
@@ -472,8 +477,9 @@ func (a *hostAgent) each(f func(p *local)) {
 	}
 }
 
-// end waits until no peer is left. The launcher is gone: unless the peers shall go on without it
-// (detach), they are told that it is gone, and killed after defaultGrace.
+// end waits until no peer is left, after the launcher has ended. Unless the peers shall go on
+// without a launcher (detach), end closes the peers' sockets, so that they leave, and kills the
+// remaining peers after defaultGrace.
 func (a *hostAgent) end() {
 	a.probe.close()
 	if !a.order.Detach {

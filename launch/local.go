@@ -24,36 +24,35 @@ import (
 //	               unless a process outside the process group holds them open
 //
 // So the end is reported after all messages of the peer, and a process that keeps the output open
-// does not delay it.
+// does not delay the report.
 //
 // The kernel tells which process sent each message (SCM_CREDENTIALS). So a request to leave goes to
-// the peer itself, and a wrapper around the peer can go on after it. All methods except watch are
-// called by one goroutine.
+// the peer itself, and a wrapper process around the peer can continue after the peer's end. The
+// methods other than watch are not safe for concurrent use.
 type local struct {
 	index int
 	// to gets everything that comes from the process, from the goroutines of watch.
 	to  receiver
 	cmd *exec.Cmd
-	// pipe is the socket to the process. It reads through senders, which record who has sent a
-	// message.
+	// pipe is the socket to the process. It reads through senders, which records the process that
+	// sent a message.
 	pipe    *pipe
 	senders *senders
 	out     *outbox      // messages to the peer, which may be stopped
 	files   [2]*os.File  // read ends of its output, by target
-	orphans *childReaper // knows the children of this process; may be nil
-	peer    *os.Process  // the process that said hello; nil if unknown
+	orphans *childReaper // records the children of this launcher; may be nil
+	peer    *os.Process  // the process that said hello; nil if unknown or the same as cmd
 }
 
 const (
 	// childFD is the descriptor of the socket in the child: the first after the standard ones.
 	childFD = 3
-	// leftover is how long the output of an ended child is still read, for processes that left its
-	// group and outlive it.
+	// leftover is how long the output of an ended child is still read. Processes that left the
+	// child's process group may outlive the child and write to its output.
 	leftover = time.Second
 )
 
-// startLocal starts cmd, whose descriptors and attributes it sets. After the start it closes the
-// child's ends of pipes and socket in this process; otherwise the streams would never end.
+// startLocal sets the descriptors and attributes of cmd and starts it as the process of peer index.
 func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*local, error) {
 	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
 	theirs, err := c.open()
@@ -106,8 +105,8 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	// The child's end stays in blocking mode, as programs expect. FileConn registers only the
-	// launcher's end with the poller, which deadlines need.
+	// The child's end stays in blocking mode, as programs expect. Deadlines need the runtime's
+	// poller, so FileConn registers the launcher's end with it.
 	ours := os.NewFile(uintptr(fds[0]), "launcher")
 	defer ours.Close() // FileConn duplicates it
 	theirs := os.NewFile(uintptr(fds[1]), "peer")
@@ -166,7 +165,7 @@ func (c *local) suspect() (pid int, halted bool) {
 	return pid, halted
 }
 
-// send implements process. The message is dropped if too many are queued.
+// send implements process. The message is dropped if the queue is full.
 func (c *local) send(m message) {
 	if line, err := m.encode(); err == nil {
 		c.out.add(line, history)
@@ -182,10 +181,10 @@ func (c *local) watch() {
 	messages.Go(func() { c.readMessages() })
 	writer.Go(func() { c.out.run(c.pipe.write) })
 	exit := c.wait()
-	// Processes that the program left in its process group end with it. The ID of a process group
+	// Kill the processes that the program has left in its process group. The ID of a process group
 	// is not reused while the group has members.
 	c.signal(syscall.SIGKILL)
-	// The deadline has passed, so that readMessages ends after the messages that are buffered
+	// This deadline has passed already, so readMessages ends after the messages that are buffered
 	// (drainReader).
 	_ = c.pipe.conn.SetReadDeadline(exit.at)
 	messages.Wait()
@@ -204,7 +203,7 @@ func (c *local) watch() {
 // abandon closes the socket. The peer then takes its launcher for dead, and leaves its group.
 func (c *local) abandon() { _ = c.pipe.conn.Close() }
 
-// wait waits for the end of the process and returns it.
+// wait waits for the end of the process and returns its Exit.
 func (c *local) wait() Exit {
 	_ = c.cmd.Wait() // the process state has the same information
 	c.orphans.ended(c.cmd.Process.Pid)

@@ -13,56 +13,57 @@ import (
 
 const (
 	// costPeriod is how long the line about a membership change waits for the first step after the
-	// change, which shows its cost.
+	// change, because that step shows the cost of the change.
 	costPeriod = time.Second
-	// collectPeriod is how long a line waits for the reports of further peers about the same thing.
+	// collectPeriod is how long a line waits for further reports that belong to the same line.
 	collectPeriod = 100 * time.Millisecond
-	// waitingPause is the least time between two lines about the same missing quorum.
+	// waitingPause is the minimum time between two lines about the same missing quorum.
 	waitingPause = 30 * time.Second
-	// maxLineLength is the maximum length of a line for people, in bytes. Longer lists are in the
-	// event log.
+	// maxLineLength is the maximum length of a line for people, in bytes. If a list of members does
+	// not fit, the line has counts, and the event log has the list.
 	maxLineLength = 200
 	// lineRoom is the part of maxLineLength that is left for the text after linePrefix.
 	lineRoom = maxLineLength - len(linePrefix)
-	// maxReported bounds the number of remembered lines and reasons.
+	// maxReported bounds the number of entries in membershipLog.reported, and in
+	// membershipLog.reasons.
 	maxReported = 1000
 )
 
 // membershipLog turns the reports of the peers and the launcher about the membership into lines for
-// people: one line for each change, though every peer reports it. It does no I/O, reads no clock,
-// and is not safe for concurrent use.
+// people: one line for each change, although every peer reports the change. It does no I/O, reads
+// no clock, and is not safe for concurrent use.
 //
 //	lost, leave, join, end of a child --> remembered as reasons
 //	view                              --> a change: the members that the view adds or lacks
 //	step, end of a child              --> cost and reasons of the change; then its line is written
 //
-// A change whose cost is not known within costPeriod is reported without it.
+// If the cost of a change is not known within costPeriod, the line about the change has no cost.
 type membershipLog struct {
 	describe func(short string) string // describes a member for people
 	isLocal  func(short string) bool   // reports whether this launcher started the member
-	// minPeers is the number of members that the launcher's peers need to go on.
+	// minPeers is the number of members that the group needs to go on.
 	minPeers int
-	// load describes the overload of this host, "" without overload. It is nil where peers run on
-	// other hosts.
+	// load returns a description of the overload of this host, or "" if this host is not
+	// overloaded. It is nil if peers run on other hosts.
 	load       func() string
-	overloaded string // result of load since the last change
+	overloaded string // first description from load since the last change; "" for none
 	groups     []*eventGroup
 
 	epoch   uint64
 	members []string // short IDs of the latest view
 	// reasons has, by short ID, the known reasons for which members have gone or come. The entry of
-	// a lost member is removed when its line is written.
+	// a member that is gone is removed when the line about the change is made.
 	reasons  map[string]*reason
 	pending  *viewChange          // the change that is not reported yet; nil for none
-	deaths   []childDeath         // ends of members' processes, not yet seen in a view
-	reported map[string]time.Time // time of the last line of other events, by their text
-	waiting  bool                 // people know that there are too few peers
+	deaths   []childDeath         // ends of members' processes that no view has confirmed yet
+	reported map[string]time.Time // by key (see other): time of the last line about an event
+	waiting  bool                 // the last line about the quorum says that peers are missing
 	// newcomers is the set of members that joined with the latest view that added members.
 	newcomers map[string]bool
-	done      bool // a peer has finished: further leaves are not reported
+	done      bool // a peer has finished the job: later changes are not reported
 }
 
-// reason says why a member is gone, or why it came.
+// reason is the information about why a member has gone, or why it has come.
 type reason struct {
 	end      string   // how the member's process ended
 	cause    string   // highest-ranking cause in the lost events about the member
@@ -76,8 +77,9 @@ type reason struct {
 	ms       float64
 }
 
-// lost adds the report of a loss by the member with short ID by. The highest-ranking cause wins: a
-// member that only saw a connection break knows less than a member whose wait timed out.
+// lost adds the report l, by the member with short ID by, to the reason of a lost member. The
+// highest-ranking cause wins: a member that only saw a connection break knows less than a member
+// whose wait timed out.
 func (r *reason) lost(by string, l event.Lost) {
 	if l.Cause == "unreachable" && !slices.Contains(r.by, by) {
 		r.by = append(r.by, by)
@@ -99,14 +101,15 @@ func causeRank(cause string) int {
 type viewChange struct {
 	epoch      uint64
 	gone, came []string
-	peers      int // members after the change
+	peers      int // number of members after the change
 	due        time.Time
 	recomputed int
 	counted    bool // a step has reported recomputed
 }
 
-// childDeath is the end of a member's process that this launcher started. The next view confirms
-// it; without a view the line is due at due.
+// childDeath is the end of a process that this launcher started and that was a member. The next
+// view without the member confirms the death. If no such view comes, the line about the death is
+// due at due.
 type childDeath struct {
 	id, how string
 	due     time.Time
@@ -118,7 +121,8 @@ func newMembershipLog(minPeers int, describe func(string) string, isLocal func(s
 	return &membershipLog{describe: describe, isLocal: isLocal, minPeers: minPeers, reasons: make(map[string]*reason), reported: make(map[string]time.Time)}
 }
 
-// reason returns the entry of a member and makes one if there is none.
+// reason returns the entry in reasons of the member with a short ID, and creates the entry if there
+// is none.
 func (l *membershipLog) reason(id string) *reason {
 	if l.reasons[id] == nil {
 		if len(l.reasons) > maxReported {
@@ -129,9 +133,9 @@ func (l *membershipLog) reason(id string) *reason {
 	return l.reasons[id]
 }
 
-// ended records that the process of the member with ID id has failed. how has the form "exited with
-// status 3". It returns the lines to print now. The line about a member of the view waits for the
-// next view; if none comes soon, due returns the line.
+// ended records that the process of the member with short ID id has failed. how has the form
+// "exited with status 3". It returns the lines to print now. For a member of the current view the
+// line waits for the next view; if no view comes within costPeriod, due returns the line.
 func (l *membershipLog) ended(id, how string, now time.Time) []string {
 	l.reason(id).end = how
 	switch {
@@ -171,7 +175,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 			r.out, r.why = true, b.Reason
 		}
 		l.checkLoad()
-		// A member of the pending change is reported in the line about that change.
+		// If the pending change removes the member, the line about that change reports the fencing.
 		if l.pending == nil || !slices.Contains(l.pending.gone, b.Who) {
 			return l.other(e, now)
 		}
@@ -181,10 +185,10 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 	return nil
 }
 
-// view compares the view of a new epoch with the previous view.
+// view compares the view v of an epoch with the previous view, and returns the lines to print now.
 func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string {
 	if epoch <= l.epoch {
-		return nil // another peer has reported this view
+		return nil // another peer has reported this view, or a later one
 	}
 	lines := l.takePending()
 	n := &viewChange{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}
@@ -222,8 +226,9 @@ func (l *membershipLog) step(e event.Event, s event.Step, now time.Time) {
 	p.recomputed += s.Recomputed
 }
 
-// shortenWait lets the pending change be reported within collectPeriod if everything about it is
-// known: its cost, and how the lost members that this launcher started ended.
+// shortenWait makes the line about the pending change due within collectPeriod if its content is
+// complete: the cost of the change is known, and how the process of each lost member of this
+// launcher ended.
 func (l *membershipLog) shortenWait(now time.Time) {
 	p := l.pending
 	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
@@ -247,7 +252,7 @@ func (l *membershipLog) due(now time.Time) []string {
 	return append(lines, l.takeDue(now)...)
 }
 
-// formatDeaths describes the recorded deaths in one line, and forgets them.
+// formatDeaths describes the recorded deaths in one line, and clears the record.
 func (l *membershipLog) formatDeaths() string {
 	line := l.describe(l.deaths[0].id) + " " + l.deaths[0].how
 	if more := len(l.deaths) - 1; more > 0 {
@@ -257,8 +262,8 @@ func (l *membershipLog) formatDeaths() string {
 	return line
 }
 
-// finish returns the remaining lines after all peers have ended. Members that left at the end are
-// not reported.
+// finish returns the remaining lines after all peers have ended. A pending change in which members
+// only left is not reported.
 func (l *membershipLog) finish() []string {
 	if p := l.pending; p != nil && len(p.came) == 0 &&
 		!slices.ContainsFunc(p.gone, func(id string) bool { return !l.reason(id).left }) {
@@ -271,9 +276,9 @@ func (l *membershipLog) finish() []string {
 	return append(lines, l.takeDue(time.Time{})...)
 }
 
-// takePending returns the line about the pending change, if there is one. In a line that is too
-// long counts replace the members: a count for each cause, or, if that is too long as well, a
-// total.
+// takePending returns the line about the pending change, if there is one. If the line is too long,
+// counts replace the descriptions of the members: first a count for each cause, and if the line is
+// still too long, a total.
 func (l *membershipLog) takePending() []string {
 	p := l.pending
 	l.pending = nil
@@ -291,7 +296,7 @@ func (l *membershipLog) takePending() []string {
 		l.dropReported(id)
 		delete(l.reasons, id)
 	}
-	// The overload explains this change only; the next change is measured anew.
+	// The overload explains this change only; for the next change the load is measured again.
 	l.overloaded = ""
 	return []string{line}
 }
@@ -331,8 +336,8 @@ func (l *membershipLog) describeEach(p *viewChange) []string {
 	return parts
 }
 
-// summary counts the members that are gone or came; with detail it counts the losses by cause. The
-// event log has the members.
+// summary counts the members that are gone or came. If detail is set, it counts the losses by
+// cause. The event log lists the members.
 func (l *membershipLog) summary(p *viewChange, detail bool) []string {
 	left, lost, sudden := 0, make(map[string]int), false // by cause
 	// Every member that is gone counts once, by its most certain cause.
@@ -379,7 +384,8 @@ func (l *membershipLog) summary(p *viewChange, detail bool) []string {
 	return parts
 }
 
-// formatCauses is a short form of formatCause, for counts of members: "3 silent, 1 ended".
+// formatCauses returns the word for a cause that follows a number of members, as in "3 silent, 1
+// ended".
 func formatCauses(cause string) string {
 	switch cause {
 	case "exit":
@@ -394,8 +400,7 @@ func formatCauses(cause string) string {
 	return cause
 }
 
-// formatNext says whether a view with this number of peers goes on or waits for a quorum. While
-// there are too few, members can still join or be lost.
+// formatNext says whether a view with this number of peers goes on or waits for a quorum.
 func (l *membershipLog) formatNext(peers int) string {
 	if peers >= l.minPeers {
 		return plural(peers, "peer goes", "peers go") + " on"
@@ -428,8 +433,8 @@ func (l *membershipLog) formatCame(id string, r *reason) string {
 	return s
 }
 
-// formatCause explains the cause of a loss to people. It names one of the members that could not
-// reach the lost one, because the fault may be on either side.
+// formatCause explains the cause of a loss to people. If the lost member was unreachable, the text
+// names a member that could not reach it, because the fault may be on either side.
 func (l *membershipLog) formatCause(r *reason) string {
 	switch limit := formatLimit(r.limitMS); r.cause {
 	case "exit":
@@ -467,7 +472,7 @@ func formatLeave(reason string) string {
 	return reason
 }
 
-// without returns the elements of a that are not in b. It changes neither.
+// without returns the elements of a that are not in b. It changes neither a nor b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }

@@ -14,15 +14,16 @@ import (
 	"time"
 )
 
-// remoteHost is a host whose peers are started by an agent: an elrun process on that host. ssh
-// carries the frames. Its life:
+// remoteHost is a host whose peers are started by an agent: an elrun process on that host. ssh or
+// srun carries the frames between the launcher and the agent. The methods, in the order in which
+// they are called:
 //
 //	connect   starts ssh, and through it the agent, which prepares itself
 //	spawn     orders the agent to start a peer; run passes on its messages and output
 //	beat      sends the launcher's heartbeat
 //	hangUp    ends the agent, and so its peers
 //
-// Nothing waits for a host: frames go into the outbox.
+// No method blocks while the agent is slow to read, because frames go into the outbox.
 type remoteHost struct {
 	Host
 	job string
@@ -33,13 +34,14 @@ type remoteHost struct {
 	orphans *childReaper
 	stdin   io.WriteCloser
 	in      *frameReader
-	// stderr keeps the end of the command's messages, for the error of a failed connection.
+	// stderr keeps the last output of cmd on its standard error, for messages about a failed or
+	// lost connection.
 	stderr *tailBuffer
 	// out queues the frames to the agent, so that a slow connection does not stop the launcher.
 	out   *outbox
-	work  sync.WaitGroup // owns the writer and run
+	work  sync.WaitGroup // waits for the goroutines of the writer and of run
 	info  hostInfo
-	addrs []string      // addresses of its probe
+	addrs []string      // addresses of the probe on this host
 	ended chan struct{} // closed when run has ended
 
 	// mu guards the fields below, and processID of the peers.
@@ -51,7 +53,7 @@ type remoteHost struct {
 }
 
 const (
-	// hangUpPeriod is the time limit for ssh to end after its agent has ended.
+	// hangUpPeriod is the time limit for cmd to end after the launcher has told the agent to end.
 	hangUpPeriod = 2 * time.Second
 )
 
@@ -108,7 +110,7 @@ func (h *remoteHost) handle(f frame) {
 		p.processID = f.PID
 	}
 	h.mu.Unlock()
-	// A frame of a peer that has ended comes too late to be of use.
+	// Drop a frame about a peer that has ended or was never started.
 	if p == nil {
 		return
 	}
@@ -117,7 +119,7 @@ func (h *remoteHost) handle(f frame) {
 		if f.Message.Hello != nil {
 			p.serve()
 		}
-		// The agent has sent the process ID in the frame, and processID has it.
+		// The argument pid is 0, because processID already has the process ID from the frame.
 		p.to.message(*f.Message, 0)
 	case f.Output != nil && !f.Output.End:
 		p.to.output(f.Output.To, f.Output.Data)
@@ -135,7 +137,7 @@ func (h *remoteHost) handle(f frame) {
 		p.to.protocolError(errors.New(clipNote(f.Refused)))
 		p.abort(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
 	}
-	// The last frame of a peer, whichever it is, ends watch.
+	// After the last frame of a peer (its exit or the end of an output stream) watch returns.
 	if p.isDone() {
 		h.mu.Lock()
 		delete(h.peers, p.index)
@@ -150,7 +152,7 @@ const statusNotStarted = 126
 // lost handles the end of a host's connection: its peers count as lost, though they may run on.
 func (h *remoteHost) lost(say func(string), why error) {
 	if !errors.Is(why, io.EOF) {
-		_ = h.cmd.Process.Kill() // its frames cannot be read any more
+		_ = h.cmd.Process.Kill() // no frame can be read after an invalid one
 	}
 	ended := h.wait()
 	h.mu.Lock()
@@ -181,14 +183,14 @@ func indicesOf(peers []*remote) []int {
 	return out
 }
 
-// wait waits for the end of ssh and returns its error.
+// wait waits for the end of cmd and returns its error.
 func (h *remoteHost) wait() error {
 	err := h.cmd.Wait()
 	h.orphans.ended(h.cmd.Process.Pid)
 	return err
 }
 
-// hangUp ends the agent and waits for its end.
+// hangUp ends the agent, by closing its standard input, and waits for the end of cmd.
 func (h *remoteHost) hangUp() {
 	h.mu.Lock()
 	h.quiet = true
@@ -200,7 +202,7 @@ func (h *remoteHost) hangUp() {
 	_ = h.stdin.Close()
 	h.work.Wait()
 	if !running {
-		_ = h.wait() // the error tells nothing new
+		_ = h.wait() // the error is ignored, because the host is not used any more
 	}
 }
 
@@ -235,7 +237,7 @@ func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 	}
 	h.mu.Unlock()
 	if gone {
-		go func() { // in a goroutine, because its notices wait for the launcher's loop
+		go func() { // the caller reads the notices, so it must not block on them
 			p.abort(Exit{Index: index, Code: -1, Lost: true, at: time.Now()})
 			close(p.done)
 		}()
@@ -251,12 +253,12 @@ type remote struct {
 	h         *remoteHost
 	to        receiver
 	processID int           // guarded by h.mu; 0 if unknown
-	done      chan struct{} // closed when nothing more comes from it
+	done      chan struct{} // closed when no more frames come from the process
 
 	// Used only by the goroutine that reads from the host:
 	exited  bool
 	ended   [2]bool  // ended output streams
-	control *control // nil before hello
+	control *control // nil before hello, or without a socket
 
 	asking sync.Mutex         // guards the fields below
 	seq    int                // sequence number of the latest request
@@ -264,8 +266,8 @@ type remote struct {
 }
 
 // serve opens a control socket on this host for the peer, so that elrun status and other commands
-// see it here. It opens none if that fails, for example because the peer's own socket is visible
-// here.
+// see the peer here. An error is ignored: for example, the peer's own socket may be visible on this
+// host.
 func (p *remote) serve() {
 	if p.control == nil {
 		p.control, _ = serveControl(socketName{p.h.job, p.index, p.pid()}, p)
@@ -320,14 +322,14 @@ func (p *remote) answered(a askAnswer) {
 	}
 }
 
-// isDone reports whether nothing more comes from the process.
+// isDone reports whether no more frames come from the process.
 func (p *remote) isDone() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
 
 // exit handles the end of the process.
 func (p *remote) exit(e Exit) {
 	p.exited = true
 	if p.control != nil {
-		_ = p.control.Close() // requests that wait get no answer any more
+		_ = p.control.Close() // waiting requests get no answer
 	}
 	p.to.ended(e)
 }
@@ -340,8 +342,8 @@ func (p *remote) endOutput(t target) {
 	}
 }
 
-// abort reports the end of everything that has not ended: of the process, with e as its Exit, and
-// of its output.
+// abort reports to the receiver each end that is not reported yet: of the process, with e as its
+// Exit, and of its output streams.
 func (p *remote) abort(e Exit) {
 	if !p.exited {
 		p.exit(e)

@@ -18,10 +18,10 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// search is a newcomer's search for a member that admits it. The newcomer connects to the
-// addresses of a ticket, one after the other, to learn who listens there, and shows its credential to
-// every member that answers, and to peers found on the local network meanwhile. No attempt waits for
-// the end of another, and all are repeated:
+// search is a newcomer's search for a member that admits it. The newcomer connects to the addresses
+// of a ticket, to learn which member listens at each address. It shows its credential to every
+// member that answers, and to every peer that is found on the local network or by a Discovery. All
+// attempts run concurrently, and the newcomer tries an address again until a member answers:
 //
 //	address --identify--> member --prove--> in, or a refusal
 //	found   --------------^
@@ -53,7 +53,7 @@ type search struct {
 
 // attempt is the state of the attempt at an address.
 type attempt struct {
-	id  elastic.ID // the ID that listens there; "" if unknown
+	id  elastic.ID // the ID of the peer that listens there; "" if unknown
 	err error      // why the ID is unknown, or why the member refused
 }
 
@@ -72,8 +72,8 @@ const (
 	redialPeriod = 500 * time.Millisecond
 	// turnPeriod is the time after which a newcomer tries the next address of its ticket as well.
 	turnPeriod = 500 * time.Millisecond
-	// newsPeriod is the longest time until all members know a new ticket. So a refusal waits that
-	// long for a better answer from another member.
+	// newsPeriod is the longest time until all members know a new ticket. So a refusal ends the
+	// search only after this time, because another member may still admit the newcomer.
 	newsPeriod = 2 * time.Second
 	// vacantAfter is the time after which a job counts as ended if nobody listens at any address
 	// of the ticket.
@@ -108,7 +108,8 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 	if err != nil {
 		return admissionResult{}, err
 	}
-	// The credential has been accepted: show it to the other members as well.
+	// A member has accepted the credential: from now on this peer shows it to the other members as
+	// well.
 	i.setCredential(c)
 	in := admissionResult{by: by, others: s.named}
 	for n, t := range s.attempts {
@@ -116,8 +117,8 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 			in.unheard = append(in.unheard, addrs[n])
 		}
 	}
-	// Members may listen at addresses that are not in the view, and some members are reachable only
-	// there. Ask now, because the member that has admitted this peer may be about to leave.
+	// Some members are reachable only at addresses that are not in the view. Ask for these
+	// addresses now, because the member that has admitted this peer may be about to leave.
 	known, err := i.net.Contacts(ctx, by.ID)
 	if err == nil {
 		in.others = append(in.others, known[:min(len(known), maxFound)]...)
@@ -125,9 +126,9 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 	return in, nil
 }
 
-// turns returns the order in which a newcomer with this ID tries n addresses: in the order of the
-// ticket, from an address on that differs between newcomers, so that a crowd does not begin with the
-// same member.
+// turns returns the order in which a newcomer with this ID tries n addresses: the order of the
+// ticket, rotated by a hash of the ID, so that many newcomers do not all begin with the same
+// member.
 func turns(n int, id string) []int {
 	h := fnv.New32a()
 	h.Write([]byte(id))
@@ -138,7 +139,8 @@ func turns(n int, id string) []int {
 	return out
 }
 
-// dialMore tries each address until a member answers, or for at most vacantAfter.
+// dialMore tries each address, for at most vacantAfter, until a member answers, and calls found
+// with the member.
 func (i *identity) dialMore(addrs []string, found func(elastic.Member)) {
 	for _, addr := range addrs {
 		i.work.Go(func() {
@@ -154,7 +156,7 @@ func (i *identity) dialMore(addrs []string, found func(elastic.Member)) {
 	}
 }
 
-// run handles replies until a member has admitted this peer, or the search is hopeless.
+// run handles replies until a member has admitted this peer or the search has failed.
 func (s *search) run(ctx context.Context) (elastic.Member, error) {
 	again := time.NewTicker(contactPeriod)
 	defer again.Stop()
@@ -224,8 +226,8 @@ func (s *search) onDialed(r searchReply) {
 	s.named[i].Addrs = append(slices.Clone(s.named[i].Addrs), r.member.Addrs...)
 }
 
-// ask shows the credential to the members that have not been asked, concurrently. If there are too
-// many attempts with found peers, it cancels the oldest, because anybody can announce more.
+// ask shows the credential to the members that have not been asked, concurrently. It cancels all
+// attempts with found peers except the latest maxFound, because anybody can announce peers.
 func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) {
 	asked := s.askedFound
 	if named {
@@ -293,8 +295,8 @@ func (s *search) giveUpReason(now time.Time) error {
 	return nil
 }
 
-// vacant reports whether nobody was found and all addresses refuse connections. A refusal (RST)
-// shows that the host is up and nobody listens; a timeout shows nothing.
+// vacant reports whether nobody was found and all addresses refuse connections. A refused
+// connection (RST) shows that the host is up and nobody listens; a timeout shows nothing.
 func (s *search) vacant() bool {
 	if len(s.found()) > 0 {
 		return false
@@ -366,7 +368,7 @@ func formatAttemptError(err error) string {
 	return inner(err)
 }
 
-// inner returns the text of the innermost error, for people.
+// inner returns the text of err after the last prefix of package p2p, for people.
 func inner(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "p2p: "); i >= 0 {
