@@ -16,8 +16,8 @@ import (
 type accumulator interface {
 	// clear empties the contribution; scale is the scale of the gradients that are added next.
 	clear(scale exact.Scale)
-	// groups joins microbatches that may be computed together, and returns the groups. Microbatches
-	// and groups are lists of samples.
+	// groups joins microbatches that may be computed together, and returns the groups. Each
+	// microbatch and each group is a list of samples.
 	groups(micros [][]int) [][]int
 	// collect returns a sink for the gradients of the given number of groups. The sink calls
 	// ready(i, from) when the elements [from:] of parameter i are final. They are final only if no
@@ -27,7 +27,7 @@ type accumulator interface {
 	// that the reduction can be repeated after a failure.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
 	// migrate moves the operands of reductions into shared memory, where the ranks of a host reduce
-	// them without a copy. After an error nothing has moved.
+	// them without a copy. If migrate returns an error, no operand has moved.
 	migrate(h *sharedBuffers) error
 	// fault returns the first parameter whose contribution is not finite.
 	fault() fault
@@ -36,8 +36,8 @@ type accumulator interface {
 	square() float64
 	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. In
 	// parameter i only the first left(i) elements are still sums; the others are means already.
-	// fits is false if the step has to be computed again; scale is the scale of the next step, or
-	// of the next attempt.
+	// fits is false if the step has to be computed again. scale is the scale of the next step, or
+	// of the next attempt if fits is false.
 	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
 }
 
@@ -45,7 +45,7 @@ type accumulator interface {
 // end has returned nil. Before that, and after an error, the contribution is invalid.
 type sink struct {
 	grad [][]float32              // gradient memory, by parameter
-	done func(group, i, from int) // as Gate.Done
+	done func(group, i, from int) // called by the model like Gate.Done
 	end  func() error             // called after the call of the model
 }
 
@@ -61,7 +61,7 @@ type vector struct {
 	views [][]float32 // subslices of flat, by parameter
 }
 
-// swap makes the staged gradient the applied one. It only exchanges the buffers.
+// swap makes the staged gradient the applied gradient, by exchanging the two buffers.
 func (g *gradientBuffers) swap() { g.staging, g.applied = g.applied, g.staging }
 
 // floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
@@ -70,7 +70,7 @@ type floatAccumulator struct {
 	layout layout
 	own    vector           // this peer's sums
 	bufs   *gradientBuffers // results of reductions
-	// bad is the first value that was not finite.
+	// bad names the parameter of the first value that was not finite; faultNone if there is none.
 	bad fault
 }
 
@@ -182,18 +182,19 @@ func (q *exactAccumulator) clear(scale exact.Scale) {
 	clear(q.peaks)
 }
 
-// groups keeps the microbatches apart: each must get the same bits as if it were computed alone.
+// groups keeps the microbatches separate: the gradient of each microbatch must have the same bits as
+// if the microbatch were computed alone.
 func (q *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
-// collect quantises each gradient as soon as the model is done with it, so that its reduction can
-// begin while the model computes the next.
+// collect quantises each gradient as soon as the model has completed it, so that the reduction of
+// that gradient can begin while the model computes the next gradient.
 func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	clear(q.bufs.staging.flat)
 	last := groups - 1
 	q.begin(groups)
 	var early error
-	// taken adds a part of a gradient to the sums. A part is final when the last group has added
-	// it, so only calls for the last group reach ready.
+	// taken adds a part of a group's gradient to the sums. The sums of that part are final when the
+	// last group has added its gradient, so only calls for the last group reach ready.
 	taken := func(k, i, from int) {
 		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // otherwise ready reports the model's mistake
 		if known {
@@ -232,15 +233,15 @@ func (q *exactAccumulator) begin(micros int) {
 	}
 }
 
-// lacks reports whether some microbatch before the last has not added all elements [from:] of
-// parameter i to the sums yet.
+// lacks reports whether elements [from:] of parameter i are still missing in the sums, from any
+// microbatch before the last.
 func (q *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
 // take quantises the elements [from:] of the gradient of parameter i in microbatch k, and adds them
-// to the sums, unless that was done before. It leaves zeros in the buffer if other microbatches
-// follow.
+// to the sums. It skips elements that were added before. If others is true, other microbatches
+// follow, and take zeroes the elements in the staging buffer.
 func (q *exactAccumulator) take(k, i, from int, others bool) {
 	end := q.left[k][i]
 	if from < 0 || from >= end {
@@ -254,7 +255,7 @@ func (q *exactAccumulator) take(k, i, from int, others bool) {
 	}
 }
 
-// whole returns an error if the model has not declared every gradient of every group complete.
+// whole returns an error if the model has not declared some gradient of some group complete.
 func (q *exactAccumulator) whole() error {
 	for k, left := range q.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
@@ -264,7 +265,7 @@ func (q *exactAccumulator) whole() error {
 	return nil
 }
 
-// reduce reduces the peaks together with the last bucket.
+// reduce starts the reduction of bucket b, and with the last bucket also the reduction of the peaks.
 func (q *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
 	p := collective.IAllReduce(ctx, c.long(), q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
 	if !b.last {
@@ -281,7 +282,7 @@ func (q *exactAccumulator) fault() fault {
 	return faultNone
 }
 
-// square returns the squared norm of the sums that the integers stand for. The value of one unit of
+// square returns the squared norm of the sums that the integers represent. The value of one unit of
 // parameter i is the mean of the integer 1 over one sample.
 func (q *exactAccumulator) square() float64 {
 	total := 0.0
@@ -298,8 +299,8 @@ func (q *exactAccumulator) square() float64 {
 }
 
 // mean converts the integers to the mean gradient. If the peak of some rank exceeds the range of
-// the scale, integers may have overflowed. Then fits is false, and the step is computed again with
-// the scale next.
+// the scale, integers may have overflowed. Then mean returns false, and the step is computed again
+// with the returned scale.
 func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {
@@ -311,7 +312,7 @@ func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, 
 	return next, true
 }
 
-// bothWaits waits for two calls.
+// bothWaits is a pending for two calls.
 type bothWaits [2]pending
 
 // Wait waits for both calls to end and returns the first error.

@@ -46,16 +46,16 @@ type forecast struct{ computing, rest time.Duration }
 // total returns the whole predicted step time.
 func (f forecast) total() time.Duration { return f.computing + f.rest }
 
-// latencyPasses is the number of times that a ring allreduce crosses one rank's links in
-// sequence: in and out, in each of the two rounds.
+// latencyPasses is the number of times that a ring allreduce crosses the links of one rank in
+// sequence: once in and once out, in each of the two rounds.
 const latencyPasses = 4
 
 // reductions is the number of reductions of a step that do not overlap: the buckets, which
 // overlap each other, and the commit record.
 const reductions = 2
 
-// predict predicts the step time with additional members. If near is true, these are on hosts of
-// members, and their own network measurements are ignored.
+// predict predicts the step time with the additional members in others. If near is true, they are
+// on hosts of current members, and their own network measurements are ignored.
 func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)
@@ -92,8 +92,8 @@ func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int 
 	return loadbal.Optimum(same, microbatches)
 }
 
-// scale returns d*num/den. A single rank has measured no communication: den is 0 then, and d is
-// returned.
+// scale returns d*num/den, or d if den is 0: den is 0 for a single rank, which has measured no
+// communication.
 func scale(d time.Duration, num, den int) time.Duration {
 	if den == 0 {
 		return d
@@ -120,25 +120,25 @@ func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 	return cost
 }
 
-// bounded returns nanos as a duration between 0 and an hour. Its inputs are claims of the
-// candidate and not trusted.
+// bounded returns nanos as a duration between 0 and an hour. The inputs are claims of a candidate,
+// which the members do not trust.
 func bounded(nanos float64) time.Duration {
 	return time.Duration(min(max(0, nanos), float64(time.Hour)))
 }
 
 // minGain is the fraction by which a step must get shorter for a candidate to be admitted. A
-// smaller gain drowns in noise, and each additional member may fail.
+// smaller gain is within the noise of the measurements, and each additional member may fail.
 const minGain = 0.01
 
-// decide returns nil if steps get shorter with the candidate; otherwise an error with both step
-// times and the reason.
+// decide returns nil if steps get shorter with the candidate, or if the candidate's speed is
+// unknown. Otherwise it returns an error with both step times and the reason.
 func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 	if a.Speed == 0 {
 		return nil
 	}
 	now := o.predict(a.Coming, a.Near)
-	// During a disturbance the costs of the policy are above the measured time. Without the
-	// correction every candidate would seem to shorten steps.
+	// While another load slows a rank down, the policy's costs may predict more than the measured
+	// time. Without the correction every candidate would seem to shorten steps.
 	if m := o.timing.slowest; m > 0 && len(a.Coming) == 0 {
 		now.computing = min(now.computing, m)
 	}
@@ -169,7 +169,7 @@ func formatMillis(d time.Duration) string { return fmt.Sprintf("%.1f ms", millis
 type admitter struct {
 	always     bool // admits everybody (AdmitAlways)
 	microbatch int  // samples per microbatch
-	// model is the step model of the last steps; it holds nil if there were too few.
+	// model holds the step model of the last steps, or nil if the session has had too few steps.
 	model *atomic.Pointer[stepModel]
 }
 
@@ -199,7 +199,7 @@ func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 		}
 	}
 	before, after := len(o.costs), len(left.costs)
-	// It was measured with the members that are left out.
+	// slowest was measured with all members, so it does not apply to the subset.
 	left.timing.slowest = 0
 	left.timing.latency = scale(o.timing.latency, after-1, before-1)
 	left.timing.flow = scale(o.timing.flow, (after-1)*before, (before-1)*after)

@@ -87,7 +87,8 @@ func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + time.Duration(rest)}
 }
 
-// bestNext is the time of the best rank with one more microbatch.
+// bestNext returns the value by which twin compares ranks, for rank r: the time of rank r with one
+// more microbatch, unless the policy or the minimum share decides.
 func bestNext(o *stepModel, costs []loadbal.Cost, shares []int, r int) int64 {
 	switch {
 	case o.policy == "equal":
@@ -105,7 +106,7 @@ func TestPredictionIsThatOfItsTwin(t *testing.T) {
 			near = true // TestFirstLink tests links that were not measured
 		}
 		got, want := o.predict(others, near), twin(o, others, near)
-		// Ranks that get one microbatch each may tie. Either of two equal ranks may then get the next microbatch.
+		// If two ranks have equal times, either of them may get the next microbatch.
 		if off := got.rest - want.rest; off.Abs() > 10 || got.computing > want.computing {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
@@ -145,7 +146,7 @@ func TestCandidatesMaySayAnything(t *testing.T) {
 	})
 }
 
-// four is a session of four equal ranks that compute 100 microbatches per second each.
+// four returns the step model of four equal ranks that compute 100 microbatches per second each.
 func four(p stepTiming) *stepModel {
 	o := &stepModel{members: []elastic.ID{"a", "b", "c", "d"}, policy: "auto", microbatches: 512, bytes: 1 << 20, timing: p}
 	for range o.members {

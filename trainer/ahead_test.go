@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fresh agrees with a twin that remembers every requested microbatch by step, and forgets the steps
-// that are over.
+// fresh agrees with an independent implementation, which stores every requested microbatch by step
+// and drops the entries of finished steps.
 func TestFresh(t *testing.T) {
 	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
 	rapid.Check(t, func(t *rapid.T) {

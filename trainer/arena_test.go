@@ -53,11 +53,11 @@ type actor struct {
 	// train replaces Run, if it is set.
 	train  func(ctx context.Context, g *elastic.Group, m trainer.Model) error
 	cfg    trainer.Config
-	sent   atomic.Int64 // number of messages
+	sent   atomic.Int64 // number of messages that the process has sent
 	killAt atomic.Int64 // number of the message before which the process dies; 0 if it is not killed
 	killed atomic.Bool
 	begun  atomic.Bool // the process has begun a step
-	muted  atomic.Bool // messages of its first identity are lost
+	muted  atomic.Bool // control messages of the process's first identity are dropped
 	// reopened is the number of identities that the process has had after its first.
 	reopened int
 	tries    map[int64]int // by step: how often the process has begun the step
@@ -149,7 +149,8 @@ func (a *arena) playUntil(t *testing.T, ctx context.Context) {
 	}
 }
 
-// start starts a process. It is a member of the first view, or joins later if first is nil.
+// start starts a process. If first is nil the process joins a running job; otherwise it is a member
+// of the first view.
 func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	x := &actor{arena: a, self: self, model: newSlope(), cfg: a.cfg, tries: make(map[int64]int)}
 	x.cfg.Hooks.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
@@ -196,7 +197,7 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 	return errors.Join(trainer.Run(ctx, g, model, x.cfg), g.Close())
 }
 
-// given returns m in the form that Run gets, possibly wrapped.
+// given returns the model to pass to Run: m, or a wrapper of m if a.wraps is set.
 func (a *arena) given(m trainer.Model) trainer.Model {
 	if !a.wraps {
 		return m
@@ -206,7 +207,7 @@ func (a *arena) given(m trainer.Model) trainer.Model {
 	})
 }
 
-// endpoint is one identity of the process.
+// endpoint returns the endpoint of one identity of the process.
 func (x *actor) endpoint(self elastic.Member) elastic.Endpoint {
 	ep := x.arena.network.Endpoint(self)
 	ep.Network = watched{ep.Network, x}
@@ -233,14 +234,16 @@ func (x *actor) kill() {
 	}
 }
 
-// sending counts a message on either plane, and kills the process at the chosen message.
+// sending counts a control message or a data message of the process, and kills the process at the
+// message killAt.
 func (x *actor) sending() {
 	if n := x.sent.Add(1); n == x.killAt.Load() {
 		x.kill()
 	}
 }
 
-// watched and sharingTransport forward all calls and count messages.
+// watched forwards the calls of a Network, and counts control messages. sharingTransport does the
+// same for a Transport and its data messages.
 type watched struct {
 	elastic.Network
 	x *actor
@@ -272,7 +275,7 @@ func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// Shared returns the shared memory of the network, if there is some.
+// Shared returns the shared memory of the wrapped transport, or nil if the transport has none.
 func (t sharingTransport) Shared() *transport.Shared {
 	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
@@ -332,8 +335,8 @@ func (a *arena) microbatches(step int64) int {
 	return (min(left, c.GlobalBatch) + c.Microbatch - 1) / c.Microbatch
 }
 
-// ledger checks the event logs of all members together: they have each microbatch of each step once. Several reports of a dead
-// member's part count as one.
+// ledger checks that the event logs of all members together have each microbatch of each step exactly once. Several reports of a
+// dead member's part count as one report.
 func (a *arena) ledger(t *testing.T, about string) {
 	t.Helper()
 	type part struct {

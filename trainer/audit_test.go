@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// crooked is a model that spoils its gradients in the calls for which wrong returns true.
+// crooked is a model that corrupts its gradients with spoil in the calls for which wrong returns
+// true.
 type crooked struct {
 	*slope
 	wrong func() bool
@@ -53,7 +54,7 @@ func audited(n int, steps int64, rate float64, seed uint64, adjust func(x *actor
 	return a
 }
 
-// found returns the audits in the members' event logs, and their steps.
+// found returns the audit events in the members' event logs, and the step of each event.
 func (a *arena) found() (all []event.Audit, steps []int64) {
 	for _, e := range a.events.events {
 		if b, ok := e.Body.(event.Audit); ok {
@@ -109,8 +110,8 @@ func TestAuditNamesACheat(t *testing.T) {
 	}
 }
 
-// A peer with an occasional wrong element is named as soon as such a step is audited. With two members this also holds, if the
-// error does not occur again.
+// A peer that sometimes computes a wrong element is named as soon as a step with the error is audited. With two members the test
+// makes the error only once: if a peer repeats the error, the vote of two members has no majority.
 func TestAuditNamesBadMemory(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ type audits struct {
 	dice   *rand.Rand
 	model  Model
 	params []Param
-	own    *exactAccumulator // contributions of the open step
+	own    *exactAccumulator // this peer's contribution to the open step
 	log    func(format string, args ...any)
 
 	again contribution      // another member's contribution, recomputed
@@ -73,7 +73,7 @@ type check struct {
 // has computed another fingerprint of the same contribution.
 type accusation struct {
 	step     int64  // step of the fingerprint; 0 if there is no accusation
-	accused  uint64 // nameOf the member
+	accused  uint64 // result of nameOf for the accused member
 	computed audit.Print
 }
 
@@ -124,7 +124,7 @@ func (a *audits) accusation() accusation {
 	return a.accusing
 }
 
-// enter begins a session. Audits under way are dropped, because their members may be gone.
+// enter begins a session. Audits under way are dropped, because the audited members may have left.
 func (a *audits) enter() {
 	if a != nil {
 		a.open, a.waiting = check{}, check{}
@@ -163,7 +163,8 @@ func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, sh
 	a.open = check{step: p.step, victim: victim}
 }
 
-// compute recomputes the share of a rank from the present parameters.
+// compute recomputes the share of a rank into a.sums, from the current parameters. It ends early
+// with the error of broken.
 func (a *audits) compute(r *record, rank, most int, broken func() error) error {
 	a.again.reset(r.plan.step, r.attempt, r.scale, r.plan.microbatches)
 	for _, micros := range a.again.calls(r.shares[rank], most) {
@@ -185,8 +186,9 @@ func (a *audits) tell(mine *rankReport) {
 	mine.nonce, mine.print, mine.accuses = a.dice.Uint64(), a.told, a.accusing.step > 0
 }
 
-// concluded is called when a step is about to be committed, with its reports, while the sums are
-// still there. It draws the coefficients and computes the fingerprints.
+// concluded is called just before a step is committed, while own still has the sums of the step.
+// reports are the reports in the commit record. concluded draws the coefficients and computes the
+// fingerprints.
 func (a *audits) concluded(step int64, reports []rankReport) {
 	if a == nil {
 		return
@@ -221,9 +223,9 @@ func printOf(word uint64) audit.Print {
 	return audit.Print(word - 1)
 }
 
-// learn evaluates the fingerprints of the last committed step, which a commit record of the
-// session carries. It compares this peer's audit with them, and returns the event to be logged,
-// or nil.
+// learn evaluates the fingerprints of the last committed step, which the reports of the following
+// step carry. It compares this peer's audit with the fingerprints, and returns the event to be
+// logged, or nil.
 func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (told event.Body) {
 	if a == nil {
 		return nil

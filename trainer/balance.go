@@ -29,15 +29,15 @@ type balance struct {
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
-	cause string // reason for the new session, in which the policy started afresh
+	cause string // reason for the next change of shares, if a new session causes it
 	// short is set if a short step lies between the last logged step and the open one.
 	short bool
 
 	// Local knowledge of this peer.
-	// most bounds the share of this peer, in microbatches; 0 stands for no bound.
+	// most bounds the share of this peer, in microbatches; 0 means no bound.
 	most int
-	// micros is the time that this peer has computed the open step, in microseconds; 0 if the time
-	// is no measurement.
+	// micros is the time that this peer has computed its share of the open step, in microseconds; 0
+	// if the time does not show the peer's speed.
 	micros int64
 	// speeds are the speeds of this peer in its last steps, in the unit of loadbal.Speed.
 	speeds []int64
@@ -52,10 +52,10 @@ type target struct {
 }
 
 // speedWindow is the number of steps whose speeds a peer carries into the next session. The
-// median of them ignores a single step that another load slowed down.
+// median of these speeds ignores a single step that another load slowed down.
 const speedWindow = 5
 
-// note records the computing time of a share that was computed in one go.
+// note records the computing time of a share that was computed without interruption.
 func (b *balance) note(share int, took time.Duration) {
 	b.micros = max(1, took.Microseconds())
 	b.speeds = append(b.speeds, loadbal.Speed(share, b.micros))
@@ -112,8 +112,8 @@ func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d ta
 	return d
 }
 
-// ahead returns the wanted microbatches of each rank in the step after the open one, as far as
-// they are known.
+// ahead returns the wanted microbatches of each rank in the step after the open one. If shares are
+// not decided early, the target of the open step is the estimate.
 func (b *balance) ahead() []int {
 	if b.early {
 		return b.coming.wanted
@@ -148,8 +148,8 @@ func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	b.target = b.decide(reports, b.plan.after(step-1), self)
 }
 
-// sharesAhead returns each rank's microbatches in the step after the open one, as far as they are
-// known. microbatches is the length of that step.
+// sharesAhead assigns the microbatches of the step after the open one to the ranks, by the result of
+// ahead. microbatches is the number of microbatches in that step.
 func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(), microbatches)
 	return shares
@@ -162,9 +162,9 @@ func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.logShares(s, step)
 }
 
-// logShares logs that the shares differ from the last logged ones, and the reason. The lowest rank
-// of each launcher logs, so that each log has one entry. It skips the short step at the end of a
-// pass, which always has other shares.
+// logShares logs the shares, with the reason, if they differ from the last logged shares. The lowest
+// rank of each launcher logs, so that the event log of each launcher has one entry. logShares skips
+// the short step at the end of a pass, whose shares always differ from those of a full step.
 func (b *balance) logShares(s *elastic.Session, step int64) {
 	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
 		b.short = true

@@ -37,7 +37,7 @@ func slowed(t *testing.T, cfg trainer.Config, millis ...int) (a *arena, sha stri
 	return a, sha
 }
 
-// sharesOf lists the microbatches that each member computed in a step, in rank order.
+// sharesOf returns the number of microbatches that each member computed in a step, in the order of a.actors.
 func (a *arena) sharesOf(step int64) []int {
 	out := make([]int, len(a.actors))
 	for i, x := range a.actors {
@@ -126,7 +126,7 @@ func TestBalancingDoesNotShowInTheResult(t *testing.T) {
 	}
 }
 
-// Peers of equal speed keep equal shares, and the log has no entries about shares.
+// Peers of equal speed keep equal shares: the only logged shares are those of the start.
 func TestEqualPeersKeepEqualShares(t *testing.T) {
 	a, _ := slowed(t, manyMicrobatches(40, false), 2, 2, 2, 2)
 	if changes := a.changes(); len(changes) != 1 || changes[0].Reason != "start" || len(changes[0].Old) != 0 {
@@ -243,7 +243,7 @@ func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	})
 }
 
-// Peers that communicate only over the network agree on the memory bound of each peer.
+// A peer whose model runs out of memory lowers its share to the microbatches that fit. All peers agree on the new bound.
 func TestOutOfMemoryLowersTheShare(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		cfg := manyMicrobatches(8, exactly)
@@ -303,7 +303,7 @@ func TestNoMemoryAtAll(t *testing.T) {
 	})
 }
 
-// The log has the gradient norm and the noise scale of a peer. Sums in integers give the same values up to quantisation.
+// Step reports have the gradient norm of the peer and the noise scale. Sums in integers give the same norm up to quantisation.
 func TestNormsAreReported(t *testing.T) {
 	plain, _ := slowed(t, manyMicrobatches(6, false), 1, 3)
 	exactly, _ := slowed(t, manyMicrobatches(6, true), 1, 3)

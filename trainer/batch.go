@@ -14,9 +14,9 @@ type Batch struct {
 }
 
 // Gate implements the methods of a Batch. Programs that call a model outside of a run pass a Gate
-// to NewBatch. A wrapper of a model that only observes or delays calls changes a Gate by
-// Batch.Wrap. Nil functions do nothing, except that Grad is required. All functions are called from
-// the goroutine of Gradient.
+// to NewBatch. A wrapper that only observes or delays the calls of a model changes the Gate with
+// Batch.Wrap. A nil function does nothing; only Grad is required. All functions are called from the
+// goroutine of Gradient.
 type Gate struct {
 	// Step is the step of the run to which the samples belong, from 1; 0 outside of a run.
 	Step int64
@@ -27,7 +27,7 @@ type Gate struct {
 	// Done records that the elements [from:] of a group's gradient of a parameter are complete.
 	// With several groups, that range of the memory is zero when Done returns.
 	Done func(group, param, from int)
-	// Loss adds to the loss of a group.
+	// Loss adds sum to the loss of a group.
 	Loss func(group int, sum float64)
 	// Err returns the reason why the result of the call will be discarded, or nil if it will be
 	// used.
@@ -102,10 +102,10 @@ func (b *Batch) Wait(param, from int) {
 	}
 }
 
-// Grad returns the memory to which the gradient of a parameter is added; it has the parameter's
-// length. At first it may hold sums of other samples, so the model must add and not assign. In a
-// Batch of several groups it is zero. It is valid until Gradient returns. In exact mode it begins
-// at a multiple of exact.Alignment.
+// Grad returns the memory to which the gradient of a parameter is added. The slice has the
+// parameter's length, and is valid until Gradient returns. The memory may hold sums of other
+// samples, so the model must add and not assign; in a Batch of several groups the memory is zero. In
+// exact mode the slice begins at a multiple of exact.Alignment.
 //
 // The first call blocks until the previous step is finished, because that step uses the same memory
 // for its gradients. So a model should first compute everything that needs no memory for gradients.

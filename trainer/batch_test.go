@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// The methods of a Batch call its gate, also after Batch.Wrap has changed the gate. A function that the gate does not have does
-// nothing.
+// The methods of a Batch call the functions of its gate, also after Batch.Wrap has changed the gate. A method whose function is nil
+// does nothing.
 func TestBatch(t *testing.T) {
 	grad := []float32{1, 2}
 	var notes []string
@@ -99,7 +99,7 @@ func TestUnreadParameters(t *testing.T) {
 // without this peer.
 func TestModelsThatDoNotReturn(t *testing.T) {
 	leave := map[string]func(){"panic": func() { panic("boom") }, "exit": runtime.Goexit}
-	for i := range 8 { // one of the calls 9 to 12 begins in the previous step
+	for i := range 8 { // one of the calls 9 to 12 begins before the previous step is committed
 		for name, leave := range leave {
 			call, where := 9+i/2, []string{"forward", "backward"}[i%2]
 			runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
@@ -126,7 +126,8 @@ func TestModelsThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// leaving returns a model with Waits. In the given call it runs leave in the middle of the forward or the backward pass.
+// leaving returns a model with Waits. If leaves is set, the model runs leave in the given call, in the middle of the forward or the
+// backward pass.
 func leaving(m *counter, leaves bool, call int, where string, leave func()) trainer.Model {
 	model, calls := m.Model(), 0
 	gradient := model.Gradient

@@ -29,9 +29,9 @@ type bucket struct {
 
 const (
 	// leastBucket is the size, in elements, to which buckets shrink towards the end of a backward
-	// pass: 32 KiB. At 1 Gbit/s that takes about as long as the latency of a message.
+	// pass: 32 KiB. At 1 Gbit/s sending them takes about as long as the latency of a message.
 	leastBucket = 8 << 10
-	// leastPart bounds the number of calls for a large model: a bucket has at least the part
+	// leastPart bounds the number of calls for a large model: a bucket may have at least the part
 	// 1/leastPart of the elements that are left.
 	leastPart = 16
 )
@@ -87,10 +87,10 @@ func (l *layout) pieceAt(at int) int {
 }
 
 // divide cuts the flat vector into buckets, from its end, which most backward passes complete
-// first. Buckets have limit elements, more if many elements are left. The last bucket becomes
-// complete when nothing is left to compute, so nothing hides the time of its reduction. To keep it
-// small, a bucket has at most half of the remaining elements, but not fewer than least. The result
-// depends on arguments and layout only: all peers must make the same buckets.
+// first. A bucket has about limit elements, or more if many elements are left. The last bucket
+// becomes complete when nothing is left to compute, so nothing hides the time of its reduction. To
+// keep the last bucket small, a bucket of more than least elements has at most half of the remaining
+// elements. The result depends on arguments and layout only: all peers must make the same buckets.
 func (l *layout) divide(limit, least int) {
 	l.buckets = nil
 	for hi := l.size(); hi > 0; {
@@ -108,9 +108,10 @@ func (l *layout) divide(limit, least int) {
 }
 
 // begin returns the start of a bucket that ends at hi and may begin at lo or later. It prefers the
-// start of a parameter, then the start of a piece, if the bucket then has at least some elements.
-// So a wait for one parameter does not include the next one, and a bucket does not wait for the
-// rest of a piece.
+// start of a parameter, so that a wait for one parameter does not include the next parameter. Its
+// second choice is the start of a piece, so that a bucket does not wait for elements outside of it.
+// The bucket must then have at least the number of elements that some gives; otherwise it begins at
+// lo.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
@@ -123,9 +124,9 @@ func (l *layout) begin(lo, hi, some int) int {
 	return lo
 }
 
-// before returns the lowest start of a bucket that ends at hi. From there to hi, pieces become
-// complete one directly after the other. Pieces out of this order get buckets of their own, so that
-// no bucket waits for a piece that comes much later.
+// before returns the lowest start of a bucket that ends at hi. The pieces between that start and hi
+// become complete one directly after the other, from hi downward. A piece out of this order gets
+// another bucket, so that no bucket waits for a piece that completes much later.
 func (l *layout) before(hi int) int {
 	k := l.pieceAt(hi - 1)
 	for k > 0 && l.pieces[k-1].turn == l.pieces[k].turn+1 {
@@ -148,8 +149,9 @@ func (l layout) paramAt(at int) int { return sort.SearchInts(l.offsets, at+1) - 
 
 // priority returns the urgency of a bucket's sums. The next step reads the first parameters first,
 // so their buckets overtake others (priority scheduling, as in ByteScheduler: Peng et al., 2019).
-// Each parameter is read from its end to its beginning. So its buckets have different priorities
-// and run one after the other: buckets that share the link would all complete late.
+// Each parameter is read from its end to its beginning, so its buckets have descending priorities in
+// that order, and run one after the other. Buckets of equal priority would share the link, and all
+// would complete late.
 func (l layout) priority(b bucket) int32 {
 	n := len(l.buckets)
 	return int32((len(l.params)-b.firstParam)*n - b.number)
@@ -183,9 +185,9 @@ type pending interface {
 	Wait(ctx context.Context) error
 }
 
-// reduction is the reduction of one step's buckets. Buckets are started strictly in the layout's
-// order, so that all ranks make the same calls in the same order, in whatever order their models
-// complete gradients.
+// reduction manages the reduction of one step's buckets. It starts buckets strictly in the layout's
+// order, so that all ranks make the same calls in the same order, even if their models complete
+// gradients in different orders.
 type reduction struct {
 	layout  layout
 	start   func(bucket) pending // starts the reduction of a bucket
@@ -195,7 +197,8 @@ type reduction struct {
 	err     error                // the model's mistake
 }
 
-// newReduction returns a reduction of which no gradient is complete; start starts a bucket.
+// newReduction returns a reduction without complete gradients; start starts the reduction of a
+// bucket.
 func newReduction(l layout, start func(bucket) pending) *reduction {
 	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params))}
 	for i, p := range l.params {
@@ -205,11 +208,11 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 }
 
 // ready records that the elements [from:] of the gradient of parameter i are complete, and starts
-// every bucket whose turn has come. The model's Done ends here.
+// every bucket whose turn has come. The model calls ready through Batch.Done.
 //
 // A call that was just started has sent nothing yet. If the model computes on the only processor,
 // the first send would wait until the scheduler preempts the model, 10 to 20 ms later. So ready
-// yields until the calls block on the network. This also handles messages that have arrived for
+// yields until the calls block on the network. The yield also handles messages that have arrived for
 // other calls.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {

@@ -67,9 +67,9 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	})
 }
 
-// checkBucket checks the size of a bucket and the parameters that it lists. A bucket has as many elements as limit says, or at
-// least a quarter of that number if it begins at the beginning of a parameter. It lists exactly the parameters that have
-// elements in it.
+// checkBucket checks the size of a bucket and its range of parameters. A bucket has limit elements, or at least a quarter of limit
+// if the bucket begins at the beginning of a parameter; only the bucket at offset 0 may be smaller. The range has exactly the
+// parameters that have elements in the bucket.
 func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/4 || !slices.Contains(l.offsets, b.lo)) {
 		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
@@ -82,8 +82,8 @@ func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	}
 }
 
-// Buckets shrink towards the end, because no computation is left to hide the reduction of the last one. Even a large model has a
-// limited number of them.
+// Buckets shrink towards the end, because no computation is left to hide the reduction of the last bucket. The number of buckets is
+// bounded, even for a large model.
 func TestSizesOfBuckets(t *testing.T) {
 	tests := []struct {
 		size, limit int
@@ -199,7 +199,7 @@ func TestBucketsOfPieces(t *testing.T) {
 	}
 }
 
-// Between a few hosts buckets are shorter, because each bucket is sent in as many parts as there are hosts. Within one host the
+// With two or three hosts buckets are shorter, because each bucket is sent in as many parts as there are hosts. Within one host the
 // last buckets are as long as the others.
 func TestBucketsByHosts(t *testing.T) {
 	for hosts, want := range map[int]int{1: 400, 2: 200, 3: 300, 4: 400, 7: 400} {
@@ -283,7 +283,8 @@ func TestBucketsStartInOrder(t *testing.T) {
 	})
 }
 
-// startable is the twin of reduction.ready: it returns the number of leading buckets whose elements are all complete.
+// startable is an independent implementation of the condition in reduction.ready: it returns the number of leading buckets whose
+// elements are all complete.
 func startable(l layout, complete []bool) int {
 	for k, b := range l.buckets {
 		if slices.Contains(complete[b.lo:b.hi], false) {
@@ -315,7 +316,7 @@ func TestReductionNamesTheModelsMistakes(t *testing.T) {
 }
 
 // If a call fails, wait still waits for the other calls, because they use the buffers. The end of the context does not shorten
-// this.
+// that wait.
 func TestWaitLeavesNothingBehind(t *testing.T) {
 	boom, waited := errors.New("boom"), 0
 	r := newReduction(newLayout(paramsOf(1, 1, 1), 1), func(b bucket) pending {

@@ -8,8 +8,8 @@ import (
 
 // callsOf divides the microbatches of a peer into as few calls of the model as possible; most
 // bounds the microbatches of a call. Gradients can be sent only during the last call, when nothing
-// more is added to them, so the last call is as long as possible. So is the first call if there are
-// calls between them.
+// more is added to them, so the last call is as long as possible. With three or more calls the
+// first call is also as long as possible.
 func callsOf(micros []int, most int) (calls [][]int) {
 	for len(micros) > 0 {
 		n := min(most, len(micros))
@@ -35,9 +35,9 @@ func mostOf(m Model, samples int, exactly bool) int {
 }
 
 // call is one call of the model and the implementation of its Batch. It computes either a part of
-// the open step, or the beginning of the step after the open one. In the second case it waits at
-// two places for the open step: coming before it reads a parameter, and opening before it writes a
-// gradient.
+// the open step, or the beginning of the step after the open one. In the second case two functions
+// wait for the open step: coming before the model reads a parameter, and opening before the model
+// writes a gradient.
 type call struct {
 	step    int64 // to which the samples belong
 	micros  []int
@@ -51,7 +51,7 @@ type call struct {
 	// wrong describes a mistake of the model in its calls of the Batch; nil for none.
 	wrong error
 
-	coming func(i, from int) error // waits for parameter i; nil if all parameters may be read
+	coming func(i, from int) error // waits for the elements [from:] of parameter i; nil if all may be read
 	// opening provides the sink before the first gradient; it is nil once there is a sink.
 	opening func()
 	broken  func() error // returns, while there is no sink, the reason why there will be no sink
@@ -101,14 +101,14 @@ func (l *call) wait(i, from int) {
 			return
 		}
 		if err := l.coming(i, from); err != nil {
-			// The gradient of this call will be discarded: it need not wait for further sums.
+			// The result of this call will be discarded, so the call waits for no further sums.
 			l.useless, l.coming = err, nil
 		}
 	}
 }
 
-// err implements Batch.Err. The reason stays once there is one: a discarded result is never used
-// later.
+// err implements Batch.Err. A reason to discard the result is kept until the call ends: a result
+// that was declared useless is never used later.
 func (l *call) err() error {
 	if l.useless == nil && l.opening != nil {
 		l.useless = l.broken()
@@ -126,7 +126,7 @@ func (l *call) unread(params []Param) error {
 	return nil
 }
 
-// open provides the sink, once.
+// open provides the sink at the first gradient of the call.
 func (l *call) open() {
 	if find := l.opening; find != nil {
 		l.coming, l.opening = nil, nil

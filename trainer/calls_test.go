@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The calls are as few as possible and keep the order of microbatches. The last call is as long as possible, and so is the first
-// of three or more.
+// The calls are as few as possible and keep the order of microbatches. The last call is as long as possible. If there are three or
+// more calls, the first call is also as long as possible.
 func TestCallsOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.SliceOfN(rapid.Int(), 0, 50).Draw(t, "micros")

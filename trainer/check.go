@@ -11,18 +11,18 @@ import (
 )
 
 // CheckModel calls a model as a run does, on at least two samples, and returns an error that
-// describes the model's first mistake. It is meant for tests of a model; a run notices only some of
-// these mistakes. The rules:
+// describes the first rule that the model breaks. It is meant for tests of a model; a run detects
+// only some of these mistakes. The rules:
 //
 //   - The same samples have bit-identical gradients and losses, also if the gradients begin at
 //     other multiples of exact.Alignment, and after a call with other samples.
-//   - Gradients are added to the present values of the memory, and do not change once they are done.
+//   - Gradients are added to the present values of the memory, and do not change after Batch.Done.
 //   - Parameters are not modified, and not read before they have been waited for (Model.Waits): they
 //     are filled with NaN until then.
-//   - Each group has the same bits as alone (Model.Grouped), and several microbatches in a call have
-//     the sum of their gradients (Model.MaxSamples).
-//   - Gradients are done in the order of Model.Order.
-//   - A call whose result is discarded (Batch.Err) ends, and later calls are right.
+//   - Each group has the same bits as in a call of its own (Model.Grouped), and several microbatches
+//     in one call give the sum of their gradients (Model.MaxSamples).
+//   - Gradients are completed (Batch.Done) in the order of Model.Order.
+//   - A call whose result is discarded (Batch.Err) returns, and later calls give the right result.
 //
 // CheckModel does not verify that gradients are right: compare them with difference quotients. It
 // restores the parameters. It makes about ten calls of Gradient and takes memory for four
@@ -95,7 +95,7 @@ func (c *checker) restore() error {
 }
 
 // bits checks that the same samples give the same bits at other addresses and after other
-// computations. Elsewhere a recomputed step would change the result of the run.
+// computations. Otherwise a recomputed step would change the result of the run.
 func (c *checker) bits() error {
 	var err error
 	if c.want, err = c.compute(c.first, 0); err != nil {
@@ -142,8 +142,8 @@ func (c *checker) adds() error {
 	const begin = 1
 	_, grad := exact.Views(c.sizes)
 	var done [][]float32
-	// left[i] is the length of the prefix of gradient i that is not done; done has copies of the
-	// parts that are done.
+	// left[i] is the length of the prefix of gradient i that is not complete; done has copies of
+	// the complete parts.
 	left := slices.Clone(c.sizes)
 	for _, g := range grad {
 		fill(g, begin)
@@ -174,8 +174,8 @@ func (c *checker) adds() error {
 	return nil
 }
 
-// waits checks that the model reads parameters only after it has waited for them. A parameter that
-// is read too early is NaN here, and so the result is.
+// waits checks that the model reads parameters only after it has waited for them. Until then they
+// are filled with NaN here, so that the result becomes NaN if the model reads a parameter too early.
 func (c *checker) waits() error {
 	if !c.model.Waits {
 		return nil
@@ -183,8 +183,8 @@ func (c *checker) waits() error {
 	for _, p := range c.model.Params {
 		fill(p.Data, float32(math.NaN()))
 	}
-	// If the model returns without waiting for all parameters, the remaining NaNs are not its
-	// modification.
+	// If the model returns without waiting for all parameters, the remaining NaNs must not count as
+	// a modification by the model.
 	defer func() { _ = c.restore() }()
 	var got computation
 	_, got.grad = exact.Views(c.sizes)
@@ -193,8 +193,8 @@ func (c *checker) waits() error {
 		copy(c.model.Params[i].Data[from:], c.params[i][from:])
 		return nil
 	}
-	// Parameters that were not waited for may be read after the first gradient, when the step
-	// before is finished.
+	// The first call of Grad returns when the previous step is finished. After that call the model
+	// may read every parameter.
 	l.opening = func() {
 		for i, p := range c.model.Params {
 			copy(p.Data, c.params[i])
@@ -280,8 +280,8 @@ func (c *checker) together() error {
 	return nil
 }
 
-// order checks that gradients are done in the order of Model.Order. Buckets follow this order, so a
-// wrong order would delay the reductions.
+// order checks that gradients are completed in the order of Model.Order. Buckets follow this order,
+// so a wrong order would delay the reductions.
 func (c *checker) order() error {
 	if c.model.Order == nil {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// careful returns a model with two parameters that keeps all rules. Each gradient is the product of the parameter and the sample.
+// careful returns a model with two parameters. It follows all rules of CheckModel. The gradient of sample s is the parameter times
+// (s+1)/3.
 func careful() trainer.Model {
 	m := trainer.Model{Waits: true, MaxSamples: 10, Grouped: true}
 	for i := range 2 {
@@ -68,8 +69,8 @@ func with(change func(m *trainer.Model)) trainer.Model {
 // gradient has the type of Model.Gradient.
 type gradient = func(b *trainer.Batch) (float64, error)
 
-// simpleMistakes returns models that break one rule each, keyed by a part of the expected error. The rules are about
-// declarations, or are checked at the end of each call.
+// simpleMistakes returns models that break one rule each, keyed by a part of the expected error. The mistake is in a declaration of
+// the model, or is added after a right call of Gradient.
 func simpleMistakes() map[string]trainer.Model {
 	losses, gradients := 0, 0
 	on := func(change func(b *trainer.Batch, m trainer.Model)) trainer.Model {
@@ -180,8 +181,8 @@ func paramsOf(m trainer.Model) (all [][]float32) {
 	return all
 }
 
-// A wrapper that replaces Gradient keeps the abilities of the model. Calls have as many samples, steps still begin while the
-// previous one is reduced, and the weights are the same.
+// A wrapper that replaces Gradient keeps the abilities of the model. Calls have as many samples as without the wrapper, steps still
+// begin while the previous step is reduced, and the weights are the same.
 func TestWrappersLoseNothing(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string

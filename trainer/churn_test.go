@@ -24,8 +24,8 @@ func alone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// A member dies before every tenth of its messages in turn, before every third in the long form. Survivors compute nothing twice,
-// except the first step in exact mode, if the first scale does not fit.
+// In each run a member dies before one of its messages: every tenth message is tried, or every third in the long form of the test.
+// Survivors compute nothing twice, except the first step in exact mode, if the first scale does not fit.
 func TestKillAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {
@@ -56,8 +56,8 @@ func TestKillAtEveryMessage(t *testing.T) {
 	}
 }
 
-// Two of five members die at many pairs of messages, at twice as many in the long form. The second death comes in the same collective,
-// in the view change after the first, or later.
+// In each run two of five members die, each before one of its messages. Many pairs of messages are tried, twice as many in the long
+// form of the test. The second death occurs in the same collective call, in the view change after the first death, or later.
 func TestKillTwoAtManyMessages(t *testing.T) {
 	cfg := churning(4, true)
 	want := alone(t, cfg)
@@ -114,8 +114,8 @@ func TestKillsAndJoins(t *testing.T) {
 	})
 }
 
-// A peer dies in the middle of a join, at many messages, at twice as many in the long form. It is the newcomer, or a member that may
-// be the newcomer's donor.
+// A peer dies in the middle of a join: the newcomer, or a member that may be the newcomer's donor. It dies before one of its
+// messages. Many messages are tried, twice as many in the long form of the test.
 func TestKillWhileAPeerJoins(t *testing.T) {
 	t.Parallel()
 	cfg := churning(40, true)
@@ -149,8 +149,8 @@ func TestKillWhileAPeerJoins(t *testing.T) {
 	}
 }
 
-// A peer is cut off for a while, and the others put it out. Its contribution does not count. When it learns this, it comes back
-// with a new identity and computes with the others.
+// A peer is cut off for a while, and the others put it out. Its contribution does not count. When that peer learns that it was put
+// out, it joins again with a new identity and computes with the others.
 func TestAFencedPeerComesBack(t *testing.T) {
 	cfg := churning(80, true)
 	want := alone(t, cfg)
@@ -238,8 +238,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// Many peers join and none dies; the last ones join while the job ends. No step is interrupted or repeated, and all admitted
-// peers end together. Chance decides which member learns of a newcomer first.
+// Many peers join and none dies; the last peers join while the job ends. No step is interrupted or repeated, and all admitted
+// peers end together. The test repeats the job, because chance decides which member learns of a newcomer first.
 func TestJoining(t *testing.T) {
 	for range 8 {
 		synctest.Test(t, joining)
@@ -262,8 +262,7 @@ func joining(t *testing.T) {
 	}
 	a.play(t)
 	for _, x := range a.actors {
-		// A join takes up to seven steps. So a peer that starts in the last steps may be admitted only after the others have
-		// ended.
+		// A join takes up to seven steps. So a peer that starts in the last steps may get no view before the others have ended.
 		if errors.Is(x.err, elastic.ErrNoView) && x.self.Index >= 96 && len(x.tries) == 0 {
 			x.killed.Store(true)
 		}

@@ -21,14 +21,15 @@ import (
 //	          state, slot by slot for each parameter; an update has the mean
 //	          gradient that the optimizer was given
 //
-// Nothing follows.
+// Nothing follows the vectors.
 const (
 	stateMagic  = "elstate1"
 	updateMagic = "elupdat1"
 )
 
 // maxHeader bounds the length of a header, in bytes. The header of a thousand members is shorter.
-// The input may come from another peer or a file, so its claims are bounded.
+// The input may come from another peer or a file, so decodeHeader does not trust the length that it
+// claims.
 const maxHeader = 16 << 20
 
 // header is the part of a state or an update before the vectors.
@@ -54,8 +55,8 @@ func (h header) fits(want header) error {
 	return nil
 }
 
-// encode writes a state or an update to w. It allocates the header only: vectors are written from
-// where they are, so w must not keep them.
+// encode writes a state or an update to w. It allocates memory only for the header: it passes the
+// memory of the vectors to w without a copy, so w must not keep it.
 func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -73,8 +74,8 @@ func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	return nil
 }
 
-// decodeHeader reads everything before the vectors. Whatever length the input claims, it allocates
-// memory only for bytes that have arrived.
+// decodeHeader reads everything before the vectors. It allocates memory only for bytes that have
+// arrived, whatever length the input claims.
 func decodeHeader(r io.Reader, magic string) (header, error) {
 	head := make([]byte, len(magic)+4)
 	if _, err := io.ReadFull(r, head); err != nil {

@@ -17,13 +17,13 @@ type compressedAccumulator struct {
 	coding collective.Coding
 	open   func() stepPlan // returns the plan of the open step
 
-	// lacked is the accumulated coding error up to the last committed step, as a part of that
+	// lacked is the accumulated coding error up to the last committed step, in the unit of that
 	// step's sum. A reduction reads lacked and writes next, so that a failed step can be reduced
 	// again.
 	lacked, next vector
 	of           int64 // number of samples of the step whose coding error is in lacked; 0 if lacked has no error
 	staged       bool  // next holds the coding error of the open step
-	sent, raw    int64 // bytes of the last try: sent in fact, and what a ring of float32 would send
+	sent, raw    int64 // bytes of the last try: those sent, and those that a ring of float32 would send
 }
 
 // newCompressedAccumulator allocates the memory of a contribution: a floatAccumulator's, and two
@@ -45,8 +45,8 @@ func (c *compressedAccumulator) clear(scale exact.Scale) {
 	c.staged = false
 }
 
-// reduce adds the accumulated coding error to the bucket. The sum is in the vector next, in which
-// the call leaves the new coding error.
+// reduce adds the accumulated coding error to the bucket, and starts the reduction of the bucket.
+// The operand of the call is in next, where the call leaves the new coding error.
 func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b bucket) pending {
 	comm := on.long()
 	c.scan(b)
@@ -64,8 +64,8 @@ func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b buc
 	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, coding)
 }
 
-// factor scales the coding error of a step with more or fewer samples, so that it has the same
-// weight in the mean of the open step.
+// factor returns the factor by which reduce multiplies lacked. If the open step has more or fewer
+// samples than the step of lacked, the coding error keeps its weight in the mean.
 func (c *compressedAccumulator) factor() float32 {
 	if c.of == 0 {
 		return 0
@@ -73,10 +73,10 @@ func (c *compressedAccumulator) factor() float32 {
 	return float32(float64(c.samples()) / float64(c.of))
 }
 
-// commit records that the open step is committed; it is called before the step is cleared. The
-// coding error is replaced only if this peer's contribution is in the committed sums; otherwise its
-// gradients were not applied. In that case its last reduction was complete, because the commit
-// record follows the reduction.
+// commit records that the open step is committed; it is called before the step is cleared. counted
+// is true if this peer's contribution is in the committed sums. Then this peer's last reduction was
+// complete, because the commit record follows the reduction, and next replaces lacked. Otherwise
+// this peer's gradients were not applied, and lacked stays valid.
 func (c *compressedAccumulator) commit(counted bool) {
 	if c == nil || !counted || !c.staged {
 		return
@@ -85,8 +85,8 @@ func (c *compressedAccumulator) commit(counted bool) {
 	c.of = c.samples()
 }
 
-// forget discards the coding error, also of the open step. It returns the norm of the error up to
-// the last committed step, in units of a mean gradient.
+// forget discards the coding error, including that of the open step. It returns the norm of the
+// error up to the last committed step, in units of a mean gradient.
 func (c *compressedAccumulator) forget() float64 {
 	if c == nil {
 		return 0
@@ -114,8 +114,8 @@ func (c *compressedAccumulator) traffic() (sent, raw int64) {
 // step contains parts of earlier gradients, and its norm is no property of the step.
 func (c *compressedAccumulator) sparse() bool { return c != nil && c.coding.Sparse() }
 
-// bytes returns the encoded length of all gradients, for forecasts of step times. It holds from the
-// step at which the final coding is in use.
+// bytes returns the encoded length of all gradients, for forecasts of step times. The first steps
+// of a job may send more, until the final coding is in use.
 func (c *compressedAccumulator) bytes(l layout) int {
 	if c == nil {
 		return 4 * l.size()

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// fading is a model whose gradients do not depend on its parameters, and are zero from some step on. From then on only the
+// fading is a model whose gradients do not depend on its parameters, and are zero after fadeSteps steps. From then on only the
 // remaining error feedback is sent. At the end the parameters are minus the sum of all mean gradients, so any lost or doubled
 // part shows.
 type fading struct {
@@ -27,7 +27,7 @@ type fading struct {
 	mute   bool  // the gradients of this model are always zero
 }
 
-// fadeSteps is the number of steps with gradients. After fadedSteps steps no error feedback remains.
+// fadeSteps is the number of steps with gradients. After fadedSteps further steps no error feedback remains.
 const fadeSteps, fadedSteps = 7, 21
 
 func newFading() *fading {
@@ -137,9 +137,9 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// A peer dies just before one of its messages; the test tries this at many messages, one after the other. The peer contributes
-// only zeros, so no error feedback is lost with it. The survivors reduce again, or learn of the commit from each other. The sums
-// are the same as without the death.
+// In each run a peer dies just before one of its messages; many messages are tried. The peer contributes only zeros, so no error
+// feedback is lost with it. The survivors reduce again, or learn of the commit from each other. The sums are the same as without
+// the death.
 func TestKillWithCompression(t *testing.T) {
 	t.Parallel()
 	stride := pick[int64](5, 1)
@@ -255,7 +255,7 @@ func TestOtherCompressionIsRefused(t *testing.T) {
 	})
 }
 
-// The user and the event log get the counts of bytes with and without compression.
+// Step reports and the event log have the numbers of bytes with and without compression.
 func TestCompressionIsCounted(t *testing.T) {
 	for coding, want := range map[string]float64{"none": 0, "fp16": 1.99, "bf16": 2, "int8": 3.9, "topk": 2.2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestCompressionIsCounted(t *testing.T) {
 	}
 }
 
-// With a sparse coding the first steps send more than later ones.
+// With a sparse coding the first steps send more bytes than later steps.
 func TestSparseCodingBeginsWithMore(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {

@@ -51,23 +51,23 @@ type Config struct {
 	// Hooks are functions that the training calls, such as for a report of each step.
 	Hooks Hooks
 	// Evaluate, if set, is called at every peer when the training has ended, and returns the score
-	// on one part of the test set. parts is the number of parts, and part is the index of this one.
-	// The sum of all parts is the score that every peer reports. It is called again, for another
-	// part, if a peer is lost meanwhile.
+	// on one part of the test set: part is the index of that part, and parts is the number of parts.
+	// The sum of all parts is the score that every peer reports. If a peer is lost meanwhile,
+	// Evaluate is called again, for another part.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
 	// DataHash, if set, identifies the training set: peers and checkpoints with another hash are
 	// refused.
 	DataHash string
 	// Settings are the program's own settings, such as flags, under the names that its users know.
 	// A peer with another value is refused. Settings are compared before the fields of Config, so
-	// that the error names the flag and not a field that depends on it. Checkpoints do not contain
-	// them.
+	// that the error names the flag and not a field that depends on the flag. Checkpoints do not
+	// contain Settings.
 	Settings []elastic.Setting
 }
 
 // Checkpoint has the settings for saving the state of a job. The zero value saves nothing. The peer
 // of rank 0 writes, in the background. If the quorum is lost, each remaining peer writes, because
-// the job may end there. Only stable steps are saved, except after the loss of the quorum.
+// the job may never continue. Only stable steps are saved, except after the loss of the quorum.
 type Checkpoint struct {
 	Dir        string        // target folder; empty saves nothing
 	EverySteps int64         // interval in steps; 0 for none
@@ -109,7 +109,7 @@ type StepReport struct {
 	// of the commit from others.
 	GradNorm, NoiseScale float64
 	// Sent is the number of bytes of gradients that this peer sent in the step's last try,
-	// without headers. Raw is the number that a ring would have sent of float32. Both are 0
+	// without headers. Raw is the number of bytes that a ring of float32 would have sent. Both are 0
 	// without Gradients.Compression.
 	Sent, Raw int64
 }

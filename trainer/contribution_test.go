@@ -33,7 +33,7 @@ func (m traced) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return m.loss, m.fail
 }
 
-// follower is an observer of a state. All it does is to advance the open step when the state advances.
+// follower is an observer of a state that only advances the open step when the state advances.
 type follower struct{ step *openStep }
 
 func (f follower) superseded(int64, bool) {}

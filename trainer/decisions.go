@@ -11,21 +11,18 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// decisions are the points of a run, at which the programs of all peers decide together. A
-// decision is agreed on in the same way as a step:
+// decisions manages the decision points of a run, at which the programs of all peers decide
+// together. A decision is agreed on in the same way as a step:
 //
-// 1. All ranks gather their knowledge of the point after the committed step: its sums, and whether
-// it is concluded. A rank adopts the sums that it lacks, because a sum is the same at all ranks.
+//  1. All ranks gather their knowledge of the point after the committed step: its sums, and whether
+//     it is concluded. A rank adopts the sums that it lacks, because a sum is the same at all ranks.
 //  2. Each program decides, unless it has already decided for that step.
+//  3. All ranks gather the decisions. The decision of the rank that has seen most points is carried
+//     out, because a newcomer's program has not seen the earlier points. A rank that has all
+//     decisions concludes the point.
 //
-// 3. All ranks gather the decisions. The decision of the rank that has seen most points is carried
-// out, because a newcomer's program has not seen the earlier points. A rank that has all decisions
-// concludes the
-//
-//	point.
-//
-// A session may end between any two of these. If a point is concluded at one rank, all ranks have
-// decided.
+// A session may end between any two of these stages. If a point is concluded at one rank, all ranks
+// have decided.
 type decisions struct {
 	group  *elastic.Group
 	params [][]float32 // the model's memory
@@ -53,11 +50,12 @@ type point struct {
 	// stop is the decision of this rank's program, or the common decision once the point is
 	// concluded.
 	stop      bool
-	keep      bool // as stop
+	keep      bool // the decision to keep the model; like stop
 	concluded bool // all ranks have decided
 }
 
-// maxSums is the largest number of sums of a point; it makes reports equally long.
+// maxSums is the largest number of sums of a point. All reports have room for that number, so that
+// they are equally long.
 const maxSums = 4
 
 // pointReport is the message of a rank about a point.
@@ -179,7 +177,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 		if all, err = d.exchangePoints(ctx, s); err != nil {
 			return err
 		}
-		// Every rank has all decisions, so every rank picks the same one.
+		// Every rank has all decisions, so every rank chooses the same decision.
 		counts := decision(all)
 		d.point.stop, d.point.keep, d.point.concluded = counts.stop, counts.keep, true
 	}
@@ -277,7 +275,7 @@ func (d *decisions) leftLoop(s *elastic.Session) error {
 	return err
 }
 
-// decideAlone runs decide for a peer that gets no further session.
+// decideAlone replaces decide at a peer that gets no further session.
 func (d *decisions) decideAlone(ctx context.Context, committed int64) error {
 	if !d.open(committed, d.epoch) {
 		return nil
@@ -313,8 +311,9 @@ func (p *Point) sum(part Score) (total Score, err error) {
 	defer func() { p.idle = p.decisions.busy(p.session) }()
 	const words = 3
 	n := len(p.session.View.Members)
-	// Each rank adds its part in its own place, so the reduction is a gather. The parts are added
-	// afterwards in rank order, so that rounding is the same at all ranks.
+	// Each rank writes its part to its own range of a zeroed vector, so the sum of these vectors has
+	// the parts of all ranks. The parts are then added in rank order, so that rounding is the same
+	// at all ranks.
 	all := make([]int64, n*words)
 	putScore(all[p.session.Rank*words:], part)
 	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {
@@ -327,7 +326,7 @@ func (p *Point) sum(part Score) (total Score, err error) {
 	return total, nil
 }
 
-// errSums is returned by a call of Sum after the fourth.
+// errSums is returned by the fifth call of Sum at a point.
 var errSums = errors.New("a point has at most 4 sums: combine several scores in one Sum")
 
 // settings returns the settings of points that all members must share; nil without points.
