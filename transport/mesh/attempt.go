@@ -21,23 +21,24 @@ const (
 	streamsPerPair
 )
 
-// attempt is a Connect in progress: it gathers the streams of one view as they come. After Connect
-// has succeeded, the attempt stays for the pairs that were not planned (lazypairs.go), until the
-// view is over at this rank.
+// attempt is a call of Connect in progress: it gathers the streams of one view as they come. After
+// Connect has succeeded, the attempt is kept until the view is over at this rank, because it makes
+// the pairs that were not planned (lazypairs.go).
 //
-// Streams come from three sides: the dials of this rank, the dials of higher ranks, and lanes of
-// earlier views. All of them end in put, under mu. An attempt ends exactly once, by the last
-// stream, by fail or by revoke; whoever sets ended closes done, and streams that come later are
+// Streams have three sources: the dials of this rank, the dials of higher ranks, and lanes of
+// earlier views. Each stream is added by put. An attempt ends exactly once: by its last planned
+// stream, by fail or by revoke. The goroutine that sets ended also closes done. Streams of planned
+// pairs that come later are reset.
 // reset.
 type attempt struct {
-	// ctx is the context of the call of Connect. It ends when that call returns.
+	// ctx bounds the dials. It ends when the attempt ends, or with the context of Connect.
 	ctx    context.Context
-	binder *binder // makes the lanes
+	binder *binder // opens and binds the lanes
 	view   elastic.View
 	self   int
 	// hello is the hello of this rank. Its lineage is the hash of the view.
 	hello   wire.Greeting
-	planned []bool // by rank
+	planned []bool // by rank: whether the pair must have its streams before Connect returns
 	sparse  bool   // not all pairs of the view are planned
 	// done is closed when all planned streams are there, or when err is set.
 	done chan struct{}
@@ -47,16 +48,16 @@ type attempt struct {
 	mu sync.Mutex
 	// streams has the streams of the planned pairs, by rank.
 	streams   []lanePair
-	requested []*lane // the lanes that are to be bound to the view
-	late      bool    // bindTime is over: lanes in use are replaced at once
+	requested []*lane // the lanes of earlier views that this rank wants to bind to the view
+	late      bool    // bindTime is over: lanes that another view still uses are replaced at once
 	// missing is the number of planned streams that are not there yet.
 	missing int
 	ended   bool
 	err     error
 	lastErr []error // by rank: the last error of a dial, for messages to users
 
-	dials sync.WaitGroup // added to before ended is set
-	// dialSlots has a token for each stream that is being opened, which bounds their number.
+	dials sync.WaitGroup // goroutines that bind or open lanes; dialOne adds none after ended is set
+	// dialSlots bounds how many streams are opened at the same time: each has a token in it.
 	dialSlots chan struct{}
 }
 
@@ -68,7 +69,7 @@ type link struct {
 	kernelID [32]byte // the Config.KernelID of the other side
 }
 
-// lanePair is the two lanes of a pair; a lane that is not there is zero.
+// lanePair has the two lanes of a pair, by number. The link of a missing lane is zero.
 type lanePair [streamsPerPair]link
 
 // linkOver returns the link over a lane on which the other side has sent the hello g.
@@ -76,7 +77,8 @@ func linkOver(l *lane, g wire.Greeting) link {
 	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), kernelID: g.KernelID}
 }
 
-// end ends a link that no pair uses. The parameter how is the method that ends its stream.
+// end ends a link that no pair uses, and its reader. The parameter how is the method that ends the
+// stream.
 func (l *link) end(how func(Stream) error) {
 	_ = how(l.raw)
 	close(l.pair)
@@ -110,8 +112,8 @@ func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planne
 	return a
 }
 
-// check returns an error unless g is the hello that the rank should send. Path and kernel ID of a
-// hello may differ between ranks; they are checked by those who use them. The error is final.
+// check returns a final error unless g is the hello that the rank must send in this view. Each rank
+// may send any known path and any kernel ID; the code that uses these two compares them.
 func (a *attempt) check(g wire.Greeting, rank int) error {
 	want := a.hello
 	want.Rank, want.Path, want.KernelID = uint32(rank), g.Path, g.KernelID
@@ -130,8 +132,8 @@ func (a *attempt) belongs(g wire.Greeting, from elastic.ID) bool {
 		a.check(g, rank) == nil
 }
 
-// sayHello says hello to a rank on a new stream, and returns its answer, which comes when that rank
-// has entered the view, too.
+// sayHello says hello to a rank on a new stream, and returns the answer of that rank. The answer
+// comes when that rank enters the view.
 func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
 	if err := sendHello(s, a.hello); err != nil {
 		return wire.Greeting{}, err
@@ -143,8 +145,8 @@ func (a *attempt) sayHello(s Stream, rank int) (wire.Greeting, error) {
 	return answer, err
 }
 
-// admit answers the hello g on the new stream s. It returns the link over the best stream that both
-// sides want, which may replace s.
+// admit answers the hello g on the new stream s. It returns the link over the best stream that the
+// paths of both sides allow. That stream may replace s.
 func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	ctx, cancel := context.WithTimeout(a.lazy.life, helloTime)
 	defer cancel()
@@ -166,9 +168,9 @@ func (a *attempt) admit(g wire.Greeting, number int, s Stream) (link, error) {
 	return l, err
 }
 
-// rebind answers the hello g on an idle lane. It returns false if the lane is to end. The lane
-// counts for the view only after the answer was written, so no frame of the view can be written
-// before it.
+// rebind answers the hello g on an idle lane. It returns false if the lane must end. The lane
+// counts for the view only after the answer was written, so no frame of the view can precede the
+// answer.
 func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if !a.lazy.hold() {
 		a.lazy.refuse(l.raw)
@@ -178,20 +180,20 @@ func (a *attempt) rebind(l *lane, g wire.Greeting) bool {
 	if int(g.Rank) < a.self {
 		return false
 	}
-	// The write ends with the view and not with the ctx of Connect: the lane may come after Connect
-	// has returned.
+	// The write ends with the view and not with the ctx of Connect: a lane may be bound after
+	// Connect has returned.
 	stop := context.AfterFunc(a.lazy.life, func() { _ = l.raw.Reset() }) // the write may be stuck
 	if err := l.writeHello(a.hello); !stop() || err != nil {
 		return false
 	}
-	// Each view has a channel of its own, as end closes it.
+	// Each view needs a new channel, because link.end closes the channel.
 	l.pair = make(chan *pair, 1)
 	a.put(int(g.Rank), linkOver(l, g))
 	return true
 }
 
-// put adds a lane. A second lane of the same number replaces the first, as the opener has given up
-// on the first. A lane that comes too late is reset.
+// put adds a lane with a rank. A second lane of the same number replaces the first, because its
+// opener has given up on the first. If the attempt has ended, put resets the lane.
 func (a *attempt) put(rank int, l link) {
 	if !a.planned[rank] {
 		a.lazy.put(rank, l)
@@ -220,15 +222,15 @@ func (a *attempt) put(rank int, l link) {
 	}
 }
 
-// fail ends the attempt with err, unless it has ended. It resets the streams: members that have
-// begun the view see them end, and revoke it.
+// fail ends the attempt with err, unless the attempt has ended already. It resets all streams. The
+// members that have begun the view see their streams end, and revoke the view.
 func (a *attempt) fail(err error) {
 	a.finish(err, func() { a.end(Stream.Reset) })
 }
 
-// revoke ends the attempt because the view was revoked, and tells the others the cause: a peer that
-// saw only the end of its streams would blame this rank. If the attempt has succeeded already, it
-// revokes the transport instead.
+// revoke ends the attempt because the view was revoked, and sends the cause to the peers: a peer
+// that saw only the end of its streams would blame this rank. If the attempt has succeeded already,
+// revoke revokes the transport instead.
 func (a *attempt) revoke(cause error) {
 	finished := a.finish(cause, func() {
 		told := transport.EncodeCause(a.self, cause)
@@ -246,15 +248,15 @@ func (a *attempt) revoke(cause error) {
 	}
 }
 
-// finish ends the attempt with err, and calls end, which ends its streams. It returns false, and
-// does nothing, if the attempt has ended already.
+// finish ends the attempt with err, and calls end to end the streams. It returns false, and does
+// nothing, if the attempt has ended already.
 func (a *attempt) finish(err error, end func()) bool {
 	a.mu.Lock()
 	if a.ended {
 		a.mu.Unlock()
 		return false
 	}
-	// Nobody adds a stream from now on (put looks at ended), so end finds all of them.
+	// put adds no stream once ended is set, so end finds all streams.
 	a.ended, a.err = true, err
 	a.mu.Unlock()
 	end()
@@ -300,8 +302,7 @@ func (a *attempt) blame(cause error) error {
 }
 
 // blameFor returns the error of an attempt that failed because of err, which concerns rank. The
-// rank counts as lost, unless it has left the view for a cause of its own or is in a later view
-// already.
+// rank counts as lost, unless err says that the rank has left the view, or is in a later view.
 func (a *attempt) blameFor(rank int, err error) error {
 	var over *overError
 	if errors.As(err, &over) && len(over.cause) > 0 {

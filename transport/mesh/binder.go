@@ -12,11 +12,11 @@ import (
 // that gives up too early breaks a session that has already begun at the other side.
 const helloTime = time.Minute
 
-// binder binds lanes to views: lanes that are idle, new ones that it opens, and those that peers
-// open. It reads each lane as long as it lasts.
+// binder binds lanes to views: lanes that are idle, new lanes that it opens, and lanes that peers
+// open. It reads each lane as long as the lane lasts.
 //
-// Whoever binds a lane holds the view open meanwhile (lazyPairs.hold), or belongs to the dials for
-// which Connect waits. So no lane is added to a view whose streams were ended already.
+// A goroutine that binds a lane holds the view open meanwhile (lazyPairs.hold), or is one of the
+// dials for which Connect waits. So no lane is added to a view whose streams were ended already.
 type binder struct {
 	// cfg is the configuration of the mesh.
 	cfg     *Config
@@ -33,8 +33,8 @@ func (b *binder) accept(k Kind, s Stream) {
 		_ = s.Reset()
 		return
 	}
-	// The hello is limited in length and time: the peer has proven its ID and not its right to
-	// this view.
+	// The hello is limited in length and time: the peer has proved its ID, but not that it is a
+	// member of this view.
 	g, err := readHello(s)
 	if err != nil {
 		_ = s.Reset()
@@ -62,8 +62,7 @@ func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (lin
 		return link{}, false
 	}
 	defer a.lazy.holds.Done()
-	// The higher rank opens the lanes of a pair, so a hello of a lower rank is against the
-	// protocol.
+	// The higher rank opens the lanes of a pair, so a hello of a lower rank breaks the protocol.
 	if int(g.Rank) < a.self {
 		refuse(s, refused, nil)
 		return link{}, false
@@ -84,8 +83,8 @@ func (b *binder) receive(a *attempt, g wire.Greeting, number int, s Stream) (lin
 	return l, true
 }
 
-// dial opens one stream and exchanges hellos, again and again until it succeeds or
-// must give up.
+// dial opens a lane to a rank, adds it to the attempt, and starts its reader. It tries until it
+// succeeds, the error is final, or ctx ends.
 func (b *binder) dial(ctx context.Context, a *attempt, rank, number int) error {
 	return b.life.retry(ctx, func() error {
 		l, err := b.join(ctx, a, rank, number)
@@ -108,7 +107,7 @@ func (b *binder) dial(ctx context.Context, a *attempt, rank, number int) error {
 	})
 }
 
-// join opens one stream, says hello on it, and moves to a better path if there is one.
+// join opens one stream, says hello on it, and moves to a better path if there is a better one.
 func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, error) {
 	s, err := b.carrier.Open(ctx, a.view.Members[rank].ID, Data+Kind(number))
 	if err != nil {
@@ -132,8 +131,8 @@ func (b *binder) join(ctx context.Context, a *attempt, rank, number int) (link, 
 	return l, nil
 }
 
-// upgrade returns the link over the best stream that both sides want, which may replace s. The
-// other side has sent the hello g on s.
+// upgrade returns the link over the best stream that the paths of both sides allow. That stream may
+// replace s. The other side has sent the hello g on s.
 func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
 	peer := s.Peer()
 	// The opener and the other side call Upgrade at the same point of the stream.
@@ -162,9 +161,9 @@ func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
 	return l, asked.bound
 }
 
-// serve reads a lane, which was added and is bound to the view of a, until it ends: one view after
-// the other. It is the only reader of the lane's stream, so only this goroutine sees the lane end.
-// Therefore it also handles the request that an attempt has left on the lane.
+// serve reads a lane until the lane ends, one view after the other. The lane has been added, and is
+// bound to the view of a. No other goroutine reads its stream, so only this goroutine sees the lane
+// end. Therefore it also handles the request that an attempt has left on the lane.
 func (b *binder) serve(a *attempt, l *lane) {
 	for a != nil && l.readView(a) {
 		a = b.awaitBind(l)
@@ -175,7 +174,7 @@ func (b *binder) serve(a *attempt, l *lane) {
 }
 
 // awaitBind waits until a lane is bound to another view. It returns the attempt that enters that
-// view and has got the lane, or nil if the lane has ended.
+// view, or nil if the lane has ended.
 func (b *binder) awaitBind(l *lane) *attempt {
 	asked, ok := b.lanes.setIdle(l)
 	// takeBye may have set a deadline in the past to end a Send.
@@ -190,7 +189,7 @@ func (b *binder) awaitBind(l *lane) *attempt {
 	if err == nil && l.buffered() > 0 {
 		err = errProtocol // nothing may follow the hello before it is answered
 	}
-	// This end has asked for the lane, so the hello that came is the answer to its own.
+	// This end has requested the lane, so the hello that came is the answer to its own hello.
 	if asked = b.lanes.setBusy(l); asked != nil {
 		return asked.answered(l, g, err)
 	}

@@ -17,14 +17,14 @@ const (
 // An answer delays control messages on the same path by about this time at most.
 const maxQueueing = 20 * time.Millisecond
 
-// congestionWindow is the congestion control of an answer: it decides how many bytes may be under
-// way. It works by delay, as TCP Vegas does (Brakmo, Peterson 1995), and yields to other traffic as
-// LEDBAT does (RFC 6817). All streams between two hosts may share one connection, in which later
+// congestionWindow is the congestion control of an answer: it decides how many bytes may be in
+// flight. It works by delay, as TCP Vegas does (Brakmo, Peterson 1995), and yields to other traffic
+// as LEDBAT does (RFC 6817). All streams between two hosts may share one connection, in which later
 // bytes wait for earlier ones. So an answer must not fill the buffers of a link that is slower than
 // its sender. The window measures the time until each piece is acknowledged. While this time is
 // close to the least one so far, no queue has built up, and the window grows by the size of the
 // piece. Otherwise the window shrinks, at most once per round trip. It also shrinks if other
-// traffic fills the link: an answer gives way to the training.
+// traffic fills the link: an answer yields to the training.
 type congestionWindow struct {
 	// mu guards the fields below, except for room.
 	mu     sync.Mutex
@@ -78,10 +78,12 @@ func (p *congestionWindow) acknowledge(now time.Time) bool {
 	}
 	switch {
 	case took < p.minRTT+maxQueueing:
-		// As slow start does, this doubles the window in each round trip: one piece for each piece.
+		// Each acknowledged piece adds its size, so the window doubles per round trip, as in slow
+		// start.
 		p.size = min(p.size+first.size, maxWindow)
 	case first.sent.After(p.shrunkAt):
-		// Pieces that were sent before the last shrink are not counted: they met the old window.
+		// Pieces that were sent before the last shrink are ignored: they were sent under the old
+		// window.
 		p.size = max(p.size/2, minWindow)
 		p.shrunkAt = now
 	}

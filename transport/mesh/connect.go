@@ -11,11 +11,12 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// connect gathers two streams per planned pair, by dialling peers and by waiting for their dials,
-// until all are there or one cannot be made. There is no barrier at the end: a member whose attempt
-// fails resets its streams, and that revokes the view at the members that have begun it.
+// connect makes the transport of a view. It gathers two streams per planned pair, by dialling peers
+// and by waiting for the dials of peers, until all are there or one cannot be made. There is no
+// barrier at the end: a member whose attempt fails resets its streams, which revokes the view at
+// the members that have begun it.
 func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
-	// The caller derives self from the view. A wrong self would greet peers under another's rank.
+	// The caller derives self from the view. With a wrong self the hellos would state another rank.
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
 		return nil, fmt.Errorf("%w: %s does not have this rank", collective.ErrArgument, m.id.Short())
 	}
@@ -28,8 +29,8 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 			return nil, err
 		}
 	}
-	// The inner ctx ends with the dials. Shared memory is agreed on after that, so start needs
-	// the outer one.
+	// The inner ctx ends with the dials. The ranks of a host agree on shared memory after that, so
+	// start needs the outer ctx.
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -37,7 +38,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if err := m.views.enter(a); err != nil {
 		return nil, err
 	}
-	// Probes run beside the dials: a higher rank that has died never dials.
+	// Probes run beside the dials, because a higher rank that has died never dials this rank.
 	m.probeMissing(a)
 	a.dialAll()
 	late := time.AfterFunc(bindTime, a.dialLate)
@@ -49,7 +50,7 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	case <-m.life.ctx.Done():
 		a.fail(errClosed())
 	}
-	// The streams that are still missing are not needed, or the attempt has failed.
+	// Dials that still run are redundant: all planned streams are there, or the attempt has failed.
 	cancel() // ends the dials
 	for _, l := range a.requested {
 		m.lanes.withdraw(a, l, true)
@@ -80,14 +81,14 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	a.lazy.abandon(err)
 	// No member can use the view any more (hostMemory.enter).
 	if errors.Is(err, elastic.ErrNoView) {
-		a.end(Stream.Close) // not Reset: the others find out the reason from the bytes that were written
+		a.end(Stream.Close) // not Reset: the peers read the reason in bytes that were written before
 	} else {
 		a.end(Stream.Reset)
 	}
 	return nil, err
 }
 
-// maxDials is how many streams are opened at the same time.
+// maxDials is how many streams an attempt opens at the same time.
 const maxDials = 16
 
 // bindTime is how long an attempt waits for lanes that are still in use in an earlier view, before
@@ -98,7 +99,7 @@ const bindTime = 100 * time.Millisecond
 // missing. Higher ranks do the same for their lanes with this rank.
 func (a *attempt) dialAll() {
 	for back := range a.self {
-		rank := a.self - 1 - back // the nearest first: otherwise all ranks would begin with rank 0
+		rank := a.self - 1 - back // from the nearest rank down: otherwise all ranks would dial rank 0 first
 		if !a.planned[rank] {
 			continue
 		}

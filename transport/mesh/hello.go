@@ -25,7 +25,7 @@ type overError struct {
 // Error implements error.
 func (e *overError) Error() string { return "the peer has left the view" }
 
-// Is reports that the view is stale.
+// Is makes a view that is over match errStale, too.
 func (e *overError) Is(target error) bool { return target == errStale }
 
 // refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one
@@ -33,15 +33,15 @@ func (e *overError) Is(target error) bool { return target == errStale }
 // enter the view keeps the stream (parkedStream), and a peer that is about to close resets it.
 type refusal byte
 
-// The refusals; wanted means that the stream is not refused.
+// The refusals. The value accepted means that the stream is not refused.
 const (
 	accepted refusal = iota
 	refused
 	stale
-	viewOver // the peer had entered the view, and it is over; if it was revoked, the cause follows in the frame
+	viewOver // the peer has left the view; if the view was revoked, the cause follows in the frame
 )
 
-// error returns the error for a refusal; cause is what follows the refusal in its frame.
+// error returns the error for a refusal; cause has the bytes behind the refusal in its frame.
 func (r refusal) error(cause []byte) error {
 	switch r {
 	case stale:
@@ -55,8 +55,8 @@ func (r refusal) error(cause []byte) error {
 // refuseTime is how long a refusal may take to be written.
 const refuseTime = 5 * time.Second
 
-// refuse answers a hello with a refusal, then ends the stream. With the refusal left, cause says
-// why the view was revoked; it is nil otherwise.
+// refuse answers a hello with a refusal, then ends the stream. With viewOver, cause is the encoded
+// cause of the revocation, or empty if the view was closed; otherwise it is nil.
 func refuse(s Stream, r refusal, cause []byte) {
 	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
 	if err == nil {
@@ -69,8 +69,8 @@ func refuse(s Stream, r refusal, cause []byte) {
 	_ = s.Close()
 }
 
-// sendHello writes g as a Hello frame, in one call of Write, as an Upgrader adds its offer of other
-// paths to that call.
+// sendHello writes g as a Hello frame, in one call of Write, because an Upgrader adds its offer of
+// other paths to that call.
 func sendHello(w io.Writer, g wire.Greeting) error {
 	body, err := g.Append(nil)
 	if err == nil {

@@ -12,36 +12,36 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// lane is a stream of frames with another process; it lasts over many views. It is bound to one
-// view at a time. A hello in each direction binds it. The frames of the view follow, and in each
-// direction the last one is Bye or End. When both sides have sent theirs, the lane is idle until
-// one side says hello for a later view. A lane on which the view ended in the middle of a frame is
-// reset, and the next view that needs one opens another. One goroutine reads the lane all the time.
+// lane is a stream of frames with another process. It outlives views, and is bound to one view at a
+// time. A hello in each direction binds the lane. The frames of the view follow, and in each
+// direction the last frame is Bye or End. When both sides have sent their last frame, the lane is
+// idle until one side says hello for a later view. If a view ends in the middle of a frame, the
+// lane is reset, and the next view opens a new lane. One goroutine reads the lane all the time
+// (binder.serve).
 type lane struct {
 	*stream
 	peer   elastic.ID
 	number int // dataStream or urgentStream
-	// pair passes the pair that uses the lane in the present view. It has room for one, and is
-	// closed if the view does not begin.
+	// pair passes to the reader the pair that uses the lane in the present view. It has room for
+	// one pair, and is closed if the view does not begin.
 	pair chan *pair
 
 	// Guarded by lanes.mu.
 	idle      bool // both sides have ended the view
 	viewEnded bool // this side has ended the view; the other side may never do so
-	// request is the request to bind the lane to the next view.
+	// request is the request to bind the lane to the next view, or nil.
 	request *bindRequest
 }
 
-// bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most
-// one. It is taken from the lane, under lanes.mu, by exactly one of: the reader, which has got the
-// answer or an error (setBusy, drop), and the attempt, which does not want the lane any more
-// (withdraw).
+// bindRequest is the request of an attempt that a lane be bound to its view. A lane has at most one
+// request. Either the reader of the lane takes it from the lane, when the answer or an error has
+// come (setBusy, drop), or the attempt does, when it does not need the lane any more (withdraw).
+// Both hold lanes.mu.
 type bindRequest struct {
 	a *attempt
 	// rank is the rank of the peer in that view.
 	rank int
-	// bound passes the result, if the pair is not planned; otherwise it is nil. It has room for
-	// one.
+	// bound passes the result. It has room for one. It is nil if the pair is planned.
 	bound chan error
 }
 
@@ -50,9 +50,9 @@ func newLane(s Stream, peer elastic.ID, number int) *lane {
 	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
 }
 
-// readView reads a lane while it is bound to the view of a. First it waits until the pair has
-// begun, or the attempt has failed, which it learns from l.pair. It returns true if both sides have
-// ended the view on it, so that it may be bound again, and false if the lane has ended.
+// readView reads a lane while the lane is bound to the view of a. First it waits on l.pair until
+// the pair has begun or the attempt has failed. It returns true if both sides have ended the view
+// in good order, so that the lane may be bound again, and false if the lane has ended.
 func (l *lane) readView(a *attempt) bool {
 	var first urgentFrame
 	if l.number == urgentStream {
@@ -74,14 +74,13 @@ func (l *lane) readView(a *attempt) bool {
 	return whole
 }
 
-// revokedTime is how long an attempt goes on after its view was revoked. Streams that are about to
-// come are still accepted: if one failed, a peer that has entered the view already would blame this
-// rank.
+// revokedTime is how long an attempt goes on after its view was revoked. Meanwhile it still accepts
+// streams: if a stream failed, a peer that has begun the view would blame this rank.
 const revokedTime = time.Second
 
-// listen reads the first frame of an urgent lane while other streams of the view are still missing.
-// A peer that has all of its streams may have revoked the view already; the revocation ends the
-// attempt.
+// listen reads the first frame of an urgent lane, which may come while other streams of the view
+// are missing. A peer that has all of its streams may have revoked the view already. Then listen
+// ends the attempt.
 func (l *lane) listen(a *attempt) urgentFrame {
 	first := l.nextUrgent()
 	if first.err == nil && first.Kind == wire.Revoke {
@@ -96,13 +95,14 @@ func (l *lane) listen(a *attempt) urgentFrame {
 	return first
 }
 
-// isReusable reports whether a lane with path p is kept for later views. It is not kept if a new
-// stream may get a better path: if p is a relay, or the substitute for a connection of its own.
+// isReusable reports whether a lane with path p is kept for later views. A lane is not kept if a
+// new stream may get a better path: if p leads over a relay, or if p shares a libp2p connection
+// because the lane could not get a connection of its own.
 func isReusable(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
-// sayHello says hello on an idle lane; the reader of the lane gets the answer, or the error. The
-// answer may come before greet returns, and then others may write on the lane. So greet takes the
-// writer's turn.
+// sayHello says hello on an idle lane. The reader of the lane gets the answer, or an error. The
+// answer may come before sayHello returns, and then other goroutines may write on the lane. So
+// sayHello takes the writer's turn.
 func (l *lane) sayHello(g wire.Greeting) {
 	at := l.writers.enqueue(math.MaxInt32)
 	<-at.turn
@@ -112,8 +112,8 @@ func (l *lane) sayHello(g wire.Greeting) {
 	}
 }
 
-// writeHello says hello on an idle lane. The deadline is for a peer that is stopped: its buffers
-// may be full.
+// writeHello says hello on an idle lane. The write has a deadline, because the buffers of a stopped
+// peer may be full.
 func (l *lane) writeHello(g wire.Greeting) error {
 	return errors.Join(
 		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
@@ -124,9 +124,9 @@ func (l *lane) writeHello(g wire.Greeting) error {
 // errEnded: the lane ended before it was bound to the view.
 var errEnded = errors.New("the lane has ended")
 
-// answered handles the answer g to the hello of a request, or the error in its place. It returns
-// the attempt to which the lane is bound, or nil. A hello for another view is an error: both sides
-// have said hello at the same time, each for another view.
+// answered handles the answer g to the hello of a request, or the error that came instead. It
+// returns the attempt to which the lane is bound, or nil. A hello for another view is an error: the
+// two sides have said hello at the same time for different views.
 func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	a := r.a
 	if err == nil && a.check(g, r.rank) != nil {
@@ -153,7 +153,8 @@ func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 }
 
 // fail handles a request for a lane that has failed with err. For a planned pair it opens a new
-// stream, or fails the attempt if the error is final.
+// stream, or fails the attempt if err is final. For another pair it passes err to the goroutine
+// that makes the pair.
 func (r *bindRequest) fail(number int, err error) {
 	a := r.a
 	switch {
@@ -166,10 +167,9 @@ func (r *bindRequest) fail(number int, err error) {
 	}
 }
 
-// lanes are the lanes of a process: at most one of each number with each peer. A lane that was
-// replaced may exist until its view ends, and is not used again. The lock is held for changes of
-// the map and of the fields of lanes that say so, and for the reset of a stream, which does not
-// block.
+// lanes has the lanes of a process: at most one of each number with each peer. A lane that was
+// replaced is not in the map. It may exist until its view ends, and is not used again. Streams are
+// reset with the lock held, because a reset does not block.
 type lanes struct {
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -219,8 +219,8 @@ func (s *lanes) discardLocked(l *lane) {
 	}
 }
 
-// endView notes that this side has ended the view on a lane. A lane that was discarded is reset
-// now: if the peer is cut off it never ends the view, and the reader of the lane would wait for
+// endView notes that this side has ended the view on a lane. It resets the lane if the lane was
+// discarded: a peer that is cut off never ends the view, so the reader of the lane would wait for
 // ever.
 func (s *lanes) endView(l *lane) {
 	s.mu.Lock()
@@ -252,9 +252,10 @@ func (s *lanes) close() {
 	}
 }
 
-// requestBind requests that a lane with a rank be bound to the view of a. If the lane is idle, the
-// caller says hello on it. If the lane is still in another view, its reader says hello when that
-// view is over. It returns nil if there is no such lane, or another request has it.
+// requestBind requests that a lane with a rank be bound to the view of a. If rests is true, the
+// lane is idle, and the caller says hello on it. Otherwise the lane is still in another view, and
+// its reader says hello when that view is over. requestBind returns nil if there is no such lane,
+// or if the lane has another request.
 func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +272,8 @@ func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindR
 }
 
 // withdraw takes back the request of a for a lane. It returns true if no hello was sent for the
-// request yet. If one was sent, the lane is reset if the attempt is over, and otherwise the request
-// stays.
+// request yet. If a hello was sent, withdraw resets the lane if over is true, and otherwise the
+// request stays.
 func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +291,7 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 }
 
 // setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It
-// returns false if the lane is not used again.
+// returns false if the lane must not be used again.
 func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 
 // A lane request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank
 // opens a stream for it, which begins with hellos as an urgent lane does. The higher rank closes
-// the stream when the pair has begun. If the process of the higher rank dies the stream ends, too,
-// so the lower rank notices that.
+// the stream when the pair has begun. If the process of the higher rank dies, the stream ends, too,
+// so the lower rank notices the death.
 
 // errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended,
 // and the pair has not begun.
@@ -26,8 +26,8 @@ func (d *lazyPairs) requestLanes(rank int) error {
 		stop()
 		_ = s.Reset()
 	}
-	// The result is the pair and not the end of the stream: the higher rank may have died after
-	// it had opened the lanes.
+	// Only the pair tells whether the request has succeeded. The end of the stream does not: the
+	// higher rank may have died after it had opened the lanes.
 	if d.t.pairs[rank].Load() != nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (d *lazyPairs) refuse(s Stream) {
 	failed, told := d.t == nil, d.cause
 	d.mu.Unlock()
 	if failed || d.a.binder.life.isOver() {
-		_ = s.Reset() // this rank may enter the view again, or is about to be gone
+		_ = s.Reset() // this rank may enter the view again, or its mesh closes
 		return
 	}
 	refuse(s, viewOver, told)

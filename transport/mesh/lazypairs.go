@@ -15,20 +15,20 @@ import (
 // ranks sends to the other, or waits for a message from it.
 //
 // The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same
-// time, the two sides might use different ones. So a lower rank that needs the pair asks for the
-// lanes (lanerequest.go), and the higher rank opens the lanes. The request also makes the
-// connection for them, which the carrier may dial in either direction.
+// time, the two sides might use different lanes. So a lower rank that needs the pair requests the
+// lanes (lanerequest.go), and the higher rank opens them. The request also makes a connection, on
+// which the higher rank can open the lanes.
 //
 // The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So
-// a rank that has the data lane can be told on the urgent lane why the view ends. Also a rank at
-// which the pair has not begun tells the cause, by lanePair.endWithCause. A hello that comes later
-// is refused, with the cause.
+// a rank that has the data lane also has the urgent lane, on which the cause of a revocation comes.
+// A rank at which the pair has not begun sends the cause by lanePair.endWithCause. If a hello comes
+// after the end of the view, the refusal has the cause.
 type lazyPairs struct {
 	a       *attempt
 	life    context.Context // ends when the view is over at this rank
 	end     context.CancelFunc
 	adopted chan struct{} // closed when t is set
-	// holds counts the goroutines that may begin a pair. None is added after over is set.
+	// holds counts the goroutines that may begin a pair. No goroutine is added after over is set.
 	holds sync.WaitGroup
 
 	// mu guards the fields below.
@@ -50,7 +50,7 @@ type pendingPair struct {
 	signals chan []byte   // to be sent when the pair has begun
 	probes  chan int      // to be sent when the pair has begun
 	done    chan struct{} // closed when the pair has begun, or err is set
-	err     error         // set if the peer has closed
+	err     error         // set if the peer has closed the view
 }
 
 // newLazyPairs returns the lazyPairs of an attempt.
@@ -62,7 +62,7 @@ func newLazyPairs(a *attempt) *lazyPairs {
 
 // hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the
 // view is over. The end of the view waits for all holders before it ends the lanes that belong to
-// no pair, so none is forgotten.
+// no pair, so no lane stays open.
 func (d *lazyPairs) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,8 +73,9 @@ func (d *lazyPairs) hold() bool {
 	return true
 }
 
-// put adds a lane; the caller has called hold. If the pair has begun, the lane is reset. Otherwise
-// it replaces an earlier lane of the same number, as the opener has given up on the earlier one.
+// put adds a lane; the caller has called hold. If the pair has begun, put resets the lane.
+// Otherwise the lane replaces an earlier lane of the same number, because its opener has given up
+// on the earlier lane.
 func (d *lazyPairs) put(rank int, l link) {
 	d.mu.Lock()
 	old := l
@@ -105,7 +106,7 @@ func (d *lazyPairs) beginLocked(rank int) {
 	delete(d.lanes, rank)
 	delete(d.pending, rank)
 	d.t.begin(rank, *s, pending)
-	// With err set peerClosed has closed done already.
+	// If err is set, peerClosed has closed done already.
 	if pending != nil && pending.err == nil {
 		close(pending.done)
 	}
@@ -128,7 +129,7 @@ func (d *lazyPairs) adopt(t *Transport) {
 	}
 }
 
-// revoke revokes the transport, now or as soon as it is there.
+// revoke revokes the transport, now or as soon as adopt sets it.
 func (d *lazyPairs) revoke(cause error) {
 	d.mu.Lock()
 	t := d.t
@@ -177,7 +178,8 @@ func (d *lazyPairs) make(rank int, pending *pendingPair) {
 	}
 }
 
-// peerClosed notes that the peer has closed the view and has sent nothing.
+// peerClosed makes all calls fail that need the pair with a rank. The peer has closed the view, and
+// has sent no message to this rank.
 func (d *lazyPairs) peerClosed(rank int, pending *pendingPair) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -265,9 +267,9 @@ func (d *lazyPairs) abandon(err error) {
 	}
 }
 
-// retire makes the mesh forget the view, except for why it is over. It is called when all pairs
-// have left the view. Before that a peer may still ask for a pair that has begun at this end and
-// not yet at the peer.
+// retire makes the mesh forget the view, except for the cause of its end. It is called when all
+// pairs have left the view. Before that a peer may still request a pair that has begun at this end
+// and not yet at the peer.
 func (d *lazyPairs) retire() { d.a.binder.views.retire(d.a, d.cause) }
 
 // endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this

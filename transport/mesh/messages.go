@@ -30,7 +30,7 @@ const ackMark = 1<<32 - 1
 // report them to the program, and it retransmits for minutes before it reports an error.
 type controlStream struct {
 	Stream
-	turn chan struct{} // holds a token while a goroutine writes: a mutex for which a caller can wait with a ctx
+	turn chan struct{} // a mutex with a timeout: holds a token while a goroutine writes
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	frame := append(binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg))), msg...)
 	_, err := s.Write(frame)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the message was written, but the stream now has a write deadline in the past
+		err = context.Cause(ctx) // the message was written, but the deadline of s is now in the past
 	}
 	return err
 }

@@ -17,23 +17,24 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// How long a pair waits for its peer. These limits are reached only when the peer's process is
-// stopped or its network is cut.
+// The limits of the waits for a peer. They are reached only when the peer's process is stopped, or
+// when its network is cut.
 const (
 	// causeTime bounds the wait for a cause on the urgent stream after the data stream broke. The
-	// peer has written the cause first. But where the data stream has a connection of its own, the
-	// cause may be read later than the break, by seconds on a busy machine.
+	// peer writes the cause before it ends the data stream. But where the data stream has a
+	// connection of its own, this rank may read the cause later than the end, by seconds on a busy
+	// machine.
 	causeTime = 10 * time.Second
 	// turnTime bounds the wait at Close for a Send or signal that is still being written.
 	turnTime = 2 * time.Second
-	// urgentTime bounds a write on the urgent stream. A rank that gives up too early is blamed
-	// itself, as the peer does not learn the cause.
+	// urgentTime bounds a write on the urgent stream. A rank that gives up the write too early is
+	// blamed itself, because the peer does not receive the cause.
 	urgentTime = 5 * time.Second
 	// closeTime bounds the wait for the answer to a bye.
 	closeTime = 5 * time.Second
 )
 
-// signalQueue is how many signals wait to be written before new ones are lost.
+// signalQueue is how many signals may wait to be written. Further signals are lost.
 const signalQueue = 64
 
 // errProtocol: an authenticated member has sent something that no version of this program sends.
@@ -51,7 +52,7 @@ var errProtocol = errors.New("broke the protocol")
 type pair struct {
 	t     *Transport
 	rank  int
-	name  string // short ID
+	name  string // the short ID of the peer
 	lanes [streamsPerPair]*lane
 	// data and urgent are the streams of the two lanes.
 	data, urgent *stream
@@ -63,9 +64,9 @@ type pair struct {
 	writing atomic.Bool // a message or signal is being written
 	filling filling     // held while a message is read into the mailbox
 
-	left         chan struct{} // closed when the peer has said bye
-	urgentEnded  chan struct{} // closed when the view on the urgent stream has ended
-	closedEarly  atomic.Bool   // the peer has closed the view before it had the data stream
+	left         chan struct{} // closed when the peer sends nothing more, usually by its bye
+	urgentEnded  chan struct{} // a bye has ended the urgent stream: the data stream has no more messages
+	closedEarly  atomic.Bool   // the urgent stream ended with a bye: a data stream that breaks has no more messages
 	peerDone     chan struct{} // closed when the peer needs nothing more from this rank
 	peerDoneOnce sync.Once
 
@@ -75,7 +76,7 @@ type pair struct {
 	urgentClosed         bool // nothing is written on the urgent stream any more; guarded by the writer's turn
 }
 
-// newPair takes over the streams to one rank; Transport.begin starts its goroutines.
+// newPair makes the pair with one rank over its two lanes; Transport.begin starts its goroutines.
 func newPair(t *Transport, rank int, name string, s lanePair) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
@@ -97,8 +98,9 @@ func (p *pair) lost(why string) error {
 }
 
 // lossCause returns the cause with which to revoke the view after the data stream broke with err.
-// First it waits for a revocation that may be under way on the urgent stream. If one comes, its
-// cause stays, as the first cause wins, and a peer that only passed on the cause is not blamed.
+// First it waits for a revocation that may be in flight on the urgent stream. If a revocation
+// comes, its cause stays in effect, because the first cause wins. So a peer that only passed on the
+// cause is not blamed.
 func (p *pair) lossCause(err error) error {
 	select {
 	case <-p.t.meshClosed:
@@ -131,8 +133,8 @@ func (p *pair) lossCause(err error) error {
 }
 
 // peerDied handles the report of the death watch that the peer's process is ending, some
-// milliseconds before its streams end. A rank that is revoked ends its death watch first, so the
-// peer was not revoked, and no other cause is under way.
+// milliseconds before its streams end. A rank that is revoked ends its death watch first. So the
+// peer was not revoked, and no other cause is in flight.
 func (p *pair) peerDied() {
 	select {
 	case <-p.t.meshClosed: // the readers handle the end of the mesh
@@ -142,7 +144,7 @@ func (p *pair) peerDied() {
 	}
 }
 
-// send writes one message. The caller revokes the view with the error.
+// send writes one message. If it fails, the caller revokes the view with the error.
 func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error {
 	turn, err := p.takeTurn(ctx, e.Priority)
 	if err != nil {
@@ -165,8 +167,8 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 }
 
 // takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls
-// endTurn. The view may have ended while the caller waited, so takeTurn looks again when the turn
-// has come: after its last frame nothing may be written on the stream.
+// endTurn. The view may end while the caller waits, so takeTurn checks that when it has the turn:
+// after the last frame of this side nothing may be written on the stream.
 func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 	at := p.data.writers.enqueue(priority)
 	var err error
@@ -207,8 +209,9 @@ func (p *pair) failure() error {
 	}
 }
 
-// writeUntil writes a frame. If ctx ends meanwhile it revokes the view, which ends the write. After
-// a part of a frame the stream cannot carry another frame, so a call cannot end without the view.
+// writeUntil writes a frame. If ctx ends before that, writeUntil revokes the view, which ends the
+// write. The view must end with the call, because behind a part of a frame the stream cannot carry
+// another frame.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)
@@ -252,8 +255,8 @@ func (p *pair) readData() bool {
 	last, err := p.readFrames()
 	switch {
 	case err != nil:
-		// Revoke has no effect if this rank has been revoked or closed. The peer is not done
-		// here: the peer may still need the cause, which is under way on the urgent stream.
+		// Revoke has no effect if this rank has been revoked or closed. markPeerDone is not called:
+		// the peer may still need the cause, which is in flight on the urgent stream.
 		cause := p.lossCause(err)
 		if p.closedEarly.Load() {
 			p.markLeft()
@@ -279,8 +282,8 @@ func (p *pair) takeBye() {
 	}
 }
 
-// markLeft notes that the peer sends nothing any more. Receives for messages that came before still
-// succeed.
+// markLeft notes that the peer sends nothing any more. Receives of messages that have arrived
+// before still succeed.
 func (p *pair) markLeft() {
 	p.t.box.End(p.rank, p.lost("closed"))
 	close(p.left)
@@ -327,7 +330,7 @@ func (p *pair) readFrames() (wire.Kind, error) {
 }
 
 // readMessage reads the payload of a message into the buffer that the mailbox gives. If the mailbox
-// has failed it discards the payload and reads on, as a bye may follow.
+// has failed, readMessage discards the payload and returns no error, because a bye may follow.
 func (p *pair) readMessage(h wire.Header) error {
 	call, err := transport.DecodeCall(h.Call[:])
 	if err != nil {
@@ -357,7 +360,7 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 	}
 	p.filling.reading.Store(true)
 	err = p.gauge.Fill(p.data.in, m.Buf)
-	p.filling.reading.Store(false) // before Done: the receiver may end the view at once, and no message is in the way
+	p.filling.reading.Store(false) // before Done, as the receiver may end the view at once (see stopFilling)
 	if err != nil {
 		m.Abort()
 		return true, err
@@ -372,17 +375,17 @@ func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
 // instead, it would have to buffer the next message, and the message would be copied.
 const yieldFrom = 64 << 10
 
-// readUrgent handles the frames of the urgent stream, beginning with first, until the view on the
-// stream ends, or the stream does. It reports whether both sides have ended the view on it in good
-// order.
+// readUrgent handles the frames of the urgent stream, beginning with first, until the last frame of
+// the view or an error of the stream. It reports whether both sides have ended the view on the
+// stream in good order.
 func (p *pair) readUrgent(first urgentFrame) bool {
 	f, bye := first, false
 	for f.err == nil && f.Kind != wire.End && p.takeUrgent(f) {
 		bye = bye || f.Kind == wire.Bye
 		f = p.urgent.nextUrgent()
 	}
-	// A peer that has closed ends this stream only when all its messages were received. If the data
-	// stream of such a peer breaks before its bye has come, the peer has sent no messages.
+	// A peer that has closed the view ends this stream only when all its messages were received. If
+	// the bye on its data stream is still missing and that stream breaks, no message is lost.
 	p.closedEarly.Store(bye && f.err == nil && f.Kind == wire.End)
 	// A paused reader of the data stream must go on, to see that the data stream has ended, too.
 	p.t.box.LiftLimit(p.rank)
@@ -402,8 +405,8 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 	case wire.Ack:
 		p.markPeerDone()
 	case wire.Bye:
-		// Read all that is still to come, beyond the limit: it is not much, and the peer waits for
-		// that.
+		// Lift the limit of buffered messages: few messages are still to come, and the peer waits
+		// until they are read.
 		p.t.box.LiftLimit(p.rank)
 	default:
 		p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, f.Kind)))

@@ -5,10 +5,10 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Plan returns, by rank, whether the rank self of a view has lanes with that rank before Connect
-// returns. It returns nil, at every rank of the view, if all pairs have them. All ranks follow the
-// same plan. The planned pairs must connect all ranks, as revocations are passed on from rank to
-// rank. Other pairs get their lanes when they are needed.
+// Plan returns, by rank, whether the rank self of a view has lanes with the other rank before
+// Connect returns. It returns nil, at every rank of the view, if all pairs have lanes then. All
+// ranks follow the same plan. The planned pairs must connect all ranks, because revocations are
+// passed on from rank to rank. Other pairs get their lanes when they are needed.
 type Plan func(v elastic.View, self int) []bool
 
 // maxFullMesh is the number of members up to which a view has lanes between all pairs from its
@@ -16,11 +16,11 @@ type Plan func(v elastic.View, self int) []bool
 const maxFullMesh = 16
 
 // sparse is the usual plan. In a view of n > maxFullMesh members each rank has lanes with the ranks
-// at the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So the number of
-// its lanes grows as log n, and so does the number of hops in which a revocation gets from any rank
-// to any other: the hops are the binary digits of the distance, as with the fingers of Chord
-// (Stoica et al. 2001). Each rank also has lanes with the lowest rank of its memory group, over
-// which the group agrees to share memory.
+// at the distances 1, 2, 4, 8 and so on, in both directions of the ring of ranks. So each rank has
+// about 2 log n lanes, and a revocation gets from any rank to any other in at most log n hops: one
+// hop for each binary digit of the distance, as with the fingers of Chord (Stoica et al. 2001).
+// Each rank also has lanes with the lowest rank of its memory group, over which the group agrees to
+// share memory.
 func sparse(v elastic.View, self int) []bool {
 	n := len(v.Members)
 	if n <= maxFullMesh {
@@ -69,8 +69,8 @@ func sameHost(v elastic.View, self int) (ranks []int) {
 	return ranks
 }
 
-// hostOf returns a key of a member's host: it is equal for two members where elastic.Member.Beside
-// is true, and cheaper to compare.
+// hostOf returns a key of a member's host. The keys of two members are equal if
+// elastic.Member.Beside is true for them, and a key is cheaper to compare.
 func hostOf(m elastic.Member) [2]string {
 	if m.Machine != "" {
 		return [2]string{m.Machine, ""}

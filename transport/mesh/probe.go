@@ -13,9 +13,9 @@ var errNotReached = errors.New("has not come yet")
 // the member: all peers of a job start at about the same time, and some may not listen yet.
 const startGrace = time.Second
 
-// The higher rank of a pair opens its streams. If that rank is dead it never does, and the lower
-// rank would not notice. So Connect opens a control stream to each higher rank with which there is
-// none.
+// The higher rank of a pair opens its streams. A higher rank that is dead never opens them, and the
+// lower rank would wait without a sign of that. So Connect opens a control stream to each higher
+// rank with which there is none.
 
 // probeMissing probes the higher ranks whose lanes are planned and with which there is no control
 // stream. Lower ranks are dialled anyway.

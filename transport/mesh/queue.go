@@ -6,15 +6,15 @@ import (
 )
 
 // writerQueue lets one writer at a time write on a stream. The next writer is the waiting writer
-// with the highest priority, and of several with this priority the first to come. A writer is never
-// interrupted: each writes only a small part of the bytes that wait, so an urgent message is
-// written soon.
+// with the highest priority. Among writers of equal priority it is the first that came. A writer is
+// never interrupted: it writes one frame at a time, so an urgent message waits for one frame at
+// most.
 //
-// The parts of a long message are written one by one, and the goroutine that has written one part
-// comes back with the next in a moment. So when a writer leaves and all waiting writers have a
-// lower priority, none of them gets the stream until the goroutine of the writer that has left
-// waits for something else. A writer of a priority above theirs gets it at once. Otherwise the long
-// message would alternate with messages of lower priority.
+// A long message is written in several frames, and its goroutine comes back with the next frame in
+// a moment. If other writers of lower priority got the stream in between, the long message would
+// alternate with theirs. So when a writer leaves and all waiting writers have a lower priority, the
+// stream stays free until the goroutine of that writer waits for something else. Meanwhile only a
+// writer of a priority above all waiting writers gets the stream.
 //
 // Among writers of one priority it is a ticket lock. Unlike a sync.Mutex it is fair, and a writer
 // may stop waiting.
@@ -22,13 +22,13 @@ type writerQueue struct {
 	// mu guards busy, yielding and waiting.
 	mu   sync.Mutex
 	busy bool
-	// yielding is set if the queue is busy and nobody writes. A writer whose priority is above the
-	// priorities of those that wait may then begin.
+	// yielding is set if the queue is busy and nobody writes. Then a writer may begin if its
+	// priority is above the priorities of all waiting writers.
 	yielding bool
 	// waiting has the tickets of the waiting writers in the order in which they will write.
 	waiting    []*ticket
 	tickets    sync.Pool
-	afterYield func(f func()) // calls f when the calling goroutine waits
+	afterYield func(f func()) // calls f in another goroutine, as a rule when the calling goroutine waits
 }
 
 // ticket is the place of a writer in the queue. Tickets are pooled, along with their channels: a
@@ -44,8 +44,9 @@ func newWriterQueue() *writerQueue {
 	return q
 }
 
-// enqueue draws a ticket. Calls of equal priority are served in their order. The caller receives a
-// token from the ticket's turn, writes, and calls release; or it calls cancel without receiving.
+// enqueue returns the ticket of a new writer. Calls of equal priority are served in their order.
+// The caller receives a token from the ticket's turn, writes, and calls release; or it calls cancel
+// without receiving.
 func (q *writerQueue) enqueue(priority int32) *ticket {
 	p := q.tickets.Get().(*ticket)
 	p.priority = priority
@@ -56,7 +57,8 @@ func (q *writerQueue) enqueue(priority int32) *ticket {
 		p.turn <- struct{}{}
 		return p
 	}
-	// Insert behind all tickets of at least this priority, so that equal ones stay in their order.
+	// Insert behind all tickets of at least this priority, so that equal priorities keep their
+	// order.
 	at := len(q.waiting)
 	for at > 0 && q.waiting[at-1].priority < priority {
 		at--

@@ -20,8 +20,8 @@ const leadSize = wire.HeaderSize + mailbox.MinMeasured
 const headSize = 4 << 10
 
 // stream carries frames over a Stream. It has one reader, and writers that take turns. A header and
-// its payload are never interleaved with other frames; whoever stops in the middle of a frame must
-// reset the stream.
+// its payload are never interleaved with other frames. A goroutine that stops in the middle of a
+// frame must reset the stream.
 type stream struct {
 	raw Stream
 	// two is raw if raw implements TwoWriter, and otherwise nil.
@@ -32,8 +32,8 @@ type stream struct {
 	writers *writerQueue
 	// lead is the buffer of the writer whose turn it is.
 	lead []byte
-	// broken says why nothing can be written any more; nil while the stream works. The writer whose
-	// turn it is owns it.
+	// broken is the error of all later writes, or nil while the stream works. Only the writer whose
+	// turn it is uses it.
 	broken error
 	head   [wire.HeaderSize]byte
 }
@@ -103,9 +103,9 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 	return s.write(&h, payload)
 }
 
-// unbuffered is for the hello on an idle lane, behind which a Share frame may come. It reads from a
-// stream no more bytes than the caller asks for. Later bytes may come with files, which a read
-// ahead would lose.
+// unbuffered reads from a stream no more bytes than the caller asks for. It is for the hello on an
+// idle lane, behind which a Share frame may come. Files may come with the bytes of that frame, and
+// a read ahead would lose the files.
 type unbuffered struct{ *stream }
 
 // Read implements io.Reader.
@@ -140,7 +140,7 @@ func (s *stream) small(h wire.Header, b []byte) ([]byte, error) {
 	return b, err
 }
 
-// urgentFrame is a frame of an urgent stream, or the error in its place.
+// urgentFrame is a frame of an urgent stream, or the error of reading it.
 type urgentFrame struct {
 	wire.Header
 	body []byte

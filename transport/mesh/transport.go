@@ -17,13 +17,13 @@ import (
 // Transport is the data plane of one view at one rank; it implements
 // transport.Transport and transport.Meter. A message is at most wire.MaxData bytes long.
 //
-// It lives as long as its mailbox has not failed: until then readers fill the mailbox and
-// senders write. When the mailbox fails, by Revoke or by Close, pair.finish ends each pair.
+// A Transport works until its mailbox fails: readers fill the mailbox, and senders write. When the
+// mailbox fails, by Revoke or by Close, pair.finish ends each pair.
 type Transport struct {
 	self int
 	box  *mailbox.Box
-	// pairs has the pair with each rank. It is nil for this rank, and for ranks with which there is
-	// no pair yet.
+	// pairs has the pair with each rank. The pointer is nil for this rank, and for each rank with
+	// which there is no pair yet.
 	pairs []atomic.Pointer[pair]
 	// paths has, by rank, the paths of planned pairs and of pairs that share memory.
 	paths     []event.Path
@@ -59,7 +59,7 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 		closedErr:  fmt.Errorf("mesh: %w", transport.ErrClosed),
 		closing:    make(chan struct{}),
 	}
-	// The mailbox revokes the view itself where it finds a mismatch of calls.
+	// The mailbox revokes the view by t.Revoke if it finds that calls do not match.
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
 	if s != nil {
 		t.box.Share(s.shared(t.box.Cause))
@@ -82,7 +82,7 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 			t.begin(rank, lanes, nil)
 		}
 	}
-	// Lanes that came before now wait in lazy. adopt begins their pairs.
+	// Lanes of other pairs that have come before this line wait in lazy. adopt begins their pairs.
 	a.lazy.adopt(t)
 	t.working.Go(a.lazy.serve)
 	return t
@@ -96,7 +96,7 @@ func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
 		p.signals, p.probes = pending.signals, pending.probes
 	}
 	t.pairs[rank].Store(p)
-	// The reader of each lane waits for its pair. l.pair has room for one.
+	// The reader of each lane waits for the pair on l.pair, which has room for one.
 	for _, l := range lanes {
 		l.pair <- p
 	}
@@ -121,7 +121,7 @@ func (t *Transport) Shared() *transport.Shared {
 	return t.box.Shared()
 }
 
-// Path implements elastic.Pather. It is empty while the pair has not been made.
+// Path implements elastic.Pather. The path is empty if there is no pair with the rank yet.
 func (t *Transport) Path(rank int) event.Path {
 	if p := t.pairs[rank].Load(); p != nil && t.paths[rank].Kind == "" {
 		return p.path
@@ -173,9 +173,9 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 	return t.Post(from, e, buf).Wait(ctx)
 }
 
-// Post implements transport.Transport. If the pair with the rank is not there, it is made, although
-// only the other rank sends: that rank may be unable to make the pair, or its death would go
-// unnoticed without one.
+// Post implements transport.Transport. If there is no pair with the rank from, Post starts to make
+// it, although only that rank will send. That rank may be unable to make the pair, and without a
+// pair this rank might not notice that it dies.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
 		t.lazy.need(from)
@@ -211,9 +211,8 @@ func (t *Transport) Probe(to, bytes int) {
 	}
 }
 
-// maxProbed is the largest number of members for which a probe makes a pair that is not there. The
-// search for the best order of ranks probes all links; in a larger group that would make too many
-// pairs.
+// maxProbed is the largest number of members with which a probe makes a missing pair. The search
+// for the best order of ranks probes all links, which would make too many pairs in a larger group.
 const maxProbed = 64
 
 // Signal implements transport.Transport. A signal that is longer than MaxSignal is lost.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// parkTime is how long a stream waits for this host to enter its view.
+	// parkTime is how long a stream that a peer opened waits until this host enters the view.
 	parkTime = time.Minute
 	// maxParked is how many streams of one peer may wait: the streams and one lane request for each
 	// of two views.
@@ -20,8 +20,8 @@ const (
 )
 
 // parkedStream waits for a Connect of its view. Members learn of a new view at different times, so
-// the hellos of the first ones come before the others enter it. To refuse them would cost another
-// connection each.
+// the first members send their hellos before the others enter the view. If a hello were refused,
+// its sender would have to make another connection.
 type parkedStream struct {
 	peer    elastic.ID
 	lineage [32]byte
@@ -30,8 +30,8 @@ type parkedStream struct {
 	claimed chan *attempt
 }
 
-// viewTable knows which views this end is entering or is in, and which are over, and gives each
-// stream that a peer opens to the attempt of its view.
+// viewTable has the views that this end is entering or is in, and the views that are over. It gives
+// each stream that a peer opens to the attempt of the stream's view.
 type viewTable struct {
 	job  string // Config.Job
 	life *lifetime
@@ -49,8 +49,8 @@ func newViewTable(job string, life *lifetime) *viewTable {
 	return &viewTable{job: job, life: life, attempts: make(map[[32]byte]*attempt)}
 }
 
-// enter makes the attempt known to the handlers of streams, and gives it the streams that have been
-// waiting for it. This end does not enter earlier views any more.
+// enter makes the attempt known to the handlers of streams, and gives it the parked streams of its
+// view. From now on this end enters no view of an earlier epoch.
 func (t *viewTable) enter(a *attempt) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,8 +107,8 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 
 // attemptFor returns the attempt to which the hello g of a peer belongs. The attempt may have
 // succeeded already: then the stream is for a pair that was not planned, or replaces a stream that
-// its opener has given up. If the attempt has not begun, attemptFor waits for that. If there is no
-// such attempt, it refuses or ends the stream, and returns nil.
+// its opener has given up. If the attempt has not begun, attemptFor waits until it begins. If there
+// is no such attempt, it refuses or ends the stream, and returns nil.
 func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
 	a, parked, why, cause := t.find(from, g)
 	if parked != nil {
@@ -118,8 +118,8 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 	case why != accepted:
 		refuse(s, why, cause)
 	case a == nil:
-		// A reset is no refusal, so the peer retries.
-		_ = s.Reset() // the peer may open it again
+		// A reset is no refusal, so the peer may open the stream again.
+		_ = s.Reset()
 	case !a.belongs(g, from):
 		refuse(s, refused, nil)
 	default:
@@ -128,11 +128,11 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 	return nil
 }
 
-// find returns the attempt to which the hello g belongs. It decides by the hash of the view first,
-// and uses the epoch only where the hash is unknown: two views of one epoch can exist on the two
-// sides of a cut, and at most one of them has a quorum. If there is no attempt yet, it returns a
-// parkedStream to wait on. If there cannot be one, it returns the refusal, and the cause that goes
-// with the refusal left.
+// find returns the attempt to which the hello g belongs. If there is no attempt yet, it returns a
+// parkedStream to wait on. If there cannot be an attempt, it returns the refusal, and with the
+// refusal viewOver the cause. find looks for the hash of the view first, and uses the epoch only if
+// the hash is unknown: two views of one epoch can exist on the two sides of a cut, and at most one
+// of the two has a quorum.
 func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,8 +176,8 @@ func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
 	return nil
 }
 
-// parkLocked adds p. If the peer has maxParked streams already, p replaces the oldest of them, as
-// the peer has given up on it.
+// parkLocked adds p. If the peer has maxParked streams already, p replaces the oldest of them,
+// because the peer has probably given up on that stream.
 func (t *viewTable) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
@@ -202,13 +202,12 @@ func (t *viewTable) unparkLocked(p *parkedStream) {
 	t.parked = slices.DeleteFunc(t.parked, func(o *parkedStream) bool { return o == p })
 }
 
-// maxPast is how many finished views are remembered. A rank that opens a lane for one of them too
-// late is told how the view has ended.
+// maxPast is how many finished views are remembered. A rank that opens a lane for such a view gets
+// a refusal with the cause of its end.
 const maxPast = 8
 
-// pastView is a view that is over at this end. It is remembered for peers that have not begun a
-// pair with this end: they learn the cause from a refusal, as there is no stream on which it could
-// have been sent.
+// pastView is a view that is over at this end. It serves peers with which no pair has begun: there
+// was no stream to send them the cause, so they get it in a refusal.
 type pastView struct {
 	hash [32]byte
 	// cause is the encoded cause of the revocation; it is empty if the view was closed.
@@ -226,7 +225,7 @@ func (t *viewTable) retire(a *attempt, cause []byte) {
 	delete(t.attempts, hash)
 	t.past = append(t.past, pastView{hash, cause[:min(len(cause), maxCause)]})
 	if len(t.past) > maxPast {
-		// A peer that asks for an older view is told that its epoch is stale.
+		// A peer that asks for an older view gets the refusal stale.
 		t.past = t.past[1:]
 	}
 }
@@ -234,7 +233,7 @@ func (t *viewTable) retire(a *attempt, cause []byte) {
 // maxCause is the longest cause in a refusal, in bytes. EncodeCause makes only shorter causes.
 const maxCause = 500
 
-// pastLocked returns why the view with this hash has ended, if it is among the remembered ones.
+// pastLocked returns the cause with which the view of this hash has ended, if it is remembered.
 func (t *viewTable) pastLocked(hash [32]byte) (cause []byte, ok bool) {
 	for _, p := range t.past {
 		if p.hash == hash {
