@@ -9,13 +9,13 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// Candidate is the description of a newcomer that is level and asks for admission. A zero field is
-// unknown.
+// Candidate describes a newcomer that is level (its State has the members' last step) and requests
+// admission. The zero value of a field means unknown.
 type Candidate struct {
 	Forced    bool          `json:"forced,omitempty"`    // admit the newcomer regardless of its speed
 	Speed     int64         `json:"speed,omitempty"`     // speed of computing, in a unit that the State defines
 	Fixed     time.Duration `json:"fixed,omitempty"`     // the part of the newcomer's step time that does not depend on its share
-	Most      int           `json:"most,omitempty"`      // upper bound of its share, in a unit that the State defines; 0 for none
+	Most      int           `json:"most,omitempty"`      // upper bound of the newcomer's share, in a unit that the State defines; 0 for no bound
 	Bandwidth int64         `json:"bandwidth,omitempty"` // rate at which the newcomer received the state, in bytes a second
 	Delay     time.Duration `json:"delay,omitempty"`     // shortest round trip to a member so far
 }
@@ -27,8 +27,8 @@ type Application struct {
 	Coming []Candidate
 	// Members are the members of the present view in rank order.
 	Members []ID
-	// Near: the newcomer and all members are on one host, so Bandwidth and Delay, which measure the
-	// network, do not count.
+	// Near is true if the newcomer and all members are on one host. Bandwidth and Delay then do not
+	// describe a network.
 	Near bool
 }
 
@@ -39,37 +39,39 @@ type Judge interface {
 	// Admit returns nil if the newcomer may join now. An error that is ErrNotYet means that the
 	// decision is not possible yet; the newcomer asks again soon. Any other error parks the
 	// newcomer: the newcomer receives the error's text, follows the updates of the job, and asks
-	// again at intervals and when a member is gone. Unlike the other methods, Admit is called at
+	// again at intervals and when a member is gone. Unlike the methods of State, Admit is called at
 	// any time, in a goroutine of the group, and must not block.
 	Admit(a Application) error
 }
 
-// Trier is a State that can measure the speed of this peer before it joins.
+// Trier is a State that can measure the speed of this peer before this peer joins.
 type Trier interface {
 	State
 	// Trial computes a part of a step with the state of the job, to measure this peer's speed. It
 	// discards the result and leaves the state unchanged. It is called before each request for
-	// admission. It returns early with an error when ctx ends. Any other error is final.
+	// admission. Trial returns early with an error when ctx ends. Any other error ends the attempt
+	// to join, and Next returns that error.
 	Trial(ctx context.Context) (Candidate, error)
 }
 
-// ErrNotYet means that it cannot be decided at the moment whether a peer may join.
+// ErrNotYet means that the decision whether a peer may join is not possible at the moment.
 var ErrNotYet = errors.New("cannot be decided yet")
 
 // errUnreachable means that a newcomer and a member cannot connect to each other.
 var errUnreachable = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
-// approval is a newcomer's permission to join, needed when its membership machine asks for
-// admission. It is a lease: it expires (offer.Lease), and a newcomer that still wants to join renews
-// it with its offers.
+// approval is one member's permission for a newcomer to join. The member admits a newcomer only if
+// it holds an approval for the newcomer when the newcomer's membership machine requests admission.
+// An approval is a lease: it expires after offer.Lease, and each later offer of the newcomer renews
+// it.
 type approval struct {
 	candidate Candidate
 	entry     Entry
 	until     time.Time
 }
 
-// minLease and maxLease bound the lease that a newcomer can choose. It chooses two rounds of its
-// offers, so that the lease survives one offer that is late.
+// minLease and maxLease bound the lease that a newcomer can choose. A newcomer chooses the duration
+// of two rounds of offers, so that one late offer does not end the lease.
 const (
 	minLease = 5 * time.Second
 	maxLease = 2 * maxRound
@@ -78,14 +80,15 @@ const (
 // until returns the end of the lease for which an offer asks.
 func (o offer) until() time.Time { return time.Now().Add(min(max(o.Lease, minLease), maxLease)) }
 
-// maxApproved bounds the newcomers that are approved and have not joined.
+// maxApproved bounds the number of approved newcomers that are in no view yet.
 const maxApproved = 1024
 
-// newcomers are the peers that want to join, as one member knows them. The driver's goroutine owns
-// them. An entry is a lease, and the newcomer renews it with its offers.
+// newcomers holds the peers that want to join, according to the offers that one member has
+// received. The driver's goroutine owns it. Each entry of a map is a lease that the newcomer's
+// offers renew.
 type newcomers struct {
-	approved   map[ID]approval  // newcomers that are admitted when their membership machine asks
-	applicants map[ID]applicant // newcomers that have asked for admission
+	approved   map[ID]approval  // newcomers that are admitted when their membership machine requests it
+	applicants map[ID]applicant // newcomers that have requested admission
 }
 
 // newNewcomers returns empty tables.
@@ -106,21 +109,22 @@ func (n *newcomers) note(o offer, e Entry) {
 	}
 }
 
-// isApproved reports whether a newcomer may join. It runs in the driver's goroutine.
+// isApproved reports whether a newcomer has an approval that has not expired. It runs in the
+// driver's goroutine.
 func (n *newcomers) isApproved(id ID) bool {
 	a, ok := n.approved[id]
 	return ok && time.Now().Before(a.until)
 }
 
-// decision is the answer to an offer that asks for admission, or renews it.
+// decision is a member's answer to an offer that requests admission or renews an approval.
 type decision struct {
-	err    error    // why the newcomer is not admitted; nil if it is
-	coming []Member // other newcomers with which it has to connect
+	err    error    // why the newcomer is not admitted; nil if the newcomer is admitted
+	coming []Member // other newcomers with which the newcomer has to connect
 }
 
 // admission decides which newcomers are admitted, and helps them to connect with the members. The
-// driver's goroutine owns it. judge and approve are called in other goroutines and let that
-// goroutine decide.
+// driver's goroutine owns it. Other goroutines call judge and approve, which run the decision in
+// the driver's goroutine.
 type admission struct {
 	newcomers
 	cfg      *Config // MinPeers
@@ -133,12 +137,12 @@ type admission struct {
 	dialer   reverseDialer // attempts to connect with newcomers that cannot connect with this member
 }
 
-// asked handles a newcomer's request to join, which the machine has received. It admits the
-// newcomer if it was approved.
+// asked handles a newcomer's request to join, which the membership machine has received. It admits
+// the newcomer if the newcomer has a valid approval.
 func (a *admission) asked(r member.Request) {
 	id := ID(r.Member.ID)
 	if !a.isApproved(id) {
-		return // the newcomer was not approved, or too long ago; it will ask again
+		return // the newcomer has no approval, or the approval has expired; the newcomer repeats the request
 	}
 	e := a.approved[id].entry
 	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
@@ -171,18 +175,18 @@ func (a *admission) judge(o offer, e Entry, judge Judge) decision {
 	})
 }
 
-// approve renews the approval of a newcomer that a member has admitted. It does not if another
-// newcomer was admitted meanwhile and the two have not connected.
+// approve renews the approval of a newcomer that a member has admitted. It refuses if another
+// newcomer was admitted meanwhile and the two newcomers have not connected.
 func (a *admission) approve(o offer, e Entry) decision {
 	return a.decide(o, e, func() error { return a.unproven(o) })
 }
 
-// weigh decides in the driver's goroutine, so that if two newcomers ask at the same time the second
-// is judged together with the first. A newcomer that the job needs in order to go on is admitted
-// without asking the Judge.
+// weigh decides whether a newcomer that is level is admitted. It runs in the driver's goroutine: if
+// two newcomers ask at the same time, the Judge sees the first in Coming when it judges the second.
+// A newcomer without which the job cannot go on is admitted without asking the Judge.
 func (a *admission) weigh(o offer, judge Judge) error {
 	x := Application{Candidate: o.Candidate, Near: true}
-	// Expired approvals are dropped on the way.
+	// The loop also drops expired approvals.
 	for id, other := range a.approved {
 		switch {
 		case !a.isApproved(id):

@@ -9,27 +9,29 @@ import (
 // ErrFinished means that the job had finished before this peer was admitted.
 var ErrFinished = fmt.Errorf("%w: the job has finished", ErrNoView)
 
-// anewError ends a newcomer's wait: the launcher knows that no member lives, and names the members
-// that form a first view anew.
+// anewError ends a newcomer's wait for members. The launcher sends it when it has observed that no
+// member lives. It names the members of a new first view.
 type anewError struct{ first []Member }
 
 // Error implements error.
 func (anewError) Error() string { return "no member of the job is left" }
 
-// Begin tells a newcomer that no member lives, and which peers form the first view anew, this peer
-// among them. Only a launcher that has started all peers can know this. A peer that does not wait
-// to join ignores it. Begin does not block.
+// Begin tells a newcomer that no member lives, and which peers form a new first view; this peer is
+// one of them. Only a launcher that has started all peers can call Begin, because only such a
+// launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
+// block.
 func (g *Group) Begin(first []Member) { g.tell(anewError{first}) }
 
-// Finished tells a newcomer that the job has finished: Next returns ErrFinished. It does not block.
+// Finished tells a newcomer that the job has finished: Next returns ErrFinished. Finished does not
+// block.
 func (g *Group) Finished() { g.tell(ErrFinished) }
 
-// orders are the requests that a program or its launcher has made to a group. It is safe for
+// orders holds the requests that a program or its launcher has made to a group. It is safe for
 // concurrent use.
 type orders struct {
 	leaves  chan struct{} // closed by leave
 	leaving sync.Once
-	told    chan error // why there is no member to join; the latest only
+	told    chan error // the latest reason why there is no member to join
 }
 
 // newOrders returns orders without any order.
@@ -40,7 +42,8 @@ func newOrders() orders {
 // leave orders the group to leave.
 func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
 
-// tell ends a newcomer's wait for members with err. The latest error counts.
+// tell ends a newcomer's wait for members with err. It replaces an earlier error that the newcomer
+// has not read yet.
 func (o *orders) tell(err error) {
 	select {
 	case <-o.told:

@@ -16,19 +16,20 @@ type record struct {
 	loop    int    // number of the call of Steps, from 1
 	until   int64  // last step of this call of Steps
 	step    int64  // last step that the state has committed
-	samples int64  // argument of Turn.Part; -1 if it was not called
+	samples int64  // argument of Turn.Part; -1 if Part was not called
 	micros  int64  // time to compute this member's part, in µs; 0 if there is no valid measurement
 	speed   int64  // speed when the member enters a session, see speedometer; 0 if unknown
-	digest  uint64 // fingerprint of the state; 0 if none was taken
-	stale   bool   // a later view is known
+	digest  uint64 // fingerprint of the state; 0 if it was not computed
+	stale   bool   // this member knows a later view
 	stop    bool   // the body called Turn.Stop
-	cheap   bool   // a digest of the state is affordable now
+	cheap   bool   // this member may compute a digest of the state now, see digests.cheap
 }
 
 // recordWords is the number of int64 of an encoded record.
 const recordWords = 8
 
-// words returns the encoded record: one int64 per field, and the flags as bits of the last.
+// words returns the encoded record: one int64 for each number, and a last one with a bit for each
+// flag.
 func (r record) words() []int64 {
 	flags := int64(0)
 	for i, set := range []bool{r.stale, r.stop, r.cheap} {
@@ -49,12 +50,13 @@ func recordsOf(words []int64) []record {
 	return all
 }
 
-// stepsSetting presents the steps of a loop as a setting, for messages.
+// stepsSetting returns the number of steps of a loop as a Setting, so that settings and steps are
+// compared and described alike.
 func stepsSetting(until int64) Setting { return Setting{Name: "steps", Value: fmt.Sprint(until)} }
 
-// compare compares the number of steps of members that are in the same loop, and returns
-// ErrSettings if they differ. It also records that the loop of this member is over, if another
-// member has stopped the loop or is in a later loop.
+// compare returns ErrSettings if members that are in the same loop as this one have different
+// numbers of steps. It also records that this member's loop is over, if another member has stopped
+// the loop or is in a later loop.
 func (l *loops) compare(s *Session, all []account) error {
 	var settings [][]Setting
 	var names []string
@@ -64,7 +66,7 @@ func (l *loops) compare(s *Session, all []account) error {
 		case a.loop == l.ordinal():
 			settings, names = append(settings, []Setting{stepsSetting(a.until)}), append(names, s.names()[rank])
 			l.stopped = l.stopped || a.stopped
-		// A member in a later loop has left this one, so this loop is over.
+		// A member in a later loop has finished this member's loop, so that loop is over.
 		case a.loop > l.ordinal():
 			l.stopped = true
 		}
@@ -79,8 +81,8 @@ func (l *loops) compare(s *Session, all []account) error {
 	return s.mismatch(why)
 }
 
-// differError describes how the loops of the members of a session differ. It is a mistake of the
-// program.
+// differError describes how the loops of the members of a session differ. The difference is a
+// mistake of the program.
 type differError string
 
 // Error implements error.
@@ -89,8 +91,9 @@ func (e differError) Error() string { return string(e) }
 // Is reports collective.ErrMistake.
 func (e differError) Is(target error) bool { return target == collective.ErrMistake }
 
-// compareRecords returns how the members differ, or nil. It is a pure function of the gathered
-// records, so all members return the same error. names holds a name for each member.
+// compareRecords returns an error that describes the first difference between members, or nil. It
+// is a pure function of the gathered records, so all members return the same error. names holds a
+// name for each member.
 func compareRecords(all []record, names []string) error {
 	ask := func(what string, value func(record) any, remedy string) error {
 		values := make([]any, len(all))
@@ -128,8 +131,8 @@ func differentStates(all []record, names []string) error {
 }
 
 // oddOnes compares values with the most common value. It returns odd, the index of the first value
-// that differs from it, and usual, the index of the first value that equals it. Of several equally
-// common values the first counts as the most common. odd is -1 if all are equal.
+// that is not the most common one, and usual, the index of the first value that is. Of several
+// equally common values the first counts as the most common. odd is -1 if all values are equal.
 func oddOnes(values []any) (odd, usual int) {
 	count := make(map[any]int)
 	for _, v := range values {
@@ -162,8 +165,9 @@ func (l *loop) enter(s *Session) error {
 }
 
 // boundary exchanges the records of a turn and decides, with the same result at all members, how to
-// go on: nil for another turn, errAgain for another session. If boundary returns nil, all members
-// have committed the step, so the step is stable.
+// go on. It returns nil if the loop goes on with another turn or is over, and errAgain if the loop
+// goes on in another session. If boundary returns nil, all members have committed the step, so the
+// step is stable.
 func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
@@ -197,9 +201,10 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	return nil
 }
 
-// stop ends the loop after the step of t. If a member is lost at this moment, a member that has not
-// received the decision could go on. So all members confirm the decision in a second exchange; a
-// member whose second exchange fails reports the stop in the next session (account.stopped).
+// stop ends the loop after the step of t. If a member dies during the first exchange, another
+// member may not receive the records and would go on. So all members confirm the decision in a
+// second exchange. A member whose second exchange fails reports the stop in the next session
+// (account.stopped).
 func (l *loop) stop(s *Session, t *Turn) error {
 	l.stopped, l.group.loops.stopped = true, true
 	mine := record{samples: -1}
@@ -212,7 +217,8 @@ func (l *loop) stop(s *Session, t *Turn) error {
 	return nil
 }
 
-// exchange gathers the records of all members and compares them. It fills in the loop and the step.
+// exchange gathers the records of all members and compares them. It fills in the loop and the step
+// of this member's record.
 func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	mine.loop, mine.until, mine.step = l.group.loops.ordinal(), l.until, l.state.Step()
 	n := s.Comm.Size()
@@ -247,16 +253,18 @@ func (l *loop) measure(t *Turn) int64 {
 	return max(1, t.computing().Microseconds())
 }
 
-// digestShare bounds the time for digests of the state: at most one part in digestShare.
+// digestShare bounds the time that digests of the state take, to the fraction 1/digestShare of all
+// time.
 const digestShare = 100
 
-// digests records the cost of the last digest of the state, to bound their share of the time.
+// digests records the cost of the last digest of the state, to bound the fraction of the time that
+// digests take.
 type digests struct {
 	took time.Duration // duration of the last digest
 	at   time.Time     // when the last digest ended
 }
 
-// cheap reports whether another digest keeps within its share of the time.
+// cheap reports whether another digest now keeps within the bound of digestShare.
 func (d digests) cheap(now time.Time) bool { return now.Sub(d.at) >= digestShare*d.took }
 
 // digest computes the digest of the state into a record, unless this peer is alone.
@@ -282,8 +290,8 @@ func (l *loop) report(t *Turn) {
 	}
 	recomputed := g.loops.recomputed
 	g.loops.recomputed = 0
-	// Fast steps are logged from time to time only; the last step, and a step with recomputation,
-	// always.
+	// Of fast steps only some are logged. The last step, and a step with recomputed samples, are
+	// always logged.
 	if d.written && recomputed == 0 && !l.over() && !t.stop && t.ended.Sub(g.loops.reported) < reportPeriod {
 		return
 	}
@@ -318,8 +326,8 @@ func (l *loop) settle(s *Session) {
 	}
 }
 
-// speaks reports whether this member logs events that all members of its launcher know: the lowest
-// rank does.
+// speaks reports whether this member logs the events that are equal at all members of its launcher.
+// Of these members the one with the lowest rank logs them.
 func (s *Session) speaks() bool {
 	launcher := s.View.Members[s.Rank].Launcher
 	return slices.IndexFunc(s.View.Members, func(m Member) bool { return m.Launcher == launcher }) == s.Rank

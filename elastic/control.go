@@ -14,12 +14,14 @@ type controlKind byte
 const (
 	// controlMember carries a message between the membership machines of elastic/member.
 	controlMember controlKind = iota + 1
-	// controlHeartbeat is a heartbeat with the state of its sender.
+	// controlHeartbeat is a heartbeat with the sender's report of itself.
 	controlHeartbeat
-	// controlStepDown asks a member that holds up the others to make way.
+	// controlStepDown asks a member for which the others wait to step down, that is, to leave the
+	// group.
 	controlStepDown
-	// controlForeignJoin announces that a peer of another launcher is about to be admitted, so that
-	// no launcher knows of all deaths any more; controlForeignJoinAck acknowledges it.
+	// controlForeignJoin announces that a peer of another launcher is about to be admitted: from
+	// then on no single launcher observes all deaths. controlForeignJoinAck acknowledges the
+	// announcement.
 	controlForeignJoin
 	controlForeignJoinAck
 	// controlProbe asks a helper for an indirect probe of another member. The helper sends two
@@ -27,7 +29,8 @@ const (
 	// other member has answered the helper.
 	controlProbe
 	controlProbeReply
-	// controlReverseDial asks a member to connect with a newcomer that cannot connect with it.
+	// controlReverseDial asks a member to dial a newcomer, because the newcomer cannot dial the
+	// member.
 	controlReverseDial
 	controlEnd
 )
@@ -35,15 +38,15 @@ const (
 // heartbeat is the body of a controlHeartbeat: the heartbeat of a member.
 type heartbeat struct {
 	Entered uint64   // epoch of the session that the sender is in or is entering
-	Step    uint64   // last step that it has committed
+	Step    uint64   // last step that the sender has committed
 	Reply   bool     // the sender wants a heartbeat in return
-	Deaf    bool     // the receiver has been silent for too long, as the sender sees it
+	Deaf    bool     // the sender has received nothing from the receiver for too long
 	Leaving bool     // the sender has asked to leave
 	Ended   bool     // the sender leaves because the job is at its end
-	Sole    bool     // as far as the sender knows one launcher has started all members
-	Stalled bool     // the sender makes way, as it holds up the others
-	Answer  bool     // the receiver has asked for it: the two hear each other
-	First   [32]byte // Hash of the sender's first view; zero once that view is agreed
+	Sole    bool     // as far as the sender knows, one launcher has started all members
+	Stalled bool     // the sender steps down, because the others wait for it
+	Answer  bool     // this answers a heartbeat of the receiver with Reply, so messages pass in both directions
+	First   [32]byte // View.Hash of the sender's first view; zero once that view is agreed
 	Busy    string   // why the sender makes no progress, or empty
 }
 
@@ -81,8 +84,8 @@ func (t heartbeat) append(b []byte) []byte {
 	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
 }
 
-// decodeHeartbeat decodes a heartbeat from the bytes after the kind: a byte of flags, two unsigned
-// varints, 32 bytes for the first view if its flag is set, and the rest is the reason.
+// decodeHeartbeat decodes a heartbeat from the bytes after the kind: a byte of flags, Entered and
+// Step as unsigned varints, the 32 bytes of First if flagFirst is set, and Busy up to the end.
 func decodeHeartbeat(b []byte) (heartbeat, error) {
 	if len(b) < 1 {
 		return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
@@ -111,10 +114,10 @@ func decodeHeartbeat(b []byte) (heartbeat, error) {
 	return t, nil
 }
 
-// stepDown is the body of a controlStepDown: a request to make way.
+// stepDown is the body of a controlStepDown: a request to leave the group.
 type stepDown struct {
-	Epoch   uint64 // epoch of the session that is held up
-	Entered uint64 // epoch of the last session that the receiver has entered, as the sender knows
+	Epoch   uint64 // epoch of the session in which the others wait for the receiver
+	Entered uint64 // epoch of the last session that the receiver has entered, as far as the sender knows
 }
 
 // append appends the encoded control message of the request to b.

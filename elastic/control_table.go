@@ -20,10 +20,10 @@ type treatment uint8
 const (
 	// refused: the message is dropped.
 	refused treatment = iota
-	// replied: the message may be answered, and changes nothing here.
+	// replied: the message may be answered, and changes no state of this peer.
 	replied
-	// passed: the machine decides by the kind of the message within (see the package comment of
-	// elastic/member, "Who is believed").
+	// passed: the membership machine decides, by the kind of the member.Message that the control
+	// message carries (see the package comment of elastic/member, "Who is believed").
 	passed
 	// believed: the message takes effect.
 	believed
@@ -79,7 +79,7 @@ func (b *budget) spend(id ID) bool {
 func (d *driver) happened(e PeerEvent) {
 	switch e.Kind {
 	case PeerMessage:
-		d.receive(e.Peer, e.Data) // a heartbeat may report that this member is not heard
+		d.receive(e.Peer, e.Data) // before received, which reads from the heartbeat whether the sender hears this member
 		d.watcher.received(e.Peer)
 	case PeerUp:
 		d.watcher.connected(e.Peer)
@@ -88,8 +88,8 @@ func (d *driver) happened(e PeerEvent) {
 	}
 }
 
-// receive handles a control message, as far as its sender is believed. Malformed messages are
-// dropped.
+// receive handles a control message, with the effect that treatmentOf grants to its sender.
+// Malformed messages are dropped.
 func (d *driver) receive(from ID, b []byte) {
 	if len(b) == 0 {
 		return
@@ -134,8 +134,9 @@ func (d *driver) receive(from ID, b []byte) {
 func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	p := d.peerOf(from)
 	if p == nil {
-		// The sender belongs to the job but not to this view, so one of the two has missed a view.
-		// A newcomer only asks peers that it knows as members.
+		// The sender has a right to join but is not in this member's view, so one of the two may
+		// have missed a view. A newcomer (epoch 0) ignores the heartbeat: it contacts only members
+		// that other members have named.
 		if d.view.Epoch > 0 {
 			d.step(member.Met{Peer: member.ID(from)})
 		}

@@ -17,7 +17,7 @@ func (d *driver) depart(patience time.Duration) {
 	defer poll.Stop()
 	for {
 		s, changed := d.status.now()
-		// Without enough members no agreement comes: the others find the loss of this peer by
+		// Without a quorum the members cannot agree; the others detect the loss of this peer by
 		// themselves.
 		if s.gap != nil || s.phase > inside && d.settled() {
 			return

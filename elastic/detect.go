@@ -30,16 +30,17 @@ const (
 type finding uint8
 
 const (
-	trusted   finding = iota // no action, or not yet
-	probe                    // send it a probe
-	suspected                // it cannot be reached
+	trusted   finding = iota // no action is needed now
+	probe                    // send a probe to the member
+	suspected                // the member cannot be reached
 )
 
-// detector is a failure detector for one member: it judges whether the member can be reached. A
-// message of the member answers every probe, unless it reports that this peer is silent. The
-// detector is pure (times come from the caller) and not safe for concurrent use.
+// detector is a failure detector for one member: it judges whether the member can be reached. Any
+// message of the member counts as an answer to all probes, unless the message reports that the
+// member receives nothing from this peer. The detector is pure (times come from the caller) and not
+// safe for concurrent use.
 //
-//	trusted --silent for nearly the limit, or does not hear this member--> probed
+//	trusted --silent for nearly the limit, or reports this peer silent-->  probed
 //	probed  --a message-->                                                 trusted
 //	probed  --its process is busy-->                                       probed anew
 //	probed  --confirmTime without a message-->                             suspected
@@ -53,8 +54,8 @@ type detector struct {
 	vouched time.Time // when a helper last reported a message of the member
 }
 
-// word records a message of the member. The argument deaf tells that the member reports that it
-// does not hear this peer.
+// word records a message of the member. deaf is true if the member reports in it that the member
+// receives nothing from this peer.
 func (d *detector) word(now time.Time, deaf bool) {
 	d.silence.heard(now)
 	d.spoke = true
@@ -69,10 +70,12 @@ func (d *detector) word(now time.Time, deaf bool) {
 // vouch records that a helper has just heard the member.
 func (d *detector) vouch(now time.Time) { d.vouched = now }
 
-// restart drops the learned pauses of the member. It keeps the fact that a message has arrived.
+// restart drops the observed pauses of the member, and all probes. It keeps the fact that a message
+// has arrived.
 func (d *detector) restart(now time.Time) { *d = detector{silence: newSilence(now), spoke: d.spoke} }
 
-// excuse subtracts a time in which this process itself did not run.
+// excuse subtracts from the member's silence the time late, in which this process itself did not
+// run.
 func (d *detector) excuse(late time.Duration) {
 	d.silence.excuse(late)
 	if !d.asked.IsZero() {
@@ -89,15 +92,16 @@ func (d *detector) limit(factor time.Duration) time.Duration {
 	return min(factor*d.silence.limit(), mostSilence)
 }
 
-// overdue reports whether the member has been silent for so long that it must be probed:
-// confirmTime before the limit.
+// overdue reports whether the member must be probed, because it has been silent for longer than the
+// limit minus factor*confirmTime.
 func (d *detector) overdue(now time.Time, factor time.Duration) bool {
 	return now.Sub(d.last) > d.limit(factor)-factor*confirmTime
 }
 
-// absent reports whether the member is judged even while the first session is being entered. While
-// all pairs of members connect, ordinary silence does not count. A member is judged only if its
-// process is halted, or if it is on another host and silent for longer than mostSilence.
+// absent reports whether the member is judged even while the members enter the first session. At
+// that time all pairs of members connect, and shorter silence does not count. A silent member is
+// judged only if its process is halted, or if the state of its process is unknown and the silence
+// exceeds mostSilence.
 func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	quiet := now.Sub(d.last)
 	if quiet < leastSilence {
@@ -107,8 +111,9 @@ func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	return s == ProcessHalted || s == ProcessUnknown && quiet > mostSilence
 }
 
-// judge returns the finding for the member at the time now. factor is the health multiplier. state
-// returns the state of its process; it is called only if the member owes an answer.
+// judge returns the finding for the member at the time now. factor is the health multiplier of this
+// process. judge calls state, which returns the state of the member's process, only if a probe is
+// due or unanswered.
 func (d *detector) judge(now time.Time, factor time.Duration, state func() ProcessState) finding {
 	overdue := d.overdue(now, factor)
 	if d.asked.IsZero() {

@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	// maxSamples bounds the samples of a step, so that products with them cannot overflow.
+	// maxSamples bounds the number of samples of a step, so that products with that number cannot
+	// overflow.
 	maxSamples = 1 << 46
 	// piecesPerMember is the largest number of pieces per member into which a step is cut. A share
-	// is a number of pieces. maxPieces bounds the pieces of all members. It is far below the
-	// largest numbers that the policies of loadbal can handle.
+	// is a number of pieces. maxPieces bounds the pieces of all members, far below the largest
+	// numbers that the policies of loadbal can handle.
 	piecesPerMember = 1024
 	maxPieces       = 1 << 16
 	// A member's speed is the median of its speeds in the last speedWindow steps. A median ignores
@@ -22,16 +23,16 @@ const (
 	speedWindow = 5
 )
 
-// division cuts the samples of steps among the members of a session. Its inputs have been gathered
-// from all members, so all compute the same division.
+// division divides the samples of steps among the members of a session. All members gather the same
+// inputs, so all members compute the same division.
 //
 // The policy distributes pieces of the step. In a small step a piece is one sample. A large step is
 // cut into equal pieces with at most unit samples each.
 type division struct {
 	policy  loadbal.Policy
-	speeds  []int64          // of the members when they entered, in samples a second times loadbal.SpeedUnit; 0 for unknown
+	speeds  []int64          // by rank, when the member entered the session, in samples a second times loadbal.SpeedUnit; 0 for unknown
 	unit    int              // largest number of samples in a piece; 0 before the first Part
-	ends    []int            // by rank, the index after its last piece; nil before the first Part
+	ends    []int            // by rank, the index after the rank's last piece; nil before the first Part
 	shares  []int            // by rank, number of pieces
 	reports []loadbal.Report // of the last step, not yet passed to the policy; or nil
 	told    []int            // the last shares in the log, in samples by rank
@@ -42,7 +43,7 @@ type division struct {
 	written bool // the log has a step of this session
 }
 
-// newDivision begins a session whose members have these speeds, by rank.
+// newDivision returns the division for a session whose members have the given speeds, by rank.
 func newDivision(b Balance, speeds []int64) *division {
 	policy, _ := loadbal.New(string(b)) // the name was checked by stepOptions.check
 	return &division{policy: policy, speeds: speeds, why: "the members have changed"}
@@ -50,7 +51,7 @@ func newDivision(b Balance, speeds []int64) *division {
 
 // divide cuts a step of n samples: it passes the reports of the last step to the policy and
 // computes the shares. It chooses the size of a piece at the first step, and again when a step
-// would have more than twice maxPieces.
+// would have more than 2*maxPieces pieces.
 func (d *division) divide(n int) {
 	if n == 0 || len(d.speeds) == 1 {
 		return
@@ -77,8 +78,8 @@ func (d *division) divide(n int) {
 	}
 }
 
-// part returns the samples [lo, hi) of a rank, out of n samples, in the proportions that divide
-// computed last. divide may have been called with another number of samples.
+// part returns the samples [lo, hi) of a rank, out of n samples, in the proportions of the last
+// call of divide. That call may have had another number of samples.
 func (d *division) part(n, rank int) (lo, hi int) {
 	if len(d.speeds) == 1 {
 		return 0, n
@@ -92,7 +93,8 @@ func (d *division) part(n, rank int) (lo, hi int) {
 	return lo, d.bound(n, d.ends[rank])
 }
 
-// bound returns how many of n samples lie in the first pieces; the argument pieces is their number.
+// bound returns how many of n samples are in the first pieces of a step. The argument pieces is the
+// number of these pieces.
 func (d *division) bound(n, pieces int) int {
 	all := d.ends[len(d.ends)-1]
 	high, low := bits.Mul64(uint64(n), uint64(pieces))
@@ -100,7 +102,8 @@ func (d *division) bound(n, pieces int) int {
 	return int(q)
 }
 
-// learn records the computing times of a step in which all members had a part.
+// learn records the computing times of a step that the members divided with Part, and ignores other
+// steps.
 func (d *division) learn(all []record) {
 	if d.shares == nil || all[0].samples <= 0 {
 		return
@@ -120,7 +123,7 @@ func (d *division) forecast(rank int) time.Duration {
 }
 
 // changed returns an event with the shares of a step of n samples, or nil if the log has the same
-// shares already.
+// shares already or there are none.
 func (d *division) changed(n int) *event.Shares {
 	if d.why == "" || n <= 0 || d.shares == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package elastic keeps a group of peers in agreement on its membership while peers join, leave and
-// die. It hands out sessions: fixed memberships with a communicator, in which all members hold the
-// same state.
+// die. It hands out sessions. A session is a fixed membership with a communicator, whose members
+// all hold the same state.
 //
 //	package main
 //
@@ -67,7 +67,7 @@
 //	           matters), watcher (which members can be reached), heartbeatSender, admission,
 //	           singleLauncher, tickClock
 //	           shared, with locks: watchedStatus, selfReport, sessionInUse, sendQueues
-//	Endpoint   the network below: control messages, data planes, long answers, keys
+//	Endpoint   the network below: control messages, data planes, requests, keys
 //
 // A process has one identity at a time. A live process that was put out (fenced) gets a new
 // identity from Config.Reopen, and joins again without state.
@@ -76,24 +76,23 @@
 //
 // Control messages and requests (Network.Request) come from any peer that has passed a member's
 // gate, for example with a ticket. The table (control_table.go) gives the effect that a control
-// message may have, by its sender. An outsider is a peer outside the present view: a
-// newcomer, a member that was put out, a member of another branch, or a holder of a ticket with ill
-// intent.
+// message may have, by its kind and its sender. An outsider is a peer outside the present view: a
+// newcomer, a member that was put out, a member of another branch, or an attacker with a ticket.
 //
-//	              member of the view    outsider
-//	member        elastic/member says  elastic/member says: signed decisions only
-//	heartbeat     believed              answered with this member's view
-//	step down     believed              refused
-//	foreign join  believed              refused
-//	its ack       believed              refused
-//	probe(d)      believed              refused
-//	reverse dial  believed              refused
+//	                      member of the view      outsider
+//	member                see elastic/member      see elastic/member: signed decisions only
+//	heartbeat             believed                answered with this member's view
+//	step down             believed                refused
+//	foreign join          believed                refused
+//	foreign join ack      believed                refused
+//	probe, probe reply    believed                refused
+//	reverse dial          believed                refused
 //
-// Only the first 100 messages of an outsider in half a second are read; a rate limit drops the
-// rest. The network may slow an outsider down earlier, as transport/p2p does. There are two kinds
-// of requests. An offer is answered, and admits its author if the settings and the Judge agree,
-// which is the purpose of a ticket. A transfer sends a copy of the state. Neither changes the state
-// of members. The network bounds the number of requests that are answered at a time.
+// A rate limit drops all but the first 100 messages of an outsider in each half second. The network
+// may limit an outsider further, as transport/p2p does. There are two kinds of requests. An offer
+// is a newcomer's request to join: members answer it, and admit its author if the settings and the
+// Judge allow it. A transfer sends a copy of the state. Neither kind changes the members' State.
+// The network bounds the number of requests that are answered at a time.
 //
 // # From a death to the next step
 //
@@ -107,15 +106,16 @@
 //
 // A detector per member (detect.go), a pure function of time and messages, judges silence by an
 // adaptive timeout. A silent member is probed, directly and through others (probe.go, as in SWIM),
-// before it is suspected. If no other member of its host answers either, the whole host is suspected
-// (silenthost.go). Limits grow with the lateness of this process itself (health.go, as in
-// Lifeguard). Silence does not count before the first session, nor while the member's process is on
-// this host and is busy. Two certain signs need none of this: a wait status and a refused dial. The
-// limits and their formulas are in docs/elastic.md.
+// before it is suspected. If no other member of its host answers either, the whole host is
+// suspected (silenthost.go). Limits grow with the lateness of this process itself (health.go, as in
+// Lifeguard). Silence of less than 30 s does not count before the first session. Silence never
+// counts while the member's process is on this host and is busy. Two signs are certain and need no
+// probes: the wait status of a process, and a refused dial. The limits and their formulas are in
+// docs/elastic.md.
 //
 // A suspicion may be wrong. Then the member is put out, and joins again. A death that a launcher
-// reports (Dead) is certain and can replace a vote. If a session broke and no member is lost, a
-// view of the same members follows (reason renew).
+// reports (Group.Dead) is certain, and can replace the vote of the dead member. If a session broke
+// and no member is lost, a view of the same members follows (reason renew).
 //
 // A member watches at most four others, two of them on other hosts (watchring.go), so the cost per
 // member does not grow with the group. A member whose call waits for a lost member notices the loss
@@ -130,21 +130,22 @@
 //
 // # Joining
 //
-// A newcomer makes an offer to the members (offer.go). They compare its settings with theirs, and
-// refuse a newcomer that differs, with the name of the setting. Then the newcomer copies the state
-// while the members go on (donor.go, elastic/internal/transfer), follows the updates step by step,
-// and asks for admission when it is level (joinstate.go). Before that it has to connect with every
-// member, and with the newcomers that are admitted at the same time (pairs.go). The members'
+// A newcomer makes an offer to the members (offer.go). They compare the newcomer's settings with
+// their own. If a setting differs they refuse the newcomer and name the setting. Then the newcomer
+// copies the state while the members go on (donor.go, elastic/internal/transfer), follows the
+// updates step by step, and requests admission when it is level (joinstate.go). Before it is
+// admitted, it has to connect with the members, or in a large group with some members of each host
+// (reach.go), and with the newcomers that are admitted at the same time (pairs.go). The members'
 // session ends at a boundary between two steps.
 //
 // A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
-// asks it: the first in rank order that lives. A newcomer that is not admitted for now is parked:
-// it keeps following, and asks again.
+// asks the Judge: the live member with the lowest rank. A newcomer that is not admitted for now is
+// parked: it keeps following the updates, and asks again.
 //
 // # Stalls
 //
 // The communicator finds the member that holds up a call. The log names that member, with the
-// reason that it reports of itself (Busy). If it lives, and for long has reported no reason, it is
-// asked to make way, and leaves by agreement. In this agreement the member itself votes, so the
-// others need no quorum without it.
+// reason that the member reports (Busy). If the member lives but reports no reason, the others ask
+// it, after 30 s, to step down, and it leaves by agreement. In this agreement the member itself
+// votes, so the others need no quorum without it.
 package elastic

@@ -18,8 +18,8 @@ func (s networkSource) Request(ctx context.Context, donor string, request []byte
 	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
-// newDonor returns the donor side of this member's transfers of a state. It sends at most rate
-// bytes a second; 0 means no limit.
+// newDonor returns the donor side of this member's transfers of a state. The donor sends at most
+// rate bytes a second; 0 means no limit.
 func newDonor(s State, rate int) *transfer.Donor {
 	_, replays := s.(Replayer)
 	return transfer.NewDonor(max(s.Step(), 0), transfer.Config{Rate: int64(rate), Replays: replays})
@@ -40,8 +40,8 @@ func (h *heldState) offerStep() error {
 	return nil
 }
 
-// resting returns a channel that receives when a newcomer wants a snapshot while this member waits
-// for a view; nil if this member has no valid state.
+// resting returns a channel that delivers a value when a newcomer wants a snapshot while this
+// member waits for a view; nil if this member has no valid state.
 func (h *heldState) resting() <-chan struct{} {
 	if h.donor == nil || h.void {
 		return nil
@@ -57,11 +57,11 @@ func (h *heldState) rest(yes bool) {
 }
 
 // followedDonors is the number of donors that keep updates for a newcomer that follows the job: one
-// sends them, and another can take over. Each costs a request every few seconds, which many
-// newcomers make to few members.
+// donor sends the updates, and the other can replace it. More donors would cost more requests: the
+// newcomer sends each donor a request every few seconds, and many newcomers may ask few members.
 const followedDonors = 2
 
-// apply copies the state of the job, if it has one, and follows the updates that are committed
+// apply copies the state of the job, if the job has one, and follows the updates that are committed
 // meanwhile, until inView ends. As soon as this peer is level it requests admission. apply returns
 // the number of bytes of state and updates received.
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
@@ -71,9 +71,10 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	if g.state == nil {
 		return 0, a.run()
 	}
-	// The context ends when this peer is in a view: the session then brings it level.
+	// inView ends when this peer is in a view: the session then brings this peer level.
 	many := a.opts
-	// The default number: the copy is faster with more donors, and their majority decides.
+	// MaxDonors 0 means the default number of donors: with more donors the copy is faster, and the
+	// majority of their hashes decides which state is right.
 	many.Donors, many.MaxDonors = func() []string { return j.donors(false) }, 0
 	snap, err := transfer.Fetch(inView, a.src, many)
 	if err != nil {
@@ -93,8 +94,8 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	return a.moved, err
 }
 
-// nameOdd logs the donors whose hashes differ from the majority's, and the donors that sent a chunk
-// whose content does not match the majority's hash.
+// nameOdd logs the donors whose hashes of the state differ from the majority's hashes, and the
+// donors that sent a chunk whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
 		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members report"})
@@ -106,7 +107,7 @@ func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	}
 }
 
-// donors returns the IDs of the members to copy from, preferred ones first, see reach.
+// donors returns the IDs of the members to copy from, in the order of reach.donors.
 func (j *joiner) donors(spread bool) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,9 +17,9 @@ const (
 )
 
 // driver keeps one identity of this process in its group. It drives the membership machine, sends
-// heartbeats, and judges which members live. One goroutine owns the fields, apart from the parts
-// with locks of their own. It publishes its state as a status; other goroutines pass it functions
-// to call.
+// heartbeats, and judges which members live. The goroutine of run owns the fields, apart from the
+// parts with locks of their own. The driver publishes a status, and other goroutines pass functions
+// to its goroutine (eventLoop).
 //
 //	Network.Events --+
 //	failures --------+--> machine --> Ready --> sendQueues
@@ -33,9 +33,9 @@ type driver struct {
 
 	roster
 	tickClock
-	m          *member.Machine                    // nil while a newcomer is not level
-	views      *member.Views                      // recent views of m; nil for a cache of its own
-	convert    func(v member.View, old View) View // fromView; a simulation converts a view once for all its members
+	m          *member.Machine                    // nil until a newcomer is level
+	views      *member.Views                      // cache of recent views for m; if nil, m makes its own cache
+	convert    func(v member.View, old View) View // fromView; a simulation replaces it, to convert each view once for all members
 	launcher   singleLauncher                     // whether one launcher has started all members
 	heartbeats heartbeatSender                    // to the members that watch this one
 	watcher    watcher                            // which members can be reached
@@ -51,8 +51,8 @@ type driver struct {
 	session sessionInUse
 }
 
-// newDriver starts the driver of an identity: of a member of the first view, or, if first is nil,
-// of a newcomer.
+// newDriver starts the driver of an identity. The identity is a member of the first view, or a
+// newcomer if first is nil.
 func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*driver, error) {
 	d := idleDriver(cfg, ep, emit)
 	if first != nil {
@@ -70,7 +70,8 @@ func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 	return d, nil
 }
 
-// idleDriver returns a driver of connected parts. It has neither a goroutine nor a machine yet.
+// idleDriver returns a driver whose parts are connected to each other, but which has neither a
+// goroutine nor a machine yet.
 func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver {
 	d := &driver{cfg: cfg, ep: ep, emit: emit, out: newSendQueues(ep.Network), convert: fromView,
 		roster: roster{self: ep.Self, peers: make(map[ID]*peer)},
@@ -100,7 +101,8 @@ func (d *driver) begin(first member.View) error {
 	return nil
 }
 
-// machineConfig returns the configuration of the machine of this peer, which is described by self.
+// machineConfig returns the configuration of this peer's membership machine. self describes this
+// peer.
 func (d *driver) machineConfig(self Member) (member.Config, error) {
 	m, err := toMember(self)
 	return member.Config{Self: m, Any: d.cfg.Any, Keys: d.ep.keys(), Views: d.views}, err
@@ -135,7 +137,7 @@ func (d *driver) step(e member.Event) {
 	}
 }
 
-// run is the driver's goroutine. It ends with stop.
+// run is the driver's goroutine. It ends when stop is called.
 func (d *driver) run() {
 	defer close(d.loop.ended)
 	defer d.status.set(func(s *status) { s.phase = closed })
@@ -173,9 +175,9 @@ func (d *driver) run() {
 }
 
 // span returns the number of ticks that the next wake-up handles together. It is one while the
-// machine has work. While the machine is idle, or a newcomer has none yet, all ticks up to the next
-// heartbeat or judgement pass at once, so that a hundred idle processes of a host use little of its
-// processors.
+// machine has work. While the machine is idle, or does not exist yet, one wake-up handles all ticks
+// up to the next heartbeat or judgement, so that a hundred idle processes on a host use little
+// processor time.
 func (d *driver) span() int {
 	switch {
 	case d.entering(), d.m != nil && !d.m.Idle():
@@ -189,7 +191,8 @@ func (d *driver) span() int {
 // tick handles a number of ticks: it detects lateness of this process, drives the machine, and
 // sends heartbeats.
 func (d *driver) tick(now time.Time, span int) {
-	// A late tick shows that this process did not run: the others' messages may be waiting.
+	// A late tick shows that this process did not run: messages of other members may be waiting in
+	// a queue.
 	if late := d.advance(now, span); late > 0 {
 		for _, p := range d.peers {
 			p.excuse(late)
@@ -231,8 +234,8 @@ func (d *driver) drain() {
 	}
 }
 
-// noticed handles a notice of the machine. A repeated QuorumLost only updates the figures: the
-// event log gets one line, and the session is revoked once.
+// noticed handles a notice of the machine. A repeated QuorumLost only updates the numbers in the
+// status: the event log gets one line, and the session is revoked once.
 func (d *driver) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:

@@ -8,19 +8,20 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// slowEntry is the time after which the log names the members that have not entered a session.
+// slowEntry is the time after which this member logs which members have not entered the session
+// that this member enters.
 const slowEntry = 1500 * time.Millisecond
 
 // entry is the entry of this member into the session of a view. It lasts from Connect until all
 // members of the session are level. The driver's goroutine owns it.
 type entry struct {
-	view      View // of epoch 0 while this member enters no session
+	view      View // the view of the session; epoch 0 while this member enters no session
 	connected bool // this member has the connections that it needs for the session
 	since     time.Time
 	next      time.Duration // duration of the entry at which the next report is due
 }
 
-// begin begins the entry into the session of v.
+// begin starts the entry into the session of v.
 func (e *entry) begin(v View, now time.Time) { *e = entry{view: v, since: now, next: slowEntry} }
 
 // end ends the entry.
@@ -32,8 +33,9 @@ func (e *entry) under(epoch uint64) bool { return epoch > 0 && e.view.Epoch == e
 // waits reports whether this member waits for the others to connect in the session of an epoch.
 func (e *entry) waits(epoch uint64) bool { return e.under(epoch) && !e.connected }
 
-// due reports whether a report is due, and how long the entry has taken. Reports come at intervals
-// that double, as the reports of a call do, so that long waits stay visible.
+// due reports whether a report is due, and how long the entry has taken. The interval between
+// reports doubles, like the interval between the stall reports of a call, so that a long wait stays
+// visible in the log.
 func (e *entry) due(now time.Time) (held time.Duration, ok bool) {
 	held = now.Sub(e.since)
 	if e.view.Epoch == 0 || held < e.next {
@@ -41,22 +43,23 @@ func (e *entry) due(now time.Time) (held time.Duration, ok bool) {
 	}
 	e.next *= 2
 	if held < makeWayAfter {
-		e.next = min(e.next, makeWayAfter) // the report at which members are asked to make way is not late
+		e.next = min(e.next, makeWayAfter) // a report is due at makeWayAfter, when members are asked to step down
 	}
 	return held, true
 }
 
-// watchEntry logs the members that have not come to enter the session that this member enters, if a
-// report is due, with one event for each activity. It knows the members that this one watches. A
-// member that was in an earlier session and reports no reason is asked to make way, once the entry
-// has lasted makeWayAfter. A member that was in no session yet may prepare for it at leisure.
+// watchEntry logs, if a report is due, the members that have not begun to enter the session that
+// this member enters, with one event for each reason that they report. It covers only the members
+// that this member watches. Once the entry has lasted makeWayAfter, a member that was in an earlier
+// session and reports no reason is asked to step down. A member that was in no session yet may take
+// any time to prepare.
 func (d *driver) watchEntry(now time.Time) {
 	held, due := d.entry.due(now)
 	if !due {
 		return
 	}
 	v := d.entry.view
-	absent := make(map[string][]string) // short IDs by phase
+	absent := make(map[string][]string) // by phase, the short IDs of the members
 	var phases []string
 	for _, id := range d.watched() {
 		p := d.peerOf(id)

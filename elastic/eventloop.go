@@ -28,7 +28,7 @@ func (l *eventLoop) do(f func()) {
 }
 
 // ask calls f in the driver's goroutine and returns its result. ok is false if the driver has ended
-// before the result came; f may still run then, so it must not write to variables of the caller.
+// before f returned; f may still run then, so f must not write to variables of the caller.
 func ask[T any](l *eventLoop, f func() T) (answer T, ok bool) {
 	answers := make(chan T, 1)
 	l.do(func() { answers <- f() })

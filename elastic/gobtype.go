@@ -15,11 +15,12 @@ import (
 // error. The argument path names the value in messages. The argument within lists the enclosing
 // types, so that the recursion ends at a recursive type.
 func gobWith(t reflect.Type, path string, within []reflect.Type) error {
-	// A type with its own encoding is not looked into: gob calls its method for the whole value.
+	// The fields of a type with its own encoding are not checked: gob calls the type's method for
+	// the whole value.
 	if slices.Contains(within, t) || marshals(t) {
 		return nil
 	}
-	// Each field continues the list on its own, so the list is copied.
+	// The list is copied, because the checks of several fields extend it.
 	within = append(slices.Clone(within), t)
 	refused := func(why string) error { return fmt.Errorf("gob: %s is a %v: %s", path, t, why) }
 	switch t.Kind() {
@@ -27,7 +28,7 @@ func gobWith(t reflect.Type, path string, within []reflect.Type) error {
 		return refused("the order of a map is random, so that equal states differ; keep a sorted slice")
 	case reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Uintptr:
 		return refused("it cannot be copied to other peers")
-	// An element has no name of its own, so path stays.
+	// An element has no name of its own, so path does not change.
 	case reflect.Pointer, reflect.Slice, reflect.Array:
 		return gobWith(t.Elem(), path, within)
 	case reflect.Struct:
@@ -56,7 +57,7 @@ func marshals(t reflect.Type) bool {
 }
 
 // hashValue writes a canonical encoding of a value whose type gobWith accepts: equal values give
-// equal bytes. Gob's own output cannot serve, as it depends on the types that the process has
+// equal bytes. Gob's own output is not canonical: it depends on the types that the process has
 // encoded before.
 func hashValue(w io.Writer, v reflect.Value) error {
 	if marshals(v.Type()) {
@@ -71,7 +72,7 @@ func hashValue(w io.Writer, v reflect.Value) error {
 		if v.IsNil() {
 			return hashWord(w, 0)
 		}
-		// The word 1 tells a pointer to a zero value from nil.
+		// The word 1 distinguishes a pointer to a zero value from nil.
 		return hashAfter(w, 1, v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -109,7 +110,7 @@ func hashScalar(w io.Writer, v reflect.Value) error {
 		return hashWord(w, uint64(v.Int()))
 	case v.CanUint():
 		return hashWord(w, v.Uint())
-	// By its bits: -0 differs from 0, and a NaN equals itself.
+	// A float is hashed by its bits: -0 differs from 0, and a NaN equals itself.
 	case v.CanFloat():
 		return hashWord(w, math.Float64bits(v.Float()))
 	case v.CanComplex():

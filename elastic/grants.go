@@ -9,28 +9,28 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// Grant admits peers that prove that they hold its key. Grants are part of the view: members issue,
-// count and revoke them by the same agreement that decides the membership. So a newcomer may ask
-// any member, even after the issuer of the grant has died, and of two newcomers only one gets the
-// last use.
+// Grant admits peers that prove that they hold its key. Grants are part of the view: members issue
+// grants, count their uses and revoke them by the agreement that also decides the membership. So a
+// newcomer may ask any member, even after the issuer of the grant has died, and only one of two
+// newcomers gets the last use.
 type Grant struct {
 	Key     ID     // public key that signs for a newcomer, in the form of an ID
-	Issuer  ID     // the member that issued it; "" for a grant of the first view
-	Made    int64  // Unix seconds
-	Expiry  int64  // Unix seconds; 0 for no expiry
-	Uses    uint64 // number of peers that it admits; 0 for any number
-	Used    uint64 // number of peers that it has admitted
+	Issuer  ID     // the member that issued the grant; "" for a grant of the first view
+	Made    int64  // time of issue, in Unix seconds
+	Expiry  int64  // end of validity, in Unix seconds; 0 for no expiry
+	Uses    uint64 // number of peers that the grant admits; 0 for any number
+	Used    uint64 // number of peers that the grant has admitted
 	Revoked bool
-	Record  string // carried for the user of this package, at most member.MaxRecord bytes
+	Record  string // data of the user of this package, which the package only carries; at most member.MaxRecord bytes
 }
 
-// Left reports whether the grant admits another peer, apart from its expiry.
+// Left reports whether the grant admits another peer. It does not check the expiry.
 func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
 
 // Entry is the right by which a newcomer joins.
 type Entry struct {
 	By  ID // key of a grant; "" if none is needed
-	Was ID // its former ID if it comes back: then the grant counts no further use
+	Was ID // the former ID of a member that comes back, for which the grant counts no further use; "" for a new peer
 }
 
 // ErrKicked means that this peer was put out on request and is never admitted again.
@@ -57,8 +57,8 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 	return v.Grants[i], true
 }
 
-// View returns the present view, with the valid grants. A view of epoch 0 has no members: this peer
-// is in none yet.
+// View returns the present view, with the valid grants. If this peer has been in no view yet, the
+// result has epoch 0 and no members.
 func (g *Group) View() View {
 	if !g.made() {
 		return View{}
@@ -67,8 +67,8 @@ func (g *Group) View() View {
 	return s.view
 }
 
-// Issue asks the members to agree on a grant, and waits until they have agreed. It takes a view
-// change: a few round trips between the members, and a new session. A view has at most
+// Issue asks the members to agree on a grant, and waits until they have agreed. The agreement costs
+// a view change: a few round trips between the members, and a new session. A view has at most
 // member.MaxGrants grants. An error that wraps the cause of ctx does not withdraw the request: the
 // members may still agree on the grant later.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
@@ -84,8 +84,8 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 }
 
 // Revoke asks the members to agree that a grant admits no further peers, and waits until they have
-// agreed. Peers that it has admitted stay. It returns the errors of Issue, and an error for a key
-// without a grant.
+// agreed. Peers that the grant has admitted stay members. Revoke returns the same errors as Issue,
+// and an error for a key without a grant.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
 	what := "revoke " + key.Short()
 	if !g.made() {
@@ -104,9 +104,10 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 }
 
 // Kick asks the members to agree on a view without a peer, and waits until they have agreed. From
-// then on the peer is not admitted again, and the grant by which it came and the grants that it has
-// issued admit nobody. The peer need not be a member. At most member.MaxBarred peers of a job can
-// be kicked. It returns the errors of Issue, and an error for this peer's own ID.
+// then on the peer is not admitted again, and neither the grant by which the peer joined nor a
+// grant that the peer has issued admits anyone. The peer need not be a member. At most
+// member.MaxBarred peers of a job can be kicked. Kick returns the same errors as Issue, and an
+// error for this peer's own ID.
 func (g *Group) Kick(ctx context.Context, id ID) error {
 	what := "kick " + id.Short()
 	if !g.made() {
@@ -160,8 +161,8 @@ func (i *identity) agree(ctx context.Context, what string, can func(*driver) err
 	return fmt.Errorf("elastic: %s: %w", what, err)
 }
 
-// Returns looks for a recent member whose ID satisfies match and that may come back, once, under
-// another ID. It returns the right by which that peer joins.
+// Returns looks for a recent member that may come back, once, under another ID, and whose ID
+// satisfies match. It returns the right by which that peer joins.
 func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	if !g.made() {
 		return Entry{}, false
