@@ -31,16 +31,15 @@ func duration() time.Duration {
 	return time.Second
 }
 
-// Holders of a ticket make all attacks at the same time. The job continues as if they were not
-// there.
+// Holders of a ticket make all attacks at the same time. The attacks have no effect on the job.
 func TestTicketHolders(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
 	j.finish(t)
 }
 
-// After the attacks all members except one are killed, and this member continues alone. It may do
-// so because its launcher has started all members, and no attacker could change that.
+// After the attacks all members except one are killed, and the last member continues alone. It has
+// no quorum, but its launcher has started all members, and no attack may change that.
 func TestLauncherStaysAlone(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
@@ -54,7 +53,8 @@ func TestLauncherStaysAlone(t *testing.T) {
 	}
 }
 
-// A newcomer is admitted while holders of a ticket use up all that outsiders may use.
+// A newcomer is admitted while holders of a ticket use up the members' limits for requests and
+// messages of outsiders.
 func TestJoinDuringAttacks(t *testing.T) {
 	j := startJob(t, 3)
 	wait := beginAttacks(t, j)
@@ -94,7 +94,7 @@ func beginAttacks(t *testing.T, j *job) (wait func()) {
 	return all.Wait
 }
 
-// repeat makes an attack again and again for the duration of an attack.
+// repeat makes an attack again and again until duration() has passed, and returns how often.
 func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Context) error) (times int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, duration())
 	defer cancel()
@@ -107,7 +107,8 @@ func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Con
 	return times, nil
 }
 
-// The job under test also ends well without attackers. The long form logs the time of a step, to compare with.
+// A job without attackers has the right result. The long form logs its step times, for a comparison
+// with TestTicketHolders.
 func TestQuiet(t *testing.T) {
 	j := startJob(t, 3)
 	process.Pause(t, duration())

@@ -24,8 +24,7 @@ type attacker struct {
 	reading sync.WaitGroup
 }
 
-// newAttacker enters by a ticket as a newcomer does. It proves itself to a member that the ticket names, and to all other
-// members, which it learns from this one.
+// newAttacker starts an attacker that shows ticket k to all size members, as a newcomer does.
 func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *attacker {
 	t.Helper()
 	h, err := p2p.Listen(ctx, p2p.Config{Job: k.Job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -38,7 +37,7 @@ func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *
 			if e.Kind == elastic.PeerMessage {
 				select {
 				case a.heard <- e.Data:
-				default: // the attacker has enough messages
+				default: // drops the message: the channel is full
 				}
 			}
 		}
@@ -58,7 +57,8 @@ func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *
 	return a
 }
 
-// enter shows the ticket to a member that it names, and to all members that this one lists.
+// enter shows the ticket to the member at the ticket's first address, asks this member for the list
+// of members, and shows the ticket to all of them.
 func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
 	first, err := a.host.Identify(ctx, k.Addrs[0])
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
 	return nil
 }
 
-// prove shows a credential to a member. It repeats this if the member has not heard of the ticket yet.
+// prove shows a credential to a member, repeatedly while the member does not know the ticket yet.
 func (a *attacker) prove(ctx context.Context, m elastic.Member, c ticket.Credential) (err error) {
 	if !process.Holds(ctx, time.Minute, func() bool {
 		err = a.host.Prove(ctx, m, c)
@@ -104,7 +104,7 @@ func (a *attacker) offer(fields map[string]any) []byte {
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // the test itself has set the values
+		panic(err) // the values of the tests can be encoded
 	}
 	return append([]byte{'o'}, b...)
 }
@@ -119,10 +119,10 @@ func (a *attacker) request(ctx context.Context, to elastic.ID, body []byte) ([]b
 	return b, errors.Join(err, answer.Close())
 }
 
-// sendAll sends a control message to every member. It does not learn their reaction to it.
+// sendAll sends a control message to every member. It ignores errors.
 func (a *attacker) sendAll(ctx context.Context, letter []byte) {
 	for _, m := range a.members {
-		_ = a.host.Send(ctx, m.ID, letter) // whether it was refused shows in the log of the job
+		_ = a.host.Send(ctx, m.ID, letter) // effects of the message show in the event log of the job
 	}
 }
 
@@ -132,13 +132,14 @@ const (
 	beatLetter    = 2
 	yieldLetter   = 3
 	foreignLetter = 4
-	lastLetter    = 9 // larger than all of them
+	lastLetter    = 9 // larger than every kind
 )
 
 // machine encodes a message of the membership protocol as a control message.
 func machine(m member.Message) []byte { return member.Encode([]byte{memberLetter}, m) }
 
-// view asks members for their view. It returns the answer, decoded and as a control message.
+// view asks all members for their view. It returns the first answer that has a view, decoded and as
+// a control message.
 func (a *attacker) view(ctx context.Context) (member.Message, []byte, error) {
 	a.sendAll(ctx, machine(member.Message{Kind: member.Ask}))
 	for {

@@ -22,7 +22,7 @@ import (
 // dishonest is the local index of the member that forges or cheats.
 const dishonest = 1
 
-// forger is the state of a member that gives newcomers another state than its own.
+// forger is the state of a member that sends newcomers a state that differs from its own.
 type forger struct{ *chain }
 
 func (f forger) Save(w io.Writer) error {
@@ -33,7 +33,7 @@ func (f forger) Save(w io.Writer) error {
 	return forged.Save(w)
 }
 
-// held returns the state that a member registers.
+// held returns the state that a member registers: c, or a forger of c at the dishonest member.
 func held(g *elastic.Group, c *chain) elastic.State {
 	if os.Getenv(roleVariable) == "forge" && g.Self().Index == dishonest {
 		return forger{c}
@@ -72,10 +72,11 @@ func cheat(ctx context.Context, steps int64) error {
 		Hooks: trainer.Hooks{Done: func(r trainer.Result) { fmt.Printf("trained sha256=%s\n", r.SHA256) }}})
 }
 
-// A member that cheats in each step is named and put out, and the others finish with equal results. Chance decides how many steps
-// that takes. TestAuditNamesACheat in package trainer, which has a seed, checks that it takes fewer than 1,000.
+// A member that cheats in each step is named and put out, and the others finish with equal results.
+// The number of steps until the first audit of the member is random. TestAuditNamesACheat in
+// package trainer has a seed, and checks that it is less than 1,000.
 func TestCheat(t *testing.T) {
-	const steps = "2500" // in so many steps no audit finds it in one of 8e10 runs
+	const steps = "2500" // no audit finds the cheat in so many steps with a probability of 1 in 8e10
 	log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
 	job := process.NewJob(t)
 	cmd := exec.Command(process.Elrun(), "run", "-n", "3", "--name", job.Name, "--listen", "local", "--events", log.Path, process.Self(t))
@@ -107,9 +108,10 @@ func TestCheat(t *testing.T) {
 	job.CheckGone(t)
 }
 
-// One of three members forges the state that it sends. A newcomer refuses it, and gets the state of the others. It names no
-// honest member. It names the forger only if the forged state arrives before the copy is complete. The two other members are
-// enough to complete the copy. TestForgersAreNamed of package transfer tests every such case.
+// One of three members forges the state that it sends. A newcomer refuses the forged state, and
+// copies the state of the two other members. The newcomer names no honest member as forger. It
+// names the forger only if the forged state arrives before the copy is complete.
+// TestForgersAreNamed of package transfer tests every such case.
 func TestForgedState(t *testing.T) {
 	t.Setenv(roleVariable, "forge")
 	j := startJob(t, 3)

@@ -41,7 +41,7 @@ func startJob(t *testing.T, size int, flags ...string) *job {
 	return j
 }
 
-// ticket asks for a ticket of the job.
+// ticket returns a new ticket of the job.
 func (j *job) ticket(t *testing.T, flags ...string) ticket.Ticket {
 	t.Helper()
 	out, says, status := process.Command(t, append([]string{"ticket", j.Name}, flags...)...)
@@ -55,7 +55,7 @@ func (j *job) ticket(t *testing.T, flags ...string) ticket.Ticket {
 	return k
 }
 
-// end tells the job to end and waits for its end.
+// end makes the job end, and waits for its end.
 func (j *job) end(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(j.stop, nil, 0o600); err != nil {
@@ -64,8 +64,8 @@ func (j *job) end(t *testing.T) {
 	j.Wait(t)
 }
 
-// finish lets the job end, and checks that the attacks had no effect. The members stayed the same until they left at the end, the
-// result contains all steps, and no process remains.
+// finish lets the job end, and checks that the attacks had no effect. The members stay the same
+// until all leave at the end, the result contains all steps, and no process remains.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	j.end(t)

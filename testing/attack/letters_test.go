@@ -10,10 +10,11 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// These attacks use control messages. An attack that ends before ctx does is repeated.
+// The attacks in this file send control messages. Function repeat calls an attack again until ctx
+// ends.
 
-// forgeViews sends changes that the members have not decided, with invalid signatures. It also
-// sends its own views, with keys that rank above all others.
+// forgeViews sends view changes that the members have not decided, with invalid signatures or none.
+// It also sends views of its own, with keys that rank above the keys of all members.
 func (a *attacker) forgeViews(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (a *attacker) forgeViews(ctx context.Context) error {
 	return nil
 }
 
-// pretend sends messages that a voter of the present view could send.
+// pretend sends messages of all kinds that only a voter of the present view may send.
 func (a *attacker) pretend(ctx context.Context) error {
 	real, _, err := a.view(ctx)
 	if err != nil {
@@ -60,7 +61,7 @@ func (a *attacker) pretend(ctx context.Context) error {
 	ballot := member.Ballot{Round: 1 << 40, Rank: 1}
 	for k := member.Status; k <= member.Fence; k++ {
 		if k == member.Chain {
-			continue // forgeViews sends these
+			continue // forgeViews sends this kind
 		}
 		a.sendAll(ctx, machine(member.Message{Kind: k, Epoch: real.Epoch, View: real.View, Ballot: ballot, Seen: ballot,
 			Change: &member.Change{Lost: ids[1:]}, Report: report}))
@@ -68,7 +69,7 @@ func (a *attacker) pretend(ctx context.Context) error {
 	return nil
 }
 
-// replay sends members the messages that they have sent.
+// replay sends a message of one member to all members again, 50 times.
 func (a *attacker) replay(ctx context.Context) error {
 	_, letter, err := a.view(ctx)
 	if err != nil {

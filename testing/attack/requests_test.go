@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// These attacks use requests.
+// The attacks in this file send requests.
 
-// flood sends several requests with each body to all members at the same time. Members may answer or refuse; both are right,
-// because an honest newcomer gets an answer, too.
+// flood sends several requests with each body to all members at the same time. It accepts answers
+// and refusals, because the members also answer an honest newcomer.
 func (a *attacker) flood(ctx context.Context, bodies ...[]byte) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -26,7 +26,8 @@ func (a *attacker) flood(ctx context.Context, bodies ...[]byte) error {
 	return nil
 }
 
-// offers sends offers that no job accepts, and one in the name of a member.
+// offers sends an honest offer, offers with texts that are too long, and an offer in the name of a
+// member.
 func (a *attacker) offers(ctx context.Context) error {
 	long := string(bytes.Repeat([]byte("x"), 40<<10))
 	return a.flood(ctx,
@@ -37,7 +38,7 @@ func (a *attacker) offers(ctx context.Context) error {
 	)
 }
 
-// requests sends invalid requests, and requests for the state that no honest peer would send.
+// requests sends invalid requests, among them invalid requests for the state.
 func (a *attacker) requests(ctx context.Context) error {
 	noise := make([]byte, elastic.MaxRequest)
 	for i := range noise {

@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// pace is the time for which a member computes in a step.
+// pace is the time that a member sleeps in each step in place of a computation.
 const pace = 2 * time.Millisecond
 
 // chain is the state of a member: a hash over the sums of all steps.
@@ -50,7 +50,7 @@ func (c *chain) Load(r io.Reader) error {
 	return nil
 }
 
-// result returns the result that a job of n members must have.
+// result returns the result that a job of n members must have after the given number of steps.
 func result(n, steps int64) string {
 	var c chain
 	for c.step < steps {
@@ -76,7 +76,8 @@ func play() int {
 	return 0
 }
 
-// train makes at least the given number of steps, goes on until the job may stop, and prints the result.
+// train takes at least the given number of steps, continues until the file of stopVariable exists,
+// and prints the result.
 func train(ctx context.Context, steps int64) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -123,7 +124,7 @@ func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain
 			return err
 		}
 		if v[1] > 0 {
-			return nil // all members have seen the file in this step
+			return nil // some member has seen the file, and all members end after this step
 		}
 		if stop, err := s.Boundary(ctx); stop || err != nil {
 			return errors.Join(err, collective.ErrRevoked)

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// stranger starts a host that has not shown a ticket to anybody.
+// stranger starts a host that has not shown a ticket to any member.
 func stranger(t *testing.T, job string) *p2p.Host {
 	t.Helper()
 	h, err := p2p.Listen(t.Context(), p2p.Config{Job: job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
@@ -31,7 +31,8 @@ func stranger(t *testing.T, job string) *p2p.Host {
 	return h
 }
 
-// show shows a credential of a host at the first address of a ticket.
+// show shows credential c to the member at the first address of ticket k, and returns the member's
+// error.
 func show(t *testing.T, h *p2p.Host, k ticket.Ticket, c ticket.Credential) error {
 	t.Helper()
 	m, err := h.Identify(t.Context(), k.Addrs[0])
@@ -41,8 +42,9 @@ func show(t *testing.T, h *p2p.Host, k ticket.Ticket, c ticket.Credential) error
 	return h.Prove(t.Context(), m, c)
 }
 
-// Members refuse tickets that were not issued, that were issued to another host, or that are no longer valid. A holder that is in
-// no view cannot make a valid ticket.
+// Members refuse credentials of tickets that no member has issued, that belong to another job, or
+// that are no longer valid, and credentials of another host. A host that is in no view cannot issue
+// a valid ticket.
 func TestTicketsThatAreNoGood(t *testing.T) {
 	j := startJob(t, 3)
 	good := j.ticket(t)
@@ -101,9 +103,9 @@ func (j *job) join(t *testing.T, k ticket.Ticket) *process.Process {
 	return j.Start(t, cmd)
 }
 
-// A ticket for one peer admits one peer. When this peer is kicked, it is out at once, together with
-// its ticket and all others by which it could return. Its elrun reports this and does not restart
-// it.
+// A ticket for one peer admits one peer. When this peer is kicked, the members put it out at once,
+// and revoke all tickets by which it could return. Its elrun reports this and does not restart the
+// peer.
 func TestUsedUpAndKicked(t *testing.T) {
 	j := startJob(t, 3)
 	k := j.ticket(t, "--uses", "1")

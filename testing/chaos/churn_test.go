@@ -40,7 +40,8 @@ func (c *churn) round(t *testing.T) {
 	c.enter(t)
 }
 
-// victim chooses a member, but never the last one of the first elrun, which has to print the result.
+// victim chooses a member at random, but never the last peer of the first elrun, which has to print
+// the result.
 func (c *churn) victim(t *testing.T) process.Peer {
 	t.Helper()
 	all := c.Peers(t)
@@ -50,7 +51,7 @@ func (c *churn) victim(t *testing.T) process.Peer {
 	return all[c.rng.IntN(len(all))]
 }
 
-// kill kills a member, and waits until the others have gone on.
+// kill kills a member, and waits until the other members have made further steps.
 func (c *churn) kill(t *testing.T) {
 	t.Helper()
 	c.job.kill(t, c.victim(t).PID, syscall.SIGKILL)
@@ -58,7 +59,8 @@ func (c *churn) kill(t *testing.T) {
 	c.settle(t, c.size-1)
 }
 
-// leave lets a member leave, and waits until the others have gone on.
+// leave asks a member to leave, and waits until the other members have made further steps and the
+// process has ended.
 func (c *churn) leave(t *testing.T) {
 	t.Helper()
 	p := c.victim(t)

@@ -23,7 +23,7 @@ func (j *job) finish(t *testing.T) string {
 		t.Errorf("elrun ended with status %d", status)
 	}
 	for _, e := range j.elruns[1:] {
-		e.status(t) // the status does not matter, because all its peers may have been killed
+		e.status(t) // any status, because all peers of this elrun may have been killed
 	}
 	found := regexp.MustCompile(`(?m)^done steps=(\d+) .*\bsha256=([0-9a-f]{64})$`).FindAllStringSubmatch(first.Out.String(), -1)
 	if len(found) != 1 {
@@ -44,7 +44,7 @@ func (s spec) steps() int64 {
 	return int64(s.Passes) * int64((s.Samples+s.batch()-1)/s.batch())
 }
 
-// checkGone checks that the job has left nothing on the host.
+// checkGone checks that no process, temporary file or shared memory of the job is left on the host.
 func (j *job) checkGone(t *testing.T) {
 	t.Helper()
 	j.poll(t)

@@ -15,13 +15,13 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// These are bounds for a member that waits for others.
+// These are upper bounds for a member that waits for others.
 const (
-	idleCore    = 0.003  // part of a core
-	idlePrivate = 25_600 // memory that it shares with no other process, in KiB
+	idleCore    = 0.003  // processor time, as a part of one core
+	idlePrivate = 25_600 // memory that the member shares with no other process, in KiB
 )
 
-// A member that waits for others uses little, however many others there are.
+// A member that waits for others uses little processor time and memory, with any number of members.
 func TestIdleMember(t *testing.T) {
 	peers, length := pick(16, 128), pick(time.Second, time.Minute)
 	j := start(t, spec{Idle: true}, peers)
@@ -43,7 +43,7 @@ func TestIdleMember(t *testing.T) {
 	}
 	t.Logf("%d peers: a member takes %.2f %% of a core, at most %.2f %%; at most %.1f MiB are private; at most %d connections",
 		len(all), 100*sum/float64(len(all)), 100*most, float64(private)/1024, connections)
-	if mean := sum / float64(len(all)); mean > idleCore && pick(false, true) { // a coarse clock measures processor time
+	if mean := sum / float64(len(all)); mean > idleCore && pick(false, true) { // the clock of processor time is too coarse for the short form
 		t.Errorf("%.2f %% of a core, want at most %.2f %%", 100*mean, 100*idleCore)
 	}
 	if private > idlePrivate {
@@ -56,7 +56,7 @@ func TestIdleMember(t *testing.T) {
 	j.checkGone(t)
 }
 
-// privateMemory returns how much memory a process shares with no other process, in KiB.
+// privateMemory returns the memory that a process shares with no other process, in KiB.
 func privateMemory(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

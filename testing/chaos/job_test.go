@@ -33,7 +33,8 @@ type elrun struct {
 	job *job
 }
 
-// start starts elrun with n peers that train according to s. The test fails if something of the job remains at its end.
+// start starts elrun with n peers that train according to s. The test fails if a process of the job
+// is left at the end of the test.
 func start(t *testing.T, s spec, n int, flags ...string) *job {
 	t.Helper()
 	j := &job{spec: s, dir: t.TempDir()}
@@ -53,7 +54,8 @@ func (j *job) join(t *testing.T, n int) *elrun {
 	return j.run(t, []string{"join", "--name", j.Name, "-n", strconv.Itoa(n)})
 }
 
-// run starts an elrun with these arguments, and with those that all elrun processes have.
+// run starts an elrun with these arguments and with the arguments that all elrun processes of the
+// job have.
 func (j *job) run(t *testing.T, args []string) *elrun {
 	t.Helper()
 	text, err := json.Marshal(j.spec)
@@ -69,7 +71,8 @@ func (j *job) run(t *testing.T, args []string) *elrun {
 	return e
 }
 
-// status waits for the end of an elrun and returns its exit status. It fails if the job makes no steps for too long.
+// status waits for the end of an elrun and returns its exit status. The test fails if the job makes
+// no step for too long.
 func (e *elrun) status(t *testing.T) int {
 	t.Helper()
 	for e.Running() {
@@ -97,7 +100,7 @@ func (e *elrun) peer(t *testing.T, index int) process.Peer {
 	return process.Peer{}
 }
 
-// scale asks elrun to have n peers.
+// scale makes this elrun run n peers.
 func (e *elrun) scale(t *testing.T, n int) {
 	t.Helper()
 	e.job.note("scale elrun %d to %d", e.PID(), n)
@@ -115,7 +118,7 @@ func (j *job) poll(t *testing.T) {
 	}
 }
 
-// step returns the last step that is known to be stable.
+// step returns the last step in the event logs.
 func (j *job) step() int64 {
 	var step int64
 	for _, e := range j.elruns {
@@ -153,20 +156,20 @@ func (j *job) events() []event.Event {
 	return all
 }
 
-// until waits for a condition, and reads the event logs meanwhile.
+// until waits for a condition, and reads the event logs before each check.
 func (j *job) until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	process.Until(t, what, func() bool { j.poll(t); return condition() })
 }
 
-// pause waits for a time, and reads the event logs meanwhile.
+// pause waits for a time, and then reads the event logs.
 func (j *job) pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	process.Pause(t, d)
 	j.poll(t)
 }
 
-// settle waits until n peers have made some steps together.
+// settle waits for a view of n members and for three more steps, or the result of the job.
 func (j *job) settle(t *testing.T, n int) {
 	t.Helper()
 	size := func() int {

@@ -18,19 +18,21 @@ import (
 type latency struct {
 	net    time.Duration // from the death to the next commit, minus two median steps
 	view   time.Duration // from the death until all survivors have agreed on the next view
-	settle time.Duration // from then until the step is resumed: all are connected, states and contributions are known
-	step   time.Duration // from then to the commit
-	median time.Duration // median step before the death
+	settle time.Duration // from the view until the members resume the step: they have connected and exchanged their states and contributions
+	step   time.Duration // from the resumption of the step to its commit
+	median time.Duration // median duration of the steps before the death
 }
 
 // One of five peers is killed at a random instant. The job finishes, no microbatch is computed twice, and every sample counts
 // once.
 func TestKillOneOfFive(t *testing.T) { killOneOfFive(t, spec{}, pick(5, 100)) }
 
-// The same holds with a million parameters, whose gradients are in shared memory.
+// TestKillOneOfFiveLarge is TestKillOneOfFive with a million parameters, whose gradients are in
+// shared memory.
 func TestKillOneOfFiveLarge(t *testing.T) { killOneOfFive(t, spec{Hidden: 13_334}, pick(2, 100)) }
 
-// killOneOfFive is the body of these tests. runs is the number of runs, unless the flag -runs is set.
+// killOneOfFive is the body of TestKillOneOfFive and TestKillOneOfFiveLarge. runs is the number of
+// runs, unless the flag -runs is set.
 func killOneOfFive(t *testing.T, s spec, runs int) {
 	t.Helper()
 	runs = cmp.Or(option[int]("runs"), runs)
@@ -78,9 +80,10 @@ func (j *job) identity(index int) string {
 	return ""
 }
 
-// measure takes the times from the log. ok is false if the peers died too late for another step. A
-// peer reports a step when the next one is committed. So its first report in the new epoch marks
-// its first commit there. The times are the times of the slowest survivor.
+// measure returns the times of the slowest survivor, from the event log. ok is false if the victims
+// died so late that some survivor has not reported two steps since. A peer reports a step when the
+// next step is committed. So its first report in the new epoch marks its first commit in this
+// epoch.
 func measure(events []event.Event, victims []string, killed time.Time) (l latency, ok bool) {
 	views, steps := process.After[event.View](events, killed), process.After[event.Step](events, killed)
 	views = slices.DeleteFunc(views, func(e event.Event) bool {
@@ -98,7 +101,7 @@ func measure(events []event.Event, victims []string, killed time.Time) (l latenc
 			return l, false
 		}
 		own := slices.DeleteFunc(slices.Clone(steps), func(e event.Event) bool { return !by(e) || e.Time.Before(views[v].Time) })
-		if len(own) < 2 { // the second report has the duration of the first step
+		if len(own) < 2 { // the second report has the duration of the step whose commit the first report marks
 			return l, false
 		}
 		commit, step := own[0].Time.Sub(killed), own[1].Body.(event.Step)
@@ -135,7 +138,7 @@ func quantile(all []time.Duration, p float64) time.Duration {
 	return time.Duration(stat.Quantile(p, stat.Empirical, ns, nil))
 }
 
-// column is one of the times that are measured in each run.
+// column is a time that is measured in each run, with its name in the table.
 type column[T any] struct {
 	name string
 	of   func(T) time.Duration

@@ -11,11 +11,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// manyPeers is the number of peers in tests of deaths among many.
+// manyPeers is the number of peers in TestKillOfMany.
 const manyPeers = 64
 
-// One of 64 peers is killed at a random instant; later 16 of the others are killed at the same time. Only the killed peers are
-// lost. The others go on, the job finishes, every sample counts once, and the weights are the same as with a single process.
+// One of 64 peers is killed at a random instant; later 16 of the others are killed at the same
+// time. Only the killed peers are lost. The job finishes, every sample counts once, and the weights
+// are the same as with a single process.
 func TestKillOfMany(t *testing.T) {
 	rng := chance(t)
 	s := spec{Batch: 2 * manyPeers * microbatch, Steps: 50, Exact: true}
@@ -75,7 +76,8 @@ func (j *job) killAll(t *testing.T, indices []int) (ids []string, at time.Time) 
 	return ids, at
 }
 
-// lostOnly fails the test if the log reports that other members than these were lost or put out.
+// lostOnly fails the test if the log reports the loss of a member that is not in ids, or that a
+// live member was put out.
 func (j *job) lostOnly(t *testing.T, ids []string) {
 	t.Helper()
 	for _, e := range j.events() {

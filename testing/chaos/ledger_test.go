@@ -10,12 +10,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Each sample counts exactly once in each pass, whatever peers join, leave and die.
+// Each sample counts exactly once in each pass, although peers join, leave and die.
 func TestLedger(t *testing.T) {
 	const peers, passes = 4, 3
 	rounds, length := pick(4, 50), pick(600, 3000)
 	s := spec{Samples: length / passes * globalBatch, Passes: passes, Pace: stepPace(10*time.Millisecond, peers)}
-	s.Samples -= 3*microbatch + 1 // so that the last step of a pass is short, and the last microbatch of this step, too
+	s.Samples -= 3*microbatch + 1 // so that the last step of a pass is short, and so is the last microbatch of this step
 	c := newChurn(t, start(t, s, peers), peers)
 	for range rounds {
 		c.round(t)
@@ -35,8 +35,9 @@ type part struct {
 	step int64
 }
 
-// checkLedger adds up the contributions in the log. It returns an error unless every sample counts exactly once in every pass.
-// Several peers may report the contribution of a dead peer. Contributions to the steps in lacking may be missing.
+// checkLedger collects the contributions in the log. It returns an error unless every sample counts
+// exactly once in every pass. Several peers may report the same contribution of a dead peer.
+// Contributions to the steps in lacking may be missing.
 func checkLedger(s spec, events []event.Event, lacking ...steps) error {
 	parts := make(map[part][][2]int)
 	add := func(p part, ranges [][2]int) error {

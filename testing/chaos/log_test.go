@@ -2,7 +2,8 @@ package chaos
 
 import "github.com/elrun/elrun/event"
 
-// recomputed returns how many microbatches were computed again, except those that a new scale of exact mode required.
+// recomputed returns how many microbatches were computed again. It leaves out steps that had
+// several attempts, because exact mode repeats a step with a new scale.
 func recomputed(events []event.Event) int {
 	n := 0
 	for _, e := range events {

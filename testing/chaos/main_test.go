@@ -39,7 +39,7 @@ func pick[T any](short, long T) T {
 	return short
 }
 
-// chance returns random numbers for a test. If the test fails, it logs their seed.
+// chance returns a source of random numbers for a test, and logs its seed if the test fails.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := option[uint64]("seed")

@@ -21,7 +21,7 @@ type many struct {
 	peers   int
 	program string // name of the program in examples
 	args    []string
-	load    string // idle; busy: four other processes compute; nice: as busy, with the job at nice 19
+	load    string // idle; busy: four other processes compute; nice: the job runs at nice 19
 }
 
 // manyJobs returns the jobs of the test: one in the short form, all in the long form.
@@ -40,8 +40,9 @@ func manyJobs() []many {
 	return all
 }
 
-// With many more peers than cores, all peers join, none is put out, also while they leave at different times, and the result is
-// the same as with a single process. The long form, which runs -runs times, prints the table:
+// With many more peers than cores, all peers join and no peer is put out, not even while the peers
+// leave at different times. The result is the same as with a single process. This command logs the
+// duration of each job, ten times:
 //
 //	go test ./testing/chaos -run TestManyPeers -v -long -runs 10 -timeout 10h
 func TestManyPeers(t *testing.T) {
@@ -73,7 +74,8 @@ func TestManyPeers(t *testing.T) {
 	}
 }
 
-// runs returns how often a test does something: the flag -runs, or the number for the short or the long form.
+// runs returns the number of runs of a test: the flag -runs, or the number for the short or the
+// long form.
 func runs(short, long int) int {
 	if n := option[int]("runs"); n > 0 {
 		return n

@@ -10,7 +10,8 @@ import (
 )
 
 // One or all peers of a job of five are killed at random instants and restarted. The job ends with
-// its result or with a reason. No peer waits for ever for peers that are gone.
+// its result, or elrun prints the reason for the failure. No peer waits for ever for peers that
+// have ended.
 func TestKillWithRestart(t *testing.T) {
 	rng := chance(t)
 	const peers = 5
@@ -31,7 +32,7 @@ func TestKillWithRestart(t *testing.T) {
 					j.kill(t, p.PID, syscall.SIGKILL)
 				}
 			}
-			if all && rng.IntN(2) == 0 { // kills peers again that were restarted and wait
+			if all && rng.IntN(2) == 0 { // kills every second peer again, which may wait for others after its restart
 				j.pause(t, time.Duration(rng.Int64N(int64(100*time.Millisecond))))
 				for k, p := range j.elruns[0].peers(t) {
 					if k%2 == 0 {
@@ -50,8 +51,8 @@ func TestKillWithRestart(t *testing.T) {
 	t.Logf("ends of %d jobs: %v", runs, ends)
 }
 
-// tellsFailure reports whether a launcher has said that there is no result, or that all peers with the result were killed before
-// they ended.
+// tellsFailure reports whether text, the output of a launcher, says that there is no result, or
+// that all peers with the result were killed before they ended.
 func tellsFailure(text string) bool {
 	return strings.Contains(text, "the job did not finish") || strings.Contains(text, "the job fails: its result was there")
 }

@@ -24,7 +24,8 @@ import (
 // specVariable is the environment variable with the spec of the program, as JSON. If it is set, the test binary runs as a peer.
 const specVariable = "CHAOS_SPEC"
 
-// Every job has this shape, unless its spec says otherwise: a network of 10,060 parameters and steps of 20 microbatches.
+// Unless its spec has other values, a job has a network of 10,060 parameters and steps of 20
+// microbatches.
 const (
 	inputs, hidden, classes = 64, 134, 10
 	microbatch              = 4
@@ -36,13 +37,13 @@ type spec struct {
 	Samples int   // in the data set
 	Hidden  int   // units of the hidden layer, 75 parameters each; 0 means hidden
 	Batch   int   // samples in a step; 0 means globalBatch
-	Passes  int   // length of the job in passes, or
-	Steps   int64 // in steps
+	Passes  int   // length of the job in passes, if Steps is 0
+	Steps   int64 // length of the job in steps
 	Exact   bool
-	// Pace is the time for a microbatch. The program sleeps for most of it, so a step takes the same time on a loaded machine,
-	// unless it is overloaded.
+	// Pace is the time for a microbatch. The program sleeps for most of this time, so that steps
+	// take the same time on a loaded machine, unless the machine is overloaded.
 	Pace time.Duration
-	// Release is the path of a file. When it exists, steps are as fast as possible.
+	// Release is the path of a file. When the file exists, steps are as fast as possible.
 	Release            string
 	Checkpoint, Resume string // folders
 	Calls              bool   // the program does not train, but makes collective calls until the file Release exists
@@ -58,7 +59,7 @@ func (s spec) released() bool {
 	return err == nil
 }
 
-// stepPace returns the Pace with which n peers make steps of about d.
+// stepPace returns the Pace with which steps of n peers take about d.
 func stepPace(d time.Duration, n int) time.Duration {
 	return d * time.Duration(n) * microbatch / globalBatch
 }
@@ -90,7 +91,7 @@ func play(text string) int {
 	return 1
 }
 
-// train takes part in the training until its end.
+// train trains the network as a peer of the job, until the training ends.
 func train(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
@@ -116,8 +117,8 @@ func train(ctx context.Context, s spec) error {
 	return errors.Join(trainer.Run(ctx, group, model.slowed(network.Model()), cfg), group.Close())
 }
 
-// patterns is a data set of that many samples that needs no memory. A sample is the pattern of its class with noise, both
-// determined by its index.
+// patterns is a data set that needs no memory. Its value is the number of samples. A sample is the
+// pattern of its class with noise, both determined by its index.
 type patterns int
 
 // Len implements nn.Data.
@@ -141,7 +142,7 @@ func (p patterns) Sample(dst []float32, i int) int {
 type paced struct {
 	spec spec
 	fast bool
-	free time.Time // earliest end of the next microbatch that sleeps
+	free time.Time // time before which the last microbatch must not end
 }
 
 // begin is called before each step.
@@ -150,8 +151,8 @@ func (p *paced) begin(int64) {
 	p.fast = p.fast || p.spec.released()
 }
 
-// slowed returns a model that computes as m does and then sleeps. It counts the time from the beginning of the step, so that
-// delays of timers do not add up.
+// slowed returns a model that computes like m and then sleeps. Microbatch i of a step ends i times
+// Pace after the beginning of the step, so that delays of timers do not add up.
 func (p *paced) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false
@@ -165,7 +166,8 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 	return m
 }
 
-// answer prints the resources of the process whenever it gets SIGUSR1. The returned function ends this.
+// answer starts a goroutine that prints the resources of the process at each SIGUSR1. The returned
+// function stops the goroutine.
 func answer() (stop func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGUSR1)

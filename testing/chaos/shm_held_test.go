@@ -11,11 +11,11 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// things are the nameless files and sockets that processes of a job have had. Each is named as by its link in /proc, memory also
-// by its inode.
+// things is a set of shared memory and sockets that processes of a job have had. A socket has the
+// text of its link in /proc/PID/fd as name. Shared memory has the name "memory:[INODE]".
 type things map[string]bool
 
-// things returns the nameless files and sockets that the processes of the job have now.
+// things returns the shared memory and the sockets that the processes of the job have now.
 func (j *job) things(t *testing.T) things {
 	t.Helper()
 	all := make(things)
@@ -64,8 +64,9 @@ func held(pid int) []string {
 	return out
 }
 
-// checkGone waits until none of the things exists, neither in the kernel nor in a process, which may take a moment after the end
-// of the processes. It checks that the job has left nothing else.
+// checkGone waits until none of the things exists in the kernel or in a process. Sockets may exist
+// for a moment after the end of the processes. Then checkGone checks that nothing else of the job
+// is left.
 func (k things) checkGone(t *testing.T, j *job) {
 	t.Helper()
 	var left []string
@@ -111,8 +112,8 @@ func (k things) left(t *testing.T) (left []string) {
 	return left
 }
 
-// checkHeld checks that each of n peers has fewer descriptors than before, because there is one peer less, and that it has no
-// more shared memory than it needs.
+// checkHeld waits until each of n peers has fewer descriptors than before, because there is one
+// peer less. Then it checks that the peers have no more shared memory than they need.
 func (j *job) checkHeld(t *testing.T, n int, before map[int]int) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("fewer descriptors of each process than %v", before), func() bool {
@@ -139,8 +140,9 @@ func (j *job) descriptors(t *testing.T) map[int]int {
 	return counts
 }
 
-// checkMemories checks that each of n peers has the memory of the present session and one arena of each member, and no more, but for
-// one of them, which also has the memory reserved for the next session.
+// checkMemories waits until each of n peers has the memory of the present session, one arena of
+// each member, and no other memory. One of the peers also has the memory reserved for the next
+// session.
 func (j *job) checkMemories(t *testing.T, n int) {
 	t.Helper()
 	if option[string]("transport") != "" {
@@ -161,7 +163,7 @@ func (j *job) checkMemories(t *testing.T, n int) {
 	})
 }
 
-// memories returns the number of memories that a process has mapped or open.
+// memories returns the number of elrun's memory files that a process has open.
 func memories(pid int) int {
 	all := make(map[string]bool)
 	for _, name := range held(pid) {

@@ -12,11 +12,11 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// callLength is the number of elements of the longest vector in the role that only calls.
+// callLength is the number of elements of the longest vector in the role of spec.Calls.
 const callLength = 256 << 10
 
-// callLoop makes one collective call after another, through all changes of members, until the file spec.Release exists. When a call
-// fails, it prints the time of the failure.
+// callLoop makes one collective call after another, in all sessions, until the file spec.Release
+// exists. When a view is revoked, it prints the time and the cause.
 func callLoop(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
@@ -50,11 +50,11 @@ func callLoop(ctx context.Context, s spec) error {
 type caller struct {
 	spec    spec
 	session *elastic.Session
-	mine    [2][]float32 // sources and destinations in private memory
-	ours    [2][]float32 // the same in shared memory, if ranks share memory
+	mine    [2][]float32 // destination and source in private memory
+	ours    [2][]float32 // destination and source in shared memory, if ranks share memory
 }
 
-// settle prepares the calls of a session.
+// settle prepares the vectors for the calls of a session.
 func (c *caller) settle(s *elastic.Session) error {
 	c.session = s
 	fmt.Printf("session epoch=%d size=%d shared=%t at=%d\n", s.View.Epoch, s.Comm.Size(), s.Comm.SharesMemory(), time.Now().UnixNano())
@@ -62,7 +62,7 @@ func (c *caller) settle(s *elastic.Session) error {
 		if c.ours[i] != nil && (collective.IsShared(s.Comm, c.ours[i]) || !s.Comm.SharesMemory()) {
 			continue
 		}
-		err := collective.Free(s.Comm, c.ours[i]) // a call into this vector has failed
+		err := collective.Free(s.Comm, c.ours[i]) // a failed call has taken the vector out of the shared memory
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (c *caller) calls(ctx context.Context) error {
 func (c *caller) call(ctx context.Context, kind int, dst, src []float32) error {
 	comm := c.session.Comm
 	n := comm.Size()
-	sum := float32(n * (n + 1) / 2) // sum over all ranks, each of which contributes its rank plus one
+	sum := float32(n * (n + 1) / 2) // sum over all ranks, because each rank contributes its number plus one
 	fill(src, float32(comm.Rank()+1))
 	want := sum
 	var err error

@@ -16,17 +16,19 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// detectionTimes has the times between the death of a peer and the moments at which the others know it. The slowest peer counts.
+// detectionTimes has the times from the death of a peer to reactions of the survivors. Each is the
+// time of the slowest survivor.
 type detectionTimes struct {
-	dead time.Duration // until nothing of the dead process exists, not even its memory and connections
-	call time.Duration // until the call of the peer has failed
-	lost time.Duration // until the peer has agreed with the others on a view without the dead peer
-	next time.Duration // until the peer is in the next session
+	dead time.Duration // until the kernel has freed the memory and the connections of the dead process
+	call time.Duration // until the survivor's call has failed
+	lost time.Duration // until the survivor has a view without the dead peer
+	next time.Duration // until the survivor is in the next session
 }
 
-// Four peers share memory and do nothing but collective calls. One is killed at a random instant. The calls of the others fail at
-// once and name it, and the others go on without it. Its memory and its connections are freed at the others, and the job leaves
-// nothing behind.
+// Four peers share memory and do nothing but collective calls. One peer is killed at a random
+// instant. The calls of the survivors fail with an error that names this peer, and the survivors
+// continue without it. They free its memory and their connections to it. The job leaves no process,
+// memory or socket.
 func TestKillShared(t *testing.T) {
 	runs := cmp.Or(option[int]("runs"), pick(4, 200))
 	rng := chance(t)
@@ -109,7 +111,8 @@ func TestKillSharedEarly(t *testing.T) {
 	t.Logf("kills of 1 of %d peers within 150 ms of their start: %v", peers, outcomes)
 }
 
-// A job whose peers share memory leaves nothing behind, however it ends.
+// A job whose peers share memory leaves no process, memory or socket when it finishes, is
+// interrupted or is killed.
 func TestSharedEnds(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
@@ -151,8 +154,9 @@ func TestSharedEnds(t *testing.T) {
 	}
 }
 
-// A peer is stopped in the middle of a call in shared memory. The others report that they wait for it, put it out and go on. If
-// the others get no processor time before it is put out, only the loss names it.
+// A peer is stopped in the middle of a call in shared memory. The other peers report that they wait
+// for it, put it out and continue. If they get too little processor time to report the stall, only
+// the event of the loss names the stopped peer.
 func TestStopShared(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
@@ -198,8 +202,10 @@ func TestStopShared(t *testing.T) {
 	reportColumns(t, fmt.Sprintf("%d losses of a stopped peer", len(lost)), lost, []column[time.Duration]{{"stop to loss", taken}})
 }
 
-// A peer is stopped in the middle of a call, together with its elrun, which would otherwise kill it. The others put it out and go
-// on. When it runs again, it does not change what they have in shared memory by then; their calls check that. Then it comes back.
+// A peer is stopped in the middle of a call. Its elrun is stopped too, because it would kill the
+// peer. The other peers put the stopped peer out and continue. When the stopped peer runs again, it
+// must not write to the shared memory of the others, whose calls check all results. Then it joins
+// again.
 func TestLateShared(t *testing.T) {
 	rng := chance(t)
 	const peers = 3
@@ -231,7 +237,7 @@ func TestLateShared(t *testing.T) {
 	}
 }
 
-// watch returns a function that waits for the end of a process, and returns its time.
+// watch returns a function that waits for the end of a process and returns the time of the end.
 func watch(t *testing.T, pid int) (wait func(t *testing.T) time.Time) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -259,13 +265,14 @@ func transportFlags() []string {
 	return nil
 }
 
-// inSession waits until n peers in the role that only calls have begun a session of n members.
+// inSession waits until n peers in the role of spec.Calls have begun a session of n members.
 func (j *job) inSession(t *testing.T, n int) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("a session of %d members", n), func() bool { return j.sessions(n, 0) == n })
 }
 
-// sessions returns how many peers of the first elrun have begun a session of n members. It reads the output from a byte on.
+// sessions returns how many peers of the first elrun have begun a session of n members. It searches
+// the output of this elrun from offset from.
 func (j *job) sessions(n, from int) int {
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^(\[\d+\]) session epoch=\d+ size=%d shared=`, n))
 	peers := make(map[string]bool)
@@ -288,8 +295,8 @@ func (j *job) member(t *testing.T, index int) string {
 	return ""
 }
 
-// noticed returns how long it took the survivors to notice a death. The calls of the survivors must have failed because of the
-// dead peer.
+// noticed returns the times from the death of a peer to the reactions of the survivors. It checks
+// that the calls of all three survivors have failed with errors that name the dead peer.
 func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n detectionTimes) {
 	t.Helper()
 	id := j.member(t, victim)

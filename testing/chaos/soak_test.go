@@ -26,31 +26,33 @@ const (
 	lease = 16 * time.Second
 )
 
-// soak is a job that the test disturbs all the time.
+// soak is a job whose processes the test kills, stops and adds.
 type soak struct {
 	*job
 	rng    *rand.Rand
-	second *elrun // nil if there is none
-	// doomed is the number of members that may be about to end, and members is the size of the last settled view. As long as
-	// doomed is less than half of members, a majority of that view remains.
+	second *elrun // nil if no second elrun runs
+	// members is the size of the last settled view, and doomed is how many of its members may have
+	// ended since or may end soon. As long as doomed is less than half of members, a majority of
+	// this view remains.
 	doomed, members int
 	unlogged        []steps        // steps whose contributions may be missing in the logs
 	done            map[string]int // how often each action was done
 	length          time.Duration
 }
 
-// short reports whether there is no time to wait for the end of all leases.
+// short reports whether the soak is too short to wait for the end of all leases.
 func (k *soak) short() bool { return k.length < time.Minute }
 
 // For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and
-// are killed. The job runs all the time. In the end only the expected processes are left, and the
-// oldest use no more than near the beginning. The weights are the same as in an undisturbed run.
+// are killed. The job runs all the time. At the end only the expected processes are left, and the
+// oldest processes use no more memory and goroutines than after a quarter of the time. The weights
+// are the same as in an undisturbed run.
 func TestSoak(t *testing.T) {
 	length := time.Duration(option[float64]("minutes") * float64(time.Minute))
 	if length == 0 {
 		length = pick(8*time.Second, time.Minute)
 	}
-	// These are more steps than there is time for, so that the training does not end before the soak.
+	// The job has more steps than fit into the soak, so that the training does not end first.
 	const step = 15 * time.Millisecond
 	s := spec{Samples: 5000, Steps: int64((length + 2*lease) / step), Exact: true, Pace: stepPace(step, soakPeers)}
 	want := alone(t, s)
@@ -83,7 +85,7 @@ func TestSoak(t *testing.T) {
 	compare(t, first, last, slack)
 }
 
-// alone returns the weights of the job with one peer.
+// alone returns the SHA-256 of the weights of the same job with one peer.
 func alone(t *testing.T, s spec) string {
 	t.Helper()
 	j := start(t, s, 1)
@@ -150,7 +152,7 @@ func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 	return "", nil
 }
 
-// young returns the peers that may be put out.
+// young returns the peers that may be killed, stopped for long or asked to leave.
 func (k *soak) young(t *testing.T) []process.Peer {
 	t.Helper()
 	return slices.DeleteFunc(k.Peers(t), func(p process.Peer) bool {
@@ -158,15 +160,15 @@ func (k *soak) young(t *testing.T) []process.Peer {
 	})
 }
 
-// signal sends sig to a random one of the given peers, which then dies or leaves.
+// signal sends sig to one of the given peers, chosen at random. The peer then dies or leaves.
 func (k *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
 	t.Helper()
 	k.job.kill(t, all[k.rng.IntN(len(all))].PID, sig)
 	k.doomed++
 }
 
-// stop stops one of the given peers for a time. If the peer is put out meanwhile and still lives, it comes back under another
-// identity.
+// stop stops one of the given peers for a time. If the other members put the peer out meanwhile and
+// its elrun does not kill it, it joins again with a new identity.
 func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	t.Helper()
 	p := all[k.rng.IntN(len(all))]
@@ -176,11 +178,11 @@ func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	k.doomed++
 }
 
-// killSecond kills the second elrun. Its peers must then end by themselves in time.
+// killSecond kills the second elrun. The peers of the second elrun must then end by themselves.
 func (k *soak) killSecond(t *testing.T) {
 	t.Helper()
 	orphans := k.second.peers(t)
-	from := k.step() - 2 // events that elrun has not written yet are lost
+	from := k.step() - 2 // the killed elrun has not written its last events
 	k.doomed += len(orphans)
 	k.job.kill(t, k.second.PID(), syscall.SIGKILL)
 	begun := time.Now()
@@ -188,7 +190,7 @@ func (k *soak) killSecond(t *testing.T) {
 		return !slices.ContainsFunc(orphans, func(p process.Peer) bool { return process.Alive(p.PID) })
 	})
 	k.unlogged = append(k.unlogged, steps{from, k.step() + 10})
-	// They have 2 s, but the machine may be loaded.
+	// The orphans have 2 s, but the machine may be loaded.
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("peers outlive their elrun by %v", took)
 	}
@@ -221,7 +223,7 @@ func (k *soak) gather(t *testing.T) {
 	if !k.short() {
 		k.pause(t, lease)
 	}
-	k.pause(t, time.Second) // lets earlier sessions end
+	k.pause(t, time.Second) // for the end of earlier sessions
 }
 
 // holdings are the resources of a process.
@@ -245,7 +247,9 @@ func (k *soak) census(t *testing.T) []holdings {
 	return append(all, holdings{resident: resident(k.elruns[0].PID())})
 }
 
-// compare checks that processes use no more at the end than near the beginning. Memory may vary by a fifth and slack KiB.
+// compare checks that processes use no more resident memory and goroutines at the end than after a
+// quarter of the time. Memory may be larger by a fifth plus slack KiB, and there may be ten more
+// goroutines.
 func compare(t *testing.T, first, last []holdings, slack int) {
 	t.Helper()
 	var lines strings.Builder

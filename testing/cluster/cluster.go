@@ -44,13 +44,13 @@ var errEnded = errors.New("the rank's function ended without returning")
 // Option changes how Run calls the function.
 type Option struct{ apply func(*setup) }
 
-// setup is the sum of the options.
+// setup has the values that the options set.
 type setup struct {
-	places     []string // options that say where the ranks run; at most one
+	places     []string // names of the given options that choose where the ranks run; at most one is valid
 	transports func(t testing.TB, n int) []transport.Transport
 	processes  bool
 	options    collective.Options
-	here       []string // options that do not work together with InProcesses
+	here       []string // names of the given options that cannot be used together with InProcesses
 	mayFail    bool
 }
 
@@ -164,7 +164,8 @@ func atRank(t testing.TB, c *collective.Comm, f func(ctx context.Context, c *col
 	return err
 }
 
-// each calls f for 0..n-1 at the same time. It returns the errors, with the number in their text.
+// each calls f for ranks 0..n-1 at the same time. It returns the errors, with the rank in their
+// text.
 func each(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sum adds up the ranks of all.
+// sum adds up the numbers of all ranks, and checks the result.
 func sum(ctx context.Context, c *collective.Comm) error {
 	n := int64(c.Size())
 	v := []int64{int64(c.Rank())}
@@ -66,7 +66,7 @@ func TestInProcesses(t *testing.T) {
 	})
 }
 
-// recorder is a test that records how it has failed.
+// recorder is a testing.TB that records the message of Fatal or Fatalf.
 type recorder struct {
 	testing.TB
 	message string
@@ -118,7 +118,8 @@ func TestMayFail(t *testing.T) {
 	}
 }
 
-// If a function ends its goroutine, as t.FailNow does, the other ranks do not wait for it.
+// If the function ends its goroutine at one rank, as t.FailNow does, the other ranks get
+// ErrRevoked.
 func TestFunctionDoesNotReturn(t *testing.T) {
 	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 2 {
@@ -133,7 +134,8 @@ func TestFunctionDoesNotReturn(t *testing.T) {
 	}
 }
 
-// mistaken calls Run with options that cannot be used together, and returns how the test failed.
+// mistaken calls Run with options that are not valid, and returns the message with which the test
+// fails.
 func mistaken(t *testing.T, n int, options ...cluster.Option) string {
 	r := &recorder{TB: t}
 	var all sync.WaitGroup

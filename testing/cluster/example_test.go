@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// example replaces the t of a test, which an example does not have.
+// example is the testing.TB of the examples, which have no *testing.T.
 type example struct {
 	testing.TB
 	cleanup []func()
@@ -45,7 +45,7 @@ func ExampleRun() {
 	// Output: 6
 }
 
-// One rank fails. Run returns its error, and the other ranks get an error as well.
+// One rank returns an error, and the call of the other rank fails as well. Run returns both errors.
 func ExampleMayFail() {
 	t := &example{}
 	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -74,7 +74,7 @@ func ExampleOver() {
 	// Output: all were there
 }
 
-// This is the same test over libp2p.
+// Three ranks call Barrier over libp2p.
 func ExampleOverP2P() {
 	t := &example{}
 	defer t.end()
@@ -83,7 +83,7 @@ func ExampleOverP2P() {
 	// Output: all were there
 }
 
-// This is the same test with a process for each rank.
+// Two ranks call Barrier, each in a process of its own.
 func ExampleInProcesses() {
 	t := &example{}
 	cluster.Run(t, 2, collective.Barrier, cluster.InProcesses())
@@ -91,7 +91,7 @@ func ExampleInProcesses() {
 	// Output: all were there
 }
 
-// Transfers use small segments, so that even short vectors have several.
+// Transfers use small segments, so that even short vectors have several segments.
 func ExampleWithOptions() {
 	t := &example{}
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -116,8 +116,8 @@ func ExampleNewHosts() {
 	// view 1
 }
 
-// A member dies in the middle of a loop, and the others finish it. In a synctest bubble, the second before the death would pass
-// at once.
+// A member dies in the middle of a loop, and the other members finish the loop. In a synctest
+// bubble, the time before the death would be virtual.
 func ExampleStart() {
 	t := &example{}
 	job := cluster.Start(t, 3, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
@@ -141,7 +141,7 @@ func ExampleStart() {
 	// Output: 20 20
 }
 
-// end acts as the testing package does after a test.
+// end runs the cleanup functions in reverse order, as the testing package does after a test.
 func (e *example) end() {
 	for i := len(e.cleanup) - 1; i >= 0; i-- {
 		e.cleanup[i]()

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// fanOut is a sink that passes events on to others.
+// fanOut is a sink that passes each event to several sinks.
 type fanOut []event.Sink
 
 // Emit implements event.Sink.
@@ -102,7 +102,8 @@ func (j *Job) run(cfg elastic.Config) {
 	cfg.Sink = j.sink
 	gone := j.Network.Gone(cfg.Self.ID)
 	ctx, cancel := context.WithCancel(j.ctx)
-	// The goroutines of a killed member continue to run, and might wait for ever for other members.
+	// Kill only cuts a member off the network. Cancelling its context ends its goroutines, which
+	// might otherwise wait for ever for other members.
 	j.members.Go(func() {
 		select {
 		case <-gone:
@@ -134,7 +135,7 @@ func (j *Job) member(ctx context.Context, cfg elastic.Config, gone <-chan struct
 	default:
 	}
 	if g != nil {
-		err = errors.Join(err, g.Close()) // so that members that wait for this one get an error
+		err = errors.Join(err, g.Close()) // gives an error to members that wait for this member
 	}
 	if killed {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// meet enters sessions until one has the given number of members.
+// meet enters one session after another until a session has the given number of members.
 func meet(ctx context.Context, g *elastic.Group, members int) error {
 	for epoch := uint64(0); ; {
 		s, err := g.Next(ctx, epoch)
@@ -45,7 +45,7 @@ func TestJob(t *testing.T) {
 		var mu sync.Mutex
 		met := make(map[int]bool)
 		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
-			err := meet(ctx, g, 2) // the numbers of members are 3, 4, 3 and 2
+			err := meet(ctx, g, 2) // the sessions have 3, 4, 3 and 2 members
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -18,7 +18,7 @@ import (
 func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	if launch.Launched() {
-		os.Exit(play(t.Context(), f)) // only the first process runs the rest of the test
+		os.Exit(play(t.Context(), f)) // only the process of go test continues with the test
 	}
 	var out process.Output
 	result, err := launch.Run(t.Context(), launch.Options{
@@ -33,7 +33,7 @@ func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 	}
 }
 
-// play is the main function of these processes. It returns their exit status.
+// play is the main function of a process that runProcesses starts. It returns the exit status.
 func play(ctx context.Context, f func(ctx context.Context, c *collective.Comm) error) int {
 	if err := join(ctx, f); err != nil {
 		fmt.Fprintln(os.Stderr, err)

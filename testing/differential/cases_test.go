@@ -31,8 +31,9 @@ func (c testCase) lengths(n int) (src, dst int) {
 	return c.count, c.count
 }
 
-// allCases lists every collective with every type, operation and count, each with its own seed. All have short vectors. Some
-// types and operations also have a vector that both sides send in several segments.
+// allCases lists every collective with every type, operation and count, each with its own seed.
+// Every case has vectors of up to 500 elements. Some types and operations also have a long vector,
+// which elrun and Open MPI send in several segments.
 func allCases() []testCase {
 	const long = 50021
 	var all []testCase
@@ -59,12 +60,13 @@ func allCases() []testCase {
 	return all
 }
 
-// types lists the element types of both sides. Open MPI has no 16-bit floats.
+// types lists the element types that both elrun and Open MPI have. Open MPI has no 16-bit floats.
 func types() []string {
 	return []string{"int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64"}
 }
 
-// opsOf lists the operations that both sides have for a type. MPI has logical operations only for integers.
+// opsOf lists the operations that both elrun and MPI have for a type. MPI has logical operations
+// only for integers.
 func opsOf(typ string) []string {
 	arithmetic := []string{"sum", "prod", "min", "max"}
 	if typ == "float32" || typ == "float64" {
@@ -73,9 +75,10 @@ func opsOf(typ string) []string {
 	return append(arithmetic, "and", "or", "xor", "bitand", "bitor", "bitxor")
 }
 
-// input returns an element of a rank's source as an integer, which is then converted to the element type. The integers are small
-// where products must be exact in floats, often zero where only zero matters, and otherwise have 20 bits, so that float32 sums of
-// eight are exact. testdata/openmpi.c has the same function.
+// input returns an element of a rank's source as an integer, which is then converted to the element
+// type. For products the integers are -4 to 4, so that products of floats are exact. For logical
+// operations a third of the integers is zero. Otherwise they have 20 bits, so that float32 sums of
+// eight ranks are exact. testdata/openmpi.c has the same function.
 func (c testCase) input(rank, index int) int64 {
 	h := mix((c.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
 	switch c.op {

@@ -3,8 +3,9 @@
 //
 //	make differential        # or: go test ./testing/differential
 //
-// The inputs are integers so small that sums and products of floats are exact. So they do not depend on the order of the
-// operations, which differs between the two. The tests need mpicc and mpirun.
+// The inputs are integers so small that sums and products of floats are exact. So the results do
+// not depend on the order of the operations, which differs between elrun and Open MPI. The tests
+// need mpicc and mpirun.
 package differential_test
 
 import (
@@ -27,8 +28,8 @@ func TestOpenMPI(t *testing.T) {
 	}
 }
 
-// compare runs the cases with elrun and compares the results with Open MPI's. want has the results of each rank in Open MPI, with
-// all cases one after the other.
+// compare runs the cases with elrun and compares the results with Open MPI's. want has for each
+// rank the results of Open MPI, with all cases one after the other.
 func compare(t *testing.T, cases []testCase, want [][]byte) {
 	cluster.Run(t, len(want), func(ctx context.Context, c *collective.Comm) error {
 		rest := want[c.Rank()]
@@ -66,8 +67,8 @@ func difference(got, want []byte) string {
 	return ""
 }
 
-// algorithms lists the algorithms with which a case is run: the algorithm that collective chooses,
-// and for allreduce all others.
+// algorithms lists the algorithms with which a case is run: the choice of package collective, and
+// for allreduce also each algorithm by name.
 func (c testCase) algorithms() []collective.Algorithm {
 	if c.collective == "allreduce" {
 		return []collective.Algorithm{collective.Auto, collective.Ring, collective.RecursiveDoubling, collective.Rabenseifner}

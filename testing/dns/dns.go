@@ -1,4 +1,4 @@
-// Package dns is a DNS server for tests. It only knows the addresses that a test has set.
+// Package dns is a DNS server for tests. It answers with the addresses that a test has set.
 //
 //	s := dns.Start(t, "127.0.0.1:0")
 //	s.Set("mnist", netip.MustParseAddr("127.0.0.2"))
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// ttl is how long an answer is valid, in seconds.
+// ttl is the time to live of an answer, in seconds.
 const ttl = 1
 
 // Server answers questions for A and AAAA records over UDP. It is safe for concurrent use.
@@ -54,7 +54,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.names[strings.ToLower(name)] = addrs
 }
 
-// Break makes the server fail at all questions, or ends that.
+// Break makes the server answer every question with a server failure until a call of Break(false).
 func (s *Server) Break(broken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Server) serve() {
 			continue
 		}
 		if b, err := s.answer(buf[:n]); err == nil {
-			_, _ = s.conn.WriteTo(b, from) // a client without an answer asks again
+			_, _ = s.conn.WriteTo(b, from) // if the answer is lost, the client asks again
 		}
 	}
 }

@@ -1,12 +1,11 @@
-// The other side of the differential test: carries out a list of collective calls
-// with MPI, on inputs that every rank computes for itself.
+// openmpi is the MPI program of the differential test. It makes a list of collective calls with
+// MPI, on inputs that every rank computes for itself.
 //
 //     mpirun -n N openmpi CASES OUTDIR
 //
-// Each line of CASES is "collective type op count seed" as in "scan int32 sum 10 3";
-// op is "none" where nothing is reduced. Each rank writes its results, one after the
-// other as they are in memory, to OUTDIR/RANK. The inputs are those of input() in
-// cases_test.go.
+// Each line of CASES is "collective type op count seed", for example "scan int32 sum 10 3". op is
+// "none" for a call without a reduction. Each rank writes its results one after the other, as bytes
+// in the order of memory, to OUTDIR/RANK. input() in cases_test.go computes the same inputs.
 
 #include <mpi.h>
 #include <stdint.h>
@@ -57,8 +56,8 @@ static uint64_t mix(uint64_t x) {
 	return x ^ (x >> 31);
 }
 
-// input is the integer at an index of this rank's vector: small where products must
-// stay exact, often zero where only that matters, and otherwise of 20 bits.
+// input is the integer at an index of this rank's vector: -4 to 4 for products, zero in a third of
+// the cases for logical operations, and otherwise of 20 bits.
 static int64_t input(const char *op, uint64_t seed, uint64_t index) {
 	uint64_t h = mix((seed << 40 | (uint64_t)rank << 32 | index) * 0x9e3779b97f4a7c15u);
 	if (!strcmp(op, "prod")) return (int64_t)(h % 9) - 4;
