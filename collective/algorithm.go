@@ -12,9 +12,9 @@ type Algorithm = transport.Algorithm
 
 // The algorithms. The comments of the calls state their costs.
 const (
-	// Auto takes SharedMemory if all ranks share memory, TwoLevel under the conditions given there,
-	// and otherwise the algorithm that Options.Cost predicts to be the fastest for the size and the
-	// number of ranks. The choice is the same at every rank.
+	// Auto takes SharedMemory and TwoLevel under the conditions in their comments, and otherwise
+	// the algorithm that Options.Cost predicts to be the fastest for the length of the vector and
+	// the number of ranks. The choice is the same at every rank.
 	Auto = transport.Auto
 	// Ring sends to the right neighbour and receives from the left one, pipelined by
 	// segments (Patarasuk, Yuan 2009).
@@ -28,8 +28,8 @@ const (
 	Tree = transport.Tree
 	// Direct sends the data of each pair directly from its source to its destination.
 	Direct = transport.Direct
-	// SharedMemory works in memory that all ranks share. Auto always chooses it if there is
-	// such memory.
+	// SharedMemory works in memory that all ranks share. If there is such memory, Auto chooses it
+	// for AllReduce, ReduceScatter, AllGather, Broadcast, Reduce and Barrier.
 	SharedMemory = transport.SharedMemory
 	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one rank of
 	// each host. If Options.Sites are known, the step between hosts is split again, into a step
@@ -54,8 +54,8 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return Auto, fmt.Errorf("collective: unknown algorithm %q: want one of %v", name, algorithms())
 }
 
-// supported lists the algorithms of a kind of call that work by messages, the algorithm for small
-// vectors first.
+// supported lists the algorithms that carry out a kind of call by messages, with the algorithm for
+// small vectors first.
 func supported(k transport.Kind) []Algorithm {
 	switch k {
 	case transport.KindAllReduce:
@@ -72,10 +72,10 @@ func supported(k transport.Kind) []Algorithm {
 	return []Algorithm{RecursiveDoubling}
 }
 
-// Choice returns the algorithm with which c carries out a call of the given kind on a
-// vector of the given total number of bytes: the one in CallOptions, or the choice of Auto.
-// Pass commutative as true for calls without a reduction. The error is ErrArgument if the
-// algorithm in CallOptions does not fit the call.
+// Choice returns the algorithm with which c carries out a call of the given kind on a vector of the
+// given total number of bytes: the algorithm in CallOptions, or the choice of Auto. Pass
+// commutative as true for calls without a reduction. Choice returns an ErrArgument if c is nil, or
+// if the algorithm or the order in CallOptions does not fit the call.
 func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
 	if !c.isValid() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
@@ -92,8 +92,8 @@ func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Alg
 	return choose(c.algorithm, &r, c.opts.Cost)
 }
 
-// request holds the properties of a call on which the choice of its algorithm depends. They
-// are equal at all ranks, so all ranks choose the same.
+// request holds the properties of a call on which the choice of its algorithm depends. These
+// properties are equal at all ranks, so all ranks choose the same algorithm.
 type request struct {
 	kind         transport.Kind
 	ranks        int
@@ -104,9 +104,9 @@ type request struct {
 	hierarchical bool // the ranks are on several hosts or sites
 }
 
-// lowMemoryFrom is the length in bytes from which Auto takes a ring for every commutative
-// AllReduce. The other algorithms need up to a second vector of memory, and for long vectors they
-// save a few messages at most.
+// lowMemoryFrom is the length in bytes from which Auto takes a ring for every commutative AllReduce
+// by messages between all ranks. The other algorithms need up to a second vector of memory, and for
+// long vectors they save a few messages at most.
 const lowMemoryFrom = 32 << 20
 
 // choose returns the cheapest algorithm that can carry out the call. It is a pure function of its

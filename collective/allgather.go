@@ -37,7 +37,7 @@ func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []
 	return c.start(ctx, planAllGather(c, dst, src, counts, true))
 }
 
-// planAllGather returns the plan of AllGather, or with varied of AllGatherV.
+// planAllGather returns the plan of AllGather, or of AllGatherV if varied is true.
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
 	c = c.orInvalid()
 	if !varied {
@@ -79,8 +79,7 @@ func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 	return ring.AllGather(context.Background(), o.ring(), v, b)
 }
 
-// allGatherDoubling exchanges blocks of 1, 2, 4, ... parts with partners at these
-// distances.
+// allGatherDoubling exchanges blocks of 1, 2, 4, ... parts with the ranks at distance 1, 2, 4, ...
 func allGatherDoubling[T Number](o *operation, v []T, b []int) error {
 	for d := 1; d < o.size; d *= 2 {
 		partner := o.rank ^ d

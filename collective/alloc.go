@@ -37,9 +37,9 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	return v, nil
 }
 
-// IsShared reports whether v lies in the memory that the ranks of c share, so that
-// AllReduce need not copy it. That is true for results of Alloc if there is shared memory,
-// until they are the dst of a call that fails.
+// IsShared reports whether v lies in the memory that the ranks of c share, so that AllReduce need
+// not copy it. With shared memory, IsShared is true for a result of Alloc until its Free, or until
+// it is the dst of an AllReduce that fails.
 func IsShared[T Number](c *Comm, v []T) bool {
 	return c.SharesMemory() && c.shared.Arena.Ref(kernel.Bytes(v)) != 0
 }
@@ -54,8 +54,8 @@ func (c *Comm) SameMemory(d *Comm) bool {
 	return c.SharesMemory() && d.SharesMemory() && c.shared.Arena == d.shared.Arena
 }
 
-// Free frees a result of Alloc, which must be passed whole. No call at any rank may be
-// using it. Slices from elsewhere are ignored.
+// Free frees v, which must be a whole result of Alloc. No call at any rank may still use v. Free
+// ignores slices that are not in the shared memory.
 func Free[T Number](c *Comm, v []T) error {
 	if !c.SharesMemory() || len(v) == 0 || !c.shared.Arena.Has(kernel.Bytes(v)) {
 		return nil

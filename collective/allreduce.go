@@ -28,7 +28,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 	red := orEmptyOp(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
-	kept := red // a capture of red would allocate, as planAllReduce takes its address
+	kept := red // a closure over red itself would allocate, as planAllReduce takes the address of red
 	p.body = func(o *operation) error { return allReduce(o, dst, src, kept) }
 	return c.start(ctx, p)
 }
@@ -60,9 +60,9 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	return nil
 }
 
-// allReducePaired reduces vectors over all ranks by the algorithms other than the ring. In every
-// reduction step both partners take the vector of the lower ranks as the first operand. So
-// reductions that do not commute are correct, and all ranks get the same bits.
+// allReducePaired reduces vectors over all ranks by recursive doubling, Rabenseifner's algorithm or
+// a tree. In every reduction step the vector of the lower ranks is the first operand. So reductions
+// that do not commute are correct, and all ranks get the same bits.
 func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	a := o.env.Call.Algorithm
 	if a == RecursiveDoubling && o.size > 1 && isPowerOfTwo(o.size) {
@@ -83,8 +83,9 @@ func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	return broadcastTree(o, kernel.Bytes(dst), 0)
 }
 
-// subgroup is a set of ranks whose number is the largest power of two up to the number of ranks.
-// Each member represents itself, and the first members also represent their left neighbours.
+// subgroup is a set of ranks for algorithms that need a power of two of ranks. Its size is the
+// largest power of two up to the number of ranks. Each member contributes its own vector, and the
+// first members also contribute the vectors of their left neighbours.
 type subgroup struct {
 	rank, size int // rank of this member in the subgroup; number of members
 	paired     int // the ranks below paired form pairs; the odd rank of each pair is the member
@@ -98,14 +99,14 @@ func (g subgroup) commRank(i int) int {
 	return i + g.paired/2
 }
 
-// withPowerOfTwo lets a recursive algorithm run on a subgroup, because it needs a power of two of
-// ranks. First, ranks that are not members send their vectors to their right neighbours, which
-// keeps the order of ranks. Then it calls reduce at the members, and at last the members send the
+// withPowerOfTwo runs a recursive algorithm, which needs a power of two of ranks, on a subgroup.
+// First, each rank that is not a member sends its vector to its right neighbour, which reduces the
+// two adjacent vectors in the order of ranks. Then the members call reduce. At last they send the
 // results back.
 func withPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
 	g := subgroup{size: 1}
-	// g.size is the largest power of two that is at most o.size. Of each of the first g.paired/2
-	// pairs of ranks one rank takes part.
+	// g.size is the largest power of two that is at most o.size. In each of the first g.paired/2
+	// pairs of ranks one rank is a member.
 	for 2*g.size <= o.size {
 		g.size *= 2
 	}
@@ -152,18 +153,19 @@ func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Red
 		if err != nil {
 			return err
 		}
-		// From the second step on the result of the last step is exchanged.
+		// From the second step on, this member sends the result of the previous step.
 		src = dst
 	}
 	return nil
 }
 
-// rabenseifner is Rabenseifner's algorithm (Rabenseifner 2004): a reduce-scatter in which each
-// member keeps half of its window at distance 1, 2, 4, ..., and an allgather of the windows
-// on the way back. Distances double, rather than halve, so that blocks of members stay
-// contiguous.
+// rabenseifner is Rabenseifner's algorithm (Rabenseifner 2004): a reduce-scatter and an allgather.
+// In the reduce-scatter, members at distance 1, 2, 4, ... exchange halves of their windows: each
+// member reduces and keeps one half as its next window. In the allgather, they exchange the reduced
+// halves, from the largest distance to the smallest. Distances double in the reduce-scatter, rather
+// than halve, so that each sum is over a contiguous block of members.
 func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
-	// The first exchange brings half of the vector; the later ones bring less.
+	// The first exchange receives at most half of the vector, and later exchanges receive less.
 	other := scratch[T](o, (len(v)+1)/2)
 	var windows [][]T
 	w := v

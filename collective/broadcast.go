@@ -9,12 +9,12 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Broadcast copies buf of root into buf of every rank; all have the same length.
+// Broadcast copies buf of root into buf of every rank. buf has the same length at all ranks.
 //
 // Costs for n ranks and S bytes: with a tree, lg n steps of S bytes each; with a ring, which is a
 // pipeline of segments, n-2 steps of one segment each, plus the S bytes that a rank sends. Both end
-// with a barrier, so that a rank that returns without an error knows that all ranks take part in
-// the call.
+// with a barrier, so that a rank that returns without an error knows that all ranks have begun the
+// call.
 func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
 	return c.run(ctx, planBroadcast(c, buf, root))
 }
@@ -24,8 +24,8 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 	return c.start(ctx, planBroadcast(c, buf, root))
 }
 
-// planBroadcast returns the plan of Broadcast. buf is the source at root and the destination
-// elsewhere, where it is undefined after an error.
+// planBroadcast returns the plan of Broadcast. buf is the source at root, and the destination at
+// the other ranks. After an error the destination is undefined.
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 	p := newPlan(c.orInvalid(), vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)
@@ -50,7 +50,8 @@ func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 func broadcastTree(o *operation, buf []byte, root int) error {
 	relative := (o.rank - root + o.size) % o.size
 	d := 1
-	// The lowest bit set in relative is the distance to the parent; root has none.
+	// The lowest bit set in relative is the distance to the parent. At root no bit is set: root has
+	// no parent.
 	for ; d < o.size; d *= 2 {
 		if relative&d == 0 {
 			continue

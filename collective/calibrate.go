@@ -12,14 +12,14 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Calibrate measures the inputs of Auto: which ranks share memory, and the costs of messages
-// between the others. All ranks call it before any other call of the communicator, which must be
-// made by New. If all ranks have the same Options.Cost, and it is not the default, they keep it:
-// for example the Cost of an earlier session. Otherwise Calibrate measures for a few milliseconds:
-// reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a message takes more
-// than a few milliseconds, it makes only five calls, by recursive doubling. All ranks get the costs
-// of the slowest rank. If all ranks share memory there is nothing to measure, and Calibrate makes
-// no call.
+// Calibrate determines the inputs of Auto: which ranks share memory, and the costs of messages
+// between other ranks. All ranks call Calibrate before any other call of the communicator, which
+// must come from New. If all ranks have the same Options.Cost, and it is not the default, they keep
+// this cost, for example from an earlier session. Otherwise Calibrate measures for a few
+// milliseconds: reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a
+// reduction of 8 bytes takes more than five milliseconds, Calibrate makes only five reductions, by
+// recursive doubling. All ranks get the costs of the slowest rank. If all ranks share memory there
+// is nothing to measure, and Calibrate makes no call.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -33,10 +33,10 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 	return nil
 }
 
-// calibrate gathers host leaders and costs of all ranks, sets the hierarchy, and measures
-// unless all costs agree.
+// calibrate gathers the host leaders and the costs of all ranks, and sets the hierarchy. It
+// measures the costs unless all ranks have the same cost and it is not the default.
 func (c *Comm) calibrate(ctx context.Context) error {
-	// With a lane all ranks have agreed to share memory, so all know that they are on one host.
+	// The communicator has a lane, so all ranks have agreed to share memory and are on one host.
 	// Auto then never sends messages, so the costs of messages are not needed.
 	if c.lane != nil {
 		c.topology.leaders = slices.Repeat([]int{c.shared.Ranks[0]}, c.size)
@@ -86,17 +86,16 @@ func (c Cost) femtoseconds() []int64 {
 	return out
 }
 
-// Parameters of the measurement: vector lengths in float64, and the number of calls of each
-// series. Several calls are needed because ranks that share cores compete with other work
-// at the start: of calls that usually take a hundred microseconds, some take eight times as
-// long.
+// Parameters of the measurement: vector lengths in float64, and the number of calls of each series.
+// Each series has several calls because ranks that share cores compete with other work at the
+// start, so a single call can take several times the usual time.
 const (
 	shortProbe  = 1
 	shortProbes = 12
 	longProbe   = 8 << 10
 	longProbes  = 4
-	// farAway is the duration of a short call, in seconds, from which hosts count as far from each
-	// other. Between such hosts the measurement uses few calls.
+	// farAway is the duration of a short call, in seconds, from which the hosts are treated as far
+	// from each other. Between such hosts the measurement uses few calls.
 	farAway = 5e-3
 )
 
@@ -108,15 +107,15 @@ type series struct {
 }
 
 // measurement measures the costs of messages, at all ranks together. If hosts or sites have several
-// ranks, only the leader of each takes part in the measured reductions.
+// ranks, only the leader of each host or site makes the measured reductions.
 type measurement struct {
 	messages *Comm   // all ranks, by messages only, for the exchange of the results
-	probing  *Comm   // the ranks of the measured calls; nil at ranks that do not take part
-	ranks    int     // number of ranks that take part
+	probing  *Comm   // the ranks of the measured calls; nil at all other ranks
+	ranks    int     // number of ranks of the measured calls
 	reduce   float64 // seconds in which this rank reduces a byte
 }
 
-// cost returns the costs of the slowest rank.
+// cost measures the costs and returns the values of the slowest rank, which are equal at all ranks.
 func (m *measurement) cost(ctx context.Context) (Cost, error) {
 	short, gamma, err := m.times(ctx, series{RecursiveDoubling, shortProbe, 2})
 	if err != nil {
@@ -138,9 +137,10 @@ func (m *measurement) cost(ctx context.Context) (Cost, error) {
 	return fit(m.ranks, [4]float64(took), gamma), nil
 }
 
-// times measures all series and returns values that all ranks share. took has, for each series, the
-// seconds of its fastest call at the slowest rank; gamma is the largest reduce. The calls of the
-// series are interleaved, so that a disturbance affects all series equally.
+// times measures all series and returns values that are equal at all ranks. took has, for each
+// series, the duration of its fastest call in seconds, where the duration of a call is the maximum
+// over the ranks. gamma is the maximum of reduce over the ranks. The calls of the series are
+// interleaved, so that a disturbance affects all series equally.
 func (m *measurement) times(ctx context.Context, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
@@ -150,8 +150,8 @@ func (m *measurement) times(ctx context.Context, all ...series) (took []float64,
 	for i := range times[:rounds*len(all)] {
 		s, round := all[i%len(all)], i/len(all)
 		switch {
-		// A series with fewer calls takes no part in the later rounds; infinity never is the
-		// fastest time.
+		// A series with fewer calls makes none in the later rounds. Infinity is never the fastest
+		// time.
 		case round >= s.calls:
 			times[i] = math.Inf(1)
 		case m.probing != nil:
@@ -160,7 +160,7 @@ func (m *measurement) times(ctx context.Context, all ...series) (took []float64,
 			}
 		}
 	}
-	// The maximum over the ranks gives all of them the same values, and so the same choices.
+	// The maximum over the ranks is equal at all ranks, so all ranks make the same choices.
 	times[len(times)-1] = m.reduce
 	if err := AllReduce(ctx, m.messages, times, times, Max[float64]); err != nil {
 		return nil, 0, err
@@ -202,39 +202,40 @@ func reduceTime() float64 {
 }
 
 // fit returns the costs that explain measured times of reductions among n ranks: took has the times
-// of a short vector by recursive doubling and by a tree, then the times of a long one. A tree sends
-// fewer messages in total, but more in sequence. So the two equations separate the cost of a
+// of a short vector by recursive doubling and by a tree, then the times of a long vector. A tree
+// sends fewer messages in total, but more in sequence. So the two equations separate the cost of a
 // message from the cost of concurrent messages.
 func fit(n int, took [4]float64, gamma float64) Cost {
 	doubling, tree := longWorkload(RecursiveDoubling, n), longWorkload(Tree, n)
 	cost := Cost{Gamma: gamma}
 	cost.Alpha, cost.OtherAlpha = solve([2]float64{doubling.steps, doubling.messages}, [2]float64{tree.steps, tree.messages}, took[0], took[1], 1)
-	// OtherBeta is limited to half of Beta. If noise made it larger, Auto would choose a
+	// OtherBeta is limited to half of Beta. If noise made OtherBeta larger, Auto would choose a
 	// tree for long vectors, which is a bad choice: a tree sends more bytes in sequence.
 	cost.Beta, cost.OtherBeta = solve([2]float64{doubling.path, doubling.bytes}, [2]float64{tree.path, tree.bytes},
 		took[2]-took[0]-doubling.reduced*gamma, took[3]-took[1]-tree.reduced*gamma, 0.5)
 	return cost
 }
 
-// fitFar is fit for hosts so far apart that latency alone determines the time of short messages.
+// fitFar replaces fit if hosts are so far apart that latency alone determines the time of short
+// messages. Concurrent messages then add no cost.
 func fitFar(n int, short, long, gamma float64) Cost {
 	l := longWorkload(RecursiveDoubling, n)
 	return Cost{Alpha: short / l.steps, Beta: max(minCost, (long-short-l.reduced*gamma)/l.path), Gamma: gamma}
 }
 
-// longWorkload returns the workload of an AllReduce of longProbe elements.
+// longWorkload returns the workload of an AllReduce of longProbe elements of float64 among n ranks.
 func longWorkload(a Algorithm, n int) workload {
 	bytes := float64(longProbe * kernel.Size[float64]())
 	return workloadOf(a, request{kind: transport.KindAllReduce, ranks: n, bytes: bytes, segment: bytes, commutative: true})
 }
 
-// minCost is the lower bound of every cost, in seconds.
+// minCost is the lower bound of a measured Alpha or Beta, in seconds.
 const minCost = 1e-15
 
-// solve computes the cost of a unit, and the cost that a concurrent unit adds, from two calls. a
-// and b are the units of each call, in sequence and in total; tookA and tookB are the times. The
-// added cost is clipped to [0, part*unit]. If noise would make the added cost negative, it is 0 and
-// the second call is ignored.
+// solve computes the cost of a unit, which is a message or a byte, and the cost that a concurrent
+// unit adds, from two calls. a and b are the units of each call, in sequence and in total; tookA
+// and tookB are the durations. The added cost is clipped to [0, part*unit]. If noise would make the
+// added cost negative, it is 0 and the second call is ignored.
 func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
 	concurrentA, concurrentB := a[1]-a[0], b[1]-b[0]
 	other = (b[0]*tookA - a[0]*tookB) / (b[0]*concurrentA - a[0]*concurrentB)

@@ -9,30 +9,30 @@ import (
 )
 
 // callList is the calls in progress at one moment, the oldest first. Its methods find the call that
-// holds up this rank. Only the watch for stalls uses them.
+// blocks this rank. Only the watchdog uses a callList.
 type callList []*operation
 
-// find returns the call with the communicator and sequence number of e, or nil if it is not in
-// progress.
+// find returns the call with the communicator and sequence number of e, or nil if no such call is
+// in progress.
 func (ops callList) find(e transport.Envelope) *operation {
 	return ops.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
 }
 
-// isBusy reports whether a call in progress has held up this rank for stall.AskAfter. The call may
-// wait for another rank, or compute.
+// isBusy reports whether a call in progress blocks the program of this rank (see blocksProgram).
+// The call may wait for another rank, or compute.
 func (ops callList) isBusy(now time.Duration) bool {
 	return ops.first(func(o *operation) bool { return o.blocksProgram(now) }) != nil
 }
 
-// oldestBlocker returns the oldest call that holds up this rank and waits for another rank, or nil
-// if there is none.
+// oldestBlocker returns the oldest call that blocks this rank and waits for another rank, or nil if
+// there is no such call.
 func (ops callList) oldestBlocker(now time.Duration) *operation {
 	return ops.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
 }
 
-// blocksProgram reports whether a call has held up its program for stall.AskAfter or longer. A Send
-// or Recv in the background (ISend, IRecv) never holds up the program: it may stay in progress for
-// ever, as a receive for a message that never comes.
+// blocksProgram reports whether a call counts as blocking the program: it has been in progress for
+// stall.AskAfter or longer, and is not an ISend or IRecv. These two may stay in progress for ever:
+// for example, an IRecv for a message that is never sent.
 func (o *operation) blocksProgram(now time.Duration) bool {
 	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
 }
@@ -42,8 +42,8 @@ func (ops callList) hasBackgroundPoint(peer int) bool {
 	return ops.first(func(o *operation) bool { return o.peer == peer && !o.blocking }) != nil
 }
 
-// blockingCall returns the blocking collective call of a communicator in which this rank has waited
-// for stall.AskAfter; the zero Envelope if there is none.
+// blockingCall returns the envelope of the blocking collective call of a communicator that has
+// waited for a message for stall.AskAfter or longer; the zero Envelope if there is no such call.
 func (ops callList) blockingCall(comm uint64, now time.Duration) transport.Envelope {
 	o := ops.first(func(o *operation) bool {
 		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint

@@ -14,12 +14,12 @@ import (
 // several calls. Their results depend on the arguments only, so that all ranks decode a
 // code to the same bits.
 type Coding interface {
-	// Name identifies the coding. Ranks whose names differ in the first 12 bytes make
-	// different calls, which is a mismatch.
+	// Name identifies the coding. If the names at two ranks differ in the first 12 bytes, the ranks
+	// make different calls, which is a mismatch.
 	Name() string
-	// Sparse reports whether a code has only few of the elements. The sum of such vectors
-	// has more elements than each of them, so the vectors of all ranks are gathered, and
-	// not their sums.
+	// Sparse reports whether a code has only few of the elements. The sum of such vectors has more
+	// elements than each of the vectors. So every rank gets the codes of all ranks, instead of a
+	// code of the sum.
 	Sparse() bool
 	// Size returns the number of bytes of the code of n elements, whatever their values.
 	Size(n int) int

@@ -20,11 +20,11 @@ type Options struct {
 	// DefaultCost.
 	Cost Cost
 	// OnStall, if set, is called with each report of a call that waits unusually long, by a
-	// goroutine of the communicator. It must not call the communicator and should be quick.
+	// goroutine of the communicator. It must not call the communicator and should return soon.
 	OnStall func(Stall)
-	// Step, if set, returns the current step of the program, or 0 before the first. Then not only a
-	// single long call is reported, but also a step that spends unusually much time in all its
-	// calls together. Step is called like OnStall.
+	// Step, if set, returns the current step of the program, or 0 before the first. With Step,
+	// OnStall also gets a report if a step spends an unusually long time in all its calls together.
+	// Step is called by the same goroutine as OnStall.
 	Step func() int64
 	// OnBegin, if set, is called when a call begins at this rank, by the goroutine that
 	// makes the call.
@@ -35,22 +35,23 @@ type Options struct {
 	// reported.
 	OnError func(error)
 	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster network
-	// than ranks of two sites. It is nil if the sites are not known. If it is set, AllReduce is
-	// hierarchical: only one rank of each site exchanges sums with the other sites.
+	// than ranks of two sites. It is nil if the sites are not known. If it is set, a commutative
+	// AllReduce is hierarchical after Calibrate: only one rank of each site exchanges sums with the
+	// other sites.
 	Sites []int
 }
 
-// maxSegment bounds a segment, in bytes: no message of a transport is longer.
+// maxSegment is the maximum of Options.Segment, in bytes. No message of a transport is longer.
 const maxSegment = 16 << 20
 
-// Comm is a communicator: a group of ranks and their common sequence of calls. A Comm is
-// immutable after its construction and Calibrate; several Comms may share one sequence (see
-// With) and all share one transport.
+// Comm is a communicator: a group of ranks and their common sequence of calls. A Comm is immutable
+// after its construction and Calibrate. Several Comms may share one sequence (see With). A Comm and
+// the Comms from its Split and Dup share one transport.
 type Comm struct {
 	*endpoint
 	group
 	callOptions
-	seq   *sequence // the state that all forms of the communicator share
+	seq   *sequence // shared by all Comms of this communicator, which differ in callOptions
 	id    uint64    // Envelope.Comm of its messages
 	lane  *lane     // of the memory that all ranks share; nil if they share none
 	level *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
@@ -63,7 +64,7 @@ type endpoint struct {
 	self     int  // rank in the transport
 	ranks    int  // number of ranks of the transport
 	opts     Options
-	stop     chan struct{} // closed by close; ends the watch
+	stop     chan struct{} // closed by close; ends the watchdog
 	shared   *memory       // memory of the ranks of this host; nil if there is none
 	topology topology
 	pools    pools // scratch memory of calls
@@ -75,12 +76,12 @@ type endpoint struct {
 	sequences map[uint64]*sequence // by ID of the communicator
 }
 
-// sequence is the state that all forms of one communicator share (see With). It is guarded
-// by endpoint.mu.
+// sequence is the state that a communicator shares with the results of its With. It is guarded by
+// endpoint.mu.
 type sequence struct {
 	lastSeq    uint32                   // number of collective calls, modulo pointBit, so it may wrap
 	running    *operation               // the blocking collective call in progress; nil for none
-	parent     *sequence                // sequence of the communicator from which Split made this one; nil without Split
+	parent     *sequence                // sequence of the communicator from which Split made this communicator; nil if Split did not make it
 	closed     bool                     // Comm.Close was called
 	pointLocks map[pointKey]*ticketLock // ticket locks of Sends and Recvs in progress
 	queue      queue                    // of non-blocking calls in shared memory
@@ -92,7 +93,8 @@ func (s *sequence) next() uint32 {
 	return s.lastSeq &^ pointBit
 }
 
-// isClosed reports whether the communicator, or one from which it was made, was closed.
+// isClosed reports whether the communicator, or a communicator from which Split made it, was
+// closed.
 func (s *sequence) isClosed() bool {
 	for ; s != nil; s = s.parent {
 		if s.closed {
@@ -243,7 +245,7 @@ func (c *Comm) isClosed() bool {
 
 // close ends the transport and all communicators over it. Pending calls fail with ErrClosed. The
 // memory that the ranks share is released only after the last goroutine of a call has ended,
-// because a call may still be reading it. A second close does nothing and returns no error.
+// because a call may still use this memory. A second close does nothing and returns no error.
 func (ep *endpoint) close() error {
 	ep.mu.Lock()
 	first := !ep.closed

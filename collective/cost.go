@@ -6,10 +6,9 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Cost is the price of communication in Hockney's model (Hockney 1994): a message of S
-// bytes takes Alpha + S*Beta seconds. Reducing S bytes takes S*Gamma seconds. The ranks of
-// one host share its cores and links, so there each concurrent message adds to Alpha and
-// Beta.
+// Cost holds the parameters of Hockney's model of communication (Hockney 1994): a message of S
+// bytes takes Alpha + S*Beta seconds. Reducing S bytes takes S*Gamma seconds. The ranks of one host
+// share its cores and links, so there each concurrent message adds to Alpha and Beta.
 type Cost struct {
 	Alpha float64 // seconds per message
 	Beta  float64 // seconds per byte sent
@@ -54,12 +53,13 @@ func workloadOf(a Algorithm, r request) workload {
 		if a == Ring {
 			return ringWorkload(r, 1)
 		}
-		// The result goes down the tree in parts. A barrier of empty messages follows, as in every
-		// call with a root.
+		// The result goes down the tree in parts, and a barrier of empty messages follows. For the
+		// other kinds no barrier is counted, as either all algorithms end with a barrier or none
+		// does.
 		down := blockWorkload(r.ranks, r.bytes).then(workload{steps: ceilLog(r.ranks), messages: float64(r.ranks) * ceilLog(r.ranks)})
 		return treeWorkload(r.ranks, r.bytes).addReduction().then(down)
 	case transport.KindBroadcast:
-		if a == Ring { // a pipeline: the time to the last rank, and the vector once
+		if a == Ring { // a pipeline: steps is the latency until the last rank, and each rank sends the vector once
 			ranks := float64(r.ranks)
 			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: max(1, ranks-1) * r.bytes}
 		}
@@ -77,7 +77,7 @@ func workloadOf(a Algorithm, r request) workload {
 
 // workloadOfAllReduce is workloadOf for KindAllReduce.
 func workloadOfAllReduce(a Algorithm, r request) workload {
-	power := 1 << (bits.Len(uint(r.ranks)) - 1) // the largest power of two of ranks; these pair up
+	power := 1 << (bits.Len(uint(r.ranks)) - 1) // the largest power of two that is at most the number of ranks
 	ranks, lg := float64(power), float64(bits.Len(uint(power))-1)
 	var l workload
 	switch a {
@@ -111,14 +111,15 @@ func workloadOfAllGather(a Algorithm, r request) workload {
 	case a == RecursiveDoubling && isPowerOfTwo(r.ranks):
 		l.steps = ceilLog(r.ranks)
 		l.messages = float64(r.ranks) * l.steps
-	case r.bytes/float64(r.ranks) > r.segment: // pipelined: 0.91 to 1 times recursive doubling's time, with 4 and 8 ranks
+	case r.bytes/float64(r.ranks) > r.segment: // pipelined by segments, so a little faster than recursive doubling
 		l.path *= 0.9
 		l.bytes *= 0.9
 	}
 	return l
 }
 
-// ringWorkload returns the workload of a number of rounds around a ring. The first round reduces.
+// ringWorkload returns the workload of a number of rounds around a ring; a round has n-1 steps for
+// n ranks. The first round reduces.
 func ringWorkload(r request, rounds float64) workload {
 	ranks, part := float64(r.ranks), sentFraction(r.ranks)*r.bytes
 	steps := rounds * (ranks - 1)
@@ -149,8 +150,8 @@ func directWorkload(n int, bytes float64) workload {
 }
 
 // blockWorkload returns the workload of a binomial tree in which a message has the parts of all
-// ranks below its sender or receiver. The ranks between copy the parts, which counts as a reduction
-// of the same bytes.
+// ranks below its sender or receiver. The inner ranks of the tree copy the parts, which counts as a
+// reduction of the same bytes.
 func blockWorkload(n int, bytes float64) workload {
 	l, part := treeWorkload(n, 0), sentFraction(n)*bytes
 	l.path, l.bytes, l.reduced = part, max(part, bytes/2*ceilLog(n)), part

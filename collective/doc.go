@@ -26,30 +26,30 @@
 //
 // A collective call returns nil only after every rank of the communicator has entered it with the
 // same arguments. MPI promises less: the root of a broadcast may return before other ranks have
-// entered it. The guarantee costs calls with a root lg n empty messages, and it makes the following
-// rules for errors possible.
+// entered it. For this guarantee, each rank sends lg n empty messages in a call with a root. The
+// guarantee makes the following rules for errors possible.
 //
 // # Goroutines
 //
-// A blocking call runs in the goroutine of its caller. A call in the background has a goroutine of
-// its own; those in shared memory share one, which runs them one after the other in their order.
-// For each transport a watchdog answers the signals of other ranks and looks for stalls. Close of
-// the communicator from New waits for all of them.
+// A blocking call runs in the goroutine of its caller. A non-blocking call has a goroutine of its
+// own. Only the non-blocking calls of a communicator in shared memory have one goroutine together,
+// which runs them one after the other in their order. For each transport a watchdog answers the
+// signals of other ranks and looks for stalls. Close of the communicator from New waits for all
+// these goroutines.
 //
 // # Errors
 //
-// If ranks make different calls, all of them get a *MismatchError that names two of the ranks. The
-// error comes at once if the calls exchange messages, and otherwise after a query that takes a
-// quarter of a second. The result is never a hang and never wrong numbers. The loss of a peer is a
-// *PeerError at every rank.
+// If ranks make different calls, all of them get a *MismatchError that names two of the ranks. If
+// the calls exchange messages, the ranks find the mismatch at once. Otherwise the watchdogs find it
+// after about a quarter of a second. The result is never a hang and never wrong numbers. The loss
+// of a peer is a *PeerError at every rank.
 //
-// Any error of a call revokes the communicator and all others over the same transport; a
-// cancelled context and a bad argument are such errors, too. Every pending and later call
-// then fails at every rank with errors.Is(err, ErrRevoked), and the first cause is passed
-// on to all ranks. After an error the destination is undefined and the source is intact,
-// unless both are one slice. A Send and its Recv are the exception: the Send may have
-// returned nil before its Recv finds the mismatch, and the sender learns of it by its next
-// call.
+// Any error of a call revokes the communicator and all others over the same transport; a cancelled
+// context and a bad argument are such errors, too. Every pending and later call then fails at every
+// rank with errors.Is(err, ErrRevoked), and the first cause is passed on to all ranks. After an
+// error the destination is undefined and the source is intact, unless both are one slice. Send is
+// an exception: it may return nil before the matching Recv finds a mismatch. Then the next call of
+// the sender returns the error.
 //
 // # Buffers
 //

@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Sentinels, for errors.Is. Every error of a call that communicated with other ranks is
-// also ErrRevoked: its communicator and all others over the same transport have ended, and
-// the content of its destination is undefined.
+// Sentinels, for errors.Is. Every error of a call that communicated with other ranks is also
+// ErrRevoked: the communicator of the call and all others over the same transport have ended, and
+// the content of the call's destination is undefined.
 var (
 	// ErrRevoked: the communicator can no longer be used.
 	ErrRevoked = transport.ErrRevoked
@@ -51,14 +51,14 @@ type callError struct{ error }
 // Unwrap returns the cause.
 func (e *callError) Unwrap() error { return e.error }
 
-// Is implements the interface of errors.Is for the two sentinels that depend on the cause or on
-// none.
+// Is makes errors.Is report ErrRevoked for every callError, and ErrMistake if the cause is a bug of
+// the program.
 func (e *callError) Is(target error) bool {
 	return target == ErrRevoked || target == ErrMistake && isMistake(e.error)
 }
 
-// isMistake reports whether an error is a bug in the program of a rank. Such an error would come
-// again with other members, so package elastic does not retry.
+// isMistake reports whether an error is a bug in the program of a rank. Such an error would recur
+// with other members, so package elastic does not retry.
 func isMistake(err error) bool {
 	for _, kind := range []error{ErrMistake, ErrArgument, ErrConcurrent, errPanicked} {
 		if errors.Is(err, kind) {
@@ -68,7 +68,8 @@ func isMistake(err error) bool {
 	return false
 }
 
-// causeOf returns the cause with which an error of this rank revokes.
+// causeOf converts the error of a call at this rank to the cause of a revocation, which is sent to
+// other ranks.
 func causeOf(self int, err error) error {
 	if isMistake(err) {
 		err = &callError{err}

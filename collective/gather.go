@@ -12,9 +12,9 @@ import (
 // root. All src have the same length, and dst has n times that length. At other ranks dst
 // is not used and may be nil. At root src may be root's own part of dst.
 //
-// Costs for n ranks and S bytes in total: tree, lg n steps and at most S/2 lg n bytes sent;
-// direct, n-1 steps at root and S/n bytes sent by each other rank. Both need a round of
-// empty messages in addition.
+// Costs for n ranks and S bytes in total: tree, lg n steps and at most S/2 lg n bytes sent by all
+// ranks together; direct, n-1 steps at root and S/n bytes sent by each other rank. Both end with a
+// barrier of empty messages.
 func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, planGather(c, dst, src, nil, false, root))
 }
@@ -35,9 +35,9 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 	return c.start(ctx, planGather(c, dst, src, counts, true, root))
 }
 
-// planGather returns the plan of Gather, or with varied of GatherV. Only root checks the length of
-// dst, as the other ranks do not use it. A mistake of one rank is in p.err and ends the call at
-// every rank.
+// planGather returns the plan of Gather, or of GatherV if varied is true. Only root checks the
+// length of dst, as the other ranks do not use it. A mistake of one rank is in p.err and ends the
+// call at every rank.
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orInvalid()
 	if !varied {
@@ -84,7 +84,8 @@ func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error
 	}
 	copy(dst[b[root]:b[root+1]], src)
 	for rank := range o.size {
-		// Parts are received in the order of ranks. Parts that come early wait in the mailbox.
+		// Parts are received in the order of ranks. A part that arrives before its turn stays in
+		// the mailbox of the transport.
 		if rank == root {
 			continue
 		}
@@ -113,7 +114,7 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
 		return o.send((o.rank-t.parent+o.size)%o.size, kernel.Bytes(buf))
 	}
-	n := copy(dst[b[root]:], buf) // buf has the ranks from root up, then from 0
+	n := copy(dst[b[root]:], buf) // buf has the parts of the ranks from root to the last, then from 0 on
 	copy(dst, buf[n:])
 	return nil
 }

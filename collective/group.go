@@ -3,16 +3,16 @@ package collective
 import "slices"
 
 // group is an ordered set of processes, seen from one of them (an MPI_Group). Each process has a
-// rank in the group and a rank in the transport. They differ in a communicator from Split. A group
-// is immutable.
+// rank in the group and a rank in the transport. The two ranks differ in a communicator from Split.
+// A group is immutable.
 type group struct {
 	rank    int // of the caller
 	size    int
 	members []int // rank of the transport, by rank here; nil if both are the same
 }
 
-// newGroup returns the group of some ranks of the transport, in their order. self is the caller's
-// rank of the transport.
+// newGroup returns the group of some ranks of the transport, in the given order. self is the
+// caller's rank of the transport.
 func newGroup(ranks []int, self int) group {
 	return group{rank: slices.Index(ranks, self), size: len(ranks), members: ranks}
 }

@@ -113,7 +113,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 }
 
-// ended returns the error of a call that has ended, and reports it to Options.OnError.
+// ended returns the error of a call that has ended. It reports an error to Options.OnError.
 func (h *Handle) ended() error {
 	if h.err != nil {
 		h.comm.reportError(h.err)

@@ -16,9 +16,9 @@ const (
 	// pipeline between levels: it is reduced between groups while the ranks of each group reduce
 	// the next piece.
 	levelSegments = 4
-	// levelWindow is the in-flight window: the number of pieces of a call that are reduced between
-	// groups at the same time. Over a long distance a single piece would use only a small part of
-	// the bandwidth-delay product.
+	// levelWindow is the in-flight window: the maximum number of pieces of a call that are reduced
+	// between groups at the same time. Over a long distance a single piece would use only a small
+	// part of the bandwidth-delay product.
 	levelWindow = 16
 	// levelInline is the length in bytes up to which a piece is sent to the ranks of a host by
 	// messages, even if they could read it in shared memory. Reading also needs messages: one with
@@ -33,15 +33,15 @@ const (
 // A group is a host, which works in shared memory. The leaders of hosts, or the ranks of hosts with
 // one rank each, may in turn form groups, the sites, which work by messages. So each byte is sent
 // once between hosts and once between sites, whatever the number of ranks. Only the reductions
-// within a group take the lock. Between groups and during the distribution, urgent calls overtake
-// others.
+// within a group take the lock. Between groups and during the distribution, calls with a higher
+// priority overtake others.
 //
-// Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory:
-// within a site, twice 2 lg m steps and S lg m bytes sent by a leader; between sites, the
-// costs of AllReduce for k ranks, which are 2(k-1) steps and 2(k-1)/k S bytes for a ring,
-// so S bytes in each direction between two sites. A ring of all n hosts would send 2(n-1)/n
-// S bytes over each link between sites. The pieces of a vector occupy all levels at the
-// same time, so a long vector takes as long as the slowest level.
+// Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory: within
+// a site, by trees, lg m steps to the leader and lg m steps back, with S lg m bytes sent by the
+// leader; between sites, the costs of AllReduce for k ranks, which are 2(k-1) steps and 2(k-1)/k S
+// bytes for a ring, so S bytes in each direction between two sites. A ring of all n hosts would
+// send 2(n-1)/n S bytes over each link between sites. The pieces of a vector occupy all levels at
+// the same time, so a long vector takes as long as the slowest level.
 func allReduceHierarchical[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	whole := red // with the final function, which applies to the result of all ranks
 	red.Finish = nil
@@ -97,8 +97,8 @@ func (l *hierarchical[T]) forPieces(do func(first, end int) error) error {
 }
 
 // reduceLocal reduces the vectors of this group at its leader, which starts the reduction between
-// groups. The lock is released to the next call when all pieces have been started, so that all
-// leaders start them in the same order.
+// groups. The lock is passed to the next call only when the reductions of all pieces have been
+// started, so all leaders start reductions in the same order.
 func (l *hierarchical[T]) reduceLocal() (err error) {
 	err = errPanicked // the user's reduction may panic
 	defer func() {
@@ -168,7 +168,8 @@ func (l *hierarchical[T]) sendPiece(first, end int) error {
 }
 
 // forward sends a piece to the children of this rank. If ref is not 0 the ranks read the whole
-// pages of the piece in shared memory, and forward sends only the position and the rest.
+// pages of the piece in shared memory, and forward sends only the position and the bytes outside
+// these pages.
 func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
 	for _, to := range l.children() {
 		if l.exportable(out) {
@@ -184,8 +185,9 @@ func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
 	return nil
 }
 
-// exportable reports whether a piece may be read in the memory of the leader. Both sides then
-// exchange a message with the position, which is 0 if the leader does not export the piece.
+// exportable reports whether a piece may be read in the memory of the leader. The leader then sends
+// a message with the position to each rank of its host. The position is 0 if the leader does not
+// export the piece.
 func (l *hierarchical[T]) exportable(v []byte) bool {
 	return l.level.local.lane != nil && len(v) > levelInline
 }
@@ -212,7 +214,7 @@ func (l *hierarchical[T]) children() []int {
 		return local[1:]
 	}
 	var to []int
-	// The farthest child has the largest subtree below it, so it is served first.
+	// The farthest child has the largest subtree below it, so this rank sends to it first.
 	for d := 1; localRank+d < len(local) && localRank&d == 0; d *= 2 {
 		to = append(to, local[localRank+d])
 	}
@@ -220,8 +222,7 @@ func (l *hierarchical[T]) children() []int {
 	return to
 }
 
-// recvPiece receives a piece from the parent, the receiving half of forward, and sends it on to
-// the children.
+// recvPiece receives a piece that the parent has sent by forward, and sends it on to the children.
 func (l *hierarchical[T]) recvPiece(first, end int) error {
 	in, from := kernel.Bytes(l.dst[first:end]), l.parent()
 	var ref shm.Ref

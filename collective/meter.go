@@ -2,8 +2,8 @@ package collective
 
 import "github.com/elrun/elrun/collective/transport"
 
-// Meter returns the transport's meter of link throughput, or nil if the transport has none. The
-// trainer chooses the order of the ring by its measurements (CallOptions.Order).
+// Meter returns the transport's meter of link throughput, or nil if the transport has none. From
+// the meter's measurements the trainer computes the order of the ring (CallOptions.Order).
 func (c *Comm) Meter() transport.Meter {
 	if !c.isValid() {
 		return nil

@@ -28,13 +28,13 @@ type plan struct {
 	err  error                  // error of the first bad argument; it fails the call and revokes
 	body func(*operation) error // sends, receives and reduces
 	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
-	// They end with a round of empty messages through all ranks (see disseminate).
+	// Such calls end with a barrier of empty messages (see disseminate).
 	needsBarrier bool
 }
 
-// operation is a call in progress at this rank. One goroutine carries it out; the watch
-// reads the atomic fields. A call is tracked or untracked. Tracking means that the
-// watch sees the call and that Close waits for it.
+// operation is a call in progress at this rank. One goroutine carries out the call; the watchdog
+// reads the atomic fields. A call is tracked or untracked. The watchdog sees only tracked calls,
+// and Close waits only for them (see tracker).
 type operation struct {
 	*Comm
 	env          transport.Envelope // identifies the messages of the call
@@ -43,17 +43,17 @@ type operation struct {
 	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
 	begin        time.Duration      // since endpoint.started
 	lastMessage  atomic.Int64       // time of the last message in either direction, as a duration since endpoint.started
-	recvFrom     atomic.Int32       // rank of the transport from which it receives, plus 1; 0 for none
-	sendTo       atomic.Int32       // rank of the transport to which it sends, plus 1; 0 for none
-	untracked    bool               // it began untracked: a call in shared memory can take less time than its tracking
-	tracked      atomic.Bool        // tracked: only then are the times kept
+	recvFrom     atomic.Int32       // rank of the transport from which the call receives, plus 1; 0 for none
+	sendTo       atomic.Int32       // rank of the transport to which the call sends, plus 1; 0 for none
+	untracked    bool               // the call began untracked
+	tracked      atomic.Bool        // the call is tracked; otherwise begin and lastMessage are not set
 	ctx          context.Context    // of the caller; nil before perform
-	unwatch      func() bool        // stops watching the end of ctx, nil if it is not watched
+	unwatch      func() bool        // stops watching the end of ctx; nil if ctx is not watched
 	guard        *guard             // watches the end of ctx for a queued call; nil for other calls
 	lock         *ticketLock        // ticket lock that the call takes; nil for none
 	ticket       uint32             // ticket of this call for the lock
 	scratch      []*[]uint64        // pooled memory, returned at the end
-	watch        *watchState        // owned by the watch, nil until the watch sees the call
+	watch        *watchState        // owned by the watchdog; nil until the watchdog sees the call
 }
 
 // run carries out a blocking call.
@@ -81,7 +81,8 @@ func (c *Comm) reportError(err error) {
 	}
 }
 
-// begin gives the call its place in the sequence and tracks it unless it may stay untracked.
+// begin gives the call its place in the sequence, and begins to track the call unless it may stay
+// untracked.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	if err := c.enter(p); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
 	o.describe(c, &p.call)
 	o.peer, o.needsBarrier, o.blocking = -1, p.needsBarrier, blocking
-	// The tag takes the place of the number in the sequence: Sends and Recvs have no place in it.
+	// A Send or Recv has no place in the sequence, so its Seq holds the tag.
 	o.env.Seq = p.tag | pointBit
 	if p.call.Kind != transport.KindPoint {
 		o.env.Seq = c.seq.next()
@@ -190,16 +191,16 @@ func (o *operation) checkAndRun(ctx context.Context, argErr error, body func(*op
 	if err == nil {
 		return nil
 	}
-	// The end of the context revokes, so err may be that revocation. The caller should find the
-	// cause.
+	// The end of ctx revokes, so err may be the revocation. The returned error must also wrap the
+	// cause of the end.
 	if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
 		err = fmt.Errorf("%w: %w", why, err)
 	}
 	return &callError{fmt.Errorf("%v (call %d): %w", o.env.Call, o.env.Seq&^pointBit, err)}
 }
 
-// runBody runs the body under ctx. The transport gets no context: the end of ctx revokes,
-// once for the whole call, so that no message needs to watch it.
+// runBody runs the body under ctx. The transport gets no context: the end of ctx revokes, once for
+// the whole call, so that no message needs to watch ctx.
 func (o *operation) runBody(ctx context.Context, body func(*operation) error) error {
 	o.ctx = ctx
 	if !o.untracked {
@@ -215,8 +216,8 @@ func (o *operation) runBody(ctx context.Context, body func(*operation) error) er
 }
 
 // watchContext begins to watch the call's context. When the context ends, the communicator is
-// revoked. For an untracked call the watch begins only when the call is about to sleep, because it
-// costs as much time as a short call.
+// revoked. For an untracked call the watch begins only when the call is about to sleep, because to
+// start the watch takes as long as a short call.
 func (o *operation) watchContext() {
 	if o.unwatch == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
 		ep, ctx := o.endpoint, o.ctx
@@ -224,14 +225,15 @@ func (o *operation) watchContext() {
 	}
 }
 
-// releaseLock passes the lock to the next call before this one ends.
+// releaseLock passes the lock to the next call before this call ends. well is false after a
+// failure.
 func (o *operation) releaseLock(well bool) {
 	o.lock.release(well)
 	o.lock = nil
 }
 
 // end releases everything that the call holds: its lock, its pooled memory, its place in the
-// sequence, and the watch of its context. Afterwards o may be reused.
+// sequence, and the watching of its context. Afterwards o may be reused.
 func (o *operation) end(well bool) {
 	if o.lock != nil {
 		o.lock.release(well)
@@ -282,7 +284,7 @@ func (o *operation) forSegments(buf []byte, do func([]byte) error) error {
 	}
 }
 
-// sendSegment sends one message. While it waits, the watch can see the receiver in sendTo.
+// sendSegment sends one message. While it waits, the watchdog can see the receiver in sendTo.
 func (o *operation) sendSegment(to int, buf []byte) error {
 	peer := o.transportRank(to)
 	o.sendTo.Store(int32(peer + 1))
@@ -294,7 +296,7 @@ func (o *operation) sendSegment(to int, buf []byte) error {
 	return nil
 }
 
-// recvSegment receives one message. While it waits, the watch can see the sender in recvFrom.
+// recvSegment receives one message. While it waits, the watchdog can see the sender in recvFrom.
 func (o *operation) recvSegment(from int, buf []byte) error {
 	peer := o.transportRank(from)
 	o.recvFrom.Store(int32(peer + 1))
@@ -306,8 +308,8 @@ func (o *operation) recvSegment(from int, buf []byte) error {
 	return nil
 }
 
-// recordProgress records that a message was sent or received. If the wait for it was long enough,
-// the adaptive timeout takes account of the wait.
+// recordProgress records that a message was sent or received. If the wait for the message was long
+// enough to matter (stall.MinRelevant), the adaptive timeout records the wait.
 func (o *operation) recordProgress() {
 	if !o.tracked.Load() {
 		return
@@ -323,8 +325,9 @@ func (o *operation) recordProgress() {
 }
 
 // exchange sends out and receives in at the same time. A transport may block a Send until the
-// receiver calls Recv, so two ranks that both send first would deadlock. Several segments are sent
-// by a second goroutine; for a single short message its start would take longer than the message.
+// receiver calls Recv, so two ranks that both send first would deadlock. A second goroutine sends
+// if there are several segments. For one segment no goroutine is started, as its start would take
+// longer than a short message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	if max(len(out), len(in)) <= o.segment {
 		return o.exchangeSegment(to, out, from, in)
@@ -343,7 +346,7 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 
 // swap exchanges v with a vector of equal length at partner, segment by segment. room receives one
 // segment. done is called with each range of bytes of v that was sent, when the same range of the
-// partner's vector is in room; it may change these bytes of v.
+// partner's vector is in room; done may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
 	if len(v) <= o.segment {
 		if err := o.exchangeSegment(partner, v, partner, room); err != nil {

@@ -14,8 +14,7 @@ type ringOrder struct {
 }
 
 // newRingOrder returns the ring order for an order of n ranks. For an invalid order it sets err in
-// the result, because CallOptions are set without an error: the next call with that order fails and
-// revokes.
+// the result, because With cannot return an error: the next call with that order fails and revokes.
 func newRingOrder(order []int, n int) ringOrder {
 	own := make([]int, n)
 	for i := range own {

@@ -40,9 +40,9 @@ func newPlan(c *Comm, v vector) plan {
 // becomes the error of the plan, without an early return: the call must begin and revoke, because
 // the other ranks wait for it.
 //
-// It sets the fields one by one, like all code that passes on a Call. If a struct were copied right
-// after its small fields were written, store-to-load forwarding would fail, and the stall would
-// take longer than the rest of this function.
+// describe sets the fields one by one, like all code that passes on a Call. If a struct were copied
+// right after its small fields were written, store-to-load forwarding would fail, and the processor
+// would stall for longer than the other statements of this function take.
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
@@ -58,7 +58,7 @@ func (p *plan) describe(c *Comm, v *vector) {
 	}
 }
 
-// rooted reports whether the user names a root in calls of a kind.
+// rooted reports whether calls of kind k have a root as an argument.
 func rooted(k transport.Kind) bool {
 	return k == transport.KindBroadcast || k == transport.KindReduce || k == transport.KindGather || k == transport.KindScatter
 }
@@ -112,8 +112,7 @@ func checkVectors[T Number](p *plan, c *Comm, whole, part, allowed []T) {
 	}
 }
 
-// checkPart is checkVectors for a call in which the part of this rank may be its own
-// section of the whole.
+// checkPart is checkVectors for a call in which part may be this rank's section of whole.
 func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	if p.err == nil {
 		b := offsets(counts)
@@ -121,8 +120,8 @@ func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	}
 }
 
-// layout returns a hash of counts (FNV-1a), by which ranks compare their counts. It is 0 if
-// all counts are equal.
+// layout returns a hash of counts (FNV-1a), by which ranks compare their counts. It is 0 if counts
+// is nil, which means that all counts are equal.
 func layout(counts []int) uint32 {
 	if counts == nil {
 		return 0
@@ -179,7 +178,7 @@ func Chunk(length, size, rank int) (first, end int) {
 	return bounds[rank], bounds[rank+1]
 }
 
-// ring returns the view of this rank on the ring, as package ring needs it.
+// ring describes this rank's position in the ring for package ring.
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
@@ -194,9 +193,9 @@ type ringLink struct {
 	watched     bool // the context of the ring is watched; only Send uses it
 }
 
-// Send sends to the right neighbour. Package ring ends its context with a cause when the receiving
-// side fails or panics. The end must revoke, or a Send without a receiver would wait for ever. The
-// first Send watches the context for the whole call, so that later messages need no watch.
+// Send sends to the right neighbour. Package ring ends ctx with a cause when its receiving half
+// fails or panics. The end must revoke, as otherwise a Send without a receiver would wait for ever.
+// The first Send watches the context for the whole call, so that later messages need no watch.
 func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 	if !l.watched {
 		l.watched = true

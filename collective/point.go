@@ -11,10 +11,10 @@ import (
 // MaxTag is the largest tag of Send and Recv.
 const MaxTag = pointBit - 1
 
-// Send sends src to rank to, which may be the caller's own rank if a Recv is in progress.
-// Messages of one tag between two ranks arrive in the order of the Sends and ISends, and
-// are received in the order of the Recvs and IRecvs. Send returns when src may be reused,
-// possibly before the message is received. tag is from 0 to MaxTag.
+// Send sends src to rank to, which may be the caller's own rank if the matching Recv is in
+// progress. Messages of one tag between two ranks arrive in the order of the Sends and ISends, and
+// are received in the order of the Recvs and IRecvs. Send returns when src may be reused, possibly
+// before the message is received. tag is from 0 to MaxTag.
 func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
 	return c.run(ctx, planSend(c, to, tag, src))
 }

@@ -7,14 +7,14 @@ import (
 )
 
 // queue holds the non-blocking calls of a communicator in shared memory. They are executed one
-// after the other in any case, so a single goroutine executes all of them; it lives while the queue
-// has calls. Only the first call is in progress, and all others wait for it, so the watch tracks
+// after the other in any case, so a single goroutine executes all of them; it runs while the queue
+// has calls. Only the first call is in progress, and all others wait for it, so the watchdog sees
 // only the first. The queue is guarded by endpoint.mu.
 type queue struct {
 	calls []queuedCall // this memory is reused, so a call allocates only its handle and its body
 	first int          // index of the first call that has not ended
 	begun bool         // the first call is in progress
-	// running is set while the goroutine lives.
+	// running is set while the goroutine runs.
 	running bool
 	guard   *guard // guard of the last call that has a guard
 }
@@ -27,7 +27,7 @@ type queuedCall struct {
 	ticket uint32 // of the lock of the lane
 	argErr error  // plan.err
 	body   func(*operation) error
-	guard  *guard // nil if its context never ends
+	guard  *guard // nil if the context of the call never ends
 }
 
 // enqueue gives a call its place in the sequence and adds it to the queue.
@@ -46,8 +46,9 @@ func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
 	return nil
 }
 
-// add appends a call and starts the goroutine if none lives. fresh is the guard of the call if the
-// guard does not watch its context yet, and nil otherwise. The caller holds endpoint.mu.
+// add appends a call and starts the goroutine if it does not run. fresh is the guard of the call if
+// this guard is new and does not watch its context yet, and nil otherwise. The caller holds
+// endpoint.mu.
 func (q *queue) add(ctx context.Context, p *plan, h *Handle) (fresh *guard) {
 	c, e := h.comm, q.push()
 	e.Handle, e.call, e.argErr, e.body = h, p.call, p.err, p.body
@@ -63,8 +64,8 @@ func (q *queue) add(ctx context.Context, p *plan, h *Handle) (fresh *guard) {
 	return fresh
 }
 
-// push appends an empty call. If at least half of the memory is free, it moves the calls to the
-// front instead of allocating more.
+// push appends an empty call. If more than half of the memory belongs to calls that have ended, it
+// moves the calls to the front instead of allocating more.
 func (q *queue) push() *queuedCall {
 	if n := len(q.calls); n == cap(q.calls) && q.first > n/2 {
 		rest := copy(q.calls, q.calls[q.first:])
@@ -119,7 +120,8 @@ func (q *queue) next(ep *endpoint) (e queuedCall, o *operation) {
 	return e, o
 }
 
-// find returns the queued call with a sequence number, for stall reports of ranks that are ahead.
+// find returns the queued call with a sequence number. The watchdog needs it to answer a rank that
+// asks about a call which has not begun here.
 func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 	for i := range q.calls[q.first:] {
 		if e := &q.calls[q.first+i]; e.seq == seq {
@@ -138,9 +140,9 @@ type guard struct {
 	stop func() bool
 }
 
-// guardFor returns the guard of one more call. The guard of the call before is reused if its
-// context is the same; otherwise fresh is the new guard, on which the caller must call
-// watch.
+// guardFor returns the guard of one more call. The guard of the previous call is reused if it is
+// still in use and its context is the same. Otherwise fresh is the new guard, on which the caller
+// must call watch.
 func (q *queue) guardFor(ctx context.Context) (g, fresh *guard) {
 	if q.guard == nil || q.guard.calls == 0 || q.guard.ctx.Done() != ctx.Done() {
 		fresh = &guard{ctx: ctx}
@@ -162,8 +164,8 @@ func (g *guard) watch(ep *endpoint) {
 	}
 }
 
-// unref decrements the number of calls. For the last call it returns the function that
-// ends the watch of the context. The caller holds endpoint.mu.
+// unref decrements the number of calls. For the last call it returns the function that stops
+// watching the context. The caller holds endpoint.mu.
 func (g *guard) unref() (stop func() bool) {
 	if g.calls--; g.calls > 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 // Reduce is AllReduce with the result at root only. dst may be src. At other ranks dst is
 // not used and may be nil.
 //
-// Costs for n ranks and S bytes: tree, lg n steps of S bytes; ring, 2(n-1) steps and at
-// most 2(n-1)/n S bytes sent by a rank. Both need a round of empty messages in addition.
+// Costs for n ranks and S bytes: tree, lg n steps of S bytes; ring, 2(n-1) steps and at most S
+// bytes sent by a rank. Both end with a barrier of empty messages.
 func Reduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) error {
 	return c.run(ctx, planReduce(c, dst, src, op, root))
 }
@@ -61,8 +61,8 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 }
 
 // reduceTree reduces v to root along a binomial tree of blocks of neighbouring ranks. It destroys v
-// at the other ranks. A tree with root at its top would rotate the order of ranks. So a reduction
-// that does not commute is reduced at rank 0, which then sends the result to root.
+// at the other ranks. A tree with root at its top would rotate the order of ranks. So for a
+// reduction that does not commute, rank 0 is at the top, and then sends the result to root.
 func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error {
 	top := root
 	if !red.Commutative {
@@ -112,9 +112,9 @@ func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) 
 	return gatherDirect(o, v, mine, b, root)
 }
 
-// ReduceScatter reduces the vectors src of all ranks and leaves each rank its Chunk of the
-// result in dst, which has the length of that chunk. dst may be the part of src at the
-// position of the chunk, but no other part.
+// ReduceScatter reduces the vectors src of all ranks. Each rank gets its Chunk of the result in
+// dst, which has the length of that chunk. dst may be the part of src at the position of the chunk,
+// but no other part.
 //
 // Costs for n ranks and S bytes: ring, n-1 steps and (n-1)/n S bytes sent; tree, 2 lg n
 // steps, up and down.
@@ -137,8 +137,8 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	p.check("dst", len(dst), end-first)
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, src, dst, src[first:end])
-	// A ring sends no message for an empty chunk. Such a call ends with a barrier, so that no rank
-	// returns before all have begun the call.
+	// A ring sends no message for an empty chunk. A call with an empty chunk ends with a barrier,
+	// so that no rank returns before all ranks have begun the call.
 	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {
 		b := ring.Chunks(len(src), o.size)

@@ -11,8 +11,8 @@ import (
 // Scan is an inclusive prefix reduction: it reduces the vectors src of the ranks from 0 to
 // the caller into dst. dst may be src.
 //
-// Costs for n ranks and S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a round
-// of empty messages.
+// Costs for n ranks and S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a barrier of
+// empty messages.
 func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	return c.run(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
@@ -34,8 +34,9 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 }
 
 // planScan returns the plan of Scan or ExScan, according to kind. Each call computes both prefixes.
-// They and the received vector are scratch vectors, so the call needs three times the memory of
-// src. After an error dst is undefined: the closing barrier may fail after dst was written.
+// The prefixes and the received vector are scratch vectors, so the call needs three times the
+// memory of src. After an error dst is undefined: the closing barrier may fail after dst was
+// written.
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
@@ -63,16 +64,16 @@ func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) pl
 	return p
 }
 
-// scanDoubling computes both prefix reductions: with includes this rank, before does not.
-// After the step of distance d, with covers the last 2d ranks and before the same ranks
-// without this one.
+// scanDoubling computes both prefix reductions: with includes this rank, before does not. After the
+// step of distance d, with is the reduction of the last 2d ranks up to this rank, and before is the
+// reduction of the same ranks without this rank.
 func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) error {
 	in := scratch[T](o, len(with))
 	for d := 1; d < o.size; d *= 2 {
 		if err := o.shift(d, kernel.Bytes(with), kernel.Bytes(in)); err != nil {
 			return err
 		}
-		// There is no rank at that distance below: this rank has all of its prefix.
+		// There is no rank o.rank-d, so nothing was received and the prefixes are complete.
 		if o.rank < d {
 			continue
 		}

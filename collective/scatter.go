@@ -32,7 +32,7 @@ func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []in
 	return c.start(ctx, planScatter(c, dst, src, counts, true, root))
 }
 
-// planScatter returns the plan of Scatter, or with varied of ScatterV.
+// planScatter returns the plan of Scatter, or of ScatterV if varied is true.
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orInvalid()
 	if !varied {
@@ -85,7 +85,7 @@ func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error 
 		return err
 	}
 	d := 1
-	// The largest block goes first: its receiver sends to most others.
+	// The largest block goes first, because its receiver sends to the most other ranks.
 	for 2*d < t.extent {
 		d *= 2
 	}

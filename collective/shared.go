@@ -54,7 +54,7 @@ type lane struct {
 	lock    *ticketLock // serialises the calls
 	current *operation  // the call that holds the lock
 	header  shm.Header  // header that current has posted
-	bounds  []int       // bounds of the chunks of a vector of the last length
+	bounds  []int       // cached result of chunks for the last length
 }
 
 // chunks is ring.Chunks for the ranks of the lane. Only the call that holds the lock may use
@@ -84,7 +84,7 @@ func (m *memory) assignLane(i int, ranks []int) *lane {
 	}
 	locals := make([]int, len(ranks))
 	for rank, at := range ranks {
-		// A lane knows ranks as ranks of the segment.
+		// The lane needs ranks of the segment.
 		locals[rank] = slices.Index(m.Ranks, at)
 		if locals[rank] < 0 {
 			return nil
@@ -160,8 +160,8 @@ func difference(e, o transport.Envelope) string {
 	return "at another place in the sequence"
 }
 
-// pack encodes an envelope as a header, which all ranks of the lane must post equally. The priority
-// is left out, because it may differ between ranks.
+// pack encodes an envelope as a header. All ranks of the lane must post equal headers for a call,
+// so the priority is left out: it may differ between ranks.
 func pack(e *transport.Envelope, h *shm.Header) {
 	c := &e.Call
 	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
@@ -254,8 +254,8 @@ func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error
 	})
 }
 
-// broadcastShared is an allgather in which only the part of root is not empty. So one engine serves
-// both calls.
+// broadcastShared is Broadcast in shared memory, implemented as an allgather in which only the part
+// of root is not empty.
 func broadcastShared[T Number](o *operation, buf []T, root int) error {
 	b := make([]int, o.size+1)
 	for i := root + 1; i < len(b); i++ {

@@ -64,7 +64,7 @@ func membersOf(table []int64, color int) (ranks []int, lane int) {
 
 // derive returns a communicator of some ranks of the transport, with default options. It does not
 // communicate: each of these ranks derives the same communicator from values that all of them know.
-// Its calls are refused after Close of parent, which may be nil.
+// Its calls are refused after the communicator of the sequence parent is closed; parent may be nil.
 func (c *Comm) derive(id uint64, parent *sequence, ranks []int) *Comm {
 	return &Comm{endpoint: c.endpoint, group: newGroup(ranks, c.self), callOptions: callOptions{segment: c.opts.Segment},
 		seq: c.sequence(id, parent), id: id}

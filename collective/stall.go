@@ -9,15 +9,15 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Stall is a report of a call that is held up unusually long. Ranks are ranks of the
+// Stall is a report of a call that is blocked for an unusually long time. Ranks are ranks of the
 // transport.
 type Stall struct {
 	Call     transport.Call
 	For      string        // purpose of the call, see CallOptions; or empty
-	Since    time.Duration // how long the call has been held up, or its step if Options.Step is set
+	Since    time.Duration // how long the call has been blocked; if Options.Step is set, possibly the time that the step has spent in calls
 	Quiet    time.Duration // how long the call has been without a message
 	Waiting  int           // rank from which the caller receives, or -1
-	Culprits []int         // ranks that hold up the call, as far as is known; the ranks of a deadlock in the order of their waits
+	Culprits []int         // ranks that block the call, as far as is known; the ranks of a deadlock in the order of their waits
 	Phase    string        // state of the culprits: one of the Phase constants
 }
 
@@ -45,7 +45,7 @@ func phaseOf(w stall.Cause) string {
 	return PhaseInside
 }
 
-// Name names the call that is held up, with its purpose.
+// Name returns the name of the blocked call, with its purpose.
 func (s Stall) Name() string {
 	if s.For == "" {
 		return s.Call.String()
@@ -76,7 +76,7 @@ func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	w.opts.OnStall(s)
 }
 
-// culprits returns the ranks that hold up o, and their Phase.
+// culprits returns the ranks that block o, and their Phase.
 func (w *watchdog) culprits(o *operation, now time.Duration) ([]int, string) {
 	ranks, why := w.chase.Blame(o.blockingWait(), now)
 	return ranks, phaseOf(why)

@@ -21,7 +21,7 @@ type ticketLock struct {
 	wakeups  map[uint32]chan struct{} // wake the calls that sleep, by ticket
 }
 
-// pointKey identifies Sends or Recvs whose messages have the same envelope key. They must not
+// pointKey identifies Sends or Recvs whose messages have the same envelope key. Such calls must not
 // run at the same time, as the transport could not distinguish their messages.
 type pointKey struct {
 	peer    int // rank of the transport at the other end
@@ -49,8 +49,8 @@ func (s *sequence) dropIfLast(o *operation) {
 	}
 }
 
-// nextTicket returns the next ticket. The caller holds endpoint.mu, as tickets follow the sequence
-// of the calls.
+// nextTicket returns the next ticket. The caller holds endpoint.mu, so that tickets are issued in
+// the order of the calls in the sequence.
 func (l *ticketLock) nextTicket() uint32 {
 	l.issued++
 	return l.issued - 1
@@ -79,8 +79,8 @@ func (l *ticketLock) sleep(ticket uint32) {
 	}
 }
 
-// wakeup returns a channel that is closed when the ticket is served, or nil if it is served
-// already.
+// wakeup returns a channel that is closed when the ticket is served, or nil if the ticket is served
+// already or an earlier call has failed.
 func (l *ticketLock) wakeup(ticket uint32) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *ticketLock) release(well bool) {
 	if !well {
 		l.failed.Store(true)
 	}
-	// Usually nobody sleeps, and the lock is passed on without the mutex.
+	// Usually no call sleeps, and the lock is passed on without the mutex.
 	next := l.serving.Add(1)
 	if l.sleepers.Load() == 0 {
 		return
@@ -125,7 +125,8 @@ func (l *ticketLock) wake(ticket uint32) {
 	}
 }
 
-// revocationCause returns the error of a call that comes after a failed one.
+// revocationCause returns the first cause of the revocation, as the error of a call that follows a
+// failed call.
 func (ep *endpoint) revocationCause() error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -34,9 +34,9 @@ func (t *topology) byHost(ranks []int) [][]int {
 	return groupBy(ranks, func(at int) int { return t.leaders[at] })
 }
 
-// bySite groups ranks by site. It returns nil if a hierarchy of sites has no advantage: if they are
-// not known, if there is only one, or if each has one rank. A host whose ranks are in two sites
-// belongs to the site of its first rank.
+// bySite groups ranks by site. It returns nil if a hierarchy of sites has no advantage: if the
+// sites are not known, if there is only one site, or if each site has one rank. A host whose ranks
+// are in two sites belongs to the site of its first rank.
 func (t *topology) bySite(ranks []int) [][]int {
 	if t.sites == nil {
 		return nil

@@ -8,18 +8,19 @@ import (
 	"github.com/elrun/elrun/collective/internal/stall"
 )
 
-// tracker holds the calls in progress. A tracked call is in calls, where the watch sees it, and
-// Close waits for it. A short call in shared memory takes less time than its tracking, so one such
-// call at a time may stay untracked. If it is still in progress at the next check of the watch, the
-// watch begins to track it. All fields but started and working are guarded by endpoint.mu.
+// tracker holds the calls in progress. A tracked call is in calls, where the watchdog sees it, and
+// Close waits for it. Tracking takes longer than a short call in shared memory, so one blocking
+// call in shared memory at a time may begin untracked. If that call is still in progress at the
+// next check of the watchdog, the watchdog begins to track it. All fields but started and working
+// are guarded by endpoint.mu.
 type tracker struct {
 	started time.Time      // origin of all times that are durations
-	working sync.WaitGroup // the watch and all tracked calls
+	working sync.WaitGroup // the watchdog and all tracked calls
 
 	calls         map[*operation]struct{} // tracked calls in progress
 	untracked     *operation              // untracked call in progress; see operation.untracked
 	spare         *operation              // an untracked call that has ended, for reuse
-	untrackedSeen bool                    // an untracked call has begun since the watch last checked
+	untrackedSeen bool                    // an untracked call has begun since the last check of the watchdog
 	limit         stall.Limit             // adaptive timeout of calls
 }
 

@@ -8,28 +8,25 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// The watch is the watchdog of calls that wait. It does no work for a call that makes progress. It
-// handles a waiting call in three steps:
+// The watchdog of a rank finds the cause if a call waits for long. It does no work for a call that
+// makes progress. It handles a waiting call in three steps:
 //
-//  1. After stall.AskAfter without a message, or when half of the limit has passed, it asks
-//     the ranks for which the call waits at which call they are. An ask names the waiting
-//     call.
-//  2. The watch of an asked rank answers at once: its rank is in the same call, has not
-// begun it, or is past it. The answer also has the end of the chain of waits that begins at that
-// rank.
-//     A rank that is in another call at the same place of the sequence has found a mismatch,
-// and revokes instead. The asked rank also sends later changes, as news.
-//  3. After the limit, an adaptive timeout, it asks once more and then reports to OnStall
-//     the ranks that hold up the call. Package stall computes the limit and finds these
-//     ranks.
+//  1. After stall.AskAfter without a message, or when half of the limit has passed, it asks the
+//     ranks for which the call waits about their position. An ask names the waiting call.
+//  2. The watchdog of an asked rank answers at once: its rank is in the same call, has not begun
+//     it, or has ended it. The answer also has the end of the chain of waits that begins at that
+//     rank. A rank that is in another call at the same place of the sequence has found a mismatch,
+//     and revokes instead. The asked rank also sends later changes of its answer, as news.
+//  3. After the limit, an adaptive timeout, it asks once more and then reports the ranks that block
+//     the call to OnStall. Package stall computes the limit and finds these ranks.
 //
 // A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that rank A
 // waits in Send or Recv for rank B, and B waits in a collective call for A. Calls come from one
-// goroutine per rank, so neither can ever be served, unless an ISend or IRecv between the two is in
-// progress. After two such answers of B, A concludes that neither call will end, and revokes.
+// goroutine per rank, so neither call can ever end, unless an ISend or IRecv between the two ranks
+// is in progress. After two answers of B that it is in this call, A revokes.
 
 const (
-	// watchPeriod is the interval at which the watch checks the calls in progress.
+	// watchPeriod is the interval at which the watchdog checks the calls in progress.
 	watchPeriod = 50 * time.Millisecond
 	// suspendedAfter is the interval between two checks from which this process is assumed to
 	// have been stopped or starved.
@@ -38,32 +35,32 @@ const (
 	// doubles with each report (exponential backoff).
 	maxAskInterval = 2 * time.Second
 	// closedAnswers is the number of answers that prove that a rank has closed the communicator of
-	// a call without serving it. One answer is not enough: a message of that rank may have arrived
-	// before it, and the receiving goroutine may not have run yet.
+	// a call and will never send its messages. One answer is not enough: a message of that rank may
+	// have arrived before the answer, and the receiving goroutine may not have run yet.
 	closedAnswers = 3
-	// rivalAnswers is the number of answers that prove that a rank is in a call which it
-	// cannot leave.
+	// rivalAnswers is the number of answers that prove that a rank is in another call, which can
+	// never end.
 	rivalAnswers = 2
 )
 
-// watchState is the state of the watch for one call that waits.
+// watchState is the state of the watchdog for one call that waits.
 type watchState struct {
 	wait            stall.Wait    // edges of the call in the waits-for graph
 	askInterval     time.Duration // from one ask to the next
-	hopelessAnswers int           // number of answers of a rank that can never serve the call
+	hopelessAnswers int           // number of answers which show that the answering rank can never complete the call
 	lastAsk         time.Duration // when the ask that precedes a report was sent, 0 if it was not sent yet
-	reported        time.Duration // how long the call had been held up at the last report
+	reported        time.Duration // how long the call had been blocked at the last report
 }
 
 // watchdog watches the calls of an endpoint. The one goroutine that runs it owns its fields and the
 // watchStates of the calls.
 type watchdog struct {
 	*endpoint
-	chase      stall.Chase // finds the ranks that hold up a call
+	chase      stall.Chase // finds the ranks that block a call
 	lastReport reportKey
 }
 
-// newWatchdog returns the watchdog of an endpoint. Its run ends with Close.
+// newWatchdog returns the watchdog of an endpoint. Close ends its method run.
 func newWatchdog(ep *endpoint) *watchdog {
 	return &watchdog{endpoint: ep, chase: stall.Chase{Self: ep.self, Ranks: ep.ranks,
 		Send: func(to int, s *stall.Signal) { ep.t.Signal(to, s.Append(nil)) }}}
@@ -82,8 +79,8 @@ func (w *watchdog) run() {
 			w.handleSignal(s)
 		case <-ticker.C:
 			now := time.Since(w.started)
-			// This process was stopped, or its machine was suspended: the silence of others means
-			// nothing.
+			// This process was stopped, or its machine was suspended, so the silence of other ranks
+			// proves nothing.
 			if now-last > suspendedAfter {
 				w.resetClocks(now)
 			}
@@ -106,7 +103,7 @@ func (w *watchdog) resetClocks(now time.Duration) {
 	w.limit.ResetStep(now)
 }
 
-// checkAll checks all calls in progress, and passes news to the ranks that have asked.
+// checkAll checks all calls in progress, and sends news to the ranks that have asked.
 func (w *watchdog) checkAll() {
 	w.updateLimit()
 	now := time.Since(w.started)
@@ -208,8 +205,8 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 	return ops
 }
 
-// blockingWait returns the wait that holds up o: its own wait, or the wait of the oldest call of
-// this rank if o waits for that call.
+// blockingWait returns the wait that blocks o: its own wait, or, if o waits for no rank, the wait
+// of the oldest call that blocks this rank.
 func (o *operation) blockingWait() *stall.Wait {
 	x := &o.watch.wait
 	if !x.Waits() && x.Oldest != nil {
@@ -234,7 +231,8 @@ func (w *watchdog) handleSignal(s transport.Signal) {
 	w.handleTell(s.From, ops, &m, now)
 }
 
-// handleTell records an answer, revokes if the call can never be served, and passes the news on.
+// handleTell records an answer of rank from, revokes if that rank can never complete the call, and
+// sends the news to the ranks that have asked this rank.
 func (w *watchdog) handleTell(from int, ops callList, m *stall.Signal, now time.Duration) {
 	o := ops.find(m.Envelope)
 	if o == nil || o.peer >= 0 && o.peer != from {
@@ -248,8 +246,8 @@ func (w *watchdog) handleTell(from int, ops callList, m *stall.Signal, now time.
 	w.chase.SendNews(&o.watch.wait, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
 }
 
-// revokeIfHopeless revokes if rank from can never serve o: it has closed the communicator, or it is
-// in a blocking call that waits for this rank.
+// revokeIfHopeless revokes if o can never end because of rank from: that rank has closed the
+// communicator, or is in a blocking call that waits for this rank.
 func (w *watchdog) revokeIfHopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
 	rival := o.peer >= 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !w.hasBegun(m.Rival)
 	if !rival && m.State != stall.Closed {
@@ -324,7 +322,7 @@ func (ep *endpoint) hasBegun(e transport.Envelope) bool {
 }
 
 // closedBefore reports whether this rank has closed the communicator of e without beginning the
-// call, so that it never will.
+// call, so that it can never begin the call.
 func (ep *endpoint) closedBefore(e transport.Envelope) bool {
 	if e.Seq&pointBit == 0 && ep.hasBegun(e) {
 		return false

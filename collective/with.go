@@ -4,7 +4,8 @@ package collective
 // communicator unchanged.
 type CallOptions struct {
 	// Algorithm is the algorithm of the calls, the same at all ranks. A call that the algorithm
-	// cannot carry out fails with ErrArgument. With Auto, the default, each call chooses.
+	// cannot carry out fails with ErrArgument. With Auto, the default, the algorithm is chosen for
+	// each call.
 	Algorithm Algorithm
 	// For is the purpose of the calls in reports of stalls, as in "bucket 2 of 7". It may
 	// differ between ranks.
@@ -17,7 +18,7 @@ type CallOptions struct {
 	// millisecond at most for a segment of these calls, according to Options.Cost. All
 	// ranks set the same value.
 	Interruptible bool
-	// Order is another order of the ring: a permutation of the ranks, the same at all ranks. Ring
+	// Order is the order of the ring: a permutation of the ranks, the same at all ranks. Ring
 	// algorithms then send from each rank to the next one in the order, and from the last to the
 	// first. Other algorithms ignore it. Ranks whose orders differ find a mismatch; if Order is not
 	// a permutation, every call fails with ErrArgument. ring.Order computes a good order. The
@@ -66,9 +67,9 @@ func (c *Comm) withAlgorithm(a Algorithm) *Comm {
 	return &d
 }
 
-// within returns the options for the calls of part, which is a part of the group whole. The
-// algorithm of these calls is chosen again, for the smaller number of ranks. The ranks of the part
-// keep their relative order in the ring.
+// within returns the options for calls on part, a subset of the group whole. The algorithm of these
+// calls is chosen again, for the smaller number of ranks. The ranks of the part keep their relative
+// order in the ring.
 func (o *callOptions) within(whole, part *group) callOptions {
 	d := callOptions{purpose: o.purpose, priority: o.priority, segment: o.segment}
 	if o.order.ranks == nil {

@@ -1,36 +1,37 @@
-// Package stall detects stalled calls: it finds the rank that holds up a call, and computes the
-// time from which a wait is unusually long. It does no input or output and has no clock: times come
-// from the caller, as durations since one origin, and signals go to the caller. A rank's watch owns
-// the state; nothing here is safe for concurrent use.
+// Package stall detects stalled calls: it finds the rank that blocks a call, and computes the time
+// from which a wait is unusually long. It does no input or output and has no clock: times come from
+// the caller, as durations since one origin, and signals go to the caller. The watchdog of a rank
+// owns the state; nothing here is safe for concurrent use.
 //
 // # Finding the cause
 //
 // The ranks that wait for messages of other ranks form the waits-for graph. Chase follows its edges
 // (edge chasing: Chandy, Misra, Haas 1983), and no rank needs to know the whole graph. A rank asks
 // only the ranks for which it waits. An asked rank answers with its knowledge of the end of its own
-// wait, and reports news of that end to its askers later. So each rank asks only a few ranks,
-// whatever the number of ranks. As soon as the end of a chain is known, all ranks of the chain
-// learn it:
+// chain of waits, and later reports changes of that end, the news, to its askers. So each rank asks
+// only a few ranks, whatever the number of ranks. As soon as the end of a chain is known, all ranks
+// of the chain learn it:
 //
 //	Ask:  0 -> 1 -> 2 -> 3    0 waits for 1, 1 for 2, 2 for 3
 //	Tell: 0 <- 1 <- 2 <- 3    3 is not in the call
 //
 // A rank that both receives and sends waits for two ranks. Both chains are followed, and the end
-// with the higher Cause is used. If a connection is slow, the waiting ranks also ask directly the
-// two ends of the connection and the rank at the end of the chain: this shows which end is slow,
-// while an answer over the slow connection would be old.
+// whose Cause has the higher value is used. If a connection is slow, the waiting ranks also ask
+// directly the two ends of the connection and the rank at the end of the chain: the direct answers
+// show which end is slow, while an answer over the slow connection would be out of date.
 //
 // # Invariants
 //
 // Waits and signals change all the time, so the knowledge of a rank can be old.
 //
-//   - A cycle of waits within one call is no deadlock: a message is under way somewhere.
+//   - A cycle of waits within one call is no deadlock: a message is in flight somewhere.
 //   - A cycle of waits in different calls is a deadlock only if every call in it blocks its rank
-//     and no message can be under way. Each rank proves for its own wait that none is: the awaited
-//     rank has answered asks that were sent after the wait began. A signal never overtakes a
-//     message of the same pair, so a message that was sent before the answer has arrived.
-//   - Old information could circulate in a cycle for ever. It is discarded because hops are
-//     counted, and a chain cannot be longer than the number of ranks.
+//     and no message can be in flight. Each rank proves that no message for its own wait is in
+//     flight: the awaited rank has answered asks that were sent after the wait began. A signal
+//     never overtakes a message of the same pair, so every message that was sent before the answer
+//     has arrived.
+//   - Old information could circulate in a cycle for ever. Therefore hops are counted, and
+//     information with more hops than there are ranks is discarded.
 //
 // # The limit
 //
@@ -46,46 +47,45 @@ import (
 )
 
 const (
-	// firmAnswers is the number of answers since the beginning of a wait that proves that
-	// no message is under way. One answer is not enough: the receiver of the last message
-	// may not have run yet.
+	// firmAnswers is the number of answers since the beginning of a wait that proves that no
+	// message is in flight. One answer is not enough: the receiver of the last message may not have
+	// run yet.
 	firmAnswers = 2
-	// relayAfter is how old the last ask of a rank must be for the rank to ask again when it is
-	// asked itself.
+	// relayAfter is the minimum age of a rank's last ask for the rank to ask again when another
+	// rank asks it.
 	relayAfter = 100 * time.Millisecond
-	// forgetAfter is how long an asker gets news after its ask.
+	// forgetAfter is the time after its ask for which an asker gets news.
 	forgetAfter = 3 * time.Second
 )
 
-// Wait is a call in progress at this rank, seen as up to two edges of the waits-for graph.
-// The watch sets the exported fields; the chase owns the others.
+// Wait is a call in progress at this rank, seen as up to two edges of the waits-for graph. The
+// watchdog sets the exported fields; the chase owns the others.
 type Wait struct {
 	transport.Envelope
-	// For has the rank from which the call receives and the rank to which it sends; -1 stands for
-	// none.
+	// For has the rank from which the call receives and the rank to which it sends; -1 means none.
 	For      [2]int
-	Since    time.Duration // when the last message went or came
+	Since    time.Duration // time of the last message that the call sent or received
 	Blocking bool          // the caller waits for the end of the call and does nothing else
-	// Oldest is the wait of another call that holds up this rank; nil if there is none, or if it is
-	// this wait.
+	// Oldest is the wait of the oldest call that blocks this rank; nil if there is no such call, or
+	// if it is this call.
 	Oldest *Wait
 
-	// asked is the time of this rank's last ask for the call, and wanted the time of another rank's
-	// last ask; 0 stands for never.
+	// asked is the time of this rank's last ask for the call, and wanted the time of the last ask
+	// of another rank for it; 0 means never.
 	asked, wanted time.Duration
 	answers       map[int]*answer // by rank; an asked rank has an entry
 }
 
 // answer holds the last tell of one rank for a wait.
 type answer struct {
-	told  bool // a tell has come; only then state and end are set
+	told  bool // a tell has arrived; only then state and end are set
 	state State
 	end   End
 	since time.Duration // the value of Wait.Since to which count belongs
-	count int           // answers to asks that were sent after since
+	count int           // number of answers to asks that were sent after since
 }
 
-// Waits reports whether w waits for a message of another rank.
+// Waits reports whether w waits for another rank, to receive or to send.
 func (w *Wait) Waits() bool { return w.For[0] >= 0 || w.For[1] >= 0 }
 
 // Wanted reports whether another rank has asked for w within forgetAfter.
@@ -101,7 +101,7 @@ func (w *Wait) Forget() { w.asked, w.wanted, w.answers = 0, 0, nil }
 type Position struct {
 	State State
 	Busy  bool               // in another call
-	Wait  *Wait              // the wait that holds up this rank, in that call or in another one; nil for none
+	Wait  *Wait              // the wait that blocks this rank, in that call or in another one; nil for none
 	Rival transport.Envelope // see Signal
 }
 
@@ -114,7 +114,7 @@ type Chase struct {
 
 	// contacts holds the response times of the asked ranks.
 	contacts map[int]*contact
-	// askers holds the ranks that have asked this one, until forgetAfter has passed.
+	// askers holds the ranks that have asked this rank within forgetAfter.
 	askers map[asker]*askRecord
 }
 
@@ -128,15 +128,15 @@ type asker struct {
 // askRecord is the last ask of an asker, and the content of the last tell to it.
 type askRecord struct {
 	ask   Signal
-	at    time.Duration // when the ask came
+	at    time.Duration // when the ask arrived
 	state State
 	end   End
 	// via is the wait from which this rank computed end; nil for none.
 	via *Wait
 }
 
-// Reset forgets the response times of other ranks. The watch calls it when no call waits:
-// the next chase finds other conditions.
+// Reset forgets the response times of other ranks. The watchdog calls it when no call waits,
+// because these times say nothing about the next stall.
 func (c *Chase) Reset() { clear(c.contacts) }
 
 // contact returns the contact of a rank, and creates it if necessary.
@@ -150,9 +150,9 @@ func (c *Chase) contact(rank int) *contact {
 	return c.contacts[rank]
 }
 
-// targets returns the ranks to ask for w: the ranks for which w waits and, where the chain
-// ends at a silent rank or has a slow link, the two ends of the link and the rank at the
-// end of the chain.
+// targets returns the ranks to ask for w: the ranks for which w waits, and, if the chain ends at a
+// silent rank or has a slow link, also the two ends of the slowest link and the rank at the end of
+// the chain.
 func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	var all []int
 	add := func(rank int) {
@@ -186,15 +186,15 @@ func (c *Chase) Ask(w *Wait, now time.Duration) {
 	}
 }
 
-// HasUnasked reports whether w has a target that was not asked yet.
+// HasUnasked reports whether this rank has not yet asked one of the targets of w.
 func (c *Chase) HasUnasked(w *Wait, now time.Duration) bool {
 	return slices.ContainsFunc(c.targets(w, now), func(rank int) bool { return w.answers[rank] == nil })
 }
 
 // Settled reports whether a report would be final: each target has answered or has been silent for
-// long enough, and the end of the chain is known. If the rank at the end is reported as silent,
-// this rank must have its own evidence: either the rank is silent towards this rank, too, or it
-// answers this rank, and then the link is slow.
+// long enough, and the end of the chain is known. If another rank reports that the rank at the end
+// is silent, this rank must have its own evidence. Either the reported rank does not answer this
+// rank either, or it does answer, and then the link is slow.
 func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	for _, rank := range c.targets(w, now) {
 		if w.answers[rank] == nil || !c.contact(rank).settled(now) {
@@ -205,9 +205,10 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	return e.Cause != Unknown && (e.Cause != Silent || c.hasAnswered(int(e.Rank)) || c.confirms(int(e.Rank), now))
 }
 
-// RecordTell records a tell of rank from for w, which is nil if the call is over. A tell to an ask
-// carries the time of that ask by this rank's clock, so no clocks are compared. A tell without a
-// time is news, which the rank sends unasked; it says nothing about the response time.
+// RecordTell records a tell of rank from for w, which is nil if the call is over. A tell that
+// answers an ask carries the time of that ask by this rank's clock, so no clocks are compared. A
+// tell without a time is news, which the rank sends unasked; it says nothing about the response
+// time.
 func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {
@@ -244,8 +245,8 @@ func (c *Chase) End(w *Wait, now time.Duration) End {
 	return out
 }
 
-// chainEnd returns the end of the chain that begins with the edge from w to a rank: the end
-// that this rank has reported, with one more hop.
+// chainEnd returns the end of the chain that begins with the edge from w to a rank: the end that
+// the awaited rank has reported, with one more hop.
 func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
 	e := End{Cause: Unknown, Rank: int32(rank), Hops: 1, Slow: noLink(), Path: []int32{int32(rank)}}
 	ct, a := c.contacts[rank], w.answers[rank]
@@ -279,11 +280,12 @@ func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
 	return e
 }
 
-// cycleEnd returns the end of a chain that leads back to this rank after a number of waits.
-// The cycle is a deadlock if not all of its waits are within one call and each is firm.
+// cycleEnd returns the end of a chain that leads back to this rank after a number of waits. The
+// cycle is a deadlock if its waits belong to different calls, and each wait is firm (see
+// End.FirmPrefix).
 func (c *Chase) cycleEnd(e End, w *Wait, waits int, now time.Duration) End {
-	// The other ranks wait for the oldest call of this rank, so the cycle goes through that
-	// call.
+	// This rank is blocked by its oldest call, so the cycle goes through that call and not through
+	// w.
 	if w.Oldest != nil {
 		return c.End(w.Oldest, now)
 	}
@@ -320,8 +322,8 @@ func (c *Chase) tell(to int, a *askRecord, p Position, at, now time.Duration) {
 	c.Send(to, &Signal{Kind: Tell, Envelope: a.ask.Envelope, At: at, State: a.state, End: a.end, Rival: p.Rival})
 }
 
-// localEnd returns the end of the chain from this rank on. The chain ends here if the rank is
-// in no call.
+// localEnd returns the end of the chain from this rank on. The chain ends here if this rank is in
+// no call.
 func (c *Chase) localEnd(p Position, now time.Duration) End {
 	switch {
 	case p.Wait != nil:
@@ -332,8 +334,8 @@ func (c *Chase) localEnd(p Position, now time.Duration) End {
 	return End{Rank: int32(c.Self), Slow: noLink()}
 }
 
-// SendNews sends news to the recent askers: to those whose last tell was computed from w, or to
-// all if w is nil. where returns the position of this rank in relation to a call.
+// SendNews sends news to the recent askers: to the askers whose last tell was computed from w, or
+// to all askers if w is nil. where returns the position of this rank in relation to a call.
 func (c *Chase) SendNews(w *Wait, where func(transport.Envelope) Position, now time.Duration) {
 	for key, a := range c.askers {
 		if now-a.at >= forgetAfter {
@@ -350,9 +352,9 @@ func (c *Chase) SendNews(w *Wait, where func(transport.Envelope) Position, now t
 	}
 }
 
-// Blame returns the ranks that hold up w, as far as is known, and the reason. If a rank
-// does not answer the rank that waits for it but answers this one, the connection between
-// the two is slow; the end that answers this rank more slowly is blamed.
+// Blame returns the ranks that block w, as far as is known, and the reason. If rank B does not
+// answer rank A, which waits for B, but answers this rank, the connection between A and B is slow.
+// Then Blame returns the one of A and B that answers this rank more slowly.
 func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Cause) {
 	e := c.End(w, now)
 	rank := int(e.Rank)
@@ -370,27 +372,28 @@ func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Cause) {
 	return []int{rank}, Inside
 }
 
-// contradicts reports whether a rank that others report as in no call has told this rank itself
-// that it is in one: reports over slow connections are old.
+// contradicts reports whether a rank has told this rank that it is in a call, although other ranks
+// report that it is in no call: reports over slow connections can be out of date.
 func (w *Wait) contradicts(rank int) bool {
 	a := w.answers[rank]
 	return a != nil && a.told && (a.end.Cause != Absent || int(a.end.Rank) != rank)
 }
 
-// hasAnswered reports whether a rank has answered all asks of this one.
+// hasAnswered reports whether a rank has answered all asks of this rank.
 func (c *Chase) hasAnswered(rank int) bool {
 	ct := c.contacts[rank]
 	return rank == c.Self || ct != nil && ct.pending == 0
 }
 
-// confirms reports whether a rank does not answer this one either.
+// confirms reports whether a rank that another rank reports as silent does not answer this rank
+// either.
 func (c *Chase) confirms(rank int, now time.Duration) bool {
 	ct := c.contacts[rank]
 	return ct != nil && ct.confirms(now)
 }
 
-// slowerEnd returns the end of a slow link that answers this rank more slowly, -1 if the link
-// is not slow. If this rank is one end, the other end is returned.
+// slowerEnd returns the end of a slow link that answers this rank more slowly than the other end,
+// or -1 if the link is not slow. If this rank is one end, the other end is returned.
 func (c *Chase) slowerEnd(l Link, now time.Duration) int {
 	responseTime := func(rank int32) time.Duration {
 		if ct := c.contacts[int(rank)]; ct != nil {

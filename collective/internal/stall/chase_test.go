@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// network simulates ranks and the signals between them. Each rank is in one call, or computes.
+// network simulates ranks and the signals between them. Each rank waits in one call, or computes.
 type network struct {
 	random *rand.Rand
 	now    time.Duration
@@ -31,7 +31,7 @@ type flying struct {
 type node struct {
 	*network
 	chase   Chase
-	wait    Wait // For is -1 and -1 while it computes
+	wait    Wait // For is {-1, -1} while the rank computes
 	stopped bool
 }
 
@@ -118,8 +118,8 @@ func (w *network) deliver(t *testing.T) bool {
 	return len(due) > 0
 }
 
-// twin holds the ranks that a rank may blame, computed with global knowledge: of the ranks that its
-// waits reach, the silent ranks and the ranks that do not wait.
+// twin holds the ranks that a rank may blame, computed with global knowledge: among the ranks that
+// its chains of waits reach, the silent ranks and the ranks that do not wait.
 type twin struct{ silent, absent []int }
 
 func (w *network) twin(rank int) (out twin) {
@@ -149,8 +149,8 @@ func (w *network) twin(rank int) (out twin) {
 	return out
 }
 
-// cycle returns the cycle that the first waits of a rank reach, and whether its calls
-// differ.
+// cycle returns the cycle that is reached from a rank along the first rank of each Wait.For, with
+// the lowest rank first. mixed reports whether the calls in the cycle differ.
 func (w *network) cycle(rank int) (ring []int, mixed bool) {
 	for range w.nodes {
 		rank = w.nodes[rank].wait.For[0]
@@ -202,7 +202,7 @@ func (w *network) check(single bool) error {
 	return nil
 }
 
-// change gives some ranks other waits.
+// change gives some ranks other waits, and sometimes stops a rank.
 func (w *network) change(ways int) {
 	n := len(w.nodes)
 	for rank := range n {
@@ -256,7 +256,7 @@ func TestChaseCostsLittle(t *testing.T) {
 	}
 	first := w.sent
 	w.run(t, 2*time.Second)
-	if asks := (w.sent - first) / n; asks > 2*11 { // and answers
+	if asks := (w.sent - first) / n; asks > 2*11 { // 11 asks and as many answers
 		t.Errorf("%d signals of a rank in 2 s", asks)
 	}
 	if first > 20*n {
@@ -282,7 +282,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// Information that has made more hops than there are ranks has no origin and is dropped.
+// Information with more hops than there are ranks circulates in a cycle, and is dropped.
 func TestLostOrigin(t *testing.T) {
 	w := newNet(1, 4)
 	w.waits(0, 1, 1)
@@ -298,7 +298,8 @@ func TestLostOrigin(t *testing.T) {
 	}
 }
 
-// A rank's report that another rank is silent does not count if that rank answers this one.
+// A rank's report that another rank is silent does not count if the reported rank answers this
+// rank.
 func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	w := newNet(1, 4)
 	for rank := range 3 {
@@ -319,7 +320,7 @@ func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	nd.chase.RecordTell(3, &answer, &nd.wait, w.now+time.Millisecond)
 	nd.chase.RecordTell(1, &claim, &nd.wait, w.now)
 	nd.chase.RecordTell(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, w.now)
-	w.now += 200 * time.Millisecond // rank 2 answers neither
+	w.now += 200 * time.Millisecond // rank 2 does not answer
 	if got, why := nd.chase.Blame(&nd.wait, w.now); why != Slow || !slices.Equal(got, []int{2}) {
 		t.Errorf("blames %v (%d), want rank 2, which is slow", got, why)
 	}

@@ -3,12 +3,13 @@ package stall
 import "time"
 
 const (
-	// SilentAfter and silentAsks define silence: a rank is silent if it has left silentAsks
-	// asks unanswered for SilentAfter. Several asks are required, as signals may be lost.
+	// SilentAfter and silentAsks define silence: a rank is silent if it has left silentAsks asks
+	// unanswered, the oldest of them for SilentAfter. Several asks are required, as signals may be
+	// lost.
 	SilentAfter = 500 * time.Millisecond
 	silentAsks  = 3
-	// confirmAsks is the number of unanswered asks that confirms the silence which another
-	// rank has reported.
+	// confirmAsks is the number of unanswered asks of this rank that confirms another rank's report
+	// that a rank is silent.
 	confirmAsks = 2
 	// slowAfter is the response time from which a link counts as slow. Shorter ones are common on a
 	// busy host.
@@ -20,7 +21,7 @@ const (
 // contact holds the response times of one rank, over all calls.
 type contact struct {
 	pending time.Duration // time of the oldest unanswered ask; 0 for none
-	// unanswered counts the asks without an answer, from the one at pending on.
+	// unanswered is the number of asks without an answer, from the ask at time pending on.
 	unanswered int
 	asked      time.Duration // time of the last ask
 	slowest    time.Duration // longest response time
@@ -36,7 +37,7 @@ func (c *contact) ask(now time.Duration) {
 	c.asked = now
 }
 
-// tell records the rank's answer to an ask that was sent at a time.
+// tell records the rank's answer to the ask that was sent at the time at.
 func (c *contact) tell(at, now time.Duration) {
 	c.slowest = max(c.slowest, now-at)
 	switch {
@@ -57,8 +58,8 @@ func (c *contact) responseTime(now time.Duration) time.Duration {
 }
 
 // silent reports whether the rank does not answer. A signal never overtakes a message of the same
-// pair. So while a long message is being sent, its sender looks silent. And a rank that answers has
-// not sent the awaited message before.
+// pair. So a rank seems silent while it sends a long message. And if the answer of a rank arrives
+// before the awaited message, the rank had not sent that message before it answered.
 func (c *contact) silent(now time.Duration) bool {
 	return c.pending != 0 && c.unanswered >= silentAsks && now-c.pending >= SilentAfter
 }

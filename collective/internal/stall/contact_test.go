@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The oldest unanswered ask is known, whichever asks and answers are lost.
+// pending is the time of the oldest ask without an answer, whichever asks and answers are lost.
 func TestPending(t *testing.T) {
 	ms := time.Millisecond
 	for name, test := range map[string]struct {

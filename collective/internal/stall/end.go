@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Cause is the reason why a chase ends. Of the two chains of a wait the chain with the higher value
-// is reported.
+// Cause is the reason why the chase along a chain of waits ends. Of the two chains of a wait, the
+// chain whose Cause has the higher value is reported.
 type Cause uint8
 
-// The reasons. The values are part of the wire format.
+// The reasons, each with the place where the chase ends. The values are part of the wire format.
 const (
-	Inside   Cause = iota // at a rank in the call that waits for no other, or in a cycle of waits within one call
+	Inside   Cause = iota // at a rank that is in the call and waits for no other rank, or in a cycle of waits within one call
 	Unknown               // the chase has not ended yet
 	Deadlock              // in a cycle of blocking calls that differ
 	Absent                // at a rank that is in no call
@@ -26,13 +26,13 @@ type End struct {
 	Cause          Cause
 	Rank           int32 // the rank at the end
 	Hops           int32 // number of waits in the chain
-	SameCallPrefix int32 // how many of the first waits are all for ranks in the same call
-	// FirmPrefix is the number of waits at the beginning of the chain that block their rank while
-	// no message to the rank is under way.
+	SameCallPrefix int32 // number of waits at the beginning of the chain that are for ranks in the same call
+	// FirmPrefix is the number of waits at the beginning of the chain that are firm: the wait
+	// blocks its rank, and no message to the rank is in flight.
 	FirmPrefix int32
 	Slow       Link // the slowest link of the chain
-	// Path has the awaited ranks of the chain, as far as they fit a signal. In a cycle it
-	// ends with the rank that detected the cycle.
+	// Path has the awaited ranks of the chain, as far as they fit in a signal. In a cycle it ends
+	// with the rank that detected the cycle.
 	Path []int32
 }
 
@@ -53,8 +53,8 @@ func (e *End) cycle() []int {
 	return all
 }
 
-// Link is an edge of the waits-for graph: From waits for To, and To took this long to
-// answer.
+// Link is an edge of the waits-for graph: From waits for To, and ResponseTime is how long To took
+// to answer.
 type Link struct {
 	From, To     int32
 	ResponseTime time.Duration
@@ -77,11 +77,11 @@ func (e *End) isValid(n int) bool {
 }
 
 // newsPath is the path length up to which a change of the path is news. So short cycles are found
-// at once. In long cycles each change would cause more news, so they are found by the periodic asks
-// only.
+// at once. In a long cycle each change would cause more and more news, so a long cycle is found
+// only by the periodic asks.
 const newsPath = 8
 
-// news reports whether a rank that was told f should be told e.
+// news reports whether e differs enough from f to be sent to a rank that got f in its last tell.
 func (e *End) news(f *End) bool {
 	return e.Cause != f.Cause || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() ||
 		len(e.Path) <= newsPath && (e.SameCallPrefix != f.SameCallPrefix || e.FirmPrefix != f.FirmPrefix || !slices.Equal(e.Path, f.Path))

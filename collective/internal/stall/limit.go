@@ -8,14 +8,14 @@ import (
 const (
 	// After is the lower bound of the limit: no call is reported earlier.
 	After = time.Second
-	// AskAfter is how long a call may wait for a message before the watch asks for it.
+	// AskAfter is how long a call may wait for a message before the watchdog asks the awaited rank.
 	AskAfter = 200 * time.Millisecond
 	// limitFactor: the limit is at least this factor times the decaying maximum of waits and
 	// steps.
 	limitFactor = 3
-	// limitGrowth is the factor by which a single wait can raise the limit. Repeated slowness
-	// raises the limit step by step, until it is no longer reported. A single evaluation that takes
-	// minutes raises it only once.
+	// limitGrowth is the factor by which a single wait can raise the limit. Waits that are long
+	// again and again raise the limit step by step, until they are no longer reported. A single
+	// wait of minutes, for example for an evaluation, raises the limit only once.
 	limitGrowth = 1.5
 	// idleFactor: the limit is also at least this factor times the usual pause of this rank
 	// between its calls. If this rank computes for a second between calls, a rank that needs
@@ -30,7 +30,7 @@ const (
 	maxHalfLife    = 10 * time.Minute
 	// sampleDelay is the delay after which a recorded duration affects the limit. It is longer than
 	// the time to the report of a stall. Otherwise the first waits of a stall would raise the limit
-	// for the rest of it.
+	// for the remaining time of the stall.
 	sampleDelay = 3 * time.Second
 )
 
@@ -46,7 +46,7 @@ type Limit struct {
 	idleTime             idleTime // of the pauses between calls
 
 	running       int           // number of calls in progress
-	since         time.Duration // when running last became positive or zero
+	since         time.Duration // when running last became positive or zero, or when the last untracked call was recorded
 	inCallsBefore time.Duration // total time with calls in progress, up to since
 
 	step      int64         // present step of the program; 0 before the first step
@@ -102,7 +102,7 @@ func (l *Limit) RecordWait(d, now time.Duration) {
 	}
 	maxDuration := time.Duration(limitGrowth / limitFactor * float64(l.limit(now)))
 	half := min(max(halfLife, halfLifeFactor*d), maxHalfLife)
-	if d = min(d, maxDuration); d > l.pending.duration { // a shorter one has no effect
+	if d = min(d, maxDuration); d > l.pending.duration { // a shorter duration has no effect
 		l.pending = sample{d, now, half}
 	}
 }

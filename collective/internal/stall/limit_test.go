@@ -48,8 +48,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// The watch still finds stalls after one evaluation that took minutes, and after one long
-// pause of this rank.
+// One wait of minutes, or one long pause of this rank, raises the limit only a little, so that the
+// watchdog still finds stalls.
 func TestOneLongWaitRaisesLimitLittle(t *testing.T) {
 	for name, long := range map[string]func(r *routine){
 		"wait":  func(r *routine) { r.call(0, 5*time.Minute) },
@@ -71,8 +71,8 @@ func TestOneLongWaitRaisesLimitLittle(t *testing.T) {
 	}
 }
 
-// The waits within a stall do not count before the stall is reported, even if a duration
-// was recorded shortly before.
+// The waits within a stall do not raise the limit before the stall is reported, even if another
+// duration was recorded shortly before.
 func TestSampleCountsAfterDelay(t *testing.T) {
 	for gap := time.Duration(0); gap <= sampleDelay; gap += sampleDelay / 10 {
 		r := new(routine)

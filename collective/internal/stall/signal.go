@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Kind tells an ask from a tell.
+// Kind distinguishes asks from tells.
 type Kind uint8
 
 // The kinds of signals. The values are part of the wire format.
@@ -27,12 +27,12 @@ const (
 	Unasked State = iota // no answer
 	Present              // in the call
 	NotYet               // has not begun the call
-	Past                 // has ended the call, as its messages under way will show
+	Past                 // has ended the call; its last messages may still be in flight
 	Closed               // will never begin the call, as it has closed the communicator
 )
 
-// Signal is a message between the watches of two ranks. It is sent as a transport.Signal, whose
-// limit of transport.MaxSignal bytes bounds the path.
+// Signal is a message between the watchdogs of two ranks. It is sent as a transport.Signal, which
+// has at most transport.MaxSignal bytes; this limits the length of the path.
 type Signal struct {
 	Kind Kind
 	transport.Envelope
@@ -44,11 +44,11 @@ type Signal struct {
 	// The fields of a tell.
 	State State
 	End   End
-	Rival transport.Envelope // a blocking call of the same communicator in which the sender is instead; Kind 0 for none
+	Rival transport.Envelope // a blocking call of the same communicator in which the sender waits instead; Kind 0 for none
 }
 
-// MaxPath is the maximum number of ranks of End.Path in a signal. The signal drops the
-// rest of the path.
+// MaxPath is the maximum number of ranks of End.Path in a signal. Append leaves out the later ranks
+// of a longer path.
 const MaxPath = 180
 
 // Sizes of encoded envelopes and of signals with an empty path, in bytes.
