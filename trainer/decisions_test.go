@@ -70,7 +70,8 @@ func TestMergedPoints(t *testing.T) {
 	})
 }
 
-// The decision of the rank that has seen most decision points counts. A rank that has the model that was kept last passes it on.
+// The decision of the rank that has seen most decision points counts. The lowest rank that has the last kept model sends that model
+// to the other ranks.
 func TestWhoseDecisionCounts(t *testing.T) {
 	seen := func(seen, kept int64, stop bool) pointReport { return pointReport{point{stop: stop}, seen, kept} }
 	all := []pointReport{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}

@@ -23,7 +23,7 @@ func delayed(steps int64, exactly bool) trainer.Config {
 	return cfg
 }
 
-// Gradients are computed with parameters that contain all sums except the last one. At the end they contain every sum.
+// Gradients are computed with parameters to which all sums except the last sum are applied. At the end every sum is applied.
 func TestDelayIsThatOfTheTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(7, false))
@@ -79,7 +79,7 @@ func (m seeing) Model() trainer.Model {
 	})
 }
 
-// With Delay any model computes a step while the previous one is reduced, also in exact mode, with clipping and with codings.
+// With Delay any model computes a step while the previous step is reduced, also in exact mode, with clipping and with codings.
 // Here the gradients do not depend on the parameters, so the weights are the same as without Delay.
 func TestDelayedStepsBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
@@ -168,8 +168,7 @@ func TestKillWithDelay(t *testing.T) {
 	})
 }
 
-// A checkpoint contains the gradient that was not applied yet. This also holds while the next step has begun early, and for the
-// last step.
+// A checkpoint contains the gradient that is not applied yet, also if the next step has begun early, and after the last step.
 func TestCheckpointsWithDelay(t *testing.T) {
 	for _, every := range []int64{5, 7} {
 		cfg := delayed(9, true)
@@ -223,7 +222,7 @@ func TestDelayIsASetting(t *testing.T) {
 	}
 }
 
-// A step that has begun early is given up as soon as the session ends.
+// If a step has begun early and the session ends, Batch.Err tells the model to stop computing the step.
 func TestDelayedStepsEndWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, delayed(4, false))

@@ -31,8 +31,9 @@ func (j *job) accused(s *elastic.Session, reports []rankReport) error {
 	return fmt.Errorf("%w: %w", errNextSession, errAccused)
 }
 
-// resolve settles an accusation with which a rank has entered the session: all ranks vote, and
-// audit.Judge names the wrong ones. These are put out, and the others leave for the next session.
+// resolve decides an accusation with which a rank has entered the session: all ranks vote, and
+// audit.Judge names the ranks that are wrong. These ranks are put out of the group, and the other
+// ranks go on to the next session.
 func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeReport) error {
 	a := j.step.audits
 	if a == nil {
@@ -80,11 +81,11 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 const decisionPatience = 2 * time.Second
 
 // awaitOthers waits until all members have the decision. If a member were put out before it has the
-// decision, it would not know why, and would join again under another ID.
+// decision, it would not learn the reason, and would join again under another ID.
 func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
 	ctx, cancel := context.WithTimeout(ctx, decisionPatience)
 	defer cancel()
-	// An error only means that some member did not wait.
+	// After an error some member may lack the decision; this peer goes on all the same.
 	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
 }
 
@@ -103,8 +104,8 @@ func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, st
 	return audit.Claims{}, -1, 0
 }
 
-// execute carries out the decision about a step. Without a majority nobody is put out, and it only
-// logs the accused and the auditor: one of the two is wrong.
+// execute carries out the decision about a step. Without a majority nobody is put out, and execute
+// only logs the accused and the auditor: one of the two is wrong.
 func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
 	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
 	if !told.Out {

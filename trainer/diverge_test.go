@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// sameWeights checks that all members have the weights of the first.
+// sameWeights checks that all members have the weights of rank 0.
 func sameWeights(t *testing.T, out []outcome) {
 	t.Helper()
 	for rank, o := range out {
@@ -45,7 +45,8 @@ func TestADifferentStartIsLevelled(t *testing.T) {
 	}
 }
 
-// The next digest finds one flipped value, and the peer's state is repaired. Every step is committed.
+// If one value of a peer's parameters changes, the next digest shows it, and the peer gets the state of the others. Every step is
+// committed.
 func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	for odd := range 4 {
 		out := train(t, 4, counting(2), &log{}, func(rank int, m *counter, c *trainer.Config) {

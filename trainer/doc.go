@@ -94,19 +94,19 @@
 // a session for a later view, whether a step has to be computed again, and which ranks have to be
 // re-synced. No rank decides any of these from local knowledge.
 //
-// The outcome of each step lists the contribution of every rank. States and updates contain it, so
-// that members can report the contribution of a dead peer (event.Step.OfLost).
+// The outcome of each step lists the contribution of every rank. States and updates contain the
+// outcome, so that members can report the contribution of a dead peer (event.Step.OfLost).
 //
-// After the last step no peer leaves before a commit record has confirmed that all peers have
-// committed it. A failure of the group after that is no error: a peer without a further session
-// evaluates alone.
+// No peer leaves before a further commit record has confirmed that all peers have committed the last
+// step. A failure of the group after that is no error: a peer without a further session evaluates
+// alone.
 //
 // # The parts of a run
 //
 // A job (job.go, session.go) goes from session to session. It agrees with the other peers at the
 // entry of a session, in commit records, and at the end. It owns the state (state.go), which is the
 // same at all members after the same committed step; package elastic copies it from peer to peer.
-// It also owns the open step (openstep.go), which is this peer's work on the step after that: its
+// The job also owns the open step (openstep.go), which is this peer's work on the next step: the
 // contribution (contribution.go), the shares of all ranks (balance.go), and the reduction of
 // gradients (reducer.go). A try (try.go) ends with its session. A reporter (report.go) announces
 // stable steps. State and open step do not depend on a group.
@@ -115,10 +115,10 @@
 //
 // The event log accounts for every sample. Each microbatch of each stable step appears in the entry
 // of one (peer, step), written by that peer, or by others if the peer is gone. If a peer dies after
-// the last step, no later step reports its part. So in the last step the peer of the previous rank
-// writes each part, too. Microbatches that a peer computed a second time are counted as recomputed.
-// That count is 0 through every death: only a peer that was put out or ran out of memory discards
-// computed microbatches.
+// the last step, no later step reports its part. So the part of each peer in the last step is also
+// written by the peer of the previous rank. Microbatches that a peer computed a second time are
+// counted as recomputed. A death leaves that count at 0: only a peer that was put out or ran out of
+// memory discards computed microbatches.
 //
 // # Shares
 //
@@ -132,10 +132,10 @@
 // all; at the entry of the next session all ranks learn the bound.
 //
 // Before a peer joins it computes a few microbatches as a trial, whose results are discarded
-// (trial.go). From its speed and the measured parts of a step, a member predicts the step time
-// with and without the candidate (admit.go), and admits it if steps get shorter. Otherwise the
-// candidate is parked: it follows the job, and asks again later. An admitted candidate starts with
-// a share that suits its speed.
+// (trial.go). A member predicts the step time with and without the candidate, from the candidate's
+// speed and the measured parts of a step (admit.go). It admits the candidate if steps get shorter.
+// Otherwise the candidate is parked: it follows the job, and asks again later. An admitted candidate
+// starts with a share that suits its speed.
 //
 // The commit record also carries the gradient norm of every rank, from which noise.go estimates
 // the largest useful batch.
@@ -143,8 +143,8 @@
 // # Data
 //
 // The model reads its samples itself. Shares and sample order are known when a step begins, so
-// Model.Prefetch is called with the samples of this step and of the next (prefetch.go). It runs in
-// its own goroutine, and no step waits for it.
+// Model.Prefetch is called with the samples of this step and of the next step (prefetch.go). It runs
+// in its own goroutine, and no step waits for it.
 //
 // # Compression
 //
@@ -194,8 +194,8 @@
 // The goroutine of Run, or of the loop over Points, computes all gradients and changes all states.
 // Three things run beside it:
 //
-//	exchange    the calls of a step, if the next step begins early (try.go); it ends before the
-//	            step is committed
+//	exchange    the collective calls of a step, if the next step begins early (try.go); it ends
+//	            before the step is committed
 //	saver       the write of a checkpoint, from a copy of the state; at most one at a time
 //	prefetcher  reads the samples of the next calls
 //

@@ -53,8 +53,8 @@ func (m *eager) gradient(b *trainer.Batch) (float64, error) {
 	return m.backward(b, m.gradients(b))
 }
 
-// forward reads the parameters, and waits until gradients have memory. Its error is the error of
-// the batch.
+// forward reads the parameters, and waits until there is memory for gradients. It returns the result
+// of Batch.Err.
 func (m *eager) forward(b *trainer.Batch) error {
 	m.calls++
 	before := m.tries

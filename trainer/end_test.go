@@ -54,7 +54,7 @@ func TestKillInTheEvaluation(t *testing.T) {
 					t.Errorf("victim %d: %s: %d done events, result %+v, score %+v", victim, x.self.ID, len(done), x.result, x.result.Score)
 				}
 			}
-			// The other peer may have died before the survivor began.
+			// The survivor evaluates only once if the victim dies before the survivor begins.
 			if calls != 1 && calls != 2 {
 				t.Errorf("victim %d: a survivor evaluated %d times", victim, calls)
 			}
@@ -119,7 +119,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	})
 }
 
-// The program gets an error of the evaluation, even at a peer that is alone.
+// Run returns the error of the evaluation, even at a peer that is alone.
 func TestAFailedEvaluationAlone(t *testing.T) {
 	broken := errors.New("no test set")
 	synctest.Test(t, func(t *testing.T) {

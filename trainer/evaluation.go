@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// scoreWords is the length of a score on the wire: samples, correct, bits of the loss, 1 for a
-// failure, 1 if the rank knows of a later view.
+// scoreWords is the length of a score on the wire, in words: samples, correct, bits of the loss, 1
+// for a failure, 1 if the session of the rank is stale (there is a later view).
 const scoreWords = 5
 
 // evaluation scores the model at the end of a job.
@@ -37,8 +37,8 @@ func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, er
 //
 // Success proves that all ranks have completed the last commit record, and so have reported their
 // parts of the last step. For this proof all ranks communicate even if there is nothing to
-// evaluate. If a rank dies in that commit record, the others exchange another commit record and
-// report the dead rank's part.
+// evaluate. If a rank dies while that commit record is reduced, the others reduce another commit
+// record and report the dead rank's part.
 func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if e.part == nil {
 		if err := collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "end"})); err != nil {
@@ -75,12 +75,12 @@ func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, e
 	return score, err
 }
 
-// addScores adds up the parts in a reduced vector, and reports whether a rank knows of a later
-// view.
+// addScores adds up the parts in a reduced vector. stale is true if the session of some rank is
+// stale, because there is a later view.
 func addScores(words []int64, name func(rank int) string) (score *Score, stale bool, err error) {
 	var total Score
 	for rank := 0; len(words) > 0; rank, words = rank+1, words[scoreWords:] {
-		// Words 3 and 4 are flags: this rank's part failed, and this rank knows of a later view.
+		// Words 3 and 4 are flags: the part of the rank failed; the session of the rank is stale.
 		if words[3] != 0 {
 			return nil, false, fmt.Errorf("evaluate: %s failed", name(rank))
 		}

@@ -59,8 +59,8 @@ func ExampleRun() {
 	// Output: y = 1.0 + 2.0 x
 }
 
-// The fields of Config that all trainings need are at the top. The others are in parts, whose zero
-// values are the defaults.
+// The fields of Config that all trainings need are at the top. The other settings are in structs,
+// whose zero values are the defaults.
 func ExampleConfig() {
 	ctx := context.Background()
 	group, err := groupOfOne(ctx)

@@ -29,7 +29,7 @@ func differing(states []fingerprint) (wrong []int, right fingerprint) {
 		count[s]++
 	}
 	right = states[0]
-	for _, s := range states { // in rank order, so that ties are resolved alike everywhere
+	for _, s := range states { // in rank order, so that ties are resolved alike at all ranks
 		if count[s] > count[right] {
 			right = s
 		}
@@ -57,7 +57,8 @@ func digestDue(step int64, params []Param) bool {
 	return step%int64(ceilDiv(4*elements, digestBytes)) == 0
 }
 
-// digestText formats a digest in hexadecimal; empty if it is not due.
+// digestText formats a digest in hexadecimal. It returns "" for 0, which means that no digest is
+// due.
 func digestText(digest uint64) string {
 	if digest == 0 {
 		return ""

@@ -138,7 +138,7 @@ func TestFootprint(t *testing.T) {
 				cfg.Optimizer = rule
 				return mode.change(m, cfg)
 			})
-			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // all memory other than vectors amounts to 0.1
+			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // all memory other than vectors adds 0.1
 				t.Errorf("%s, %T: %.2f bytes a parameter, want %d", mode.row, rule, got, want)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // Pipelining of steps: the next step begins while the sums of the open step are still being
 // reduced. Parameters are updated as their sums arrive (pipeline). The first call of the next share
 // waits for each parameter (Batch.Wait) and so follows the updates. The memory for its gradients is
-// still in use by the open step. So when it asks for this memory (Batch.Grad), the open step is
-// finished first.
+// still in use by the open step. So the open step is finished when the call asks for this memory
+// (Batch.Grad).
 
 // overlaps reports whether a step may begin before the previous one is finished. Without a delay
 // this needs a model that waits for its parameters, and updates that depend on the sums of one
@@ -41,7 +41,7 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 	if err := f.broken(); err != nil {
 		return err
 	}
-	// Work that would otherwise follow is done while the sum is on its way.
+	// While the sum is in flight, update other parameters, which would otherwise be updated later.
 	for !f.sums.has(i, from, f.left(i)) && f.another() {
 		f.sums.yield()
 	}
@@ -65,11 +65,11 @@ func (f *forward) another() bool {
 }
 
 // errAnother is the reason to drop a call that began before the share was decided, if the decided
-// share is another one.
+// share differs from the expected share.
 var errAnother = errors.New("the share of this peer has changed since the call began")
 
-// lookAhead makes the first call of the step after t, if that may begin now. finish finishes step
-// t.
+// lookAhead makes the first call of the step after step t, if that call may begin now. finish
+// finishes step t.
 func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
 	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.steps {
 		return
@@ -91,8 +91,8 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	} else {
 		l.coming = func(i, from int) error { return f.need(ctx, i, from) }
 	}
-	// At the first gradient the open step is finished. If that fails, or the share turns out to be
-	// a different one, the call goes on with scratch memory, and its result is dropped.
+	// At the first gradient the open step is finished. If that fails, or the decided share differs
+	// from the expected share, the call goes on with scratch memory, and its result is dropped.
 	l.opening = func() {
 		t.following = time.Since(l.begun) - f.waited
 		if err := o.follow(ctx, s, t, l, finish); err != nil {

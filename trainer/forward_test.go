@@ -52,7 +52,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}}
 }
 
-// gatesFor returns a gate for each parameter. The gates of the parameters in open are open.
+// gatesFor returns a gate for each parameter. The gates of the parameters in open let every wait pass: the channel is closed.
 func gatesFor(params int, open ...int) (gates []chan error) {
 	for i := range params {
 		gates = append(gates, make(chan error))

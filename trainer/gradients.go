@@ -18,15 +18,15 @@ type Gradients struct {
 	// Delay applies the mean gradient of a step at the commit of the next step, and the gradient of
 	// the last step at the end of the training (a staleness of one). So a peer computes its part of
 	// a step while the sums of the previous step are being reduced. Between hosts a step then takes
-	// about as long as the longer of the two, provided that the share is one call of the model
-	// (Model.MaxSamples).
+	// about the time of its computation or of its reduction, whichever is longer, provided that the
+	// share is one call of the model (Model.MaxSamples).
 	//
 	// The outstanding gradient is part of the state that joining peers and checkpoints get.
 	// Points (Training) see the parameters without it. If a step fails with its session, the
 	// computed part of the next step is lost with it. Delay takes as much memory as Model.Waits.
 	Delay bool
 	// BucketBytes is the number of bytes of gradients that are reduced together; 0 means 256 KiB.
-	// Models of more than 16 buckets begin with larger ones. Between hosts buckets shrink towards
+	// Models of more than 16 buckets begin with larger buckets. Between hosts buckets shrink towards
 	// the end of a backward pass; between two hosts they have half the size, between three hosts
 	// three quarters.
 	BucketBytes int
@@ -40,10 +40,11 @@ type Gradients struct {
 	// Audit is the probability, from 0 to 1, with which each peer recomputes another peer's part
 	// of a step and compares the bits. A peer with bad memory, or a cheating one, is named and
 	// put out (ErrAudit). Audit needs Exact. It costs this fraction of the computing; in each step
-	// a copy and a fingerprint of all parameters, which are cheap in relation to a large batch; and
-	// memory for three times the parameters and one gradient. The weights stay the same.
+	// a copy of all parameters and fingerprints of the gradient sums, which are cheap in relation to
+	// a large batch; and memory for three times the parameters and one gradient. The weights stay
+	// the same.
 	Audit     float64
-	auditSeed uint64 // for tests; 0 draws a random one
+	auditSeed uint64 // for tests; 0 means a random seed
 }
 
 // withDefaults returns the settings with defaults in place of zeros, or an error that names the

@@ -15,7 +15,7 @@ var errGone = errors.New("its program left Run by a panic or runtime.Goexit: see
 // runtime.Goexit, so that the other peers do not wait for this one. And it reports the end of the
 // run to the model (Batch.Err).
 type guard struct {
-	revoke   func(error)     // revokes the session; nil before the first
+	revoke   func(error)     // revokes the session; nil before the first session
 	ended    func() error    // returns why the run ends, or nil
 	progress *netpoll.Engine // drives calls under way while the model computes
 }
@@ -33,7 +33,7 @@ func (g *guard) start(ended func() error) (err error) {
 }
 
 // stop ends the run.
-func (g *guard) stop() { _ = g.progress.Close() } // it closes only a pipe that nobody uses any more
+func (g *guard) stop() { _ = g.progress.Close() } // an error is harmless: nobody uses the closed pipe
 
 // poll lets calls under way make progress.
 func (g *guard) poll() { g.progress.Poll() }

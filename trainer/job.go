@@ -13,7 +13,7 @@ import (
 // other. It owns the state and the open step. It is not safe for concurrent use: the goroutine of
 // Run calls all methods.
 type job struct {
-	// group gives the sessions, and gets the events.
+	// group provides the sessions and receives the events.
 	group *elastic.Group
 	cfg   Config
 	plan  plan
@@ -60,8 +60,8 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	if j.step, err = newOpenStep(cfg, j.guard.of(model)); err != nil {
 		return nil, err
 	}
-	// Connect the parts, which do not know each other: events go to the group, transitions of the
-	// state to the job.
+	// Connect the parts, which have no references to each other: events go to the group, transitions
+	// of the state to the job.
 	j.step.balance.emit, j.step.reducer.emit, j.step.reducer.poll = group.Emit, group.Emit, j.guard.poll
 	j.state = j.step.state
 	j.state.observer = j
@@ -104,8 +104,8 @@ func (j *job) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// replica is the interface between a job and package elastic: elastic copies its state among the
-// members, and asks it whether to admit a candidate.
+// replica is the interface between a job and package elastic, which copies the state among the
+// members, asks whether to admit a candidate, and runs the trial before a join.
 type replica struct {
 	*state
 	admitter
@@ -144,7 +144,7 @@ func (j *job) advanced(was, o outcome) {
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := j.group.Next(ctx, epoch)
-		// The job is finished here: that the others have left is no failure any more.
+		// This peer has committed the last step, so it is no failure that the others have left.
 		if err != nil && j.finished() && !j.state.void && ctx.Err() == nil {
 			return j.endAlone(ctx)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // A job commits its steps in sessions, and reports each step when it is stable. This job has no group. Its session ends after
-// each step, as at a change of members. In the next session the job continues with its state. It finishes once.
+// each step, as at a change of members. In the next session the job continues with its state. The job finishes once.
 func TestAJobGoesFromSessionToSession(t *testing.T) {
 	var steps []int64
 	var results []Result
@@ -29,7 +29,7 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is committed: ") || j.state.committed() != step || len(results) > 0 {
 			t.Fatalf("step %d of session %d: error %v, results %v", j.state.committed(), step, err, results)
 		}
-		if int64(len(steps)) != step-1 { // the next commit record makes it stable
+		if int64(len(steps)) != step-1 { // the next commit record makes the committed step stable
 			t.Errorf("steps %v are reported after step %d", steps, step)
 		}
 	}

@@ -52,7 +52,7 @@ func (a *arena) parkings() (reasons []string) {
 	return reasons
 }
 
-// stepTimes returns the step times that rank 0 has measured in groups of n members.
+// stepTimes returns the times that rank 0 has measured for the steps with n members.
 func (a *arena) stepTimes(n int) (times []time.Duration) {
 	for _, s := range a.actors[0].steps {
 		if s.Peers == n {
@@ -78,9 +78,9 @@ func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 	}
 }
 
-// A peer is parked, because it is ten times slower than the four others. It could take one of 64 microbatches, and one of the
-// others would still have 16. When a member dies, the slowest of the others has 22. Now the peer can take one of these, and it is
-// admitted. The weights are the same as without the peer.
+// A peer that is ten times slower than the four members is parked: if it computed one of the 64 microbatches, some member would
+// still have 16. When a member dies, one of the three others has 22 microbatches. Then the peer is admitted, because it can compute
+// one of these 22. The weights are the same as without the peer.
 func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	never, want := joined(t, 10*time.Millisecond, 0)
 	reasons := never.parkings()
@@ -104,7 +104,7 @@ func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	}
 }
 
-// A user can force admission, at the newcomer or at the members.
+// A newcomer with AdmitAlways is admitted, although it makes steps longer.
 func TestAdmitAlways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := manyMicrobatches(60, true)

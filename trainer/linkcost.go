@@ -10,7 +10,8 @@ type linkCost uint8
 // maxLinkCost is the largest linkCost, about four hours per MiB.
 const maxLinkCost linkCost = 1 + 8*30 + 7
 
-// linkCostOf rounds a cost, at least 1, to the nearest linkCost.
+// linkCostOf rounds a cost in microseconds per MiB to the nearest linkCost. A cost below 8 counts as
+// 8.
 func linkCostOf(cost int64) linkCost {
 	cost = max(cost, 8)
 	shift := bits.Len64(uint64(cost)) - 4
@@ -31,19 +32,19 @@ func (p linkCost) micros() int64 {
 	return (8 + int64(p-1)%8) << (int64(p-1) / 8)
 }
 
-// differs reports whether two costs differ by more than measurement noise.
+// differs reports whether two costs differ by more than measurement noise, or only one is known.
 func (p linkCost) differs(q linkCost) bool { return p == 0 != (q == 0) || p > q+1 || q > p+1 }
 
 // linkUpdates are the measured links in a rank's report: up to maxLinkUpdates links to that rank. A
-// word has two entries of 32 bits. An entry is the number of the sending rank plus 1, and the cost
-// in the low 8 bits; 0 is no entry.
+// word has two entries of 32 bits. An entry has the cost in the low 8 bits, and the sending rank
+// plus 1 in the other bits; 0 means no entry.
 type linkUpdates [maxLinkUpdates / 2]int64
 
 // maxLinkUpdates is the number of links per report. A rank measures one or two links per step,
 // and more only at the beginning of a session.
 const maxLinkUpdates = 4
 
-// put writes entry i.
+// put writes entry i, which must be empty.
 func (n *linkUpdates) put(i, from int, p linkCost) {
 	n[i/2] |= (int64(from+1)<<8 | int64(p)) << (i % 2 * 32)
 }

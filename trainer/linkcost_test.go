@@ -22,7 +22,7 @@ func TestLinkCostOf(t *testing.T) {
 	})
 }
 
-// Every linkCost except the first and the unused last ones survives decoding and encoding.
+// Every linkCost from 1 to maxLinkCost survives decoding and encoding.
 func TestLinkCosts(t *testing.T) {
 	for p := linkCost(1); p <= maxLinkCost; p++ {
 		if got := linkCostOf(p.micros()); got != p {

@@ -30,9 +30,9 @@ const (
 	// faster links reflect the processors at both ends rather than the link.
 	minLinkCost = 2000
 	// minHysteresis is the initial hysteresis: the percentage by which another order must be
-	// better. Each change doubles the hysteresis, up to maxHysteresis, and every hysteresisSteps
-	// steps without a change halve it. So the order does not follow links that keep changing a
-	// little, but it avoids at once a link that is far slower than the others.
+	// better. Each change of a measured order doubles the hysteresis, up to maxHysteresis, and every
+	// hysteresisSteps steps without a change halve it. So the order does not follow links that keep
+	// changing a little, but it avoids at once a link that is far slower than the others.
 	minHysteresis, maxHysteresis, hysteresisSteps = 33, 400, 100
 	// maxFirstProbes is the number of unmeasured links that get probes on top of the budget.
 	maxFirstProbes = 16
@@ -49,7 +49,7 @@ type linkMonitor struct {
 	host  []int        // by rank
 	site  []int        // by rank; nil where sites are not known
 	known [][]linkCost // costs of links [from][to], equal at all ranks; 0 within a host
-	// order is the present order of the ring.
+	// order is the current order of the ring.
 	order             []int
 	slowLinkElsewhere bool         // a link outside the ring is far slower than the links of the ring
 	hysteresis        int64        // percentage by which another order must be better
@@ -57,7 +57,7 @@ type linkMonitor struct {
 	pendingOrder      *event.Order // order to be logged; nil for none
 
 	// Measurements of this peer.
-	meter transport.Meter // nil where this peer measures nothing
+	meter transport.Meter // nil if this peer measures nothing
 	last  []int64         // last measured costs of the links to this peer, by rank
 	best  []linkCost      // lower of the last two measurements, by rank
 	// toSelf has the agreed costs of the links to this peer, for the next session.
@@ -132,9 +132,9 @@ func (l *linkMonitor) unknown() int {
 	return n
 }
 
-// costs returns the cost of every link, in microseconds per MiB. A link within a host costs next to
-// nothing. For an unmeasured link it is the cost of the best link between the same hosts, or 0 if
-// none is measured.
+// costs returns the cost of every link, in microseconds per MiB. A link within a host costs 1. An
+// unmeasured link costs as much as the best link between the same hosts, or 0 if no link between
+// these hosts is measured.
 func (l *linkMonitor) costs() [][]int64 {
 	best := make(map[[2]int]int64)
 	cost := make([][]int64, len(l.known))
@@ -188,7 +188,7 @@ func (l *linkMonitor) updateOrder() {
 		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
 			l.pendingOrder = &event.Order{Order: next, Before: megabytes(slowestOf(cost, l.order)), After: megabytes(slowestOf(cost, next)),
 				Reason: l.changeReason(cost, was)}
-			if l.measured(l.order) { // the order changes because of its cost, not because a link is unmeasured
+			if l.measured(l.order) { // otherwise the order may change only because a link is unmeasured
 				l.hysteresis, l.sinceChange = min(2*l.hysteresis, maxHysteresis), 0
 			}
 			l.order = next
@@ -211,8 +211,8 @@ func (l *linkMonitor) measured(order []int) bool {
 // better reports whether cost is lower than another cost by more than the hysteresis.
 func (l *linkMonitor) better(cost, than int64) bool { return cost*(100+l.hysteresis) < than*100 }
 
-// changeReason returns the link that is the reason to leave the present order: an unmeasured link,
-// or else the slowest one, whose cost is most.
+// changeReason describes the reason to change the current order: the first link in it that is
+// unmeasured or slowest. most is the cost of the slowest link.
 func (l *linkMonitor) changeReason(cost [][]int64, most int64) string {
 	for i, from := range l.order {
 		switch to := l.order[(i+1)%len(l.order)]; {
@@ -272,7 +272,7 @@ func (l *linkMonitor) measure() (n linkUpdates) {
 	}
 	told := 0
 	for i := range l.best {
-		from := (i + l.probeDistance) % len(l.best) // takes turns, as there is no room for all ranks
+		from := (i + l.probeDistance) % len(l.best) // ranks take turns, because a report has no room for all
 		if l.best[from].differs(l.known[from][l.self]) && told < maxLinkUpdates {
 			n.put(told, from, l.best[from])
 			told++
@@ -341,8 +341,8 @@ func probeLength(p linkCost) int {
 	return int(min(max(probeTime<<20/p.micros(), minProbe), probeBytes))
 }
 
-// isReporter reports whether this peer logs events that all ranks know. Only the lowest rank of
-// each launcher does, so that each log has one entry.
+// isReporter reports whether this peer logs events that are equal at all ranks. Only the lowest rank
+// of each launcher logs them, so that the event log of each launcher has one entry.
 func isReporter(s *elastic.Session) bool {
 	launcher := s.View.Members[s.Rank].Launcher
 	return slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) == s.Rank

@@ -45,7 +45,7 @@ func (m *fakeMeter) Probe(to, bytes int) {
 	m.web.send(m.self, to, bytes)
 }
 
-// send delivers bytes over a link.
+// send records the arrival of bytes over a link.
 func (w *web) send(from, to, bytes int) {
 	a := &w.meters[to].arrived[from]
 	a.Bytes += int64(bytes)
@@ -301,8 +301,8 @@ func TestProbeLength(t *testing.T) {
 	}
 }
 
-// The costs of all links change by a factor of two all the time. Because of hysteresis the order changes only a few times, and
-// later hardly ever.
+// The measured cost of each link varies by up to a factor of two from step to step. Because of hysteresis the order changes only a
+// few times.
 func TestRestlessLinks(t *testing.T) {
 	w := newWeb(t, separateHosts(6), 8<<20, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(2, 1))

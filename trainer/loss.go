@@ -39,7 +39,7 @@ func (s lossSum) plus(t lossSum) lossSum {
 	return lossSum{s.Hi + t.Hi + int64(carry), lo}
 }
 
-// float returns the float64 nearest to s, or a neighbour of it.
+// float returns the float64 nearest to s, or a neighbour of that float64.
 func (s lossSum) float() float64 {
 	sign := 1.0
 	if s.Hi < 0 {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowLoss is a twin of lossOf: it returns the loss in units of 2^-64, truncated towards zero.
+// slowLoss is an independent implementation of lossOf: it returns the loss in units of 2^-64, truncated towards zero.
 func slowLoss(x float64) *big.Int {
 	f := new(big.Float).SetPrec(400).SetFloat64(max(-maxLoss, min(maxLoss, x)))
 	i, _ := new(big.Float).SetMantExp(f, 64).Int(nil)

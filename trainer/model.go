@@ -24,11 +24,12 @@ var ErrOutOfMemory = errors.New("out of memory")
 //
 // Params and Gradient are required. The other fields make steps shorter; their zero values are
 // correct for every model. All fields except Prefetch must be equal at all peers. CheckModel,
-// called from a test, checks that a model keeps these rules.
+// called from a test, checks that a model follows these rules.
 type Model struct {
 	// Params are the parameters in declaration order. They must be equal at all peers when a run
 	// begins, for example by initialisation from a common seed. Number, names, shapes and memory
-	// stay the same for the whole run, which writes to Data between steps.
+	// stay the same for the whole run. The run writes to Data between steps, and with Waits also
+	// during a call of Gradient, before b.Wait returns.
 	//
 	// In exact mode Data, and all other operands of the model, must begin at a multiple of
 	// exact.Alignment, as the vectors of exact.Aligned do: the same product has other bits at
@@ -38,14 +39,14 @@ type Model struct {
 	// Gradient sums d loss / d parameter i over the samples of b, for each parameter i, and adds
 	// the sum to b.Grad(i). It returns the sum of the samples' losses. When it returns, no
 	// goroutine that it started may still write to the gradients. It should declare gradients
-	// complete early (b.Done), because their reduction then begins while the others are computed.
+	// complete early (b.Done), because the reduction then begins while other gradients are computed.
 	//
 	// All calls are made from the goroutine of Run, one at a time. A panic or runtime.Goexit
 	// passes through Run; the other peers are notified.
 	//
-	// An error ends the job at this peer, unless it wraps ErrOutOfMemory. In that case the peer
-	// computes half as many microbatches from then on, per call or, if the call had only one, per
-	// step; and all peers try the step again.
+	// An error ends the job at this peer, unless it wraps ErrOutOfMemory. In that case later calls
+	// have half as many microbatches; if the call had only one, the peer's share of a step is halved
+	// instead. All peers then try the step again.
 	Gradient func(b *Batch) (loss float64, err error)
 
 	// Waits declares that Gradient calls b.Wait for each parameter before it reads the parameter.
@@ -54,35 +55,34 @@ type Model struct {
 	// parameters and of the optimizer state.
 	Waits bool
 	// MaxSamples is the number of samples up to which one call is as fast as one call per
-	// microbatch; 0 stands for one microbatch. Between hosts a call gets MaxSamples samples:
-	// gradients are sent only during the last call of a step, so this call should be long. In exact
-	// mode such calls require Grouped. If a call runs out of memory all the same, later calls have
+	// microbatch; 0 means one microbatch. Between hosts a call gets up to MaxSamples samples:
+	// gradients are sent only during the last call of a step, so that call should be long. In exact
+	// mode such calls require Grouped. If a call nevertheless runs out of memory, later calls have
 	// half as many microbatches.
 	MaxSamples int
 	// Grouped declares that Gradient computes each group of a Batch (b.Groups) as if it were
 	// alone, bit for bit.
 	Grouped bool
-	// Whole declares that the result of Gradient is not the sum of its results for parts: one
-	// call gets the peer's whole share of a step, also within a host. A share takes several calls
-	// only after a session that broke, or for lack of memory. It is refused in exact mode, whose
-	// results must not depend on the shares.
+	// Whole declares that the result of Gradient is not the sum of its results for parts of the
+	// Batch: one call gets the peer's whole share of a step, also within a host. A share takes
+	// several calls only after a session that broke, or for lack of memory. Whole is refused in
+	// exact mode, whose results must not depend on the shares.
 	Whole bool
 	// Order, if set, returns the order in which gradients become complete: all or some of the calls
 	// of b.Done, but for each parameter at least the last call, which has From 0. Buckets follow
-	// the returned order. A nil Order stands for the order from the last parameter to the first. If
+	// the returned order. A nil Order means the order from the last parameter to the first. If
 	// overlapped is true, each step begins before all sums of the previous step have arrived
 	// (Waits), so the parameter that is read last may be complete last; otherwise all gradients
 	// should be complete early.
 	Order func(overlapped bool) []Piece
-	// Prefetch, if set, reads the data of samples ahead, as far as it can. It gets the samples of
-	// this peer's share of the open step, except the samples of the first call, which is computed
-	// at once, and the samples that this peer will have in the next step if the shares do not
-	// change.
+	// Prefetch, if set, reads the data of samples ahead, as far as it can. samples are the samples
+	// of this peer's share of the open step, without those of the first call, which begins at once.
+	// Then follow the samples that this peer will have in the next step if the shares do not change.
 	//
-	// It is called from a goroutine of its own, concurrently with Gradient, one call at a time.
-	// No sample is named twice for one step. A slow call delays no step: newer samples are in the
-	// next call. It must return when ctx ends, because Run waits for it. Read errors are ignored
-	// here; the read in Gradient will return them. samples belongs to the caller.
+	// Prefetch is called from a goroutine of its own, concurrently with Gradient, one call at a
+	// time. No sample is named twice for one step. A slow call delays no step: newer samples are in
+	// the next call. Prefetch must return when ctx ends, because Run waits for it. It ignores read
+	// errors: the read in Gradient will return them. It must not keep or change samples.
 	Prefetch func(ctx context.Context, samples []int)
 }
 

@@ -3,9 +3,9 @@ package trainer
 import "math"
 
 // noise estimates the gradient noise scale, which says how much the gradients of single samples
-// differ. The estimate uses the gradients of the ranks and their mean. Let rank i of n ranks have
-// b_i samples of the batch B, the mean gradient g_i over its samples, and g the mean gradient of
-// the batch. Then
+// differ. The estimate uses the gradients of the ranks and their mean. Let B be the samples in the
+// batch, b_i the samples of rank i of n, g_i the mean gradient over the samples of rank i, and g the
+// mean gradient of the batch. Then
 //
 //	A       = sum (b_i/B) |g_i|^2
 //	tr      = (A - |g|^2) B / (n-1)     trace of the covariance of a sample's gradient
@@ -13,7 +13,7 @@ import "math"
 //
 // are unbiased estimates, also for unequal shares. The noise scale is tr / |G|^2 (McCandlish and
 // others: An empirical model of large-batch training, 2018). The values of single steps vary widely
-// and may be negative, so both are averaged (EWMA) before the division.
+// and may be negative, so tr and |G|^2 are averaged (EWMA) before the division.
 type noise struct {
 	every         int64   // interval in steps between measurements; 0 for none
 	trace, signal float64 // averages of tr and |G|^2
@@ -44,7 +44,7 @@ func (e *noise) observe(reports []rankReport, mean float64) {
 
 // scale returns the noise scale in samples; 0 if it is not known.
 func (e *noise) scale() float64 {
-	// Estimates of few steps may be negative or zero; then nothing is known.
+	// Estimates of few steps may be negative or zero; then the noise scale is unknown.
 	if e.trace <= 0 || e.signal <= 0 || math.IsInf(e.trace/e.signal, 0) {
 		return 0
 	}
@@ -54,9 +54,10 @@ func (e *noise) scale() float64 {
 // noiseElements bounds the cost of the norms: the average number of elements per step.
 const noiseElements = 1 << 16
 
-// newNoise returns the estimate for gradients of the given number of elements. Norms are due in
-// every step of a small model, otherwise in every n-th. All peers decide alike. With a sparse
-// coding there is no estimate, because the sum of a step contains parts of earlier gradients.
+// newNoise returns an empty estimate for gradients of the given number of elements. Norms are due in
+// every step of a small model, and in every n-th step of a larger model, at all peers in the same
+// steps. With a sparse coding there is no estimate, because the sum of a step contains parts of
+// earlier gradients.
 func newNoise(elements int, sparse bool) noise {
 	if sparse {
 		return noise{}

@@ -36,7 +36,8 @@ type openStep struct {
 	ahead  *prefetcher
 	// most bounds the microbatches in a call of the model. A lack of memory lowers it.
 	most int
-	// next is the try at this step if the first call of the try began in the previous step.
+	// next is the try at this step if the first call of the try began before the commit of the
+	// previous step; otherwise nil.
 	next *try
 	// work has the measurements of this peer in the last step to which it contributed.
 	work work
@@ -115,8 +116,8 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	}
 	o.reducer.links.enter(s, rows)
 	leader, shares, kept := resumePlan(all, o.balance.wanted, o.microbatches())
-	// A contribution to a lower attempt is dropped, and so is a contribution that overlaps with
-	// another rank's.
+	// A contribution to a lower attempt is dropped, and so is a contribution that overlaps with the
+	// contribution of another rank.
 	if !kept[s.Rank] {
 		scale, err := o.plan.scale(all[leader].exponents)
 		if err != nil {
@@ -240,8 +241,8 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
-	// A sanity check of the ledger. It compares totals only: it does not notice a missing sample if
-	// another one was added twice.
+	// A sanity check of the ledger. It compares only totals: it cannot detect a missing sample if
+	// another sample was added twice.
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
@@ -286,7 +287,7 @@ func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm 
 	}
 }
 
-// advance closes this step if it is the step of the outcome done, and opens the step after that.
+// advance closes this step if it is the step of the outcome done, and opens the step after done.
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)

@@ -116,8 +116,8 @@ func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 	}
 }
 
-// A model that has too little memory for its share gets half as much, and its computed microbatches are dropped. If there is too
-// little memory for one microbatch, the peer fails.
+// If a model has too little memory for the peer's share, the share is bounded at half, and the computed microbatches are dropped. If
+// there is too little memory for one microbatch, the peer fails.
 func TestTooLargeShares(t *testing.T) {
 	most := 0
 	m := counted{ramp{paramsOf(2)}, func([]int) error {
@@ -192,8 +192,8 @@ func (r *openStep) solo(t *testing.T) {
 	}
 }
 
-// A contribution is dropped when its step is committed meanwhile. It counts in the committed step, and the peer's work is
-// reported.
+// A contribution is dropped when an update from another peer commits its step. The measurements of this peer's work in that step
+// are kept for the report.
 func TestApplyEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, false), newRamp(t, false)
 	leader.solo(t)

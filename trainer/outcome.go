@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// outcome describes a committed step, equally at all members; it is part of the state. It includes
+// outcome describes a committed step. It is part of the state, and equal at all members. It includes
 // the contribution of every member: if a member dies before it has reported its own part, the
-// others report it.
+// others report that part.
 type outcome struct {
 	Step    int64
 	Attempt int64   // from 0
@@ -27,7 +27,7 @@ type share struct {
 	Microbatches [][2]int   // [first, end) ranges in ascending order
 }
 
-// share returns the part of a peer, and whether the peer took part.
+// share returns the part of a peer, and whether the peer was a member in this step.
 func (o outcome) share(id elastic.ID) (share, bool) {
 	for _, s := range o.Shares {
 		if s.Peer == id {

@@ -86,7 +86,7 @@ func TestCallsGoFirst(t *testing.T) {
 	if err := r.wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if first < len(l.params)/2 { // now and then the fair scheduler lets a call run
+	if first < len(l.params)/2 { // for fairness, the scheduler sometimes resumes the model before a call
 		t.Errorf("%d of %d calls had begun before the model went on", first, len(l.params))
 	}
 }

@@ -67,8 +67,8 @@ func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule)
 	return nil
 }
 
-// move updates the elements of parameter i from at up to the part that is updated already, and
-// saves their committed values. state is scratch space for one subslice per slot.
+// move updates the elements [at:from[i]] of parameter i, directly before the updated part, and saves
+// their committed values. state is scratch space for one subslice per slot.
 func (p *pipeline) move(i, at int, mean []float32, apply rule, state [][]float32) {
 	end := p.from[i]
 	param := p.params[i][at:end]
@@ -138,7 +138,7 @@ func (p *pipeline) vectors() [][]float32 {
 	return append(params, memory...)
 }
 
-// commit makes the updated values the committed ones.
+// commit makes the updated values the committed values.
 func (p *pipeline) commit() {
 	for i := range p.from {
 		p.from[i] = len(p.params[i])

@@ -55,7 +55,7 @@ func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func
 	}
 }
 
-// oneAlone returns the weights of a single process. It begins no step early.
+// oneAlone returns the weights of a single process, and checks that the process begins no step early.
 func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// Steps that begin early do not change a bit of the weights. Every model gets the chance to begin early.
+// Steps that begin early do not change a bit of the weights. Each step except the first begins early at every peer.
 func TestStepsThatBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
@@ -124,7 +124,7 @@ func beginning(t *testing.T, about string, n int, cfg trainer.Config, change fun
 	return all, models
 }
 
-// No step begins early if an update depends on all sums together, or if there is no network.
+// No step begins early if an update depends on all sums together, or if all peers are on one host.
 func TestStepsThatWait(t *testing.T) {
 	for name, change := range map[string]func(a *arena){
 		"exact":    func(a *arena) { a.cfg.Gradients.Exact = true },
