@@ -164,13 +164,16 @@ func (s *Spec) container() container {
 // command returns the command of the container, the same for all pods: which of them starts the
 // job is decided at run time. More than half of the pods must be there to start it, so that two
 // halves cannot start a job each.
-func (s *Spec) command() []string {
-	command := []string{"elrun", "run", "--name", s.Name, "-n", "1",
-		"--discover", fmt.Sprintf("dns:%s:%d", s.Name, Port), "--key-file", keyFolder + "/" + keyName, "--start-with", strconv.Itoa(s.Peers/2 + 1),
-		"--ready-port", strconv.Itoa(ReadyPort),
-		"--listen", "$(" + addressEnv + ")", "--min-peers", strconv.Itoa(cmp.Or(s.MinPeers, 1)), "--"}
+func (s *Spec) command() []argument {
+	command := []argument{"elrun", "run", "--name", argument(s.Name), "-n", "1",
+		"--discover", argument(fmt.Sprintf("dns:%s:%d", s.Name, Port)), "--key-file", keyFolder + "/" + keyName, "--start-with", number(s.Peers/2 + 1),
+		"--ready-port", number(ReadyPort),
+		"--listen", "$(" + addressEnv + ")", "--min-peers", number(cmp.Or(s.MinPeers, 1)), "--"}
 	for _, word := range s.Program {
-		command = append(command, strings.ReplaceAll(word, "$", "$$")) // or Kubernetes would look for $(NAME)
+		command = append(command, argument(strings.ReplaceAll(word, "$", "$$"))) // or Kubernetes would look for $(NAME)
 	}
 	return command
 }
+
+// number returns n as an argument.
+func number(n int) argument { return argument(strconv.Itoa(n)) }

@@ -135,9 +135,12 @@ func TestManifest(t *testing.T) {
 
 // The program receives its arguments unchanged: neither YAML nor Kubernetes modifies them.
 func TestProgramWords(t *testing.T) {
-	s := good()
-	if got := words(t, made(t, s)); !slices.Equal(got, s.Program) {
-		t.Errorf("%q becomes %q", s.Program, got)
+	for _, more := range [][]string{nil, {"\ta\nb"}, {"\n a", " a\r\n\tb\n\n", "\u2028\tx"}} {
+		s := good()
+		s.Program = append(s.Program, more...)
+		if got := words(t, made(t, s)); !slices.Equal(got, s.Program) {
+			t.Errorf("%q becomes %q", s.Program, got)
+		}
 	}
 }
 

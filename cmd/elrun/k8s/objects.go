@@ -1,5 +1,11 @@
 package k8s
 
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
 // Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest
 // uses. The API's own Go packages would add large dependencies for these few fields. A field
 // without omitempty is written with its zero value too, because the API's default differs from
@@ -148,13 +154,25 @@ type spread struct {
 type container struct {
 	Name            string            `yaml:"name"`
 	Image           string            `yaml:"image"`
-	Command         []string          `yaml:"command"`
+	Command         []argument        `yaml:"command"`
 	Env             []variable        `yaml:"env"`
 	Ports           []port            `yaml:"ports"`
 	ReadinessProbe  probe             `yaml:"readinessProbe"`
 	Resources       resources         `yaml:"resources"`
 	SecurityContext containerSecurity `yaml:"securityContext"`
 	VolumeMounts    []mount           `yaml:"volumeMounts"`
+}
+
+// argument is an argument of a command. Every other text of a manifest has one line.
+type argument string
+
+// MarshalYAML implements yaml.Marshaler. It puts an argument of several lines in double quotes: the
+// encoder would choose a block, which no YAML parser can read if the first line begins with a tab.
+func (a argument) MarshalYAML() (any, error) {
+	if !strings.ContainsAny(string(a), "\n\r\u0085\u2028\u2029") {
+		return string(a), nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(a), Style: yaml.DoubleQuotedStyle}, nil
 }
 
 // probe is a Probe that connects to a TCP port.
