@@ -17,11 +17,12 @@ import (
 // agentScript returns the command that finds elrun on a host and starts its agent. It works in
 // any login shell of the user, because that shell only runs sh. With copied, the script reads
 // elrun from its standard input if the cache lacks it. The copy is renamed into place, so that
-// two launchers that copy at once do not run half a file.
+// two launchers that copy at once do not run half a file. The script marks the copy as used, so that
+// its agent does not remove it as an old one.
 func agentScript(self string, copied *copiedFile) string {
 	script := fmt.Sprintf(`p=$(command -v elrun) || p=%s; [ -x "$p" ] || { echo "%snone"; exit 1; }; exec "$p" agent`, quote(self), agentMark)
 	if copied != nil {
-		script = fmt.Sprintf(`d=${XDG_CACHE_HOME:-$HOME/.cache}/elrun/%s; p=$d/elrun; if [ ! -x "$p" ]; then umask 077; mkdir -p "$d" && echo "%sneed" && head -c %d > "$p.$$" && chmod 700 "$p.$$" && mv "$p.$$" "$p" || exit 1; fi; exec "$p" agent`,
+		script = fmt.Sprintf(`d=${XDG_CACHE_HOME:-$HOME/.cache}/elrun/%s; p=$d/elrun; if [ ! -x "$p" ]; then umask 077; mkdir -p "$d" && echo "%sneed" && head -c %d > "$p.$$" && chmod 700 "$p.$$" && mv "$p.$$" "$p" || exit 1; fi; touch "$d"; exec "$p" agent`,
 			copied.sha256, agentMark, copied.size)
 	}
 	return "exec sh -c " + quote(script)

@@ -209,25 +209,36 @@ func TestSomeHostsWork(t *testing.T) {
 }
 
 // --copy copies elrun and the program to a host that lacks these files. The next job uses the same
-// copies.
+// copies. An agent that removes old copies keeps the copy of elrun that it runs from.
 func TestCopy(t *testing.T) {
 	s := newServer(t)
 	cache := t.TempDir()
 	a := &attempt{server: s}
 	ssh := a.wrapper(t, "export XDG_CACHE_HOME="+cache)
-	for range 2 {
-		j := s.start(t, 2, 0, "-H", "a,b", "--copy", "--ssh", ssh)
-		j.finishes(t, 2)
-	}
-	var files []string
-	for _, pattern := range []string{"*/elrun", "*/*.test"} {
+	copies := func(pattern string) []string {
 		found, err := filepath.Glob(filepath.Join(cache, "elrun", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, found...)
+		return found
 	}
-	if all, _ := filepath.Glob(filepath.Join(cache, "elrun", "*", "*")); len(files) != 2 || len(all) != 2 {
-		t.Errorf("copies %v of %v", files, all)
+	for turn := range 3 {
+		j := s.start(t, 2, 0, "-H", "a,b", "--copy", "--ssh", ssh)
+		j.finishes(t, 2)
+		files := append(copies("*/elrun"), copies("*/*.test")...)
+		if all := copies("*/*"); len(files) != 2 || len(all) != 2 {
+			t.Fatalf("copies %v of %v after job %d", files, all, turn)
+		}
+		if turn == 1 { // before the last job all copies get old, and its program is missing
+			old := time.Now().Add(-365 * 24 * time.Hour)
+			for _, dir := range copies("*") {
+				if err := os.Chtimes(dir, old, old); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Remove(copies("*/*.test")[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
