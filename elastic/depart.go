@@ -2,15 +2,19 @@ package elastic
 
 import "time"
 
-// depart leaves the group by agreement. It waits, for at most the time patience, until this peer is
+// departPatience bounds the wait of depart. Where many peers share a core, an agreement takes
+// seconds.
+const departPatience = 5 * time.Second
+
+// depart leaves the group by agreement. It waits, for at most departPatience, until this peer is
 // out of the view and until members that lag behind have received the decision. It does not wait if
 // too few members are left to agree.
-func (d *driver) depart(patience time.Duration) {
+func (d *driver) depart() {
 	if s, _ := d.status.now(); s.phase != inside {
 		return
 	}
 	d.leave(true)
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(departPatience)
 	defer deadline.Stop()
 	// settled changes without a change of the status, so it is polled.
 	poll := time.NewTicker(tickPeriod)

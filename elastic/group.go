@@ -303,10 +303,7 @@ func emitter(sink event.Sink, self Member) func(uint64, event.Body) {
 	}
 }
 
-// closePatience bounds the wait of Close for the other members to agree that this peer leaves.
-const closePatience = time.Second
-
-// Close leaves the group, by agreement if that takes no longer than a second. Then it ends the
+// Close leaves the group, by agreement if that takes no longer than five seconds. Then it ends the
 // session and waits for the goroutines of the group. If a loop of Steps has reached its end, Close
 // first logs its result (see Report). Members that still wait for this one in a call get an error,
 // so all peers call Close after the same last call. Close of a closed group or of nil does nothing.
@@ -323,7 +320,7 @@ func (g *Group) Close() error {
 	}
 	var errs []error
 	if d != nil {
-		d.depart(closePatience)
+		d.depart()
 		g.sessions.close()
 		d.stop()
 	}

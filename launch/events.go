@@ -115,6 +115,9 @@ func (r *runner) exited(e Exit) {
 	case aborts(messages):
 		r.report.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
 	case !e.failed():
+		if r.rendezvous.joined(e.Index) {
+			r.membership.completed(r.rendezvous.shortID(e.Index), now)
+		}
 	case r.rendezvous.joined(e.Index):
 		r.report.lines(r.membership.ended(r.rendezvous.shortID(e.Index), fmt.Sprintf("%v, pid %d", e, e.PID), now))
 		r.peers.crashed(e, now.Sub(c.begun), now)

@@ -381,7 +381,7 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	cmd.Args[0] = a.order.Program
 	cmd.Env = boundProcessors(append(append(os.Environ(), a.order.Env...), o.Env...), o.Peers)
 	r := &relay{a: a, index: index}
-	p, err := startLocal(index, cmd, r, nil)
+	p, err := startLocal(index, o.Peers, cmd, r, nil)
 	if err != nil {
 		err = startError(a.order.Program, err)
 		return a.out.write(frame{Index: index, report: report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})

@@ -52,14 +52,20 @@ const (
 	leftover = time.Second
 )
 
-// startLocal sets the descriptors and attributes of cmd and starts it as the process of peer index.
-func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*local, error) {
+// startLocal sets the descriptors and attributes of cmd and starts it as the process of peer index,
+// on a host that has the given number of peers.
+func startLocal(index, peers int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*local, error) {
 	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
 	theirs, err := c.open()
 	if err == nil {
 		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
 		cmd.SysProcAttr = processAttributes()
-		err = orphans.start(cmd)
+		start := func() error { return orphans.start(cmd) }
+		if isCrowded(peers) {
+			err = withTimerSlack(crowdedSlack, start)
+		} else {
+			err = start()
+		}
 	}
 	// Close the child's ends also if the start failed. If this process kept a write end, it would
 	// never read the end of the stream.

@@ -70,12 +70,16 @@ type reason struct {
 	by       []string // short IDs of the members of this launcher that could not reach it
 	detectMS float64
 	limitMS  float64
+	complete bool // the member's process has ended with status 0
 	left     bool
 	out      bool   // the member was put out of the view, but its process runs on
 	why      string // why the member left, came or was put out
 	bytes    int64
 	ms       float64
 }
+
+// isLoss reports whether the member has neither left nor ended with status 0.
+func (r *reason) isLoss() bool { return !r.left && !r.complete }
 
 // lost adds the report l, by the member with short ID by, to the reason of a lost member. The
 // highest-ranking cause wins: a member that only saw a connection break knows less than a member
@@ -150,6 +154,15 @@ func (l *membershipLog) ended(id, how string, now time.Time) []string {
 	return []string{l.describe(id) + " " + how}
 }
 
+// completed records that the process of the member with ID id has ended with status 0. Only members
+// that lag report its loss.
+func (l *membershipLog) completed(id string, now time.Time) {
+	l.reason(id).complete = true
+	if l.pending != nil && slices.Contains(l.pending.gone, id) {
+		l.shortenWait(now)
+	}
+}
+
 // event adds an event of any peer and returns the lines to print now.
 func (l *membershipLog) event(e event.Event, now time.Time) []string {
 	switch b := e.Body.(type) {
@@ -206,6 +219,12 @@ func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string
 	}
 	l.epoch, l.members = epoch, v.Members
 	l.deaths = slices.DeleteFunc(l.deaths, func(d childDeath) bool { return !slices.Contains(v.Members, d.id) })
+	if v.Reason == "leave" {
+		// The leave event of each of them may come later.
+		for _, id := range n.gone {
+			l.reason(id).left = true
+		}
+	}
 	if l.done || len(n.gone)+len(n.came) == 0 {
 		return lines
 	}
@@ -233,7 +252,7 @@ func (l *membershipLog) shortenWait(now time.Time) {
 	p := l.pending
 	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
 		r := l.reason(id)
-		return l.isLocal(id) && !r.left && r.end == ""
+		return l.isLocal(id) && !r.left && !r.complete && r.end == ""
 	})
 	if due := now.Add(collectPeriod); p.counted && !unknown && due.Before(p.due) {
 		p.due = due
@@ -263,10 +282,10 @@ func (l *membershipLog) formatDeaths() string {
 }
 
 // finish returns the remaining lines after all peers have ended. A pending change in which members
-// only left is not reported.
+// only left or ended with status 0 is not reported.
 func (l *membershipLog) finish() []string {
 	if p := l.pending; p != nil && len(p.came) == 0 &&
-		!slices.ContainsFunc(p.gone, func(id string) bool { return !l.reason(id).left }) {
+		!slices.ContainsFunc(p.gone, func(id string) bool { return l.reason(id).isLoss() }) {
 		l.pending = nil
 	}
 	lines := l.takePending()
@@ -311,7 +330,7 @@ func (l *membershipLog) formatChange(p *viewChange, parts []string) string {
 func (l *membershipLog) cost(p *viewChange) (parts []string) {
 	lost, detect := false, 0.0
 	for _, id := range p.gone {
-		if r := l.reason(id); !r.left {
+		if r := l.reason(id); r.isLoss() {
 			lost, detect = true, max(detect, r.detectMS)
 		}
 	}
@@ -339,14 +358,16 @@ func (l *membershipLog) describeEach(p *viewChange) []string {
 // summary counts the members that are gone or came. If detail is set, it counts the losses by
 // cause. The event log lists the members.
 func (l *membershipLog) summary(p *viewChange, detail bool) []string {
-	left, lost, sudden := 0, make(map[string]int), false // by cause
+	left, complete, lost, sudden := 0, 0, make(map[string]int), false // by cause
 	// Every member that is gone counts once, by its most certain cause.
 	for _, id := range p.gone {
 		r := l.reason(id)
-		sudden = sudden || r.maybeOverload()
+		sudden = sudden || r.isLoss() && r.maybeOverload()
 		switch {
 		case r.left:
 			left++
+		case r.complete:
+			complete++
 		case r.end != "":
 			lost["exit"]++
 		case r.out:
@@ -362,7 +383,7 @@ func (l *membershipLog) summary(p *viewChange, detail bool) []string {
 	}
 	if len(causes) > 0 {
 		// The first part gives the number of lost peers among the peers of the previous view.
-		head := fmt.Sprintf("%d of %d peers", len(p.gone)-left, p.peers-len(p.came)+len(p.gone))
+		head := fmt.Sprintf("%d of %d peers", len(p.gone)-left-complete, p.peers-len(p.came)+len(p.gone))
 		if sudden && l.overloaded != "" {
 			head += " were put out: " + l.overloaded
 			causes = append([]string{head}, causes...)
@@ -377,6 +398,9 @@ func (l *membershipLog) summary(p *viewChange, detail bool) []string {
 	}
 	if left > 0 {
 		parts = append(parts, plural(left, "peer has", "peers have")+" left")
+	}
+	if complete > 0 {
+		parts = append(parts, plural(complete, "peer has", "peers have")+" ended with status 0")
 	}
 	if len(p.came) > 0 {
 		parts = append(parts, plural(len(p.came), "peer has", "peers have")+" joined")
@@ -414,6 +438,8 @@ func (l *membershipLog) formatGone(id string, r *reason) string {
 	switch {
 	case r.left:
 		return l.describe(id) + " has left" + inBrackets(formatLeave(r.why))
+	case r.complete:
+		return l.describe(id) + " has ended with status 0"
 	case r.end != "":
 		return l.describe(id) + " is lost: it " + r.end
 	case r.out:

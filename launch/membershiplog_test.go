@@ -166,6 +166,35 @@ func TestMembershipLogAtTheEnd(t *testing.T) {
 	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
 }
 
+// A member whose process has ended with status 0 is not lost, whichever report comes first.
+func TestMembershipLogCompleted(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "amz")
+	s.tell(2, 1, 0, event.Lost{Who: "m", Cause: "exit", DetectMS: 9})
+	s.view(2, "lost", "az")
+	s.tell(1, 2, 7, event.Step{Recomputed: 1})
+	s.pass(costPeriod / 2)
+	s.expect(t) // m has not ended
+	s.c.completed("m", s.now)
+	s.pass(collectPeriod)
+	s.expect(t, "epoch 2: <m> has ended with status 0; 2 peers go on")
+	s.c.completed("z", s.now)
+	s.view(3, "lost", "a")
+	s.lines = s.c.finish()
+	s.expect(t)
+}
+
+// A view that members have left may come before their own reports.
+func TestMembershipLogLeaveComesLater(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abm")
+	s.tell(1, 1, 0, event.Lost{Who: "m", Cause: "reset"})
+	s.view(2, "leave", "a")
+	s.tell(1, 2, 0, event.Leave{Who: "b", Reason: "asked"})
+	s.pass(costPeriod)
+	s.expect(t, "epoch 2: <b> has left (asked), <m> has left; 1 peer goes on")
+}
+
 // A launcher whose peers join reports only its own peers at first.
 func TestMembershipLogJoiningLauncher(t *testing.T) {
 	s := newScript()
@@ -313,10 +342,11 @@ func TestMembershipLogOfMany(t *testing.T) {
 		s.tell(1, 1, 0, event.Leave{Who: string(id)})
 	}
 	s.lines = append(s.lines, s.c.ended("E", "was killed", s.now)...)
-	s.view(2, "lost", all[31:])
+	s.c.completed("F", s.now)
+	s.view(2, "lost", all[32:])
 	s.tell(3, 2, 8, event.Step{Recomputed: 4})
 	s.pass(costPeriod)
-	s.expect(t, "epoch 2: 21 of 50 peers are lost: 1 ended, 20 silent, 10 peers have left, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 31 peers go on")
+	s.expect(t, "epoch 2: 21 of 50 peers are lost: 1 ended, 20 silent, 10 peers have left, 1 peer has ended with status 0, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 30 peers go on")
 }
 
 // Events of one kind about several members make one line, and the overload of their host comes

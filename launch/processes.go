@@ -93,7 +93,7 @@ func (s *processes) startHere(env environment, n int, to receiver) (process, err
 	cmd := exec.Command(s.path, s.o.Args...)
 	cmd.Args[0] = s.o.Program
 	cmd.Env = childEnvironment(append(os.Environ(), s.o.Forward...), env, n)
-	return startLocal(env.index, cmd, to, s.orphans)
+	return startLocal(env.index, n, cmd, to, s.orphans)
 }
 
 // hostFor returns the host for a process that is started now; nil for this host.

@@ -1,0 +1,45 @@
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/elrun/elrun/internal/cores"
+)
+
+// outputReceiver keeps the output of a process, which sends no messages.
+type outputReceiver struct {
+	receiver // nil: methods that outputReceiver does not define are not called
+	buffer
+}
+
+func (r *outputReceiver) output(_ target, part []byte) { _, _ = r.Write(part) } // never fails
+
+func (*outputReceiver) outputEnd(target) {}
+
+func (*outputReceiver) ended(Exit) {}
+
+// A peer of a crowded host has a larger timer slack. Peers of other hosts and the launcher keep
+// theirs.
+func TestTimerSlack(t *testing.T) {
+	own, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := crowdedFrom * cores.Count()
+	for peers, want := range map[int]string{1: string(own), few: string(own), few + 1: "5000000\n"} {
+		got := &outputReceiver{}
+		c, err := startLocal(0, peers, exec.Command("cat", "/proc/self/timerslack_ns"), got, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.watch()
+		if text := got.String(); text != want {
+			t.Errorf("%d peers: %q, want %q", peers, text, want)
+		}
+	}
+	if now, err := os.ReadFile("/proc/self/timerslack_ns"); err != nil || string(now) != string(own) {
+		t.Errorf("the timer slack of the launcher is %q (error %v), before %q", now, err, own)
+	}
+}
