@@ -17,8 +17,8 @@ import (
 type Carrier interface {
 	// ID returns the identity of this end.
 	ID() elastic.ID
-	// Introduce adds members: it remembers how to reach them, and accepts their connections.
-	// Members that it knows already stay. It does not block.
+	// Introduce adds members: it stores their addresses, and lets them connect to this end. It does
+	// not remove the members that were introduced before. It does not block.
 	Introduce(members []elastic.Member) error
 	// Open makes one attempt to open a stream of kind k to a peer. It may wait for the peer until
 	// ctx ends, or return an error. After an error the mesh calls it again a little later, unless
@@ -30,10 +30,10 @@ type Carrier interface {
 	// the first such stream can come. The carrier calls take in a new goroutine for each stream;
 	// take owns the stream, and may take long to return.
 	Handle(take func(k Kind, s Stream))
-	// HangUp closes the connections with a peer, so that bytes that are stuck in them hold up
-	// nothing any more. Their streams end, and the next Open makes a new connection. Streams of
-	// Data that have a connection of their own may stay. When HangUp returns, nothing uses the
-	// closed connections any more.
+	// HangUp closes the connections with a peer, so that later bytes do not wait behind bytes that
+	// are stuck in the old connections. The streams of these connections end, and the next Open
+	// makes a new connection. Streams of Data that have a connection of their own may stay. When
+	// HangUp returns, nothing uses the closed connections any more.
 	HangUp(peer elastic.ID)
 	// Close ends all streams and waits until every call of take (see Handle) has returned. Only the
 	// mesh calls it, after it has told its views to end: otherwise take may wait for a view for
@@ -76,11 +76,11 @@ type Stream interface {
 	Path() event.Path
 }
 
-// Upgrader is a Stream of kind Data that may be replaced by one over a better path. When both sides
-// have said hello, and so belong to one view, each calls Upgrade; opener is true at the side that
-// has opened the stream. The two sides agree on the best path that both want. Upgrade returns the
-// stream over that path, which may be the same stream. The opener writes its hello in one call of
-// Write, so that the carrier can send its offer of other paths along with the hello.
+// Upgrader is a Stream of kind Data that can be replaced by a stream over a better path. When both
+// sides have said hello, and so belong to one view, each side calls Upgrade; opener is true at the
+// side that has opened the stream. The two sides agree on the best path that both allow. Upgrade
+// returns the stream over that path, which may be the same stream. The opener writes its hello in
+// one call of Write, so that the carrier can send its offer of other paths along with the hello.
 type Upgrader interface {
 	Upgrade(ctx context.Context, opener bool) (Stream, error)
 }
@@ -103,7 +103,7 @@ type FilePasser interface {
 	ReceiveFiles(b []byte) ([]*os.File, error)
 }
 
-// Viewer is a Carrier that is told of the views of this end.
+// Viewer is a Carrier that the mesh informs of the views of this end.
 type Viewer interface {
 	// Entering is called before the streams of a view are opened. An error ends the attempt.
 	Entering(v elastic.View) error
@@ -113,7 +113,7 @@ type Viewer interface {
 
 // Throttler is a Carrier that bounds the work for peers outside the view.
 type Throttler interface {
-	// Took is called when a message was read from a Control stream. It blocks until the next
+	// Took is called after a message was read from a Control stream. It blocks until the next
 	// message may be read.
 	Took(from elastic.ID)
 }
@@ -127,9 +127,9 @@ var ErrBanned = errors.New("was put out of the group")
 // ErrBadID: no peer has such an ID.
 var ErrBadID = errors.New("no peer has such an ID")
 
-// Observer is a Stream that is told of each message before the message is written. Simulated
-// networks use it, as their faults concern messages rather than bytes. The goroutine that writes
-// calls it.
+// Observer is a Stream that the mesh informs of each message before it writes the message.
+// Simulated networks use it, because their faults concern messages rather than bytes. The goroutine
+// that writes calls it.
 type Observer interface {
 	// Sending returns true if the message is to be lost: then the caller does not write it. After
 	// an error the caller does not write the message either, and reports the error.
@@ -151,6 +151,6 @@ type Outgoing struct {
 }
 
 // ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a
-// better one, while the peer is alive. The cause is thus known: the mesh does not wait for the peer
-// to tell it.
+// better path, while the peer is alive. Then the cause is known, so the mesh does not wait for a
+// revocation by the peer.
 var ErrPath = errors.New("the path changes")

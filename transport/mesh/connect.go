@@ -79,7 +79,7 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	}
 	m.views.forget(a)
 	a.lazy.abandon(err)
-	// No member can use the view any more (hostMemory.enter).
+	// No later view of these members can succeed (hostMemory.unshared).
 	if errors.Is(err, elastic.ErrNoView) {
 		a.end(Stream.Close) // not Reset: the peers read the reason in bytes that were written before
 	} else {

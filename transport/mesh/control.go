@@ -10,14 +10,14 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// maxControls is how many control streams a pair may have. Two peers may open one to each other
-// at the same time. Each side writes to the first stream that it has, which keeps its messages in
-// order, and reads all streams.
+// maxControls is how many control streams a pair may have. Two peers may open a stream to each
+// other at the same time. Each side reads all streams, and writes to the first stream that it has,
+// which keeps its messages in order.
 const maxControls = 4
 
 // controlPlane carries the control messages between this process and others, whatever views they
-// are in. The order of the messages to one peer stays as Send was called; control messages to
-// different peers are independent.
+// are in. Messages to one peer are sent in the order of the calls of send; messages to different
+// peers are independent.
 type controlPlane struct {
 	self    elastic.ID
 	carrier Carrier
@@ -36,17 +36,17 @@ func newControlPlane(c Carrier, life *lifetime, events *eventQueue) *controlPlan
 		streams: make(map[elastic.ID][]*controlStream), opening: make(map[elastic.ID]chan struct{})}
 }
 
-// send writes on the stream of the pair, or on a new one if that stream has ended. While the peer
-// may still come it goes on until ctx ends. When it returns nil the message was written, which does
-// not mean that the peer has read it. A message whose write failed is written again on a new
-// stream, so a peer that had read it to its end gets it twice.
+// send writes a message on the stream with the peer, or on a new stream if that has ended. Unless
+// an error is final, send tries again until ctx ends. If it returns nil the message was written,
+// and the peer may not have read it yet. A message whose write failed is written again on a new
+// stream, so a peer that had read all of it gets it twice.
 func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
 	}
 	var last error
 	for n := 0; ; n++ {
-		if n > 1 { // a new stream has ended at once
+		if n > 1 { // the new stream has failed, too
 			if err := c.life.pause(ctx, firstPause, last); err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) erro
 	}
 }
 
-// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from it.
-// Both must hold for the streams of the peer: a busy peer may acknowledge late, but its own
+// stuck reports whether messages to a peer wait for acknowledgements, and nothing comes from the
+// peer. Both must hold for the streams of the peer: a busy peer may acknowledge late, but its own
 // messages still come, and a stream on which nothing was sent proves nothing.
 func (c *controlPlane) stuck(id elastic.ID) bool {
 	c.mu.Lock()
@@ -105,14 +105,14 @@ func (c *controlPlane) abandon(id elastic.ID, s *controlStream) {
 	c.carrier.HangUp(id)
 }
 
-// stream returns the stream on which to write to id. If there is none it opens one, while
-// other callers wait: if each opened its own, messages could overtake each other.
+// stream returns the stream on which to write to id. If there is none, one caller opens it and the
+// others wait: if each caller opened a stream of its own, messages could overtake each other.
 func (c *controlPlane) stream(ctx context.Context, id elastic.ID) (*controlStream, error) {
 	for {
 		if s := c.first(id); s != nil {
 			return s, nil
 		}
-		// One caller opens; the others wait for it to end, successful or not, and look again.
+		// One caller opens. The others wait until its attempt has ended, and look again.
 		ended, mine := c.beginOpening(id)
 		if mine {
 			err := c.life.retry(ctx, func() error { return c.open(ctx, id) })
@@ -184,7 +184,7 @@ func (c *controlPlane) first(id elastic.ID) *controlStream {
 	return nil
 }
 
-// add makes a stream known and counts its reader, which the caller runs.
+// add registers a stream and counts its reader, which the caller runs.
 func (c *controlPlane) add(raw Stream) (*controlStream, error) {
 	id := raw.Peer()
 	if !c.life.begin() {
@@ -226,10 +226,10 @@ func (c *controlPlane) accept(raw Stream) {
 	c.read(raw.Peer(), s)
 }
 
-// read delivers the messages of s until it ends. A message is acknowledged before it is queued: the
-// acknowledgement says that the connection works, not that the reader of Events keeps up. Where
-// that reader is slow, message waits, and the peer's messages stay in the buffers of its connection
-// (backpressure).
+// read delivers the messages of s until s ends. It acknowledges a message before it queues the
+// message: an acknowledgement says that the connection works, not that the reader of Events keeps
+// up. If that reader is slow, eventQueue.message blocks, and the peer's messages stay in the
+// buffers of its connection (backpressure).
 func (c *controlPlane) read(id elastic.ID, s *controlStream) {
 	c.events.up(id)
 	throttler, _ := c.carrier.(Throttler)

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// finish ends the view on both streams. What it writes last depends on why the mailbox has failed:
+// finish ends the view on both streams. The last frames depend on why the mailbox has failed:
 //
 //	cause        urgent stream         data stream
 //	Close        Bye, then End         Bye
@@ -19,9 +19,9 @@ import (
 //	mesh closed  End                   reset
 //
 // The peer answers a Bye or a Revoke by an Ack on the urgent stream, or has sent a Bye or Revoke
-// itself. finish waits until the mailbox fails, then tells the peer, and at Close waits until the
-// peer needs nothing more from this rank. Streams that were ended in good order stay for the next
-// view.
+// itself. finish waits until the mailbox fails, then informs the peer, and at Close waits until the
+// peer needs nothing more from this rank. Streams that were ended in good order are kept for the
+// next view.
 func (p *pair) finish() {
 	select {
 	case <-p.t.box.Failed():
@@ -72,13 +72,13 @@ func (p *pair) stopFilling() bool {
 	return empty
 }
 
-// sayBye ends the data stream, and reports whether it has done so in good order. The announcement
-// on the urgent stream makes the peer read on, so that a frame that is being written gets through.
-// If that takes longer than turnTime, the peer has only a part of the message, so sayBye revokes
-// the view at the peer.
+// sayBye ends the view on the data stream by a Bye, and reports whether that was in good order. The
+// announcement on the urgent stream makes the peer read on, so that a Send or signal that is being
+// written can finish. If that takes longer than turnTime, the peer has only a part of the message,
+// so sayBye revokes the view at the peer.
 func (p *pair) sayBye() bool {
 	select {
-	// The peer has said bye first, so this end need not announce its own bye.
+	// The peer has said bye first. So this side announces nothing, and its last frame is End.
 	case <-p.left:
 		return p.endData()
 	default:
@@ -100,12 +100,12 @@ func (p *pair) sayBye() bool {
 	return p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) == nil
 }
 
-// forwardCause tells the peer the cause of a revocation, then ends the data stream, and thus the
-// reads and writes of this rank on it. It reports whether the stream was ended in good order.
+// forwardCause sends the cause of a revocation to the peer, then ends the view on the data stream.
+// It reports whether the stream was ended in good order.
 func (p *pair) forwardCause(cause error) bool {
 	select {
 	case <-p.t.meshClosed:
-		p.resetData() // connections end one by one: this rank must not blame others on those that are still open
+		p.resetData() // the mesh ends its connections one by one, so the cause may blame a peer without reason
 		return false
 	default:
 	}
@@ -114,12 +114,12 @@ func (p *pair) forwardCause(cause error) bool {
 }
 
 // endData ends the view on the data stream by a last frame, End, and returns true. If this rank is
-// in the middle of writing or reading a frame, it resets the stream and returns false, so that
-// buffers are free.
+// in the middle of writing or reading a message, endData resets the stream and returns false, so
+// that the buffers of the message are free.
 func (p *pair) endData() bool {
 	whole := p.filling.tryLock()
 	if whole {
-		p.filling.Unlock() // the mailbox has failed: it accepts nothing any more
+		p.filling.Unlock() // the mailbox has failed, so it accepts no message any more
 		at, idle := p.tryTurn()
 		if whole = idle; idle {
 			whole = p.data.writeWithin(turnTime, wire.Header{Kind: wire.End}, nil) == nil
@@ -132,10 +132,10 @@ func (p *pair) endData() bool {
 	return whole
 }
 
-// endUrgent is the last user of the urgent stream: it waits for the turn, so that an answer to the
-// peer that is being written comes before. It ends the view on the urgent stream by a last frame
-// and returns true. If the peer still needs something from this rank, or the write fails, it resets
-// the stream and returns false.
+// endUrgent ends the view on the urgent stream by a last frame, and returns true. No frame is
+// written after that. An answer to the peer that is being written comes before, because endUrgent
+// waits for the turn. If the peer still needs something from this rank, or the write fails,
+// endUrgent resets the stream and returns false.
 func (p *pair) endUrgent(settled bool) bool {
 	at := p.urgent.writers.enqueue(0)
 	<-at.turn
@@ -148,12 +148,12 @@ func (p *pair) endUrgent(settled bool) bool {
 	return false
 }
 
-// resetData resets the data stream when the mesh closes. The carrier may not have ended it yet, as
-// it may have a connection of its own.
+// resetData resets the data stream when the mesh closes. If the data stream has a connection of its
+// own, the carrier may not have ended that connection yet.
 func (p *pair) resetData() { _ = p.data.raw.Reset() }
 
-// writeUrgent writes a frame on the urgent stream. Errors need no handling: a peer that does not
-// get the frame sees the streams end.
+// writeUrgent writes a frame on the urgent stream. It ignores errors: a peer that does not get the
+// frame sees the streams end.
 func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 	at := p.urgent.writers.enqueue(0)
 	<-at.turn
@@ -164,8 +164,8 @@ func (p *pair) writeUrgent(h wire.Header, payload []byte) {
 }
 
 // tryTurn takes the turn to write on the data stream after the mailbox has failed. It returns false
-// if a frame is being written. A goroutine that has the turn without writing is about to give it
-// up, so tryTurn waits for it.
+// if a frame is being written. A goroutine that has the turn without writing is about to release
+// it, so tryTurn waits for that goroutine.
 func (p *pair) tryTurn() (*ticket, bool) {
 	// The highest priority: messages that wait belong to calls that have failed.
 	at := p.data.writers.enqueue(math.MaxInt32)
@@ -183,14 +183,14 @@ func (p *pair) tryTurn() (*ticket, bool) {
 	}
 }
 
-// filling is the lock of a message that is read into the mailbox.
+// filling is a lock that is held while a message is read into the mailbox.
 type filling struct {
 	sync.Mutex
 	reading atomic.Bool // the bytes of the message are being read; set under the lock
 }
 
 // tryLock locks after the mailbox has failed. It returns false if a message is being read. A reader
-// that has the lock without reading is about to give it up, so tryLock waits for it.
+// that has the lock without reading is about to release it, so tryLock waits for that reader.
 func (f *filling) tryLock() bool {
 	for !f.TryLock() {
 		if f.reading.Load() {

@@ -11,26 +11,25 @@ const (
 	// maxEvents is how many events may wait for the reader of Events. When as many wait, the
 	// readers of control streams pause.
 	maxEvents = 256
-	// maxQueuedBytes bounds the messages of one peer that wait for the reader of Events, in bytes;
-	// one message may exceed it. So a peer that sends faster than its messages are read cannot fill
-	// memory, nor the queue that all peers share.
+	// maxQueuedBytes bounds the messages of one peer that wait for the reader of Events, in bytes.
+	// One message may exceed the bound. So a peer that sends faster than its messages are read can
+	// fill neither the memory nor the queue that all peers share.
 	maxQueuedBytes = 256 << 10
 )
 
-// eventQueue counts the control streams per peer and puts their events into one order. A peer is up
-// from the beginning of its first stream to the end of its last. So the reader of Events sees
-// PeerUp, then messages, then PeerDown, for each peer, however many streams the two have opened to
-// each other.
+// eventQueue counts the control streams per peer, and puts the events of all peers into one order.
+// A peer is up while it has at least one stream. So for each peer the reader of Events sees PeerUp,
+// then messages, then PeerDown, however many streams the two have opened to each other.
 type eventQueue struct {
-	onDown   func(elastic.ID) // told of each PeerDown, without locks held
+	onDown   func(elastic.ID) // called at each PeerDown, without locks held
 	out      chan elastic.PeerEvent
 	stopping chan struct{} // closed by stop
 	delivery sync.WaitGroup
 
 	// mu guards the fields below.
 	mu          sync.Mutex
-	changed     *sync.Cond         // queue or stopped
-	open        map[elastic.ID]int // the number of streams
+	changed     *sync.Cond         // signals changes of queue, queuedBytes and stopped
+	open        map[elastic.ID]int // the number of streams, by peer
 	queue       []elastic.PeerEvent
 	queuedBytes map[elastic.ID]int // bytes of messages that the reader of Events has not got
 	// known has the peers that had a stream with this one, or were in a view with it.
@@ -62,7 +61,7 @@ func (l *eventQueue) up(id elastic.ID) {
 func (l *eventQueue) reached(v elastic.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Without this the set would grow with every member that has ever been in the group.
+	// Without this line the set would keep every member that has ever been in the group.
 	maps.DeleteFunc(l.known, func(id elastic.ID, _ bool) bool { return l.open[id] == 0 })
 	for _, m := range v.Members {
 		l.known[m.ID] = true
@@ -86,18 +85,18 @@ func (l *eventQueue) down(id elastic.ID, err error) {
 		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
 	}
 	l.mu.Unlock()
-	// onDown takes the locks of other parts, so it is called without this one.
+	// onDown takes the locks of other parts, so it is called without l.mu.
 	if last {
 		l.onDown(id)
 	}
 }
 
-// message queues a message. Only the readers of the peer's streams wait in it, so that a flooding
-// peer holds up itself. Before that it waits while the queue is full, or the peer's part of it.
+// message queues a message. It blocks while the queue is full, or while too many bytes of the peer
+// are in it. Only the readers of the peer's own streams block, so a flooding peer delays itself.
 func (l *eventQueue) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The pause reaches the peer: its messages stay in the buffers of the connection.
+	// The peer notices that: its messages stay in the buffers of the connection.
 	for (len(l.queue) >= maxEvents || l.queuedBytes[id] > maxQueuedBytes) && !l.stopped {
 		l.changed.Wait()
 	}
@@ -128,8 +127,8 @@ func (l *eventQueue) delivered(e elastic.PeerEvent) {
 	l.changed.Broadcast()
 }
 
-// run delivers the queued events to the reader of Events. It takes all that are queued at a time,
-// so that the lock is taken once for many events.
+// run delivers the queued events to the reader of Events. It takes all queued events at once, so
+// that it takes the lock once for many events.
 func (l *eventQueue) run() {
 	defer close(l.out)
 	for {
@@ -141,7 +140,7 @@ func (l *eventQueue) run() {
 			select {
 			case l.out <- e:
 				l.delivered(e)
-			// The rest of the batch is lost with the queue: nobody reads events of a closed mesh.
+			// The other events of the batch are dropped: nobody reads the events of a closed mesh.
 			case <-l.stopping:
 				return
 			}

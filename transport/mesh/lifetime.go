@@ -17,7 +17,7 @@ type lifetime struct {
 	ctx    context.Context // ends with the lifetime
 	cancel context.CancelFunc
 
-	mu      sync.Mutex     // held where working grows and where ctx ends, so that nothing is added after that
+	mu      sync.Mutex     // held where working grows and where ctx ends, so working does not grow after that
 	working sync.WaitGroup // goroutines of the mesh
 }
 
@@ -28,7 +28,7 @@ func newLifetime() *lifetime {
 	return l
 }
 
-// begin counts one more goroutine, until that calls working.Done. It returns false if the lifetime
+// begin counts one more goroutine, which must call working.Done. It returns false if the lifetime
 // is over.
 func (l *lifetime) begin() bool {
 	l.mu.Lock()
@@ -54,7 +54,7 @@ func (l *lifetime) run(f func()) {
 // isOver reports whether end was called.
 func (l *lifetime) isOver() bool { return l.ctx.Err() != nil }
 
-// end ends the lifetime. It returns false if that was done before. The caller then ends all
+// end ends the lifetime. It returns false if the lifetime was over before. Then the caller ends all
 // streams, so that no goroutine waits for a peer, and waits for working.
 func (l *lifetime) end() bool {
 	l.mu.Lock()
@@ -64,15 +64,15 @@ func (l *lifetime) end() bool {
 	return first
 }
 
-// The pauses between attempts to reach a peer: each is twice as long as the one before.
+// The pauses between attempts to reach a peer: each is twice as long as the last, up to lastPause.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// retry calls f until it succeeds, the peer refuses for good or is gone, the lifetime is over, or
-// ctx ends. The first call may fail because the peer was not told of this peer yet: then it ends
-// the stream, and accepts a later one.
+// retry calls f until it succeeds, its error is final (isFinal), the lifetime is over, or ctx ends.
+// The first call may fail because this peer was not introduced to the other peer yet: the other
+// peer then ends the stream, and will accept a later one.
 func (l *lifetime) retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()

@@ -14,7 +14,7 @@ import (
 
 // Config says how a Mesh behaves. Only Job is required.
 type Config struct {
-	// Job is compared when a view is entered; at most MaxJob bytes.
+	// Job is the name of the job, at most MaxJob bytes. Only peers of one job can be in one view.
 	Job string
 	// Path is how the data of this end may travel.
 	Path Path
@@ -28,22 +28,22 @@ type Config struct {
 // MaxJob is the longest name of a job, in bytes.
 const MaxJob = wire.MaxJob
 
-// Path says how data may travel. A stream uses only ways that the Paths of both sides allow. Only
-// ShmPath is a demand: if memory cannot be shared Connect fails. With the other Paths a slower way
-// is the fallback, and event.Path.Why says why it was taken.
+// Path says how data may travel. A stream uses only paths that both of its sides allow. With
+// ShmPath, Connect fails if memory cannot be shared. With the other Paths the mesh uses a slower
+// path instead, and event.Path.Why has the reason.
 type Path uint8
 
 // The values of Path. They are part of formats on the wire.
 const (
-	AutoPath   Path = iota // the best way there is
-	ShmPath                // shared memory and nothing else
+	AutoPath   Path = iota // the fastest path that works
+	ShmPath                // shared memory only
 	UnixPath               // Unix sockets within a host, direct connections between hosts
-	DirectPath             // a connection of its own
+	DirectPath             // direct connections
 	StreamPath             // streams of the carrier's connections
 	paths                  // the number of paths
 )
 
-// pathNames are the names by which users choose a Path, in its order.
+// pathNames are the names by which users choose a Path, in the order of the constants.
 func pathNames() []string { return []string{"auto", "shm", "unix", "direct", "p2p"} }
 
 // String returns the name by which users choose p.
@@ -63,8 +63,8 @@ func (p Path) sharesMemory() bool { return p == AutoPath || p == ShmPath }
 // Mesh is one end of the session protocol. It implements elastic.Network. All methods are
 // safe for concurrent use.
 //
-// It only connects its parts. Each of them has a lock of its own, or none, and calls other parts
-// without that lock held. They share the lifetime of the mesh.
+// Mesh itself only connects its parts. Each part has its own lock, or none, and releases it before
+// it calls another part. All parts share the lifetime of the mesh.
 type Mesh struct {
 	cfg      Config // never changed after New
 	id       elastic.ID
@@ -135,7 +135,7 @@ func (m *Mesh) Redial(to elastic.ID) { m.life.run(func() { m.carrier.HangUp(to) 
 func (m *Mesh) Events() <-chan elastic.PeerEvent { return m.events.out }
 
 // Request implements elastic.Network. Errors of the peer, also errBusy, are returned when the
-// answer is read. The peer breaks off the answer if it is not read for progressTime.
+// answer is read. If the answer is not read for progressTime, the peer breaks it off.
 func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	a, err := m.requests.request(ctx, to, request)
 	if err != nil {
@@ -170,9 +170,9 @@ func (m *Mesh) take(k Kind, s Stream) {
 	}
 }
 
-// Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh.
-// Close the transports that Connect has returned before: to the peers of an open one it looks like
-// a crash.
+// Close ends all streams at once, closes the carrier, and waits for the goroutines of the mesh. The
+// caller must have closed the transports that Connect has returned: the peers of an open transport
+// would see a crash.
 func (m *Mesh) Close() error {
 	if !m.life.end() {
 		return nil
