@@ -17,7 +17,7 @@ type eager struct {
 	bad    []int   // samples for which worse is added to a gradient
 	worse  float32 // the added value, for example NaN
 	// reading, if set, is called for each parameter after its second half was read; parameters are then read from the last to the
-	// first. gap is an additional pause at parameters 0 and 1 in the backward pass.
+	// first. gap is an additional pause in the backward pass, before the gradients of parameters 1 and 0 are complete.
 	reading func(i int)
 	gap     time.Duration
 	broken  int // the forward pass asks for gradients too early, in the middle of this parameter; 0 for none

@@ -233,7 +233,7 @@ func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 // If a gradient is not finite, at one peer or only in the sum, the job ends at all peers, with the parameters of the previous
 // step.
 func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
-	var seen []int // samples of the steps that this peer computes alone
+	var seen []int // samples of the steps of a single peer, in order
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, dyadic(3))
 		a.eagerly(t, nil)
@@ -298,8 +298,8 @@ func wrapped(first, second func(x *actor)) func(x *actor) {
 	}
 }
 
-// If a peer has begun a call early and its share then changes, the call may have the wrong microbatches, and the peer repeats
-// it with the right ones.
+// If a peer has begun a call early and its share then changes, the call may have the wrong microbatches. Then the peer makes another
+// call with the right microbatches.
 func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
 	cfg.Balancing.Policy = trainer.DefaultBalance
@@ -333,7 +333,7 @@ func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 	}
 }
 
-// cancelEarly ends a job when the next step has begun. broken is the field of the model.
+// cancelEarly ends a job when the next step has begun. broken is the value of the field of eager at rank 0.
 func cancelEarly(t *testing.T, broken int) {
 	t.Helper()
 	a := newArena(2, dyadic(10))
@@ -349,7 +349,7 @@ func cancelEarly(t *testing.T, broken int) {
 		}
 		if x.self.Index == 0 {
 			m.broken = broken
-			// At this moment the last gradients are on their way, and the first have arrived.
+			// When the model reads parameter 3, the sums of parameters 1 and 0 have not arrived, because of the gap at rank 1.
 			m.reading = func(i int) {
 				if i == 3 && m.tries == 5 && m.calls == 4 { // three calls belong to this step, and the fourth to the next step
 					cancel()

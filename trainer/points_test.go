@@ -26,7 +26,7 @@ import (
 
 // The tests of this package have one flag:
 //
-//	go test ./trainer -run Kill -v -long   more kills, one at every protocol point among them, and the table
+//	go test ./trainer -run Kill -v -long   more kills, up to one at every protocol point; -v prints the table of the kills
 func TestMain(m *testing.M) {
 	flag.Bool("long", false, "the long forms: kill at more protocol points")
 	flag.Parse()
@@ -49,8 +49,8 @@ type point struct {
 	number int
 }
 
-// dozen bounds the kills of a test that looks for one cause only, in its long form: it is the number of messages of each class
-// and member at which the test kills.
+// dozen bounds the kills in the long form of a test that looks for one cause only: the test kills at no more than this number of
+// messages of each class and member.
 const dozen = 12
 
 // kill returns the function that selects the point's message.
@@ -66,10 +66,10 @@ func (p point) String() string {
 	return fmt.Sprintf("kill at %s, message %d of %q", p.victim, p.number, p.class)
 }
 
-// census counts, by member and class, the messages of a play without kills. It is safe for concurrent use.
+// census counts, by member and class, the messages of a job without kills. It is safe for concurrent use.
 type census struct {
 	mu   sync.Mutex
-	sent map[point]int // a point with number 0 stands for all messages of its class
+	sent map[point]int // the key has number 0; the value is the number of messages of its class
 }
 
 // add counts a message. As the argument of stage it kills nobody.
@@ -130,7 +130,7 @@ func (k *kills) table() string {
 	return fmt.Sprintf("kills at %d points:%s", k.total, b.String())
 }
 
-// want fails the test unless there were at least as many kills as least says, and at least one for each class.
+// want fails the test if there were fewer kills than least, or none in one of the classes.
 func (k *kills) want(t *testing.T, least int, classes ...string) {
 	t.Helper()
 	if k.total < least {
@@ -170,7 +170,8 @@ func letterOf(payload []byte) string {
 	return "other"
 }
 
-// bulkOf returns the kind of a bulk request, which is in its first byte. The kind of an answer follows from its sender.
+// bulkOf returns the kind of a bulk message. The first byte of a request has its kind. An answer is empty, and its kind depends on
+// whether the joiner sends it.
 func bulkOf(payload []byte, joiner bool) string {
 	switch {
 	case len(payload) > 0 && payload[0] == 'o':
@@ -215,7 +216,7 @@ type staged struct {
 
 const latecomer elastic.ID = "late-peer"
 
-// stage returns an arena of n members. For every message, the function kill decides whether the sender dies before it.
+// stage returns an arena of n members. For every message, the function kill decides whether the sender dies before that message.
 func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
 	s := &staged{arena: newArena(n, cfg), net: simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{
 		Delay: 100 * time.Microsecond, Lag: 200 * time.Microsecond}})}
@@ -249,7 +250,7 @@ func (a *arena) actor(id elastic.ID) *actor {
 	return a.actors[slices.IndexFunc(a.actors, func(x *actor) bool { return x.self.ID == id })]
 }
 
-// rehearse plays without a kill and counts the messages.
+// rehearse plays the job without a kill, checks that the weights are want, and counts the messages.
 func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (c *census) {
 	t.Helper()
 	c = new(census)
@@ -316,7 +317,8 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
-	tails, nth := 6, pick([]int{1}, []int{1, 4}) // the first kill: at one of 6 messages from the third on; the second: at the nth of its class
+	// The first kill is at one of 6 commit record messages, from the third on; the second is at the nth later message of a class.
+	tails, nth := 6, pick([]int{1}, []int{1, 4})
 	var met kills
 	t.Run("points", func(t *testing.T) {
 		inParallel(t, tails*len(nth)*len(classes), func(t *testing.T, i int) {
@@ -337,8 +339,9 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills twice. The first victim is the sender of a commit record; first is the number of this message among the
-// commit records. The second victim is the sender of a later message: the nth one whose class begins with class.
+// secondAfter returns a function that kills twice. The first victim is the sender of a commit record message; first is the number
+// of that message among the commit record messages. The second victim is the sender of a later message: the nth message whose class
+// begins with class.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
 	return func(m simnet.Message) bool {
@@ -349,7 +352,8 @@ func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	}
 }
 
-// sinceFirst selects the n-th message of a member on the data plane. It counts from the member's first message of a class.
+// sinceFirst returns a function that selects the n-th message of a member on the data plane. The count begins with the member's
+// first message of a class.
 func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool {
 	var sent atomic.Int64
 	return func(m simnet.Message) bool {

@@ -10,7 +10,7 @@ import (
 // prefetcher reads the samples that this peer will need before they are used. The needs change with
 // every step and every change of the shares. So each step puts its newest list into a channel of
 // capacity one, in place of a list that was not taken. A goroutine takes the list when it has
-// finished the previous one. The step never blocks, at most one call of Model.Prefetch is under
+// finished the previous list. The step never blocks, at most one call of Model.Prefetch is under
 // way, and each sample of a step is requested once.
 type prefetcher struct {
 	box     chan []need                              // holds at most one list; nil without a function
@@ -49,7 +49,7 @@ func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// want replaces the list of needs. Only one goroutine calls it, so after the select the channel is
+// want replaces the list of needs. Only one goroutine calls want, so after the select the channel is
 // empty, and the send does not block.
 func (a *prefetcher) want(needs []need) {
 	select {
@@ -73,7 +73,7 @@ func (a *prefetcher) work(ctx context.Context) {
 }
 
 // fresh returns the needed samples that have not been requested, in the order of their use, and
-// records them as requested. Steps that are no longer needed are forgotten.
+// records them as requested. It drops the records of steps that are not in needs.
 func (a *prefetcher) fresh(needs []need) []int {
 	var samples []int
 	var asked []need

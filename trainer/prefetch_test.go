@@ -150,8 +150,8 @@ func (m *reader) covered(t *testing.T, about string) {
 	}
 }
 
-// When shares change, samples that are new in a share are prefetched in time. Few other samples are prefetched: at most as many
-// as the shares differ by.
+// When shares change, samples that are new in a share are prefetched in time. Few samples are prefetched and not computed, and no
+// sample is prefetched twice.
 func TestPrefetchFollowsShares(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestPrefetchFollowsShares(t *testing.T) {
 					surplus++
 				}
 			}
-			// The change of shares makes half a share superfluous.
+			// The change of shares makes about half a share superfluous.
 			if share := cfg.GlobalBatch / 3; surplus > 2*share {
 				t.Errorf("rank %d: %d samples were named and not computed, a share is %d", rank, surplus, share)
 			}
@@ -192,8 +192,8 @@ func TestPrefetchFollowsShares(t *testing.T) {
 	})
 }
 
-// When a member dies, the survivors prefetch the samples that they take over from it. They do not prefetch again the microbatches
-// that they have computed.
+// When a member dies, the survivors prefetch the samples that they take over from it. They prefetch no sample twice, and so none that
+// they have computed.
 func TestPrefetchAfterADeath(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for k := int64(1); k < 200; k += 19 {
@@ -253,7 +253,7 @@ func TestPrefetchCatchesUp(t *testing.T) {
 		a.play(t)
 		a.check(t, "slow disk")
 		m := (*readers)[0]
-		// A step takes 64 ms. The first call has samples of steps 1 and 2. The second call comes in step 3, and has samples of
+		// A step takes 64 ms. The first call has samples of steps 1 and 2. The second call begins in step 3, and has samples of
 		// steps 3 and 4.
 		all := m.given()
 		want := [][]int{all[4:512], all[516:1024]}
@@ -271,7 +271,7 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 		c := newCounter(3)
 		m := &reader{below: c, prefetch: func(ctx context.Context) {
 			<-ctx.Done()
-			<-time.After(time.Second) // stands for a slow system call
+			<-time.After(time.Second) // simulates a slow system call
 		}}
 		c.hook = func([][]float32, []int) error {
 			<-time.After(time.Millisecond)

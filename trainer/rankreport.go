@@ -12,8 +12,8 @@ import (
 
 // Errors that every peer finds in the same commit record.
 var (
-	// ErrDiverged: this peer's parameters have differed from the others' repeatedly, although it
-	// got theirs each time.
+	// ErrDiverged: this peer's parameters have differed from the parameters of the others
+	// repeatedly, although this peer got the state of the others each time.
 	ErrDiverged = errors.New("peers have diverged")
 	// ErrNotFinite: a loss or a gradient is infinite or NaN.
 	ErrNotFinite = errors.New("not a finite number")
@@ -23,8 +23,8 @@ var (
 type rankReport struct {
 	samples int64   // in the rank's contribution
 	loss    lossSum // sum over samples
-	// micros is the time in which the rank computed its share, in microseconds; 0 if the time is no
-	// measurement.
+	// micros is the time in which the rank computed its share, in microseconds; 0 if the time does
+	// not show the rank's speed.
 	micros     int64
 	maxShare   int64   // bound on the rank's share, in microbatches; 0 for none
 	squareNorm float64 // squared norm of the gradient sum; 0 if not due
@@ -32,7 +32,7 @@ type rankReport struct {
 	// digest is the digest of the parameters before the step; 0 if none is due.
 	digest    uint64
 	committed int64  // last step that the rank has committed
-	stale     bool   // the rank knows of a later view
+	stale     bool   // the rank's session is stale: there is a later view
 	nonce     uint64 // for the seed of the step's audit
 	print     uint64 // audit fingerprint of the rank's part of the last committed step
 	accuses   bool   // the rank accuses a member in an audit
@@ -87,8 +87,8 @@ func decodeReports(record []int64) []rankReport {
 	return reports
 }
 
-// idleReport returns a report without a contribution: only the committed step and the digest of
-// the state after it.
+// idleReport returns a report without a contribution: only the committed step and the digest of the
+// parameters after that step.
 func idleReport(s *state) rankReport {
 	return rankReport{committed: s.committed(), digest: s.dueDigest()}
 }
@@ -132,7 +132,7 @@ func totals(reports []rankReport) (samples int64, loss lossSum) {
 	return samples, loss
 }
 
-// anyStale reports whether a rank knows of a later view.
+// anyStale reports whether the session of some rank is stale, because there is a later view.
 func anyStale(reports []rankReport) bool {
 	for _, s := range reports {
 		if s.stale {
@@ -151,9 +151,9 @@ func peerName(s *elastic.Session) func(rank int) string {
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // allFinite reports whether all elements of v are finite. x-x is 0 for finite x and NaN otherwise,
-// and a sum keeps a NaN, so there is no branch per element. The four sums are separate variables:
-// the elements of an array would be kept in memory and not in registers, which takes five times as
-// long.
+// and a sum keeps a NaN, so there is no branch per element. The four sums are separate variables,
+// which the compiler keeps in registers. It would keep the elements of an array in memory, which is
+// several times slower.
 func allFinite(v []float32) bool {
 	var a, b, c, d float32
 	for len(v) >= 4 {

@@ -115,7 +115,7 @@ type bucketComm struct {
 // long returns the communicator for the elements of the bucket.
 func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
 
-// short returns the communicator for vectors of a few words, which go along with the buckets.
+// short returns the communicator for vectors of a few words that are reduced along with a bucket.
 func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
 
 // between reports whether members of the session are on different hosts.
@@ -134,9 +134,9 @@ func (r *reducer) learn(slots []rankReport) { r.links.learn(slots) }
 // bytes returns the encoded length of this peer's gradients, in bytes.
 func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }
 
-// giveUp discards the error feedback of compression at this peer, and logs its norm unless it is 0.
-// It is called when the error belongs to a state that this peer no longer has, or when this peer
-// leaves. last is the mean gradient of the last step, for comparison.
+// giveUp discards the error feedback of compression at this peer, and logs the norm of the error
+// unless it is 0. It is called when the error belongs to a state that was replaced, or when this
+// peer leaves. last is the mean gradient of the last step, for comparison.
 func (r *reducer) giveUp(why string, last [][]float32) {
 	if norm := r.coded.forget(); norm > 0 {
 		r.log("%s: this peer discards the coding error of compression, of norm %.3g (the mean gradient of the last step has norm %.3g)",

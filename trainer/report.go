@@ -19,8 +19,8 @@ type work struct {
 	sent, raw            int64         // bytes of gradients, as in StepReport
 }
 
-// reporter writes stable steps to the event log and passes them to the user, each once. It
-// belongs to one goroutine.
+// reporter writes stable steps to the event log and passes them to Hooks.OnStep, each step once. It
+// is not safe for concurrent use.
 type reporter struct {
 	// plan tells how many steps the job has, for the progress in reports.
 	plan plan
@@ -81,19 +81,19 @@ func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 		return
 	}
 	p.report(o, mine, own, nil)
-	// The present members are not known here, so every contributor counts as present. The next
-	// report then names the parts of members that are gone.
+	// The current members are unknown here, so every contributor counts as a member. The next report
+	// then names the parts of members that are gone.
 	p.reported, p.witnesses = o.Step, nil
 	for _, s := range o.Shares {
 		p.witnesses = append(p.witnesses, s.Peer)
 	}
 }
 
-// unreported lists contributions of members that are gone and may not have reported them. In the
-// step that becomes stable, these are the parts of all missing members. In the step before, they
-// are the parts of members that were still present when that step became stable. Parts of older
-// steps have been reported, because a member reports them before it contributes to these two. Every
-// member lists the parts: readers of the log count each (peer, step) once.
+// unreported lists contributions of members that are gone and may not have reported them. For the
+// step that becomes stable, it lists the parts of all missing members. For the step before, it lists
+// the parts of members that have gone since that step became stable. Parts of older steps have been
+// reported, because a member reports them before it contributes to these two steps. Every member
+// lists the parts: readers of the log count each (peer, step) once.
 func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
 	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
@@ -132,8 +132,8 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 	return out
 }
 
-// report writes the last step to the event log: this peer's part, its measurements, and lost
-// parts of others. It calls the user's OnStep if this peer took part in the step.
+// report writes the last step to the event log: this peer's part, its measurements, and lost parts
+// of others. It calls the user's OnStep if this peer was a member in the step.
 func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
 	rep := StepReport{
 		Epoch: o.Epoch, Step: o.Step, Of: p.plan.steps, Attempt: o.Attempt, Peers: o.Peers,

@@ -66,7 +66,7 @@ func outcomeOfStep(step int64, peers []*listener) outcome {
 	return o
 }
 
-// Peers die at any time: before a step is stable at any peer, while it is stable at some, or later. The log has every
+// Peers die at any time: before a step is stable at any peer, when the step is stable at some peers, or later. The log has every
 // contribution to each stable step, and each step is reported to the user once.
 func TestReportsAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func TestReportsAreWhole(t *testing.T) {
 			if heard < len(alive) { // the others receive another commit record, or have died
 				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the commit record")):]
 				if len(alive) == heard && step < steps {
-					continue // all remaining peers know the step: the next commit record belongs to the next step
+					continue // all remaining peers know that the step is stable: the next commit record belongs to the next step
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {
@@ -128,8 +128,8 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 }
 
-// No commit record follows the last step. If a peer does not learn that the step is stable, another
-// peer reports the first peer's part, because the first peer may have died by then.
+// If a peer does not learn that the last step is stable, another peer reports the first peer's part:
+// no later step follows, whose report could name that part.
 func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for deaf := range n {
@@ -173,7 +173,8 @@ func TestSupersededSteps(t *testing.T) {
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
-	// If another peer has died since, it may not have reported its part.
+	// Peer b has left by step 3. Peer a does not report b's part of step 1: step 2, which is in between,
+	// was reported by others.
 	a.commit(outcomeOfStep(3, []*listener{a}))
 	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
 	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is in between

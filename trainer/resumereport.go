@@ -41,8 +41,8 @@ func (e resumeReport) encode() []uint64 {
 	return append(append(w, packed...), e.held...)
 }
 
-// decodeResumeReport decodes the words of encode. exponents and ranks are the lengths of its two
-// lists.
+// decodeResumeReport decodes the words of encode. exponents is the number of exponents, and ranks is
+// the number of link costs.
 func decodeResumeReport(w []uint64, exponents, ranks int) resumeReport {
 	e := resumeReport{state: fingerprint{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
 		accusing:  accusation{int64(w[5]), w[6], audit.Print(w[7])},

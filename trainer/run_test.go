@@ -131,7 +131,7 @@ func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int
 	return out
 }
 
-// replay is a twin of Run: one process, without microbatches and buckets.
+// replay is an independent implementation of a run: one process, without microbatches and buckets. It returns the weights.
 func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 	m := newCounter(3, 4, 1, 6)
 	var weights, velocity [][]float32
@@ -156,7 +156,7 @@ func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 	return weights
 }
 
-// Any number of peers, even more than there are microbatches, reaches the weights of the twin bit for bit. Every sample counts
+// Any number of peers, even more than there are microbatches, reaches the weights of replay bit for bit. Every sample counts
 // once per pass, and all reports agree.
 func TestRunAtManySizes(t *testing.T) {
 	defer goleak.VerifyNone(t)
@@ -267,7 +267,7 @@ func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	}
 }
 
-// A model that fails ends only its own peer's run. The others compute its part of the open step.
+// A model that fails ends only the run of its own peer. The other peers compute that peer's part of the open step.
 func TestModelErrorEndsItsPeer(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
@@ -291,7 +291,7 @@ func TestModelErrorEndsItsPeer(t *testing.T) {
 	}
 }
 
-// checkWeights checks that the weights equal the weights of the twin.
+// checkWeights checks that the weights equal the result of replay.
 func checkWeights(t *testing.T, m *counter, want [][]float32) {
 	t.Helper()
 	for i, p := range m.params {
@@ -325,7 +325,7 @@ func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p3 summed over all peers")
 }
 
-// If a model declares no gradient complete, all are complete when it returns.
+// If a model declares no gradient complete, all gradients are complete when Gradient returns.
 func TestReturningIsDone(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string
