@@ -34,8 +34,8 @@ func drawRequest(t *rapid.T) request {
 	}
 }
 
-// Auto chooses, among the algorithms that can carry out the call, one with the lowest
-// price.
+// Auto chooses, among the algorithms that can carry out the call, one with the shortest predicted
+// time.
 func TestChooseAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRequest(t)
@@ -73,8 +73,8 @@ func TestChooseUsers(t *testing.T) {
 	})
 }
 
-// If two algorithms need the same number of steps, the one with fewer messages wins when
-// concurrent messages slow each other down, and only then.
+// If two algorithms need the same number of steps, Auto chooses the algorithm with fewer messages
+// in total only if concurrent messages slow each other down.
 func TestChooseWhereCoresAreShared(t *testing.T) {
 	r := request{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
@@ -87,8 +87,8 @@ func TestChooseWhereCoresAreShared(t *testing.T) {
 	}
 }
 
-// A vector that may fill half of the memory gets an algorithm without a second vector, even
-// if another one is cheaper.
+// For a long vector Auto chooses an algorithm that needs no second vector, even if another
+// algorithm is faster.
 func TestChooseLowMemory(t *testing.T) {
 	for _, bytes := range []float64{lowMemoryFrom, 1 << 40} {
 		r := request{kind: transport.KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
@@ -98,7 +98,7 @@ func TestChooseLowMemory(t *testing.T) {
 	}
 }
 
-// Prices are finite and not negative, and do not fall as vectors grow.
+// Predicted times are finite and not negative, and do not fall as vectors grow.
 func TestPredictSane(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRequest(t)

@@ -26,10 +26,9 @@ const racing = false
 type usage struct{ objects, bytes float64 }
 
 // allocsPerCall measures reps calls at n ranks, after the same number of calls to fill the pools,
-// and returns the minimum of a few such rounds. The calls run in virtual time, so the
-// watch, which allocates as time passes, is idle while a call makes progress. The ranks
-// meet before and after a round; the allocations of the meeting are few and do not depend
-// on the length.
+// and returns the minimum of a few such rounds. The calls run in virtual time, so the watchdog,
+// which allocates as time passes, is idle while a call makes progress. After each round meet makes
+// two barriers; their few allocations do not depend on the length.
 func allocsPerCall(t *testing.T, n, reps int, w way, length int) usage {
 	const rounds = 3
 	var state [rounds + 1]runtime.MemStats
@@ -107,13 +106,12 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 	}
 }
 
-// In shared memory a call leaves no garbage except the two functions of its reduction:
-// garbage costs a short call more time than its work, and the slowest rank sets the time of
-// all.
+// In shared memory a call leaves no garbage except the two functions of its reduction: to collect
+// garbage takes longer than a short call, and every rank waits for the slowest one.
 func TestNoGarbageInMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const ranks, reps = 2, 1000
-	const watching = 2000 // objects a second
+	const watching = 2000 // upper bound of the objects that the watchdogs allocate in a second
 	for _, bytes := range []int{4, shm.Inline, 1 << 20} {
 		for _, shared := range []bool{false, true} {
 			overShared(t, ranks, func(ctx context.Context, c *collective.Comm) error {
@@ -136,8 +134,8 @@ func TestNoGarbageInMemory(t *testing.T) {
 				if c.Rank() != 0 {
 					return nil
 				}
-				// The watch allocates at intervals, so a call is charged more of it the
-				// longer it takes.
+				// The watchdogs allocate at intervals, so the bound grows with the duration of the
+				// calls.
 				watch := time.Since(begun).Seconds() * watching
 				if all := float64(after.Mallocs - before.Mallocs); all > 2.5*reps*ranks+watch {
 					t.Errorf("%d bytes, shared %v: a call takes %.2f objects", bytes, shared, all/reps/ranks)

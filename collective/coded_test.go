@@ -40,7 +40,7 @@ func (halves) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// first is a sparse coding: the first non-zero element and its index.
+// first is a sparse coding of one element: the first non-zero element and its index.
 type first struct{}
 
 var errCode = errors.New("no such place")
@@ -67,8 +67,8 @@ func (first) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// coded returns the vector of a rank: multiples of a quarter, so that sums are exact and
-// halves loses some of them.
+// coded returns the vector of a rank: multiples of a quarter, so that sums are exact, and the
+// coding halves has errors.
 func coded(rank, n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
@@ -93,9 +93,9 @@ func reduceCoded(t testing.TB, ranks, n int, coding collective.Coding, change fu
 	return sums, rests
 }
 
-// twinOfHalves is the slow twin: it computes in one place what the ranks compute together.
-// Every element is encoded at each rank except the owner of its chunk; there the sum is
-// encoded once more.
+// twinOfHalves is the reference for reduceCoded with the coding halves: it computes the results of
+// all ranks. Each rank except the owner of the chunk encodes an element, and the owner encodes the
+// sum.
 func twinOfHalves(ranks, n int) (sum []float32, rests [][]float32) {
 	round := func(x float32) float32 { return float32(math.Round(float64(2*x))) / 2 }
 	sum, rests = make([]float32, n), make([][]float32, ranks)
@@ -251,7 +251,7 @@ func (t sendHook) Send(ctx context.Context, to int, e transport.Envelope, buf []
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// CodedBytes returns the number of bytes that really go over the transport.
+// CodedBytes returns the number of bytes that the calls send over the transport.
 func TestCodedBytes(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4} {
 		for _, coding := range []collective.Coding{halves{}, first{}} {

@@ -35,8 +35,8 @@ func intruders() map[string]func(ctx context.Context, c *collective.Comm) error 
 	}
 }
 
-// A call that begins while its communicator is in a blocking call is refused with an error
-// that all ranks get: they might have begun the two in different orders.
+// A call that begins while its communicator is in a blocking call is refused with an error, and all
+// ranks get this error: they might have begun the two calls in different orders.
 func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -48,8 +48,8 @@ func TestConcurrentCalls(t *testing.T) {
 						return reduceHeld(ctx, c, nil)
 					}
 					return reduceHeld(ctx, c, func() {
-						// A refused call does not wait. A call that begins waits for the
-						// other ranks, which wait for it.
+						// A refused call returns at once. If the call is not refused, it waits for
+						// the other ranks, which wait for this rank.
 						ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 						defer cancel()
 						refused = intrude(ctx, c)
@@ -65,14 +65,14 @@ func TestConcurrentCalls(t *testing.T) {
 				}
 			})
 			if !refuses {
-				return // each of the others may hang as long
+				return // each of the other cases may hang for as long
 			}
 		}
 	}
 }
 
-// reduceHeld makes a call, and meanwhile runs in another goroutine while the call is in the
-// middle.
+// reduceHeld makes an AllReduce, and calls meanwhile, if it is not nil, in another goroutine during
+// the first reduction of the AllReduce.
 func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error {
 	op := collective.NewOp("held", true, func(dst, a, _ []int64) {
 		if meanwhile != nil {
@@ -87,7 +87,7 @@ func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error
 	if err := collective.AllReduce(ctx, c, v, v, op); err != nil {
 		return err
 	}
-	return collective.Barrier(ctx, c) // the call may have ended before the other was refused
+	return collective.Barrier(ctx, c) // the AllReduce may have ended before the concurrent call was refused
 }
 
 // Calls that are allowed beside a blocking call succeed: calls of another communicator,
@@ -109,7 +109,7 @@ func TestBesideBlockingCall(t *testing.T) {
 			}()
 			var other error
 			if c.Rank() == 0 {
-				other = <-others // while the others are in the call
+				other = <-others // while the other ranks are in the AllReduce
 			}
 			v := []int64{1}
 			err = collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
@@ -124,8 +124,8 @@ func TestBesideBlockingCall(t *testing.T) {
 	}
 }
 
-// everywhere returns constructors of transports for n ranks, one for each kind that needs
-// no processes.
+// everywhere returns constructors of transports for n ranks, one for each kind of transport that
+// works within one process.
 func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 	t.Helper()
 	hosts := cluster.NewHosts(t, n)
@@ -140,8 +140,8 @@ func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 	return all
 }
 
-// Close of a communicator from Split or Dup ends that communicator and those made from it,
-// and no other.
+// Close of a communicator from Split or Dup ends only that communicator and the communicators made
+// from it.
 func TestCloseOfPart(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {

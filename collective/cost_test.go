@@ -40,8 +40,8 @@ func stepsOf(a Algorithm, ranks, bytes, piece float64) []step {
 	return all
 }
 
-// The costs that are computed from the workloads of AllReduce equal those of a simulation
-// step by step.
+// The times that are computed from the workloads of AllReduce equal the times of a simulation step
+// by step.
 func TestCostBySimulation(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {
@@ -115,7 +115,7 @@ func TestFit(t *testing.T) {
 	})
 }
 
-// Whatever the measured times, the costs are valid inputs of a price.
+// fit returns valid costs for any measured times.
 func TestFitOfNoise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(2, 600).Draw(t, "ranks")

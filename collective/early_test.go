@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// No rank returns from a collective call before all ranks have entered it, even if it needs
-// no data from the last one: with empty vectors, parts and chunks.
+// No rank returns from a collective call before all ranks have entered the call, even if the rank
+// needs no data of the last rank that enters: with empty vectors, parts and chunks.
 func TestNoneReturnsEarly(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		sum := typed[int32]{integers[int32]()}.prepare("sum", n, n*(n+1))
@@ -32,7 +32,7 @@ func noneReturnsEarly(t *testing.T, n, late int, w way, sum runner) {
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 		for length := range n + 1 {
 			if c.Rank() == late {
-				synctest.Wait() // until the others can get no further
+				synctest.Wait() // until all other ranks are blocked
 				entered[length].Store(true)
 			}
 			k := call{kind: w.kind, algorithm: w.algorithm, length: length, root: late}

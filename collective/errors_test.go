@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every error of a call is ErrRevoked. A bug of one rank's program is ErrMistake at that
-// rank and at all ranks that are told of it.
+// Every error of a call is ErrRevoked. A bug of one rank's program is ErrMistake at that rank and
+// at all ranks that get it as the cause of a revocation.
 func TestCallErrorIs(t *testing.T) {
 	lost := &PeerError{Rank: 1, Cause: "reset"}
 	for _, test := range []struct {

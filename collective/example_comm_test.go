@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// A communicator is made over a transport; a single rank needs no other. OnStall is called
-// for calls that wait unusually long.
+// New makes a communicator over a transport, here for a single rank. OnStall is called for calls
+// that wait unusually long.
 func ExampleNew() {
 	c, err := collective.New(mem.New(1)[0], 0, 1, collective.Options{
 		OnStall: func(s collective.Stall) { fmt.Println(s) },
@@ -68,9 +68,9 @@ func ExampleDup() {
 	// rank 1: [2] [1]
 }
 
-// Calls may be carried out with other options but in the same sequence: here around a ring
-// of another order, with priority over other messages, and with a name for reports of
-// stalls. Programs keep a communicator that many calls use.
+// With gives some calls other options, while all calls stay in one sequence: here around a ring of
+// another order, with priority over other messages, and with a name for reports of stalls. Programs
+// keep a communicator that many calls use.
 func ExampleComm_With() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		urgent := c.With(collective.CallOptions{
@@ -92,8 +92,8 @@ func ExampleComm_With() {
 	// rank 2: [3 6 9]
 }
 
-// The choice of Auto depends on the sizes and on the costs of messages, which Calibrate
-// measures. A user may choose by name.
+// The choice of Auto depends on the sizes and on the costs of messages, which Calibrate measures. A
+// user may choose an algorithm by name.
 func ExampleParseAlgorithm() {
 	ring, err := collective.ParseAlgorithm("ring")
 	if err != nil {
@@ -141,8 +141,8 @@ func ExampleChunk() {
 	// 8 10
 }
 
-// Ranks that make different calls get an error that names two of them. It is a bug of the
-// program, so it would recur on any other communicator.
+// Ranks that make different calls get an error that names two of them. Such a mismatch is a bug of
+// the program, so it would recur on any other communicator.
 func ExampleMismatchError() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		v := make([]int32, 1+c.Rank())
@@ -159,7 +159,7 @@ func ExampleMismatchError() {
 	// rank 1: allreduce of 1 and of 2 elements, true
 }
 
-// A rank that gives up ends the calls of all ranks, and its cause reaches all of them.
+// Revoke at one rank ends the calls of all ranks, and all ranks get the cause.
 func ExampleComm_Revoke() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		if c.Rank() == 0 {

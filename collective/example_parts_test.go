@@ -70,7 +70,7 @@ func ExampleGatherV() {
 	// Output: rank 0: [0 1 20]
 }
 
-// One rank has a vector, and each gets an equal part of it.
+// One rank has a vector, and each rank gets an equal part of it.
 func ExampleScatter() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const root = 0
@@ -130,7 +130,7 @@ func ExampleAllToAll() {
 	// rank 2: [2 12 22]
 }
 
-// Parts of different lengths travel while other calls are in progress.
+// Several calls with parts of different lengths are in progress at the same time.
 func ExampleIGatherV() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		counts := []int{1, 2}

@@ -133,9 +133,9 @@ func ExampleNewOp() {
 	// rank 3: [1234]
 }
 
-// Vectors travel in a coding of half the size, which rounds. The rounding error of a rank's
-// vector stays at the rank and is added to its next vector (error feedback), so nothing is
-// lost permanently.
+// Vectors are sent in a coding of half the size, which rounds. The rounding error of a rank's
+// vector stays at the rank and is added to its next vector (error feedback), so nothing is lost
+// permanently.
 func ExampleAllReduceCoded() {
 	coding, err := compress.Parse("bf16")
 	if err != nil {
@@ -161,7 +161,7 @@ func ExampleAllReduceCoded() {
 	// rank 1: 6.015625, and -0.00390625 is lacking of 6.01171875
 }
 
-// A coded call runs while its caller computes, like every started call.
+// A non-blocking coded call runs while its caller computes.
 func ExampleIAllReduceCoded() {
 	coding, err := compress.Parse("fp16")
 	if err != nil {

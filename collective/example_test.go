@@ -9,9 +9,9 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// group calls f at n ranks, each with a communicator in memory, and prints the results in
-// the order of ranks, without nil. A program gets its communicator from the session of an
-// elastic group, a test from testing/cluster.
+// group calls f at n ranks, each with a communicator in memory, and prints the results in the order
+// of ranks, except nil results. A program gets its communicator from the session of an elastic
+// group, a test from testing/cluster.
 func group(n int, f func(ctx context.Context, c *collective.Comm) (any, error)) {
 	results := make([]any, n)
 	var all sync.WaitGroup
@@ -20,7 +20,7 @@ func group(n int, f func(ctx context.Context, c *collective.Comm) (any, error)) 
 			c, err := collective.New(t, rank, n, collective.Options{})
 			if err == nil {
 				results[rank], err = f(context.Background(), c)
-				_ = c.Close() // in memory it has nothing to report
+				_ = c.Close() // over a transport in memory it returns no error
 			}
 			if err != nil {
 				results[rank] = err
@@ -48,7 +48,7 @@ func ExampleAllReduce() {
 	// rank 2: [3 30]
 }
 
-// A started call runs while its caller computes.
+// A non-blocking call runs while its caller computes.
 func ExampleIAllReduce() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		bucket := []int64{1, 2, 3}
@@ -94,8 +94,8 @@ func ExampleBarrier() {
 	// rank 2: written
 }
 
-// Each rank sends a message to the next one. Each rank posts its receive before it sends,
-// so the ring of Sends cannot deadlock.
+// Each rank sends a message to the next rank. Each rank posts its receive before it sends, so the
+// ring of Sends cannot deadlock.
 func ExampleSend() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const tag = 1
@@ -114,8 +114,7 @@ func ExampleSend() {
 	// rank 2: [1]
 }
 
-// A rank distributes work and answers meanwhile; messages of one tag arrive in the order in
-// which they were sent.
+// Rank 0 starts two Sends at once. Messages of one tag arrive in the order in which they were sent.
 func ExampleRecv() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const tag = 7
@@ -137,8 +136,8 @@ func ExampleRecv() {
 	// Output: rank 1: [1 2] [3]
 }
 
-// Every call has a form that begins with I. Several may be in progress; they take their
-// places in the order in which they were started, which is the same at all ranks.
+// Every call has a non-blocking form, whose name begins with I. Several calls may be in progress.
+// All ranks must start them in the same order.
 func ExampleHandle() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		mine := []int64{int64(c.Rank() + 1), int64(10 * (c.Rank() + 1))} // 1 10 and 2 20

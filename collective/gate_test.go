@@ -16,12 +16,11 @@ type slowNetwork struct {
 	lose func(from, to int) bool
 }
 
-// slowness is the duration of a slow message: many times the wait after which the watch
-// asks.
+// slowness is the duration of a slow message: many times the wait after which the watchdog asks.
 const slowness = 5 * time.Second
 
-// newSlowNetwork returns endpoints of n ranks on which the messages of Send are slow. Messages
-// of collective calls are not.
+// newSlowNetwork returns a network of n ranks on which the messages of Send by rank 0 are slow, and
+// messages of collective calls are not.
 func newSlowNetwork(n int) *slowNetwork {
 	return &slowNetwork{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }

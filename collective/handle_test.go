@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// Many calls are in progress at once, and each rank waits for another one first.
+// Many calls are in progress at once, and each rank waits for them in another order.
 func TestManyInProgress(t *testing.T) {
 	const n, calls = 4, 60
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -25,7 +25,7 @@ func TestManyInProgress(t *testing.T) {
 			}
 			handles[i] = collective.IAllReduce(ctx, c.With(collective.CallOptions{Algorithm: a}), results[i], results[i], collective.Sum[int64])
 		}
-		if err := collective.Barrier(ctx, c); err != nil { // begins after all of them and ends first
+		if err := collective.Barrier(ctx, c); err != nil { // begins after all these calls, and may end before them
 			return err
 		}
 		for i := range calls {
@@ -48,7 +48,7 @@ func TestWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 1 {
-				synctest.Wait() // rank 0 waits in vain first
+				synctest.Wait() // until rank 0 waits in Recv
 				return errors.Join(collective.Barrier(ctx, c), collective.Send(ctx, c, 0, 0, []int8{1}))
 			}
 			h := collective.IBarrier(ctx, c)
@@ -71,7 +71,7 @@ func TestWaitGivesUp(t *testing.T) {
 	})
 }
 
-// The end of the context of a started call ends the call at all ranks.
+// The end of the context of a non-blocking call ends the call at all ranks.
 func TestStartedCallEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {

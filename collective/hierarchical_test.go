@@ -14,17 +14,17 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// levelPieces returns options with which vectors cross between groups in pieces of four
-// pages, and which Calibrate keeps.
+// levelPieces returns options with which vectors are reduced between groups in pieces of four
+// pages. Calibrate keeps their Cost.
 func levelPieces() collective.Options {
 	o := slowLinks()
 	o.Segment = 4 << 10
 	return o
 }
 
-// Long vectors cross between hosts in more pieces than the in-flight window has, in place
-// and not, in shared memory and elsewhere. Ordinary slices are sent to the other ranks of a
-// host; shared ones are read, except their incomplete pages.
+// AllReduce between hosts is right for vectors with more pieces than the in-flight window, in place
+// and not. Leaders send ordinary slices to the other ranks of their host. The other ranks read
+// shared slices directly, except the incomplete pages at the ends.
 func TestLongOfHosts(t *testing.T) {
 	t.Parallel()
 	const most = 60_001
@@ -58,7 +58,7 @@ func TestLongOfHosts(t *testing.T) {
 	}, cluster.Over(sharing(t, 2, 3)), cluster.WithOptions(levelPieces()))
 }
 
-// average reduces vectors of five ranks and checks the result.
+// average averages vectors of five ranks and checks the result.
 func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 	for i := range src {
 		src[i] = int64(5*i + c.Rank())
@@ -106,8 +106,7 @@ func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelop
 
 func ignore(int, transport.Envelope, []byte) {}
 
-// A call whose messages between hosts are delayed does not hold up later calls, which end
-// before it.
+// A call whose messages between hosts are delayed does not block later calls: they end before it.
 func TestOvertakingOfHosts(t *testing.T) {
 	t.Parallel()
 	const slow, fast = 3000, 2000 // elements of the calls
@@ -126,7 +125,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
-		defer context.AfterFunc(ctx, release)() // or the transport would wait for ever
+		defer context.AfterFunc(ctx, release)() // otherwise the transport would wait for ever
 		first, then := ones(slow), ones(fast)
 		h := collective.IAllReduce(ctx, c, first, first, collective.Sum[int64])
 		for range 3 {
@@ -189,7 +188,7 @@ func ones(n int) []int64 { return slices.Repeat([]int64{1}, n) }
 // Whichever message cannot be sent, all ranks return an error or the right result.
 func TestFaultsOfHosts(t *testing.T) {
 	t.Parallel()
-	const ranks, length = 4, 40_000 // more pieces than can be on their way
+	const ranks, length = 4, 40_000 // more pieces than can be in flight
 	step := 1
 	if racing {
 		step = 9
@@ -249,7 +248,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 		<-goOn
 	})
 	ts := watch(sharing(t, 2, 1), func(int, int, transport.Envelope) error { return nil }, func(rank int, e transport.Envelope, buf []byte) {
-		if rank == late && e.Call.Algorithm == collective.TwoLevel && len(buf) == 8 { // it says where to read
+		if rank == late && e.Call.Algorithm == collective.TwoLevel && len(buf) == 8 { // the message with the position to read from
 			wait()
 		}
 	})
@@ -292,8 +291,8 @@ func TestLateReaderOfHosts(t *testing.T) {
 	}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 }
 
-// Whichever rank is not in a call, a leader or not, the other ranks find it. So do ranks
-// that wait in the memory of their host for a rank that waits for the absent one.
+// If one rank, a leader or not, is not in a call, the other ranks report that rank. This includes
+// ranks that wait in the shared memory of their host for a rank that waits for the absent rank.
 func TestStallOfHosts(t *testing.T) {
 	t.Parallel()
 	const ranks = 4

@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// OnBegin is called for every call. OnError is called for the failed calls of the
-// communicator itself, before their callers get the error. A bug of one rank's program is
+// OnBegin is called for every call. OnError is called for the failed calls of the communicator from
+// New, but not of a duplicate, before the callers get the error. A bug of one rank's program is
 // ErrMistake for all ranks.
 func TestHooks(t *testing.T) {
 	var mu sync.Mutex

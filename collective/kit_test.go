@@ -9,7 +9,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// reduction is an operation under test, with inputs for which it is exact and a slow twin.
+// reduction is an operation under test, with inputs for which its results are exact, and a
+// reference implementation.
 type reduction[T collective.Number] struct {
 	name    string
 	ordered bool // it does not commute
@@ -116,7 +117,8 @@ func bfloat16s() real[ring.BFloat16] {
 
 // floats returns the reductions of a floating-point type.
 func floats[T collective.Number](r real[T]) []reduction[T] {
-	// The sums run from -limit to limit, and wrap at a length that differs between types.
+	// The inputs run from -limit to limit, and start again at -limit after a length that differs
+	// between types.
 	wide := func(rank, index int) T {
 		period := 2*r.limit + 1
 		return r.from(float64((rank*(period/9|1)+index)%period - r.limit))

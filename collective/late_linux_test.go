@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// A rank that continues a call that has failed at the other ranks does not write to their
-// memory: their dst has left the shared memory, and new allocations are elsewhere.
+// A rank that continues a call that has failed at the other ranks does not write to their memory:
+// their dst was removed from the shared memory, and new allocations are elsewhere.
 func TestLateInMemory(t *testing.T) {
 	t.Parallel()
 	const ranks, length = 3, 10_000

@@ -21,7 +21,7 @@ type call struct {
 	length  int
 	root    int
 	inPlace bool // dst and src share memory, where the call allows it
-	async   bool // by the form that returns a Handle
+	async   bool // the call uses its non-blocking form, which returns a Handle
 }
 
 // suite is a set of loads; it hides the type of their elements.
@@ -38,7 +38,7 @@ const moving = "moving"
 
 // runner carries out calls at each rank.
 type runner interface {
-	// run carries out k at the rank of c and compares every element with the twin.
+	// run carries out k at the rank of c and compares every element with the expected result.
 	run(ctx context.Context, c *collective.Comm, k call) error
 	ordered() bool
 }
@@ -82,7 +82,7 @@ func (s typed[T]) prepare(op string, n, length int) runner {
 type vectors[T collective.Number] struct {
 	reduction[T]
 	in  [][]T        // by rank
-	out []func() []T // by rank: returns the finished reduction of the ranks up to it
+	out []func() []T // by rank: returns the finished reduction of the ranks from 0 to this rank
 }
 
 // reduced returns the reduction of the ranks up to last, after the final function.
@@ -131,7 +131,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 	return nil
 }
 
-// do carries out a call in its blocking or its started form.
+// do carries out a call in its blocking or its non-blocking form.
 func (k call) do(ctx context.Context, blocking func() error, start func() *collective.Handle) error {
 	if !k.async {
 		return blocking()
@@ -163,7 +163,7 @@ func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) erro
 		err = k.do(ctx, func() error { return collective.Scan(ctx, c, dst, src, l.op) },
 			func() *collective.Handle { return collective.IScan(ctx, c, dst, src, l.op) })
 	case "exscan":
-		before := slices.Clone(dst) // rank 0's stays
+		before := slices.Clone(dst) // at rank 0 dst does not change
 		want = func() []T { return before }
 		if rank > 0 {
 			want = l.out[rank-1]
@@ -199,7 +199,7 @@ func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k ca
 	if err == nil {
 		in := slices.Clone(l.in[rank][:k.length])
 		if k.inPlace {
-			copy(in[first:end], dst) // the rest of src is intact even so
+			copy(in[first:end], dst) // src is intact except for the part that is dst
 		}
 		err = same("source", src, in)
 	}

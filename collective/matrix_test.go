@@ -167,8 +167,8 @@ func (j job) run(ctx context.Context, c *collective.Comm) error {
 	return nil
 }
 
-// ranks lists the numbers of ranks in the matrix. The race detector makes calls ten times
-// slower and finds nothing more with the other numbers, so it gets fewer.
+// ranks lists the numbers of ranks in the matrix. Under the race detector calls are ten times
+// slower, so fewer numbers are tested.
 func ranks() []int {
 	if racing {
 		return []int{1, 2, 3, 5}

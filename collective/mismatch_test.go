@@ -86,9 +86,8 @@ func positions(f func(n, deviant int)) {
 	}
 }
 
-// differ lets rank deviant of n ranks perform the act other while the other ranks perform
-// the act common, in virtual time. Every rank must get a mismatch that names both within a
-// second.
+// differ lets rank deviant of n ranks perform the act other while the other ranks perform the act
+// common, in virtual time. Within a second every rank must get a mismatch that names both calls.
 func differ(t *testing.T, n, deviant int, common, other act) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +137,8 @@ func checkMismatch(t *testing.T, where string, err error, a, b string) {
 	}
 }
 
-// Any two kinds of collective calls are a mismatch, whichever rank makes the other call.
+// Any two different kinds of collective calls are a mismatch, whichever rank makes the deviant
+// call.
 func TestMismatchOfKinds(t *testing.T) {
 	for _, common := range kinds() {
 		for _, other := range kinds() {
@@ -284,7 +284,8 @@ func TestMismatchOfOneTooFew(t *testing.T) {
 	positions(func(n, deviant int) { differ(t, n, deviant, two, one) })
 }
 
-// A rank waits in Recv for a rank that waits in a collective call for it.
+// If a rank waits in Recv for another rank, and that rank waits for it in a collective call, all
+// ranks get a mismatch.
 func TestMismatchOfRecvAndCollective(t *testing.T) {
 	for _, kind := range kinds() {
 		positions(func(n, deviant int) {

@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// misuse is a wrong call by all ranks, or by one rank while the others make another call.
+// misuse is a call by all ranks, with a name for error messages. The tests make it wrong by its
+// arguments or its communicator.
 type misuse struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, v []int64) error // v has 12 elements for each rank
@@ -281,7 +282,7 @@ type wrongRank struct {
 func differing(i int) []wrongRank {
 	type comm = *collective.Comm
 	type v = []int64
-	mismatch := []string{collective.ErrMismatch.Error(), "elements, want"} // it may not fit its receiver
+	mismatch := []string{collective.ErrMismatch.Error(), "elements, want"} // the second text: a length does not fit the call
 	return []wrongRank{
 		{"length", everyCall(4, collective.Sum[int64])[i].do, mismatch},
 		{"type", func(ctx context.Context, c comm, _ v) error {
@@ -295,8 +296,8 @@ func differing(i int) []wrongRank {
 	}
 }
 
-// Calls that differ between ranks, or come too late, are an error at each rank that names
-// the mistake.
+// If one rank makes a different call, closes or revokes, each rank gets an error that names the
+// mistake.
 func TestCallsThatDiffer(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -365,7 +366,7 @@ func TestForeignVector(t *testing.T) {
 				return err
 			}
 			own, err := collective.Alloc[int64](dup, 5000)
-			given[c.Rank()] <- own // or the others would wait
+			given[c.Rank()] <- own // also if Alloc failed: another rank waits for it
 			if err := errors.Join(err, dup.Close(), collective.Barrier(ctx, c)); err != nil {
 				return err
 			}
@@ -382,7 +383,7 @@ func TestForeignVector(t *testing.T) {
 				}
 			}
 			given[(c.Rank()+1)%3] <- v
-			return collective.Free(c, <-given[c.Rank()]) // its own again
+			return collective.Free(c, <-given[c.Rank()]) // the vector that this rank allocated
 		}, cluster.Over(connect()), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)

@@ -48,7 +48,7 @@ func ringCalls(ctx context.Context, c *collective.Comm, length, root int) ([]int
 		collective.Broadcast(ctx, c, copied, root),
 		collective.Reduce(ctx, c, reduced, src, collective.Sum[int64], root))
 	if rank != root {
-		reduced = nil // of no use elsewhere
+		reduced = nil // at other ranks Reduce leaves it undefined
 	}
 	return slices.Concat(sum, scattered, gathered, varied, copied, reduced), err
 }
@@ -61,8 +61,7 @@ func TestOrder(t *testing.T) {
 		order := rapid.Permutation(ranksOf(n)).Draw(rt, "order")
 		length, root := rapid.IntRange(0, 40).Draw(rt, "length"), rapid.IntRange(0, n-1).Draw(rt, "root")
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-			// The algorithm may differ from call to call; a broadcast by tree would ignore
-			// the order.
+			// All calls use a ring, because other algorithms ignore the order.
 			c = c.With(collective.CallOptions{Algorithm: collective.Ring})
 			want, err := ringCalls(ctx, c, length, root)
 			if err != nil {
@@ -87,7 +86,8 @@ func ranksOf(n int) []int {
 	return ranks
 }
 
-// Sums that round have the same bits at all ranks for any order.
+// Sums of floating-point numbers have the same bits at all ranks for any order, although they are
+// rounded.
 func TestOrderSameBits(t *testing.T) {
 	const n, length = 5, 1000
 	sums := make([][]float32, n)
@@ -156,7 +156,7 @@ func TestOrdersMustAgree(t *testing.T) {
 	}
 }
 
-// With an order that is no permutation every call is a bad argument, also a call that uses
+// With an order that is not a permutation every call fails with ErrArgument, also a call that uses
 // no ring.
 func TestBadOrders(t *testing.T) {
 	for _, order := range [][]int{{}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}} {

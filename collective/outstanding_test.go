@@ -56,8 +56,8 @@ func TestOutstandingInMemory(t *testing.T) { // alone, as it counts goroutines
 	}
 }
 
-// A call that waits for its turn in shared memory ends with its context, however long the
-// call before takes.
+// A call that waits for its turn in shared memory ends with its context, however long the previous
+// call takes.
 func TestCancelOutstandingInMemory(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
@@ -108,8 +108,8 @@ func overMemory(n int) []transport.Transport {
 	return ts
 }
 
-// The end of a context does not affect calls with another context, once all calls with the
-// former have ended.
+// The end of a context does not affect calls with another context, once all calls with the ended
+// context have ended.
 func TestContextOfEndedCallInMemory(t *testing.T) {
 	t.Parallel()
 	canceled := make(chan struct{})
@@ -133,7 +133,7 @@ func TestContextOfEndedCallInMemory(t *testing.T) {
 	})
 }
 
-// A call without a context fails in its turn.
+// A non-blocking call with a nil context fails after the calls before it.
 func TestOutstandingWithoutContext(t *testing.T) {
 	t.Parallel()
 	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -161,8 +161,7 @@ func (a signalCounter) Signal(to int, msg []byte) {
 	a.Transport.Signal(to, msg)
 }
 
-// However many calls wait behind a call that is held up, the ranks ask only about that
-// call.
+// However many calls wait behind a blocked call, the ranks ask only about the blocked call.
 func TestAsksOfOutstanding(t *testing.T) {
 	t.Parallel()
 	var signals atomic.Int32

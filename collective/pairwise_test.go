@@ -72,7 +72,7 @@ func selection(most int) []choice {
 			pairs[i] = append(pairs[i], ids[p])
 		}
 	}
-	open := make([]int, len(ids)) // 1 for a pair that has not met
+	open := make([]int, len(ids)) // 1 for a pair that chosen does not cover yet
 	for i := range open {
 		open[i] = 1
 	}

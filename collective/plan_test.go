@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Chunk against its twin: elements are dealt out one by one, round robin.
+// Chunk gives each rank as many elements as if the elements were dealt out round robin.
 func TestChunk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length, size := rapid.IntRange(0, 300).Draw(t, "length"), rapid.IntRange(1, 40).Draw(t, "size")
@@ -79,8 +79,8 @@ func TestChildIDs(t *testing.T) {
 	}
 }
 
-// The members of the subgroup are in the order of the ranks. Each represents itself and, if
-// its left neighbour is no member, that neighbour.
+// The members of the subgroup are in the order of the ranks. Each member contributes its own vector
+// and, if its left neighbour is no member, the vector of that neighbour.
 func TestSubgroup(t *testing.T) {
 	for n := 1; n <= 70; n++ {
 		g := subgroup{size: 1}
@@ -175,7 +175,7 @@ func TestSegmentBytes(t *testing.T) {
 		{16 << 10, 1, 16 << 10},
 		{32<<10 - 8, 1, 32<<10 - 8},
 		{32<<10 + 8, 1, 16 << 10},
-		{5 * 8008, 1, 20016}, // and not half of it, 20020
+		{5 * 8008, 1, 20016}, // and not 20020, half of the segment, which is no multiple of 8
 	} {
 		if got, usual := segmentSizes(c.segment, c.beta); got != c.want || usual != c.segment {
 			t.Errorf("segments of %d bytes, %v s/B: pieces of %d, want %d; usually of %d", c.segment, c.beta, got, c.want, usual)

@@ -133,14 +133,14 @@ func TestMismatchOfMessages(t *testing.T) {
 	}
 }
 
-// A slow message between two ranks does not make a Recv a mismatch, although its sender
-// already waits in the next call.
+// If a message is slow, the waiting Recv is no mismatch, although the sender of the message already
+// waits in its next call.
 func TestRecvOfSlowISend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newSlowNetwork(2)
 		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 0 {
-				h := collective.ISend(ctx, c, 1, 1, make([]int8, 10)) // held back for a while
+				h := collective.ISend(ctx, c, 1, 1, make([]int8, 10)) // a slow message
 				return errors.Join(collective.Barrier(ctx, c), h.Wait(ctx))
 			}
 			return errors.Join(collective.Recv(ctx, c, 0, 1, make([]int8, 10)), collective.Barrier(ctx, c))

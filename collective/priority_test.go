@@ -22,8 +22,8 @@ func slowLinks() collective.Options {
 
 const slowPiece = 16 << 10
 
-// withPriority returns c with or without a priority, as i decides. Calls with a priority
-// are also interruptible.
+// withPriority returns c with or without a priority, depending on i. Calls with a priority are also
+// interruptible.
 func withPriority(c *collective.Comm, i int) *collective.Comm {
 	if i%3 == 0 {
 		return c
@@ -31,8 +31,7 @@ func withPriority(c *collective.Comm, i int) *collective.Comm {
 	return c.With(collective.CallOptions{Priority: int32(i%5 - 2), Interruptible: true})
 }
 
-// Calls with and without priorities give the result of the definition, also while other
-// calls are in progress.
+// Calls with and without priorities have the right results, also while other calls are in progress.
 func TestPriority(t *testing.T) {
 	for _, ts := range [][]transport.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
 		n, s := len(ts), typed[int64]{integers[int64]()}
@@ -143,8 +142,8 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 	return errors.Join(errs...)
 }
 
-// If a call is interruptible at only one rank, that rank cuts it into other pieces than the
-// rest on a slow network, and all ranks get a mismatch.
+// If a call is interruptible at only one rank, that rank uses shorter segments on a slow network
+// than the other ranks, and all ranks get a mismatch.
 func TestMismatchOfSegments(t *testing.T) {
 	for _, kind := range kinds() {
 		common := callOf(kind, usual())

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// stop is one of the ways to end the communicators of all ranks, at the rank of c, whose
-// endpoint is e. It returns the error of the call in which the end happened.
+// stop is a way to end the communicators of all ranks. do ends them at the rank of c, whose
+// endpoint is e, and returns the error of the call that it makes there.
 type stop struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, e *mem.Transport) error
@@ -161,7 +161,7 @@ func orMissing(err error) error {
 // Close ends all calls in progress, waits for them, and can be called again; nothing runs
 // afterwards.
 func TestClose(t *testing.T) {
-	for range 50 { // a handle that learns of the end of its call too late shows up in one of a hundred runs
+	for range 50 { // repeated, as Close returns before the handle of a call is done only in few runs of a wrong implementation
 		synctest.Test(t, testClose)
 	}
 }
@@ -249,7 +249,7 @@ func panicInReduction(t *testing.T, n int, w way) {
 		if err != nil {
 			return err
 		}
-		return collective.Barrier(ctx, c) // the others may have all messages that they need of that rank
+		return collective.Barrier(ctx, c) // the other ranks may have got all messages that they need before the panic
 	})
 	if !panicked && errors.Join(errs...) != nil {
 		t.Errorf("without a panic: %v", errs)

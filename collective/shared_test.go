@@ -117,13 +117,13 @@ func reduceLong(ctx context.Context, c *collective.Comm, dst, src []int64) error
 	return nil
 }
 
-// Calls that are started together on one communicator and on its children take turns in the
-// memory, also if ranks start them at different times.
+// Non-blocking calls on one communicator and on its children, which share the memory, do not
+// disturb each other, also if ranks start them at different times.
 func TestManyInMemory(t *testing.T) {
 	t.Parallel()
 	overShared(t, 4, func(ctx context.Context, c *collective.Comm) error {
 		comms := []*collective.Comm{c}
-		for i := range shm.Lanes + 1 { // the last have no lane any more
+		for i := range shm.Lanes + 1 { // there is no lane for the last ones
 			d, err := collective.Split(ctx, c, (c.Rank()+i)%2, 0)
 			if err != nil {
 				return err
@@ -307,7 +307,7 @@ func TestCloseInMemory(t *testing.T) {
 func closesUnder(ctx context.Context, c *collective.Comm, t transport.Transport) bool {
 	var closed atomic.Bool
 	go func() {
-		_ = c.Close() // again at the end of the test
+		_ = c.Close() // cluster.Run closes c again
 		closed.Store(true)
 	}()
 	for t.Send(ctx, 0, transport.Envelope{Seq: 7}, nil) == nil {
@@ -322,8 +322,8 @@ func closesUnder(ctx context.Context, c *collective.Comm, t transport.Transport)
 	return false
 }
 
-// A short call in shared memory that is untracked until it waits for long is a stall like
-// any other, also after many calls that were no stalls.
+// A short call in shared memory is untracked until it waits for long. Its stall is reported like
+// any other stall, also after many calls without a stall.
 func TestStallInMemory(t *testing.T) {
 	t.Parallel()
 	stalled := make(chan collective.Stall, 2)

@@ -37,8 +37,8 @@ func layouts() map[string]layout {
 // layout is the number of ranks of each host, and the site of each rank.
 type layout struct{ hosts, sites []int }
 
-// sitesOf is the slow twin of the division by site: for each rank, the site of the first
-// rank of its host.
+// sitesOf is the reference for the division by site: it returns, for each rank, the site of the
+// first rank of its host.
 func sitesOf(hosts, sites []int) []int {
 	var out []int
 	for _, n := range hosts {
@@ -69,7 +69,7 @@ func ownSites(hosts, sites []int) (all, several int) {
 // with one rank per site: 2(k-1) times the vector in total.
 func TestSitesTwin(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		most := rapid.IntRange(1, 3).Draw(r, "most") // of one host; a rank each is a case of its own
+		most := rapid.IntRange(1, 3).Draw(r, "most") // ranks of one host; 1 tests hosts of one rank each
 		hosts := rapid.SliceOfN(rapid.IntRange(1, most), 1, 5).Draw(r, "hosts")
 		ranks := 0
 		for _, n := range hosts {
@@ -131,8 +131,8 @@ func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.En
 	return all
 }
 
-// Many calls are in progress at the same time, long ones in several pieces, short ones, and
-// some with priorities.
+// Many calls at the same time have the right results: long calls in several pieces, short calls,
+// and calls with priorities.
 func TestManyOfSites(t *testing.T) {
 	t.Parallel()
 	const calls = 12
@@ -235,7 +235,7 @@ func TestFaultsOfSites(t *testing.T) {
 	}
 }
 
-// Whichever rank is not in a call, the other ranks find it.
+// Whichever rank is not in a call, the other ranks report it.
 func TestStallOfSites(t *testing.T) {
 	t.Parallel()
 	for name, l := range layouts() {

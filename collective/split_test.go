@@ -23,8 +23,8 @@ func members(ctx context.Context, c *collective.Comm, own int) ([]int64, error) 
 	return all, err
 }
 
-// Split against its twin, for any colors and keys: each new communicator has the ranks of
-// one color, in the order of keys, then ranks, and works.
+// For any colors and keys, each communicator from Split has the ranks of one color, in the order of
+// keys, then ranks, and works.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "n")
@@ -52,7 +52,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// twin lists the ranks of a color, key by key.
+// twin returns the expected ranks of a color, key by key.
 func twin(colors, keys []int, color int) []int64 {
 	var all []int64
 	for key := -2; key <= 2; key++ {
@@ -65,7 +65,8 @@ func twin(colors, keys []int, color int) []int64 {
 	return all
 }
 
-// Parts of parts, down to single ranks, and calls of all kinds on parts.
+// Communicators can be split repeatedly, down to single ranks, and calls of all kinds work on the
+// parts.
 func TestSplitNested(t *testing.T) {
 	jobs := make(map[int][]job)
 	for n := 1; n <= 8; n *= 2 {
@@ -94,8 +95,8 @@ func TestSplitNested(t *testing.T) {
 	})
 }
 
-// Two goroutines per rank call independently on duplicates, at their own speeds: their
-// calls must not match each other.
+// Three goroutines per rank make calls on their own duplicates, at different speeds. Calls of
+// different duplicates must not match each other.
 func TestDupIndependent(t *testing.T) {
 	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
 		var errs [3]error
@@ -130,8 +131,8 @@ func manySums(ctx context.Context, c *collective.Comm, mark int) error {
 	return nil
 }
 
-// Ranks that have returned from Split may make calls on the new communicator before other
-// ranks have returned: messages wait for their communicator.
+// Ranks that have returned from Split may make calls on the new communicator before other ranks
+// have returned: messages stay in the mailbox until the receiver has the communicator.
 func TestSplitRunsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {

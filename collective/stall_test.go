@@ -34,8 +34,8 @@ func (g *slowNetwork) stalls(t *testing.T, f func(ctx context.Context, c *collec
 // after waits for d in virtual time.
 func after(d time.Duration) { <-time.After(d) }
 
-// A rank that does not call is named by all ranks that wait for it, repeatedly, at growing
-// intervals, until it calls.
+// All ranks that wait for a rank that is not in the call report it repeatedly, at growing
+// intervals, until it begins the call.
 func TestStallNamesMissingRank(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, kind := range kinds() {
@@ -62,7 +62,8 @@ func TestStallNamesMissingRank(t *testing.T) {
 	}
 }
 
-// A rank whose watch does not answer is distinguished from a rank that does not call.
+// The phase of a stall distinguishes a rank whose watchdog does not answer from a rank that is not
+// in the call.
 func TestStallWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newSlowNetwork(3)
@@ -136,7 +137,7 @@ func TestStallWithLostSignals(t *testing.T) {
 			var mu sync.Mutex
 			sent := make(map[[2]int]int)
 			g := newSlowNetwork(4)
-			g.lose = func(from, to int) bool { // every fourth of each pair
+			g.lose = func(from, to int) bool { // loses every fourth signal of each pair
 				mu.Lock()
 				defer mu.Unlock()
 				sent[[2]int{from, to}]++
@@ -269,7 +270,7 @@ func TestStallOfStep(t *testing.T) {
 	}
 }
 
-// Waits that recur become usual after a while.
+// Long waits that recur are no longer reported after a while.
 func TestStallLimitAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newSlowNetwork(2).stalls(t, func(ctx context.Context, c *collective.Comm) error {

@@ -40,7 +40,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 }
 
 // A reduction that panics between two pieces ends the call at its rank and at the ranks that have
-// not received everything. No goroutine stays behind; the bubble would wait for it.
+// not received everything. No goroutine stays behind: synctest.Test would wait for it.
 func TestPanicBetweenSegments(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		synctest.Test(t, func(t *testing.T) {

@@ -34,8 +34,8 @@ func TestResetClocks(t *testing.T) {
 	}
 }
 
-// A call waits for the rank from which it receives, for the rank to which it sends, or for
-// the other end of a message.
+// A call waits for the rank from which it receives, for the rank to which it sends, or for the peer
+// of a Send or Recv.
 func TestUpdateWaits(t *testing.T) {
 	for _, test := range []struct {
 		peer             int
@@ -52,8 +52,8 @@ func TestUpdateWaits(t *testing.T) {
 	}
 }
 
-// A rank in another call reports the call that holds it up, unless its program does not
-// wait for that call.
+// The position of a rank in another call has the wait of the call that blocks the rank, unless that
+// call is a Send or Recv in the background.
 func TestPosition(t *testing.T) {
 	asked := transport.Envelope{Seq: 7}
 	for name, test := range map[string]struct {
@@ -82,7 +82,7 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// hasBegun compares modulo 1<<31, so it holds across the wrap of the sequence.
+// hasBegun compares modulo 1<<31, so it is right after the sequence number has wrapped.
 func TestHasBegun(t *testing.T) {
 	ep := &endpoint{sequences: make(map[uint64]*sequence)}
 	s := ep.sequence(7, nil)

@@ -32,7 +32,8 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// A part of a group keeps the options of the whole, and the order of its ranks in the ring.
+// A part of a group keeps the options of the whole group except the algorithm, and the relative
+// order of its ranks in the ring.
 func TestOptionsWithin(t *testing.T) {
 	whole, part := newGroup([]int{4, 5, 6, 7}, 4), newGroup([]int{4, 6, 7}, 4)
 	o := callOptions{algorithm: TwoLevel, purpose: "x", priority: 3, segment: 800, order: newRingOrder([]int{0, 3, 1, 2}, 4)}
