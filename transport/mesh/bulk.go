@@ -11,18 +11,16 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A bulk stream carries one request and its answer. The request has its length in four
-// bytes before it. The answer comes in pieces of at most pieceSize bytes, each with its
-// length before it, and ends with an empty piece; without that it was broken off. The
-// requester sends a byte for each piece that it has read, and closes the stream when
-// it is done.
+// A bulk stream carries one request and its answer. The request has its length in four bytes before
+// it. The answer comes in pieces of at most pieceSize bytes, each with its length before it, and
+// ends with an empty piece. An answer without the empty piece was broken off. The requester sends
+// one byte for each piece that it has read, and closes the stream at the end.
 //
-// Costs: four bytes per piece one way and one byte the other. A message of Control that
-// is sent while an answer is under way waits behind the bytes of the answer that are in the
-// buffers of the connection. These are at most the window of the answer. The window keeps the
-// window so small that the wait is at most about 20 ms. (A second connection for bulk would have
-// its own queues, but both would share the link, and the addresses and the identity of the
-// second one would have to be kept in step with the first.)
+// A Control message that is sent during an answer may wait in the connection behind bytes of the
+// answer, but at most behind one window. The congestion control keeps the window so small that the
+// wait is at most about 20 ms. A second connection for bulk streams would not end that wait: both
+// connections would share the link. And the mesh would have to keep the addresses and identities of
+// two connections consistent.
 
 // errBusy: the peer is answering as many requests as it may.
 var errBusy = errors.New("busy with other requests")
@@ -73,7 +71,7 @@ type answer struct {
 
 	// left is the number of bytes of the present piece that are not read yet.
 	left int
-	any  bool  // a piece was begun and is not acknowledged
+	any  bool  // the length of a piece was read, and the piece is not acknowledged
 	err  error // the first error of Read, which later calls return again
 }
 
@@ -100,8 +98,8 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, a.err
 }
 
-// next acknowledges the last piece and reads the length of the next one. A piece is acknowledged
-// only when it was read to its end, so the window of the sender also bounds the bytes that a slow
+// next acknowledges the last piece and reads the length of the next piece. A piece is acknowledged
+// only after it was read to its end, so the window of the sender also bounds the bytes that a slow
 // reader has not read.
 func (a *answer) next() error {
 	if a.any {
@@ -124,7 +122,7 @@ func readPiece(r io.Reader) (int, error) {
 	switch {
 	case n == 0:
 		return 0, io.EOF
-	// A length that no piece has stands for the refusal of the request.
+	// A length that no piece can have means that the request was refused.
 	case n == busyMark:
 		return 0, errBusy
 	case n > pieceSize:
@@ -155,8 +153,8 @@ func (a *answer) explain(err error) error {
 	return fmt.Errorf("mesh: answer of %s: %w", a.from.Short(), err)
 }
 
-// Close implements io.Closer. It resets the stream. If the answer was read to its end, the reset
-// tells the peer that; otherwise it breaks the answer off.
+// Close implements io.Closer. It resets the stream. The peer sees from the reset that the requester
+// reads nothing more, whether the answer was complete or not.
 func (a *answer) Close() error {
 	a.once.Do(func() {
 		a.stop()

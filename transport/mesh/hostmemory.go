@@ -19,7 +19,7 @@ type hostMemory struct {
 	life         *lifetime
 	processes    *hostProcesses // the files of the processes of the host
 	spare        spare          // memory for the next view
-	spareAfter   time.Duration  // spareAfter, except in tests
+	spareAfter   time.Duration  // the constant spareAfter, except in tests
 	wasInSession atomic.Bool    // this end has been in a session
 }
 
@@ -32,8 +32,8 @@ func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
 func (h *hostMemory) close() error { return errors.Join(h.spare.close(), h.processes.close()) }
 
 // enter makes this rank share memory with the other ranks of its host, when an attempt has all
-// planned streams. The result is nil if there is nobody to share with, or if it is impossible and
-// both sides can do without. An error ends the attempt.
+// planned streams. It returns nil if there is no such rank, or if sharing is impossible and both
+// sides accept another path. An error ends the attempt.
 func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	s, why := h.share(ctx, a)
 	h.processes.retain(a.view)
@@ -55,9 +55,9 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 	return nil, err
 }
 
-// recordReasons records in the links of the attempt why memory is not shared with the ranks with
-// which it could be. It returns the first rank with which memory is not shared although one of the
-// two sides insists on it; -1 if there is none.
+// recordReasons records, in the links of the attempt, why memory is not shared with other ranks of
+// the host. It returns the first rank with which memory is not shared although one of the two sides
+// accepts only ShmPath, or -1 if there is no such rank.
 func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 	lone := -1
 	for rank := range a.streams {
@@ -80,8 +80,9 @@ func (h *hostMemory) recordReasons(a *attempt, s *shmGroup, why error) int {
 // unshared returns the error of an attempt in which no memory is shared with a rank although one of
 // the two sides accepts no other path. why is the reason, or nil if it is not known. After a
 // transient failure the next view may succeed. If the two ranks can never share memory, and this
-// end has been in a session before, the other rank is the newcomer: it counts as lost, so it has to
-// go. In all other cases no later view can succeed either, and the error is elastic.ErrNoView.
+// end has been in a session before, the other rank is the newcomer. That rank counts as lost, so it
+// is not in the next view. In all other cases no later view can succeed either, and the error is
+// elastic.ErrNoView.
 func (h *hostMemory) unshared(a *attempt, rank int, why error) error {
 	incompatible := h.incompatible(a, rank)
 	if why == nil {

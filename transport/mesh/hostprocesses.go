@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// arenaSize is the size of a process's arena, which others can map, in bytes. It reserves only
-// addresses: the kernel provides pages as vectors are allocated.
+// arenaSize is the size in bytes of a process's arena, which other processes can map. It reserves
+// only addresses: the kernel provides pages as vectors are allocated.
 const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addresses are short
 
 // hostProcesses are the processes of this host, this one included, each with its two files for
@@ -23,7 +23,7 @@ type hostProcesses struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// After close no process is added. Those in use stay until their last release.
+	// After close no process is added. Processes in use stay until their last release.
 	closed   bool
 	arenaErr error // why this process has no arena
 	byID     map[elastic.ID]*hostProcess
@@ -110,7 +110,7 @@ func (s *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
 func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Two first ranks of successive views may pass the files of one process.
+	// The first ranks of two views may both send the files of one process.
 	if n := s.acquireLocked(id); n != nil {
 		closeFiles([]*os.File{event, arena}) // the same files came before
 		return n, nil
@@ -148,8 +148,8 @@ func (n *hostProcess) openEvent() (*os.File, error) {
 }
 
 // release ends one use of a process. The files of a process that has left the group are closed when
-// the last view with it ends: a view that is over may still be read by a caller that has not
-// returned its memory.
+// the last view with that process ends: until a caller has returned the memory of a view, it may
+// read the memory, even after the view is over.
 func (s *hostProcesses) release(id elastic.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *hostProcesses) release(id elastic.ID) error {
 	return s.releaseUnusedLocked(id)
 }
 
-// retain releases the processes that are not members of v, each as soon as nothing uses it.
+// retain releases the processes that are not members of v, each as soon as it is not in use.
 func (s *hostProcesses) retain(v elastic.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,10 @@ const (
 	// progressTime is how long a requester may read nothing before its answer is broken off.
 	progressTime = 30 * time.Second
 	// maxAnswers bounds the requests that are answered at the same time, and maxAnswersTo the
-	// requests of one peer among them. Further requests wait for queueTime before they are refused:
-	// a peer that has just broken off an answer may send a new request before this side knows that.
-	// Each answer may hold pieces of the state in memory, and shares the upload with all others.
+	// requests of one peer among them. A further request waits for queueTime before it is refused,
+	// because a peer may break off an answer and send a new request before this side notices the
+	// first. Each answer may hold pieces of the state in memory, and all answers share the upload
+	// bandwidth.
 	maxAnswers   = 64
 	maxAnswersTo = 8
 	queueTime    = time.Second
@@ -46,7 +47,7 @@ type requests struct {
 	all int
 	// from counts the requests that are being answered, by peer.
 	from map[elastic.ID]int
-	// It is a broadcast: each waiting request looks again, as limits per peer differ.
+	// left wakes all waiting requests, because each must check the limit of its own peer.
 	left chan struct{} // closed, and replaced, when a request has ended
 }
 
@@ -142,7 +143,7 @@ func (r *requests) accept(s Stream) {
 	if err := w.send(func(b io.Writer) error { return answer(ctx, from, request, b) }); err != nil {
 		_ = s.Reset()
 	}
-	// Without this wait the reset would drop bytes of the answer that are still under way.
+	// Without this wait the reset would drop bytes of the answer that are still in flight.
 	acks.Wait() // until the other side has closed the stream
 }
 
@@ -225,7 +226,7 @@ func (w *pieceWriter) awaitRoom(n int) error {
 	for !w.window.reserve(n, time.Now()) {
 		select {
 		case <-w.window.room:
-			// Room means that the requester has acknowledged, so it reads.
+			// Room appears when the requester acknowledges a piece: it still reads the answer.
 			timer.Reset(progressTime)
 		case <-w.ctx.Done():
 			return context.Cause(w.ctx)
@@ -238,7 +239,7 @@ func (w *pieceWriter) awaitRoom(n int) error {
 
 // piece writes one piece.
 func (w *pieceWriter) piece(b []byte) error {
-	// Simulated networks lose pieces here.
+	// An Observer may fail the write of a piece.
 	if watch, ok := w.s.(Observer); ok && len(b) > 0 {
 		if _, err := watch.Sending(Outgoing{Bytes: len(b)}); err != nil {
 			return err
@@ -258,7 +259,7 @@ func (w *pieceWriter) readAcks() {
 	var b [256]byte
 	for {
 		n, err := w.s.Read(b[:])
-		// One time for all acknowledgements of a read: they came together.
+		// The acknowledgements of one read get the same time, because they came together.
 		now := time.Now()
 		for _, ack := range b[:n] {
 			if ack != ackByte || !w.window.acknowledge(now) {

@@ -8,9 +8,9 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// The files of an agreement: which files a rank needs, and which of the received files is which.
-// Files come without names, so both sides derive their order from the masks. A mask that does not
-// fit the number of files ends the agreement, and package shm checks each file before it maps it.
+// The files of an agreement: which files a rank needs, and what each received file is. Files come
+// without names, so both sides derive their order from the masks. If a mask does not fit the number
+// of files, the agreement fails. Package shm checks each file before it maps the file.
 
 // addFiles takes over the files that a rank has sent.
 func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
@@ -22,8 +22,8 @@ func (s *shmGroup) addFiles(place int, event, arena *os.File) error {
 	return nil
 }
 
-// sendOffer sends each of the others the memory, and the files that it lacks. The event of each
-// rank is opened once for all of them.
+// sendOffer sends each other rank the memory and the files that the rank lacks. The event of each
+// rank is opened once for all messages.
 func (s *shmGroup) sendOffer() error {
 	m := shareMessage{kind: kindOffer}
 	for place, p := range s.processes {
@@ -34,7 +34,7 @@ func (s *shmGroup) sendOffer() error {
 	}
 	events := make([]*os.File, len(s.processes))
 	defer func() { closeFiles(events) }()
-	// The first rank does not send to itself, so place 0 is local rank 1.
+	// The first rank does not send to itself, so the local rank of c is place+1.
 	for place, c := range s.conns[1:] {
 		files, err := s.missingFiles(s.knownFiles[place+1], events)
 		if err != nil {
@@ -48,8 +48,8 @@ func (s *shmGroup) sendOffer() error {
 	return nil
 }
 
-// missingFiles returns the files of the processes whose bit is not set in has: of each its event,
-// and its arena if there is one. events has the event files that are open, by local rank;
+// missingFiles returns the files of the processes whose bit is not set in has: for each process its
+// event, and its arena if it has one. events has the event files that are open, by local rank;
 // missingFiles adds the files that it opens.
 func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File, err error) {
 	for place, p := range s.processes {
@@ -72,7 +72,7 @@ func (s *shmGroup) missingFiles(has uint64, events []*os.File) (files []*os.File
 }
 
 // holdKnown acquires the processes of the group whose files have come in earlier views. It returns
-// a mask with a bit for the local rank of each of them and of this rank.
+// a mask that has a bit for the local rank of each such process and of this rank.
 func (s *shmGroup) holdKnown() uint64 {
 	// 64 bits are enough: shm.MaxRanks bounds the group.
 	has := uint64(1) << s.localRank

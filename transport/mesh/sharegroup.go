@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// findGroup finds the ranks with which this rank can share memory. It returns nil if there are
-// none, and an error if there is a reason to report.
+// findGroup finds the ranks with which this rank can share memory. If there are none it returns
+// nil, with an error if there is a reason to report.
 func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 	if !h.cfg.Path.sharesMemory() || h.cfg.KernelID == [32]byte{} {
 		return nil, nil
@@ -28,8 +28,8 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 		case !a.planned[rank]:
 		case l.kernelID != h.cfg.KernelID:
 			continue
-		// The group must be equal at all of its ranks, so a rank that does not want to share
-		// stays in it and disables it for all.
+		// The group must be the same at all of its ranks. So a rank that does not want to share
+		// memory stays in the group, and no rank of the group shares memory.
 		case !l.wants.sharesMemory():
 			s.disabled = fmt.Errorf("rank %d does not want to share memory", rank)
 		}
@@ -50,17 +50,18 @@ func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
 		return nil, fmt.Errorf("%d ranks on one host: shared memory supports at most %d", n, shm.MaxRanks)
 	}
 	s.processes, s.knownFiles = make([]*hostProcess, len(s.ranks)), make([]uint64, len(s.ranks))
-	// Only the first rank talks with all. The others use their connection with the first.
+	// Only the first rank exchanges messages with all others. Each other rank uses only its socket
+	// to the first rank.
 	if s.localRank > 0 {
 		clear(s.conns[1:])
 	}
 	return s, nil
 }
 
-// layout returns a number that differs between programs that lay out memory in different ways. In
-// a sparse view ranks may have different ideas of the group, so there the number also differs
-// between different groups. The first rank compares it with the numbers of the others before it
-// offers the memory.
+// layout returns a number that differs between programs that lay out memory in different ways. In a
+// sparse view two ranks may have found different groups, so there the number also differs between
+// groups. The first rank compares its number with the numbers of the others before it offers the
+// memory.
 func (s *shmGroup) layout() uint32 {
 	h := uint32(shm.Layout)
 	if !s.sparse {

@@ -12,16 +12,17 @@ import (
 // The messages with which ranks agree to share memory, in the order in which they come.
 const (
 	// kindReady goes to the first rank, with the files of the sender's event and of its arena, if
-	// it has one. Its mask has the sender's local rank, and the local ranks whose files the sender
-	// has from earlier views.
+	// it has an arena. The mask has the sender's local rank, and the local ranks whose files the
+	// sender has from earlier views.
 	kindReady = iota + 1
 	// kindOffer comes from the first rank, with the memory and, for each rank that was not in the
 	// mask of kindReady, the event and the arena. Its mask has the local ranks that have an arena.
 	kindOffer
-	// kindAck goes to the first rank: the sender has mapped the memory, or why it has not.
+	// kindAck goes to the first rank. It says that the sender has mapped the memory, or why it has
+	// not.
 	kindAck
-	// kindResult comes from the first rank: the memory is used, or why it is not. Its mask is not 0
-	// if the error is transient.
+	// kindResult comes from the first rank. It says that the memory is used, or why it is not. The
+	// mask is not 0 if the error is transient.
 	kindResult
 )
 

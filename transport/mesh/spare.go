@@ -14,12 +14,13 @@ import (
 const spareAfter = 10 * time.Millisecond
 
 // spare is memory that is reserved for the next view of a host. The first rank of the host keeps
-// the memory, as it will probably be the first rank in the next view, too. To reserve memory takes
-// milliseconds, as the kernel clears it, and otherwise the ranks of the next view would wait.
+// the memory, because it will probably be the first rank in the next view, too. The kernel clears
+// new memory, which takes milliseconds. Without the reservation the ranks of the next view would
+// wait for that.
 //
-// Memory is used for one view only, and before that view no other process can map it. A process
-// that was put out of a view, or that is stopped, may write to that view's memory at any later
-// time.
+// Memory is used for one view only, and before that view no other process can map it. The reason: a
+// process that was put out of a view, or that is stopped, may write to the memory of that view at
+// any later time.
 type spare struct {
 	mu     sync.Mutex // held while memory is reserved, so that take waits for the reservation
 	closed bool
@@ -41,8 +42,8 @@ func (s *spare) take(size int) (*shm.Memory, error) {
 }
 
 // fill reserves size bytes, unless that much is reserved already. With size 0 it releases the
-// reserved memory. If it fails nothing is reserved. It takes milliseconds, with the lock held, so
-// that take waits for the memory in place of making the same again.
+// reserved memory. If it fails nothing is reserved. It holds the lock for milliseconds, so that
+// take waits for the memory instead of making memory of its own.
 func (s *spare) fill(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
