@@ -1,12 +1,12 @@
 package member
 
-// acceptor is the memory of one voter (a Paxos acceptor) for the change of the present view. It
-// accepts a change unless it has promised a higher ballot (P1a of Paxos Made Simple, 2001, section
-// 2.2), and never forgets the highest ballot in which it accepted one. It is not on disk: a process
-// that loses it never comes back under its ID (I2).
+// acceptor is the memory of one voter (a Paxos acceptor) for the change of the present view. The
+// voter accepts a change unless it has promised a higher ballot (P1a of Paxos Made Simple, 2001,
+// section 2.2), and never forgets the highest ballot in which it accepted a change. The memory is
+// not on disk: a process that loses its memory never returns under its ID (I2).
 type acceptor struct {
 	promised Ballot  // a lower ballot gets no promise and no acceptance
-	accepted Ballot  // ballot of change
+	accepted Ballot  // ballot in which change was accepted
 	change   *Change // the last accepted change, or nil
 }
 
@@ -23,8 +23,8 @@ func (m *Machine) prepare(msg Message) {
 		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.local.report()})
 }
 
-// promise reports whether the ballot is promised now. A repeated Prepare gets the same answer
-// unless a change was accepted in its ballot, so repeating it is safe.
+// promise records the promise of a ballot. It returns false if a higher ballot was promised before.
+// A repeated Prepare is answered again, so a proposer may repeat it.
 func (a *acceptor) promise(b Ballot) bool {
 	if b.Less(a.promised) {
 		return false
@@ -47,8 +47,8 @@ func (m *Machine) accept(msg Message) {
 	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 
-// accept reports whether the change is accepted now. A change is not accepted if a higher ballot
-// was promised.
+// accept records the acceptance of a change in a ballot. It returns false if a higher ballot was
+// promised before.
 func (a *acceptor) accept(b Ballot, c *Change) bool {
 	if b.Less(a.promised) {
 		return false

@@ -2,9 +2,9 @@ package member
 
 import "encoding/binary"
 
-// The functions of this file append to b and return the result, like append. Hashes of views
-// cover their output, so an equal value must always have equal bytes: no map, and nothing that a
-// process adds for itself. A new field needs a new codecVersion.
+// The functions of this file append to b and return the result, like append. The hash of a view
+// covers their output, so equal values must have equal bytes at all peers: no function ranges over
+// a map, or appends anything that differs between processes. A new field needs a new codecVersion.
 
 // appendBool appends one byte, 0 or 1.
 func appendBool(b []byte, v bool) []byte {
@@ -62,8 +62,8 @@ func appendMembers(b []byte, members []Member) []byte {
 	return b
 }
 
-// appendChange appends the fields of a change. The order is part of the encoding. Views.make also
-// uses the bytes as the key of its cache.
+// appendChange appends the fields of a change. The order is part of the encoding. Views.make uses a
+// hash of the bytes as a key of its cache.
 func appendChange(b []byte, c Change) []byte {
 	b = appendIDs(appendIDs(b, c.Lost), c.Left)
 	b = appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
@@ -107,7 +107,8 @@ func appendRequest(b []byte, r Request) []byte {
 
 // appendReport appends r; nil has the encoding of an empty report.
 func appendReport(b []byte, r *Report) []byte {
-	// A message of a kind with a report may lack it; decoders get an empty one.
+	// A message may have no report although its kind has one. The decoder then returns an empty
+	// report.
 	if r == nil {
 		r = &Report{}
 	}
@@ -121,7 +122,8 @@ func appendReport(b []byte, r *Report) []byte {
 	return appendIDs(appendIDs(appendGrants(b, r.Grants), r.Revoke), r.Kick)
 }
 
-// appendChain appends the view that the changes follow, whole or as its hash, and the changes.
+// appendChain appends the view that the changes follow, either whole and with the key or as its
+// hash, and then the changes.
 func appendChain(b []byte, m Message) []byte {
 	b = appendBool(b, m.Base != nil)
 	if m.Base != nil {

@@ -3,17 +3,17 @@ package member
 // catchUp exchanges missing changes: it sends the log to members that lag behind, and asks members
 // that are ahead (I9). With the Status messages of gossip this is anti-entropy (Demers et al.,
 // Epidemic Algorithms for Replicated Database Maintenance, 1987): a member that missed every
-// message of a change still learns of it.
+// message of a change still receives the change.
 type catchUp struct {
 	*membership
 	local    *localState
 	conflict *branchConflict
 
-	asked [2]uint64 // for members of the view and for others, the first tick at which the next Ask may be sent
+	asked [2]uint64 // first tick at which the next Ask may be sent: to a member of the view, and to another peer
 }
 
 // ask asks a peer for the changes after the present view. At most one Ask a tick is sent to
-// members, and one to other peers, so that outsiders cannot use up the limit of the members.
+// members, and one to other peers, so that messages of outsiders cannot delay an Ask to a member.
 func (c *catchUp) ask(id ID) {
 	next := &c.asked[0]
 	if c.view.Rank(id) < 0 {
@@ -25,8 +25,9 @@ func (c *catchUp) ask(id ID) {
 	}
 }
 
-// askWithin asks a member that can be reached, each tick another one. It is called when an outsider
-// has reported changes without a proof: only few members keep long proofs.
+// askWithin asks a reachable member of the view for changes, in each tick another member. It is
+// called when an outsider has sent changes without a proof: only few members keep long proofs, but
+// the members of a view believe each other without a proof.
 func (c *catchUp) askWithin() {
 	n := len(c.view.Members)
 	for i := range n - 1 {
@@ -38,8 +39,9 @@ func (c *catchUp) askWithin() {
 	}
 }
 
-// answerOther answers a message of another view. It sends the missing changes to a sender that lags
-// behind, and asks a sender whose view is unknown (I9).
+// answerOther answers a message of another view (I9). It sends the missing changes to a sender that
+// lags behind. If the sender's view is unknown it answers an Ask with the whole history, and any
+// other message with an Ask.
 func (c *catchUp) answerOther(msg Message) {
 	switch {
 	case c.history.index(msg.View) >= 0:
@@ -51,8 +53,9 @@ func (c *catchUp) answerOther(msg Message) {
 	}
 }
 
-// answerJoiner handles a request to join. If the peer is a member already, it sends the views.
-// Otherwise it passes the request to the caller by a notice, and the caller decides.
+// answerJoiner handles a request to join. A peer that is a member already receives the views, a
+// request without an epoch is answered with the present epoch, and a peer whose ID is not fresh is
+// refused. Any other request goes to the caller in a notice, and the caller decides.
 func (c *catchUp) answerJoiner(msg Message) {
 	r := *msg.Request
 	switch {
@@ -71,12 +74,12 @@ func (c *catchUp) answerJoiner(msg Message) {
 // sendChain sends the changes after a view of the history.
 func (c *catchUp) sendChain(to ID, after Hash) {
 	if c.history.index(after) < 0 {
-		c.sendBase(to, c.conflict.key()) // no longer in the log
+		c.sendBase(to, c.conflict.key()) // the view is no longer in the log
 		return
 	}
 	msg := c.chain(after)
 	if msg.To = to; c.history.index(after) >= c.history.since(c.cfg.Self.ID) {
-		msg.Changes = c.withoutLongProofs(msg.Changes) // a member of that view believes this member
+		msg.Changes = c.withoutLongProofs(msg.Changes) // this member was in that view, so its members believe the changes without long proofs
 	}
 	c.send(msg)
 }
@@ -88,8 +91,8 @@ func (c *catchUp) chain(after Hash) Message {
 	return Message{Kind: Chain, After: after, Changes: fitting(c.history.decisions(i), MaxMessage-maxHead)}
 }
 
-// sendBase sends the whole history to a peer that has no view, or an unknown one. If it does not
-// fit into one message, sendBase sends only the present view.
+// sendBase sends the whole history to a peer that has no view or an unknown view. If the history
+// does not fit into one message, sendBase sends only the present view.
 func (c *catchUp) sendBase(to ID, key Key) {
 	base, changes := c.history.base, c.withoutLongProofs(c.history.decisions(0))
 	if fit := fitting(changes, MaxMessage-maxHead-len(appendView(nil, base))); len(fit) < len(changes) {
@@ -100,8 +103,8 @@ func (c *catchUp) sendBase(to ID, key Key) {
 
 // withoutLongProofs removes proofs of more than Config.Direct votes, in place. Members of the view
 // before and newcomers believe a change without a proof, and the member that decided the change
-// keeps its proof for others. If views can be forced all members keep all proofs, because branches
-// that meet prove each step to each other.
+// keeps its proof for others. If views can be forced all members keep all proofs, because members
+// of two branches prove each change to each other.
 func (c *catchUp) withoutLongProofs(all []Decision) []Decision {
 	if c.local.forces() {
 		return all

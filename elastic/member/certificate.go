@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Keys signs with the key of one process and verifies the signatures of all. An ID must determine
-// its public key. Both operations are deterministic and without side effects.
+// Keys signs with the private key of one process and verifies the signatures of all processes. The
+// ID of a process must determine its public key. Both operations are deterministic and without side
+// effects.
 type Keys interface {
 	// Sign returns the signature of text by this process, at most MaxSignature bytes.
 	Sign(text []byte) []byte
@@ -34,8 +35,8 @@ func (d Decision) String() string {
 }
 
 // Certificate proves a decision: it holds enough signed acceptances of one ballot to decide the
-// change. Any peer that knows the view before can verify it, independent of the peer that brings
-// it.
+// change. Any peer that knows the view before the change can verify the certificate, whatever peer
+// has sent it.
 type Certificate struct {
 	Ballot Ballot
 	Votes  []Vote // at most one per rank
@@ -43,12 +44,13 @@ type Certificate struct {
 
 // Vote is one signed acceptance.
 type Vote struct {
-	Rank      uint32 // rank in the view before
+	Rank      uint32 // rank of the voter in the view before the change
 	Signature []byte // signature of ballotText
 }
 
 // ballotText returns the text that an acceptance signs. The view's hash covers the whole lineage.
-// The ballot is part of the text because acceptances of different ballots decide nothing together.
+// The ballot is part of the text because acceptances of different ballots must not be counted
+// together.
 func ballotText(b Ballot, after Hash) []byte {
 	text := binary.AppendUvarint([]byte("elrun accepted view\n"), b.Round)
 	return append(binary.AppendUvarint(text, uint64(b.Rank)), after[:]...)
@@ -62,7 +64,7 @@ type verifier struct {
 
 // proved reports whether a decision leads from before to after with a valid certificate. At least
 // half of the voters must have signed. No smaller number decides, as at most half of the voters may
-// be certainly dead (I10). If the group can force changes itself, one signature is enough for a
+// be certainly dead (I10). If views can be forced in the group, one signature is enough for a
 // forced change, as any member may be the only survivor.
 func (p verifier) proved(before, after View, d Decision) bool {
 	electors, needed := before.Voters, (before.Voters+1)/2

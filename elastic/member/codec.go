@@ -7,9 +7,9 @@ import (
 )
 
 // The encoding of a message is one byte of version, one byte of kind, and the fields of Message in
-// order. Integers are unsigned varints; strings and lists have a length before their elements;
-// optional parts have a byte 0 or 1 before them. A kind has exactly the parts that layout names, so
-// every message has one encoding.
+// order. Integers are unsigned varints; strings and lists have a length before their elements; a
+// part that may be missing has a byte 0 or 1 before it. A kind has exactly the parts that layout
+// names, so every message has one encoding.
 
 // MaxMessage is the longest encoded message, in bytes. It equals elastic.MaxControl, which this
 // package must not import.
@@ -18,9 +18,9 @@ const MaxMessage = 4 << 20
 // codecVersion is the first byte of every message. It changes with the encoding.
 const codecVersion = 4
 
-// Why bytes are refused, to be tested with errors.Is.
+// The errors of Decode, to be tested with errors.Is.
 var (
-	// ErrFormat means that bytes are no encoded message of this version.
+	// ErrFormat means that the bytes are not an encoded message of this version.
 	ErrFormat = errors.New("malformed message")
 	// ErrLimit means that a length is above its limit.
 	ErrLimit = errors.New("length above limit")
@@ -97,8 +97,8 @@ func appendParts(b []byte, m Message, parts part) []byte {
 		b = appendBallot(b, m.Seen)
 	}
 	if parts&partChange != 0 {
-		// A Promise of a voter that has accepted nothing has no change, unlike one with an empty
-		// change.
+		// A Promise of a voter that has accepted nothing has no change. This differs from a Promise
+		// with an empty change.
 		b = appendBool(b, m.Change != nil)
 		if m.Change != nil {
 			b = appendChange(b, *m.Change)
@@ -122,9 +122,9 @@ func appendParts(b []byte, m Message, parts part) []byte {
 	return b
 }
 
-// Decode decodes one message that fills b. The result shares no memory with b, has no list above
-// its limit, and has all fields that its kind requires. The caller sets From and To. Errors wrap
-// ErrFormat or ErrLimit.
+// Decode decodes one message that fills b. The result shares no memory with b, has no list that is
+// longer than its limit, and has all fields that its kind requires. The caller sets From and To.
+// Errors wrap ErrFormat or ErrLimit.
 func Decode(b []byte) (Message, error) {
 	if len(b) > MaxMessage {
 		return Message{}, fmt.Errorf("member: decode %d bytes: %w", len(b), ErrLimit)
@@ -132,8 +132,7 @@ func Decode(b []byte) (Message, error) {
 	d := &decoder{rest: b}
 	version, kind := d.byte(), Kind(d.byte())
 	parts, known := layout(kind)
-	// The version comes first of all fields: nothing behind it has a known form in another
-	// version.
+	// The version is checked first: in another version the format of all other fields is unknown.
 	if d.err == nil && (version != codecVersion || !known) {
 		d.fail(fmt.Errorf("version %d, message %v, want version %d and a known message: %w", version, kind, codecVersion, ErrFormat))
 	}

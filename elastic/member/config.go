@@ -2,12 +2,12 @@ package member
 
 // Config is the identity and the timing of a machine. Durations are in ticks; zero means the
 // default. A tick should be about the longest delay of a message in good conditions, 5 to 10 ms.
-// Longer ticks cost time, never safety.
+// Longer ticks make view changes slower, but never unsafe.
 type Config struct {
 	Self Member
-	// Any lets any survivors go on (--quorum any).
+	// Any lets any survivors decide the next view without a quorum (--quorum any).
 	Any bool
-	// Contacts are members that a newcomer asks in turn. It believes no other peers.
+	// Contacts are members that a newcomer asks in turn. The newcomer believes no other peers.
 	Contacts []ID
 	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
@@ -20,9 +20,9 @@ type Config struct {
 
 	Retry    uint64 // until an unanswered message is sent again; default 4
 	Grace    uint64 // wait for the last promises once there are enough; default 3
-	Patience uint64 // per place in line, until the next member proposes; default 16
+	Patience uint64 // until the next member in rank order proposes; default 16
 	Beat     uint64 // between two Status messages; default 10
-	Promote  uint64 // from the first message of the last newcomer to its vote; default 20
+	Promote  uint64 // from the tick at which all newcomers are present to their votes; default 20
 
 	// Direct is the number of members up to which each member exchanges messages with all others;
 	// default 64. In larger groups messages go along trees (Spread), and proofs and whole views are

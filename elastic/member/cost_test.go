@@ -19,8 +19,8 @@ func calmWorld(n int) *world {
 	return w
 }
 
-// A change costs O(n) messages (without beats), even if all members report it, and is known to all
-// within a few ticks.
+// A change costs O(n) messages (without the periodic Status messages), even if all members report
+// it, and is known to all members within a few ticks.
 func TestMessagesPerChange(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 50} {
 		for name, change := range map[string]func(w *world){
@@ -60,7 +60,7 @@ func TestScale(t *testing.T) {
 	n := flagged[int]("scale")
 	w := calmWorld(n)
 	w.loss, w.watch = 0.01, 3
-	const every, rounds = 100, 10 // in ticks of 10 ms: once a second
+	const every, rounds = 100, 10 // every is in ticks of 10 ms: one round a second
 	var messages, beats, ticks []int
 	for range rounds {
 		victim := w.nodes[w.rng.IntN(len(w.nodes))]
@@ -89,8 +89,8 @@ func TestScale(t *testing.T) {
 	t.Logf("machine phase=change members=%d ms=%d messages=%d beats=%d", n, median(ticks)*10, median(messages), median(beats))
 }
 
-// allKnow reports whether every live member has a view that contains the one peer and not the
-// other.
+// allKnow reports whether every live member has a view that contains the first peer and not the
+// second.
 func (w *world) allKnow(with, without *node) bool {
 	for _, n := range w.nodes {
 		if n.inside() && (n.view.Rank(with.id) < 0 || n.view.Rank(without.id) >= 0) {

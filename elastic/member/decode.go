@@ -13,7 +13,7 @@ type decoder struct {
 	err  error  // the first error
 }
 
-// fail records the first error and drops the rest, so that loops end.
+// fail records the first error and drops the remaining bytes, so that loops end.
 func (d *decoder) fail(err error) {
 	if d.err == nil {
 		d.err = err
@@ -49,8 +49,7 @@ func (d *decoder) bool() bool {
 	return b == 1
 }
 
-// uint decodes a varint, which must have its shortest form: a receiver hashes the decoded value,
-// and must come to the hash of the sender.
+// uint decodes a varint, which must have its shortest form, so that each message has one encoding.
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
@@ -61,8 +60,8 @@ func (d *decoder) uint() uint64 {
 	return v
 }
 
-// length decodes a length of at most limit. It must not exceed the number of remaining bytes, as
-// every element takes at least one byte. So no memory is allocated for missing elements.
+// length decodes a length of at most limit. The length must not exceed the number of remaining
+// bytes, as every element takes at least one byte. So no memory is allocated for missing elements.
 func (d *decoder) length(limit int) int {
 	n := d.uint()
 	if n > uint64(limit) {
@@ -161,11 +160,12 @@ func (d *decoder) report() Report {
 		Joins: list(d, MaxMembers, d.request), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id), Kick: list(d, MaxBarred, d.id)}
 }
 
-// view decodes a whole view, checks the conditions on which Apply relies, and computes its hash. No
-// hash is taken from the message, so a view cannot pass for another one.
+// view decodes a whole view, checks the conditions on which Apply relies, and computes the hash of
+// the view. The message does not contain this hash, so a sender cannot give a view the hash of
+// another view.
 func (d *decoder) view() View {
 	v := View{Epoch: d.uint(), Parent: d.hash(), Members: list(d, MaxMembers, d.member)}
-	v.Voters = int(min(d.uint(), MaxMembers+1)) // not a length: fewer bytes may follow
+	v.Voters = int(min(d.uint(), MaxMembers+1)) // decoded as an integer, not as a length: fewer bytes than voters may follow
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
 	v.Grants, v.Barred = d.grants(), list(d, MaxBarred, d.id)

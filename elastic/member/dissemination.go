@@ -2,9 +2,9 @@ package member
 
 import "slices"
 
-// dissemination tells the members of a view the change that ends it, until all have acknowledged
-// it. Only the member that decided the change does this (the learners of Paxos, told by a
-// distinguished learner: Paxos Made Simple, 2001, section 2.3).
+// dissemination sends the change that ends a view to the members of the view, until all have
+// acknowledged it or it was sent tellTimes times. Only the member that decided the change does this
+// (it is the distinguished learner of Paxos: Paxos Made Simple, 2001, section 2.3).
 type dissemination struct {
 	*membership
 	local    *localState
@@ -12,14 +12,14 @@ type dissemination struct {
 	catchUp  *catchUp
 	conflict *branchConflict
 
-	announcement // the last one; zero before the first and after the end
+	announcement // the last announcement; zero before the first one begins and after the last one ends
 }
 
 // announcement is the progress of one dissemination.
 type announcement struct {
-	before View   // the view before
+	before View   // the view that the change ends
 	joined idSet  // new members, which need the whole view
-	open   idSet  // members that have not acknowledged
+	open   idSet  // members that have not acknowledged the change
 	at     uint64 // tick of the last sending
 	times  int    // number of sendings
 }
@@ -33,7 +33,8 @@ func (d *dissemination) tell(before View, c Change) {
 		}
 	}
 	slices.Sort(d.open)
-	// Newcomers are not in the view before, but have to learn that they are members.
+	// Newcomers are not in the view before the change, but must receive the view that contains
+	// them.
 	for _, p := range c.Join {
 		d.open.add(p.ID)
 		d.joined.add(p.ID)
@@ -41,12 +42,12 @@ func (d *dissemination) tell(before View, c Change) {
 	d.sendOpen()
 }
 
-// tellTimes is the number of times that a view is sent to a member that does not answer. Later the
-// member has to ask, or to be asked.
+// tellTimes is the number of times that a change is sent to a member that does not answer.
+// Afterwards the member receives it only when a Status shows that the member lags behind (catchUp).
 const tellTimes = 6
 
-// repeat sends the view again to members that have not acknowledged it, with exponential backoff.
-// After the last repetition it ends.
+// repeat sends the change again to members that have not acknowledged it, with exponential backoff.
+// After the last repetition the announcement ends.
 func (d *dissemination) repeat() {
 	if len(d.open) == 0 || d.tick < d.at+d.cfg.Retry<<(d.times-1)+d.relay.spreadTime(len(d.before.Members)) {
 		return
@@ -58,7 +59,8 @@ func (d *dissemination) repeat() {
 	d.sendOpen()
 }
 
-// sendOpen sends the view to all members that have not acknowledged it.
+// sendOpen sends the change to all members that have not acknowledged it, and the whole view to
+// newcomers.
 func (d *dissemination) sendOpen() {
 	d.at = d.tick
 	d.times++
@@ -80,7 +82,7 @@ func (d *dissemination) sendOpen() {
 		switch {
 		case !d.joined.has(id):
 		case d.large():
-			d.send(Message{Kind: Status, To: id}) // the newcomers ask their contacts for the long view, each a different contact
+			d.send(Message{Kind: Status, To: id}) // the newcomer then asks for the long view itself
 		default:
 			d.catchUp.sendBase(id, d.conflict.key())
 		}

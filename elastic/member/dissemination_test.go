@@ -2,8 +2,8 @@ package member
 
 import "testing"
 
-// A view is sent to each member until it acknowledges, and to a member that never answers a bounded
-// number of times. A certainly dead member, which a later view will lose, is sent nothing.
+// A change is sent to each member until the member acknowledges it, at most tellTimes times.
+// Nothing is sent to a member that is certainly dead: a later view will put it out.
 func TestDisseminationEnds(t *testing.T) {
 	m := machineOf(t, "a", Config{}, "a", "b", "c", "d")
 	m.local.dead.add("d")
@@ -30,7 +30,8 @@ func TestDisseminationEnds(t *testing.T) {
 	}
 }
 
-// While messages of a meeting are under way this member's key stays the same, and later it follows.
+// The key that a member compares with a rival's key stays the same while messages with it may be in
+// flight. Later the key follows the number of stable steps.
 func TestKeyIsFrozenForAWhile(t *testing.T) {
 	c := &branchConflict{membership: aloneIn(t, "a", "a", "b")}
 	first := c.frozenKey()

@@ -9,14 +9,14 @@ type quorumMonitor struct {
 	current *electorate // cached; nil if it must be computed anew
 	watched *electorate // the electorate for which the quorum was last checked
 	lost    bool        // the last notice was QuorumLost
-	present int         // number of voters present at that notice
+	present int         // number of reachable electors in the last notice
 }
 
 // invalidate drops the cached electorate: the view or the knowledge of its members has changed.
 func (q *quorumMonitor) invalidate() { q.current = nil }
 
-// electorate returns the members that decide the next view, and this member's knowledge of them. It
-// is cached until something changes, as most messages change nothing.
+// electorate returns the members that decide the next view, and this member's knowledge of them.
+// The result is cached until the view or the knowledge changes, as most messages change neither.
 func (q *quorumMonitor) electorate() electorate {
 	if q.current == nil {
 		e := q.compute()
@@ -31,8 +31,8 @@ func (q *quorumMonitor) compute() electorate {
 	if !e.sole && !e.any {
 		return e
 	}
-	// A live voter, or with --quorum any a voter that is heard, keeps the vote from passing to the
-	// other members.
+	// The other members decide only if all voters are dead or, with --quorum any, dead or
+	// unreachable.
 	for i := range e.dead {
 		if !e.dead[i] && (!e.any || !e.silent[i]) {
 			return e
@@ -49,9 +49,9 @@ func (q *quorumMonitor) electors(n int) electorate {
 }
 
 // ahead returns the members that propose before this one: the electors with lower ranks that can be
-// reached. The rank is the order of the proposers, so all members that suspect the same peers agree
-// on the first, and competing ballots are rare. Safety does not depend on that (Lamport, Paxos Made
-// Simple, 2001, section 2.4: a distinguished proposer is needed for progress only).
+// reached. Members propose in rank order, so all members that suspect the same peers agree on the
+// first proposer, and competing ballots are rare. Safety does not depend on the order (Lamport,
+// Paxos Made Simple, 2001, section 2.4: a distinguished proposer is needed for progress only).
 func (q *quorumMonitor) ahead() []ID {
 	var ids []ID
 	e := q.electorate()
@@ -63,8 +63,8 @@ func (q *quorumMonitor) ahead() []ID {
 	return ids
 }
 
-// watch sends a notice when the quorum is lost, when the number of present voters changes while it
-// is lost, and when it is back.
+// watch sends a notice when the quorum is lost, when the number of reachable electors changes while
+// the quorum is lost, and when the quorum is back.
 func (q *quorumMonitor) watch() {
 	e := q.electorate()
 	if q.watched == q.current {

@@ -5,25 +5,27 @@ type Event interface{ event() }
 
 // The events.
 type (
-	// Received is a message from the member Message.From, whose ID the network has authenticated.
+	// Received is a message from the peer Message.From, whose ID the network has authenticated.
 	Received struct{ Message Message }
-	// Suspect means that this member cannot reach Peer: its connection was refused or reset, or it
-	// is silent for too long. A suspicion may be wrong; the cost is at most progress. Gone means
-	// that no process listens any more at Peer's addresses, so that no answer is expected.
+	// Suspect means that this member cannot reach Peer: the connection was refused or reset, or
+	// Peer is silent for too long. A wrong suspicion can delay the group or put out a live member,
+	// but never makes two views of one epoch. Gone means that no process listens any more at Peer's
+	// addresses, so that no answer is expected.
 	Suspect struct {
 		Peer ID
 		Gone bool
 	}
 	// Trust withdraws Suspect.
 	Trust struct{ Peer ID }
-	// Dead means that Peer's process has ended: its launcher has its wait status. It must be
-	// certain, and is never withdrawn.
+	// Dead means that Peer's process has ended: its launcher has its wait status. The death must be
+	// certain; the event is never withdrawn.
 	Dead struct{ Peer ID }
 	// Met reports a peer of the job that is not in this member's view: one of the two may have
-	// missed a view, or they are of different branches. For a newcomer it is an additional contact.
+	// missed a view, or the two are in different branches. A newcomer takes the peer as an
+	// additional contact.
 	Met struct{ Peer ID }
-	// Admit admits a peer that asked (Notice Asked), has proved its right to join, and is level.
-	// Repeating it does no harm.
+	// Admit admits a peer that asked (Notice Asked), has proved its right to join, and has received
+	// the state of the job. Repeating the event does no harm.
 	Admit struct{ Request Request }
 	// Issue requests a new grant, and Revoke the end of a grant.
 	Issue  struct{ Grant Grant }
@@ -34,11 +36,11 @@ type (
 	// Notice Left, and until the machine is Settled.
 	Leave struct{}
 	// Renew means that the session of the view of Epoch ended with an error although its members
-	// can reach each other. It requests a new view, if need be with the same members. It is ignored
-	// if Epoch is not the present epoch.
+	// can reach each other. The event requests a new view, if need be with the same members. The
+	// event is ignored if Epoch is not the present epoch.
 	Renew struct{ Epoch uint64 }
-	// Stable reports the number of stable steps of the job. It decides which of two branches goes
-	// on.
+	// Stable reports the number of stable steps of the job. Of two branches the branch with more
+	// stable steps goes on.
 	Stable struct{ Steps uint64 }
 	// Sole reports whether this member's launcher has started every peer that was ever admitted.
 	// Before a peer of another launcher is admitted, every member must have received Sole{false}.
@@ -64,7 +66,8 @@ type NoticeKind uint8
 
 // The kinds of notices.
 const (
-	// Asked: Request wants to join. The caller answers with Admit, now or later, or not at all.
+	// Asked: the peer of Request wants to join. The caller answers with Admit, now or later, or not
+	// at all.
 	Asked NoticeKind = iota + 1
 	// QuorumLost: the number of voters that can be reached, Present, is below Needed, and no other
 	// rule applies. No view follows until QuorumBack.
@@ -73,10 +76,10 @@ const (
 	QuorumBack
 	// Decided: this member has decided a change; Why has the reason and the rule.
 	Decided
-	// Left: this member asked to leave and is out.
+	// Left: this member asked to leave and is out of the group.
 	Left
-	// Fenced: this member is out without having asked. Its state is void; the process may join
-	// again under a new ID.
+	// Fenced: this member is out of the group without having asked to leave. Its state is void; the
+	// caller may join again under a new ID.
 	Fenced
 	// Kicked: this member was put out on request, and is never admitted again.
 	Kicked
@@ -97,7 +100,7 @@ type Notice struct {
 	Request Request // Asked
 	Present int     // QuorumLost, QuorumBack
 	Needed  int     // QuorumLost, QuorumBack
-	// Peer is, with Fenced, the peer that reported that this member is out.
+	// Peer is, in a Fenced notice, the peer that reported that this member is out; it may be empty.
 	Peer   ID
 	Before View   // Decided: the view that the change ends
 	Why    string // reason, for people

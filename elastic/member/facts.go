@@ -11,8 +11,8 @@ import (
 type facts struct {
 	view View
 	cut  [][2]int // pairs of ranks; the first cannot reach the second
-	// here has, by rank, whether the member has answered the ballot, or, without a ballot, whether
-	// this member does not suspect it.
+	// here tells, by rank, whether the member has answered the ballot. Without a ballot it tells
+	// whether this member does not suspect the member.
 	here []bool
 	// asking is set while a ballot is under way and here shows the answers to it.
 	asking  bool
@@ -24,8 +24,8 @@ type facts struct {
 	wishes  wishes   // requests about grants
 }
 
-// nothingDue reports whether it is certain that no change follows from the knowledge here. It saves
-// a pass over all members.
+// nothingDue reports whether it is certain that no change follows from the knowledge here. The
+// check saves the pass over all members in facts.
 func (p *proposer) nothingDue() bool {
 	return len(p.reports.last) == 0 && p.local.report().empty() && (p.view.Voters == len(p.view.Members) || !p.promotable())
 }
@@ -35,7 +35,7 @@ func (p *proposer) promotable() bool {
 	return p.reports.promotable(p.view, p.tick, p.cfg.Promote)
 }
 
-// facts collects all knowledge here from which the next change follows.
+// facts collects this member's knowledge from which the next change follows.
 func (p *proposer) facts() facts {
 	n := len(p.view.Members)
 	f := facts{view: p.view, here: make([]bool, n), dead: make([]bool, n), leaving: make([]bool, n), promote: p.promotable()}
@@ -57,18 +57,18 @@ func (p *proposer) facts() facts {
 
 // answered reports whether a pair can be ignored: the second member, which the first cannot reach,
 // has answered the ballot under way, and does not report the first as unreachable. Then the first
-// member only receives messages late. If the two were cut off from each other, both would report it
-// in time. So a slow member cannot put out the members that it does not hear: SWIM's refutation of
-// a suspicion, and the case for which Lifeguard (Dadgar, Phillips, Currey, 2018) doubts the
-// observer rather than the observed.
+// member only receives messages late: if the two were cut off from each other, each would report
+// the other in time. So a slow member cannot put out the members whose messages it receives late.
+// This is the refutation of a suspicion in SWIM. In this case Lifeguard (Dadgar, Phillips, Currey,
+// 2018) doubts the observer, too, and not the observed member.
 func (f *facts) answered(pair [2]int) bool {
 	return f.asking && f.here[pair[1]] && !slices.Contains(f.cut, [2]int{pair[1], pair[0]})
 }
 
 // add adds a member's report.
 func (f *facts) add(h *history, rank int, r *Report) {
-	// Reports are combined by or and by union, so their order does not matter, except for the
-	// order of newcomers.
+	// Reports are combined by logical or and by union, so their order does not matter, except for
+	// the order of newcomers.
 	f.leaving[rank] = f.leaving[rank] || r.Leaving
 	f.renew = f.renew || r.Renew
 	f.wishes.add(r)

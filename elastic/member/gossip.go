@@ -2,8 +2,8 @@ package member
 
 import "math/bits"
 
-// gossip sends Status messages by the clock. They carry only the sender's epoch and view: enough
-// for the receiver to see which of the two lags behind (I9).
+// gossip sends periodic Status messages. A Status carries only the sender's epoch and view. They
+// are enough for the receiver to see whether the sender or the receiver lags behind (I9).
 type gossip struct {
 	*membership
 	local  *localState
@@ -13,12 +13,13 @@ type gossip struct {
 	shown int    // number of Status messages sent by show in this view
 }
 
-// enter begins a view, in which this member has not shown itself yet.
+// enter begins a view, in which this member has sent no Status by show yet.
 func (g *gossip) enter() { g.shown = 0 }
 
-// beat sends a Status to one member after another, every Config.Beat ticks, so that a member that
-// missed all other messages still learns of this one's view. It reports whether a beat was due. The
-// jitter keeps members that started together from sending together.
+// beat sends a Status every Config.Beat ticks, to one member after another, so that a member that
+// missed all other messages still receives the epoch and the hash of the sender's view. beat
+// reports whether a Status was due. The jitter keeps members that started at the same time from
+// sending at the same time.
 func (g *gossip) beat() bool {
 	if (g.tick+jitter(g.cfg.Self.ID, 0))%g.cfg.Beat != 0 {
 		return false
@@ -34,9 +35,10 @@ func (g *gossip) beat() bool {
 	return true
 }
 
-// show reports, in a large group, that this newcomer is present, to the members that may propose
-// its promotion to voter. Every other Status goes to the first of them, and the rest to the others
-// in turn, as the first may be stuck.
+// show sends, in a large group, a Status to a member that may propose the promotion of this
+// newcomer to voter, as proof that the newcomer is present. Every second Status goes to the first
+// proposer in rank order, the remaining ones to all these members in turn, as the first may be
+// stuck.
 func (g *gossip) show() {
 	if !g.large() {
 		return // in a small group beat reaches every member
@@ -48,10 +50,10 @@ func (g *gossip) show() {
 	}
 }
 
-// target returns the rank of the member that gets the next Status of beat. In a large group these
-// are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of ranks. So
-// each member has few contacts, and the way between any two members leads over few others (the
-// fingers of Chord: Stoica et al., 2001).
+// target returns the rank of the member that gets the next Status of beat. In a large group the
+// receivers are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of
+// ranks. So each member sends to few members, and a chain of few messages connects any two members
+// (the fingers of Chord: Stoica et al., 2001).
 func (g *gossip) target() int {
 	n := len(g.view.Members)
 	if !g.large() {

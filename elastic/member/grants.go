@@ -39,7 +39,7 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 }
 
 // letsIn reports whether the view admits a peer: by a grant with a use left, or because the peer
-// needs none.
+// needs no use of a grant.
 func (v View) letsIn(m Member) bool {
 	if m.By == "" || m.Was != "" {
 		return true
@@ -53,10 +53,9 @@ func grantIndex(grants []Grant, key ID) int {
 	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
 }
 
-// applyGrants returns the grants and the barred IDs of v after c. The order matters: a grant that
-// is revoked, or an ID that is kicked, in a change admits nobody in the same change, and a new
-// grant does. All members apply the same rules to the same change, so the count of uses is exact
-// although no single member keeps it.
+// applyGrants returns the grants and the barred IDs of v after c. The order matters: a grant that c
+// revokes and an ID that c kicks admit nobody in c, but a grant that c issues does. All members
+// apply the same rules to the same change, so all have the same exact count of uses.
 func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	// The usual change of a view touches no grant, and shares both slices with v.
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
@@ -112,7 +111,7 @@ func (v View) disown(grants []Grant, id ID) {
 	}
 }
 
-// addGrant adds a grant, and removes the grants that had expired when the new one was made.
+// addGrant adds a grant, and removes the grants that had expired when the new grant was made.
 func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	grants = slices.DeleteFunc(grants, func(o Grant) bool { return o.Expiry != 0 && o.Expiry < g.Made })
 	switch {
@@ -120,7 +119,7 @@ func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 		return nil, fmt.Errorf("grant of key %q with a record of %d bytes: its key is missing, a field is too long, or it is used or revoked already: %w", g.Key, len(g.Record), ErrChange)
 	case grantIndex(grants, g.Key) >= 0:
 		return nil, fmt.Errorf("a second grant of key %s: %w", g.Key, ErrChange)
-	// Revoked and used-up grants count, too, until they have expired.
+	// Revoked grants and grants without a use left count, too, until they have expired.
 	case len(grants) >= MaxGrants:
 		return nil, fmt.Errorf("%d grants, at most %d: %w", len(grants)+1, MaxGrants, ErrChange)
 	}
@@ -140,8 +139,7 @@ type wishes struct {
 	kick   idSet   // IDs to be put out and barred
 }
 
-// settle drops the requests that v has fulfilled, and the requests that cannot be fulfilled any
-// more.
+// settle drops the requests that v has fulfilled, and the requests that can no longer be fulfilled.
 func (w *wishes) settle(v View) {
 	w.grants = slices.DeleteFunc(w.grants, func(g Grant) bool { return grantIndex(v.Grants, g.Key) >= 0 || v.CanGrant(g) != nil })
 	w.revoke = slices.DeleteFunc(w.revoke, func(key ID) bool {
@@ -167,8 +165,9 @@ func (w *wishes) add(r *Report) {
 }
 
 // kicks returns the peers to be put out: members by rank, and others by ID. The argument out marks
-// the members that are gone in any case. At least one member stays, and no more are barred than a
-// view can hold: requests beyond that wait, and settle does not drop them.
+// the members that are gone in any case. At least one member stays, and no more IDs are barred than
+// a view can hold. Requests beyond these limits wait for a later view, and settle does not drop
+// them.
 func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	ranks = make([]bool, len(f.view.Members))
 	left := 0
@@ -203,9 +202,9 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 const spare = 256 << 10
 
 // grantChanges adds two things to a change: the requests about grants that can be fulfilled, and
-// the newcomers. It tries each on the view, in the order of the reports, and leaves out those that
-// Apply would refuse: one bad request must not stop the others, and a change that Apply refuses
-// is never decided.
+// the newcomers. It tries each new grant and each newcomer on the view, in the order of the
+// reports, and leaves out each that Apply would refuse: one bad request must not stop the others,
+// and a change that Apply refuses is never decided.
 func (f facts) grantChanges(c *Change) (why []string) {
 	w := f.wishes
 	w.settle(f.view)
@@ -225,7 +224,8 @@ func (f facts) grantChanges(c *Change) (why []string) {
 			why = append(why, fmt.Sprintf("%s grants %s", g.Issuer, g.Key))
 		}
 	}
-	// A view travels in one message, so its encoded size is bounded as well as its members.
+	// A view is sent whole in one message, so both its encoded size and its number of members are
+	// bounded.
 	room, bytes := MaxMembers-len(f.view.Members), MaxView-f.view.size-spare
 	for _, m := range f.joins {
 		try := *c

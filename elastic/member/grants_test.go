@@ -102,8 +102,8 @@ func TestGrantsRefuse(t *testing.T) {
 	}
 }
 
-// A peer that comes back under another ID for the first time counts no use. Grants that have
-// expired make room for a new grant.
+// A peer that comes back under another ID uses its grant no second time. Grants that have expired
+// make room for a new grant.
 func TestGrantsMakeRoom(t *testing.T) {
 	v, err := First(membersOf("a"), Grant{Key: "old", Issuer: "a", Expiry: 5, Uses: 1})
 	if err != nil {
@@ -137,8 +137,8 @@ func TestKicksLeaveOne(t *testing.T) {
 	}
 }
 
-// A newcomer whose grant was used up or revoked before its admission is not waited for; otherwise a
-// last member that leaves would wait for ever.
+// A member does not wait for a newcomer whose grant was used up or revoked before the newcomer was
+// admitted. Otherwise the last member that leaves would wait for ever.
 func TestLeavesWithoutTheRefused(t *testing.T) {
 	for name, end := range map[string]Change{
 		"used up": {Join: []Member{{ID: "p", By: "k"}}},

@@ -6,8 +6,8 @@ import "slices"
 // changes receives a whole view instead.
 const logDepth = 64
 
-// history is the recent part of a lineage: a view and the changes since (the log). It keeps changes
-// and hashes, and computes a view between them when a peer asks for it.
+// history is the recent part of a lineage: a view and the changes since (the log). It keeps only
+// changes and hashes after that view, and computes a later view when a peer asks for it.
 type history struct {
 	base    View
 	entries []entry // the changes after base, oldest first
@@ -41,7 +41,7 @@ func (h *history) view(i int) View {
 			v = known
 			continue
 		}
-		v, _ = v.follow(e.decision.Change) // cannot fail, as it was applied before
+		v, _ = v.follow(e.decision.Change) // cannot fail, as the change was applied before
 		v.hash = e.hash
 	}
 	return v
@@ -89,22 +89,23 @@ func (h *history) had(id ID) bool {
 	return ok
 }
 
-// fresh reports whether a peer may join the view v: it first heard of the job within the range of
-// the log, and has not been a member since. So no ID comes back (I2), although no member remembers
-// all IDs.
+// fresh reports whether a peer may join the view v: the epoch of its request is in the range of the
+// log, its ID has not been a member since, and its ID is not barred. So no ID joins twice (I2),
+// although no member remembers all IDs.
 func (h *history) fresh(v View, r Request) bool {
 	return r.At >= h.base.Epoch && v.Rank(r.Member.ID) < 0 && !h.had(r.Member.ID) &&
 		!slices.Contains(v.Barred, r.Member.ID) && (r.Member.Was == "" || h.returns(v, r.Member))
 }
 
-// returns reports whether a peer may come back under another ID: as far as the log reaches, its
-// former ID was admitted by the same grant, is out, and has not come back already.
+// returns reports whether a peer may come back under another ID. As far as the log reaches, its
+// former ID was admitted by the same grant, is not in the view, was not kicked, and no other ID has
+// come back for it.
 func (h *history) returns(v View, m Member) bool {
 	before, ok := h.member(m.Was)
 	return ok && before.By == m.By && v.Rank(m.Was) < 0 && !slices.Contains(v.Barred, m.Was) && !h.succeeded(m.Was)
 }
 
-// succeeded reports whether a member has come back under another ID.
+// succeeded reports whether a former member has come back under another ID.
 func (h *history) succeeded(id ID) bool {
 	is := func(m Member) bool { return m.Was == id }
 	return slices.ContainsFunc(h.base.Members, is) || slices.ContainsFunc(h.entries, func(e entry) bool {
@@ -148,7 +149,8 @@ type branch struct {
 // content of views, so it trusts no hash in the message.
 func (h *history) meet(msg Message) branch {
 	rest := msg.Changes
-	// The sender names the view after which its changes begin, and expects it to be known here.
+	// The sender names the view after which its changes begin, and expects that the receiver knows
+	// this view.
 	if msg.Base == nil {
 		return h.part(h.index(msg.After), rest)
 	}
@@ -158,7 +160,7 @@ func (h *history) meet(msg Message) branch {
 			return h.part(i, rest)
 		}
 		if len(rest) == 0 {
-			// No view of the Chain is in the history: nothing is known in common.
+			// No view of the Chain is in the history: no common view is known.
 			return branch{}
 		}
 		var err error

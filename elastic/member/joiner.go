@@ -2,8 +2,8 @@ package member
 
 import "slices"
 
-// joiner is a newcomer's way into its first view: it asks its contacts in turn until one of them
-// sends a view that contains it.
+// joiner brings a newcomer into its first view: it asks the contacts in turn until one of them
+// sends a view that contains the newcomer.
 type joiner struct {
 	*membership
 
@@ -28,7 +28,7 @@ func (j *joiner) meet(id ID) {
 	}
 }
 
-// ask sends a request to the next contact when it is due, with exponential backoff.
+// ask sends a request to the next contact when the request is due, with exponential backoff.
 func (j *joiner) ask() {
 	if j.tick < j.when || len(j.contacts) == 0 {
 		return
@@ -44,8 +44,9 @@ func (j *joiner) sendRequest(to ID) {
 	j.send(Message{Kind: Ask, To: to, Request: &Request{Member: j.cfg.Self, At: j.at}})
 }
 
-// learnEpoch handles the Status of a contact. The first one gives the request its epoch, from which
-// on the changes show that this peer's ID is fresh (I2). It stays the same in all later requests.
+// learnEpoch handles the Status of a contact. The first Status sets the epoch of the request. The
+// changes since this epoch show whether this peer's ID is fresh (I2). The epoch stays the same in
+// all later requests.
 func (j *joiner) learnEpoch(msg Message) {
 	switch {
 	case j.at == 0:

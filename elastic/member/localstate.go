@@ -3,17 +3,19 @@ package member
 import "slices"
 
 // localState is a member's own knowledge and requests: the content of its reports. Each method that
-// records an event returns whether it is new; the Machine then counts a new version, so that the
-// proposer gets a report.
+// records an event returns whether the event is new; the Machine then counts a new version, so that
+// the proposer gets a report.
 type localState struct {
 	*membership
 
 	// suspects are the members that cannot be reached from here. As in SWIM (Das, Gupta, Motivala,
-	// 2002) a suspicion is no death: it can be withdrawn, it never replaces a vote, and the member
-	// that it names can refute it by an answer to the ballot (facts.answered).
+	// 2002) a suspicion is not a death: it can be withdrawn, a missing vote of the suspect still
+	// counts as missing (except with --quorum any), and the suspect can refute it by an answer to
+	// the ballot (facts.answered).
 	suspects idSet
 	gone     idSet // the suspects at whose addresses no process listens
-	// dead has the certain deaths, also those that others have reported: a wait status is a fact.
+	// dead has the members whose death is certain. It includes deaths that other members have
+	// reported, as these rest on a wait status, too.
 	dead    idSet
 	leaving bool // this member asks to leave
 	// renew is set if the session of this view broke, so that a new view is needed.
@@ -29,7 +31,7 @@ type localState struct {
 }
 
 // enter drops knowledge that a new view has settled. Knowledge of peers that are not in a view yet
-// is kept: a peer may be suspected before this member learns of the view that admits it.
+// is kept: a peer may be suspected before this member receives the view that admits the peer.
 func (l *localState) enter(v View, h *history) {
 	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
 	l.suspects = slices.DeleteFunc(l.suspects, settled)
@@ -40,8 +42,8 @@ func (l *localState) enter(v View, h *history) {
 	l.renew, l.reported = false, false
 }
 
-// suspect records that a peer cannot be reached. A newcomer that cannot be reached any more loses
-// its admission, as a view with it would lose it at once.
+// suspect records that a peer cannot be reached. A newcomer that can no longer be reached loses its
+// admission, as the group would put it out again at once.
 func (l *localState) suspect(e Suspect) (changed bool) {
 	if e.Peer == l.cfg.Self.ID {
 		return false
@@ -88,8 +90,8 @@ func (l *localState) wish(request func(w *wishes)) (changed bool) {
 	return true
 }
 
-// askRenewal records that a new view is needed after the view of the epoch. A request after an
-// earlier view is void: the present view has replaced the session that broke (I4).
+// askRenewal records that a new view is needed after the view of the epoch. A request for an
+// earlier epoch is void: the present view has already replaced the session that broke (I4).
 func (l *localState) askRenewal(epoch uint64) (changed bool) {
 	if l.phase != inside || epoch != l.view.Epoch || l.renew {
 		return false
@@ -98,9 +100,9 @@ func (l *localState) askRenewal(epoch uint64) (changed bool) {
 	return true
 }
 
-// report returns the report of this member's knowledge for the proposer. Until a report of this
-// view has content, its Seq is 0, so that the receivers need not keep it, and relays can merge it
-// with others.
+// report returns the report of this member's knowledge for the proposer. Until a report in this
+// view has content, Seq is 0, so that the receivers need not keep the report, and relays can merge
+// it with other reports.
 func (l *localState) report() *Report {
 	r := &Report{Seq: l.version, Leaving: l.leaving, Renew: l.renew, Joins: slices.Clone(l.joins),
 		Grants: slices.Clone(l.wishes.grants), Revoke: slices.Clone(l.wishes.revoke), Kick: slices.Clone(l.wishes.kick)}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// aloneIn returns the membership for a part that is tested without a Machine: self is a member of
-// the first view.
+// aloneIn returns the membership for a part that is tested without a Machine. The view is the first
+// view of ids, of which self is one.
 func aloneIn(t *testing.T, self ID, ids ...ID) *membership {
 	v, err := First(membersOf(ids...))
 	if err != nil {
@@ -15,7 +15,7 @@ func aloneIn(t *testing.T, self ID, ids ...ID) *membership {
 	return &membership{cfg: Config{Self: Member{ID: self}}.withDefaults(), phase: inside, view: v, rank: v.Rank(self), history: history{base: v}}
 }
 
-// An event counts as new once. A suspicion ends an admission, and trust ends a suspicion.
+// A repeated event does not count as new. Suspect ends an admission, and Trust ends a suspicion.
 func TestLocalStateTellsNewFromKnown(t *testing.T) {
 	l := &localState{membership: aloneIn(t, "a", "a", "b", "c")}
 	request := Request{Member{ID: "new"}, 1}
@@ -45,8 +45,8 @@ func TestLocalStateTellsNewFromKnown(t *testing.T) {
 	}
 }
 
-// A report has no number until a report of this view has had content. From then on it is numbered
-// even if it is empty again, so that it replaces the one before.
+// Reports have the number 0 until a report in this view has content. From then on reports are
+// numbered even if they are empty, so that an empty report replaces the report before.
 func TestReportsAreNumberedFromTheFirstContent(t *testing.T) {
 	l := &localState{membership: aloneIn(t, "a", "a", "b", "c"), version: 7}
 	if r := l.report(); r.Seq != 0 || !r.empty() {
@@ -91,7 +91,7 @@ func TestLaterReportCounts(t *testing.T) {
 	}
 }
 
-// I11: the newcomers get a vote when the last of them has been present for long enough.
+// I11: the newcomers get their votes when all of them have been present for long enough.
 func TestPromotion(t *testing.T) {
 	v, _ := decided(t, aloneIn(t, "a", "a").view, Change{Join: membersOf("b", "c")})
 	p := newPeerReports(3, 0, 0)

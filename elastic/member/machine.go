@@ -9,40 +9,40 @@ import (
 type phase uint8
 
 const (
-	joining phase = iota // waits for a view that contains it
+	joining phase = iota // waits for a view that contains this peer
 	inside               // in a view
-	outside              // was in a view and is out, or can never be in one
+	outside              // was in a view and is out, or can never enter a view
 )
 
 // Machine is one peer's part in the agreement on views. It is deterministic and not safe for
 // concurrent use: one goroutine owns it.
 //
 // It consists of parts, each with its own state. The Machine passes messages and events to them,
-// and alone moves to another view. The parts share membership, which they only read. A part that
-// needs another one has it as a field, and none has the Machine.
+// and alone moves to another view. The parts share membership, in which they only change the
+// output. A part that needs another part has it as a field, and no part has the Machine.
 type Machine struct {
 	*membership
 
 	local   *localState    // this member's own knowledge and requests
 	reports *peerReports   // knowledge from the messages of other members of this view
-	quorum  *quorumMonitor // who decides the next view, and whether enough can be reached
+	quorum  *quorumMonitor // which members decide the next view, and whether enough of them can be reached
 
 	acceptor *acceptor // votes
 	proposer *proposer // proposes the next view
-	reporter *reporter // tells the proposer what this member knows
+	reporter *reporter // sends this member's knowledge to the proposer
 
 	relay *relay // passes on messages along trees
 	// dissemination sends the view that this member has decided.
 	dissemination *dissemination
 	catchUp       *catchUp        // helps members that lag behind
-	gossip        *gossip         // by the clock
-	joiner        *joiner         // before its first view
-	conflict      *branchConflict // for a meeting with another branch
+	gossip        *gossip         // sends periodic Status messages
+	joiner        *joiner         // asks for admission, before the first view
+	conflict      *branchConflict // decides which of two branches ends
 }
 
 // newMachine returns a machine before its first view. It connects the parts. A part that must cause
-// an action of the machine has a function for it (deliver, decided), so that no part needs the
-// whole machine.
+// an action of the machine has a function for this action (deliver, decided), so that no part needs
+// the whole machine.
 func newMachine(cfg Config) *Machine {
 	base := &membership{cfg: cfg.withDefaults(), phase: joining, rank: -1}
 	local, reports, voter := &localState{membership: base}, &peerReports{}, &acceptor{}
@@ -95,12 +95,14 @@ func (m *Machine) View() View { return m.view }
 // Out reports whether the machine was a member and is no more, or can never be one.
 func (m *Machine) Out() bool { return m.phase == outside }
 
-// Settled reports whether all members to which this machine must send the present view have
-// acknowledged it, or have been sent all repetitions. A member that leaves should run until then.
+// Settled reports whether this machine need send nothing more to others: each member to which it
+// must send the present view has acknowledged the view or was sent all repetitions, and no tree
+// below it still collects answers. A member that leaves should run until it is settled.
 func (m *Machine) Settled() bool { return len(m.dissemination.open)+len(m.relay.open) == 0 }
 
 // Idle reports whether nothing but the periodic Status waits for a tick: no request of a newcomer,
-// no proposal, and no dissemination. A newcomer is idle until it repeats its request.
+// no proposal, no missing quorum, and no dissemination. A newcomer is idle until it repeats its
+// request.
 func (m *Machine) Idle() bool {
 	if m.phase == joining {
 		return m.tick+1 < m.joiner.when && m.Settled()
@@ -130,7 +132,7 @@ func (m *Machine) Step(e Event) {
 	m.advance()
 }
 
-// learn records an event that belongs in this member's report. It reports whether it is new.
+// learn records an event that belongs in this member's report. It returns whether the event is new.
 func (m *Machine) learn(e Event) (changed bool) {
 	switch e := e.(type) {
 	case Suspect:
@@ -184,7 +186,7 @@ func (m *Machine) Ready() Ready {
 }
 
 // advance carries out all that is due: notices of the quorum, the next stage of a proposal or a new
-// one, and the report. Each step may end the membership or the view.
+// proposal, and the report. Each step may end the membership or the view.
 func (m *Machine) advance() {
 	if m.phase != inside {
 		return
@@ -209,7 +211,7 @@ func (m *Machine) changed() {
 	m.quorum.invalidate()
 }
 
-// decided ends the present view by a decision of this member, and tells the others.
+// decided ends the present view by a decision of this member, and sends the decision to the others.
 func (m *Machine) decided(d Decision, after View) {
 	before := m.view
 	m.move(d, after)
@@ -240,8 +242,8 @@ func (m *Machine) move(d Decision, v View) {
 		return
 	}
 	m.view = v
-	// If the change does not say that this member left or was kicked, the others have lost it
-	// although it lives.
+	// If the change does not say that this member left or was kicked, the others have put it out as
+	// lost although it is alive.
 	kind := Fenced
 	switch {
 	case slices.Contains(c.Left, m.cfg.Self.ID):
@@ -252,7 +254,8 @@ func (m *Machine) move(d Decision, v View) {
 	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("%v leads to %v", c, v)})
 }
 
-// leave ends the membership with a notice. It never begins again: the process needs a new ID (I2).
+// leave ends the membership with a notice. A membership never begins again: to join once more, the
+// process needs a new ID (I2).
 func (m *Machine) leave(n Notice) {
 	m.phase, m.rank = outside, -1
 	m.proposer.proposal = proposal{}

@@ -2,9 +2,9 @@ package member
 
 import "slices"
 
-// membership is what all parts of a Machine have in common: its place in the group, the clock and
-// the output. The parts read it, and queue messages and notices in it. Only the Machine moves it to
-// another view (Machine.enter, move, leave), so a part sees one view during a whole event.
+// membership is the state that all parts of a Machine share: the machine's place in the group, the
+// clock and the output. The parts read it, and queue messages and notices in the output. Only the
+// Machine changes the view (Machine.enter, move, leave).
 //
 // It is not a Paxos role. The roles and their memory are acceptor and proposer.
 type membership struct {
@@ -13,8 +13,8 @@ type membership struct {
 	tick  uint64 // number of ticks so far; the only clock
 	out   Ready  // output since the last Ready
 
-	view    View    // the present view; after the end of the membership, the first view without it
-	rank    int     // in view; -1 while not inside
+	view    View    // the present view; after the end of the membership, the first view without this member
+	rank    int     // this member's rank in view; -1 while not inside
 	history history // recent part of the lineage, up to view
 }
 
@@ -28,8 +28,8 @@ func (m *membership) send(msg Message) {
 // notice queues a notice.
 func (m *membership) notice(n Notice) { m.out.Notices = append(m.out.Notices, n) }
 
-// large reports whether the view is too large for messages from each member to each other one: its
-// messages go along trees, and long proofs and whole views are sent on request only.
+// large reports whether the view is too large for messages from each member to each other member.
+// Then messages go along trees, and long proofs and whole views are sent on request only.
 func (m *membership) large() bool { return len(m.view.Members) > m.cfg.Direct }
 
 // members returns the members of the view in a set, in rank order.
@@ -45,7 +45,7 @@ func (m *membership) members(s idSet) []ID {
 }
 
 // marks returns which of the first n members are in a set, by rank. The caller must not change the
-// result, as all views of a size may share one slice without marks.
+// result, as a result without marks is shared by all callers.
 func (m *membership) marks(s idSet, n int) []bool {
 	var ranks []int
 	for _, id := range s {
@@ -53,7 +53,8 @@ func (m *membership) marks(s idSet, n int) []bool {
 			ranks = append(ranks, rank)
 		}
 	}
-	// The usual case: a large group would otherwise allocate a slice for each question.
+	// Usually there are no marks. A shared slice avoids an allocation for each call in a large
+	// group.
 	if l := m.view.lookup; l != nil && len(ranks) == 0 {
 		return l.none[:n]
 	}

@@ -63,8 +63,8 @@ func (b Ballot) String() string { return fmt.Sprintf("%d.%d", b.Round, b.Rank) }
 // Request is a peer's request to join.
 type Request struct {
 	Member Member
-	// At is the first epoch that the peer heard of. It had not been a member before, so the changes
-	// since then show whether its ID is fresh.
+	// At is the first epoch that a member has sent to the peer. The peer was in no view of an
+	// earlier epoch, so the changes since At show whether its ID is fresh.
 	At uint64
 }
 

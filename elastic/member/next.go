@@ -11,7 +11,7 @@ import (
 // session. Votes and renewals need a change only if nothing else is due, as every view gives the
 // survivors their votes and is a new session. One change removes members that are kicked, dead or
 // cut off and members that asked to leave, and adds the newcomers. If all remaining members want to
-// leave the first of them stays for now, so that a member is left that lagging members can ask.
+// leave the first of them stays for now, so that members that lag behind can still ask a member.
 func next(f facts) (Change, string) {
 	var c Change
 	var why []string
@@ -55,7 +55,7 @@ func next(f facts) (Change, string) {
 func (f facts) holdBack(keep []bool) {
 	first := -1
 	for i, k := range keep {
-		// Some member stays, so all that want to leave may go at once.
+		// Some member stays, so all members that want to leave may leave at once.
 		if k && !f.leaving[i] {
 			return
 		}
@@ -69,18 +69,17 @@ func (f facts) holdBack(keep []bool) {
 }
 
 // kept marks the members that stay by I13: a largest set of present members that can all reach each
-// other, and of several such sets the one with the lowest ranks. Members without a message in this
-// ballot come second: they stay if no kept member is cut off from them. They come second because
-// they may outnumber the present members, and may all be dead. A member counts as present, however
-// late its answer, if no member reports it unreachable: perhaps only this member has noticed the
-// death of another one.
+// other, and of several such sets the one with the lowest ranks. A member is absent if another
+// member reports it as unreachable and it has not answered in this ballot. All other members count
+// as present, even if their answers are late. Absent members stay if no kept member is cut off from
+// them. They are considered after the present members because they may outnumber these, and may all
+// be dead.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)
 	for i := range gone {
 		gone[i] = gone[i] || kicked[i]
 	}
-	// First pass: the members that nobody reports as unreachable, and those that have answered in
-	// this ballot nevertheless.
+	// First pass: the present members.
 	here := slices.Repeat([]bool{true}, len(gone))
 	for _, c := range f.cut {
 		here[c[1]] = f.here[c[1]]
@@ -90,7 +89,7 @@ func (f facts) kept(kicked []bool) []bool {
 		out[i] = out[i] || !here[i]
 	}
 	keep := newPartitionGraph(f.cut, out).largest()
-	// Second pass: the others, as far as no kept member is cut off from them.
+	// Second pass: the absent members, as far as no kept member is cut off from them.
 	copy(out, gone)
 	for i := range out {
 		out[i] = out[i] || here[i]

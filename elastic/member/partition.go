@@ -3,9 +3,8 @@ package member
 import "slices"
 
 // searchSteps bounds the search for the largest set: the problem is NP-hard in general (maximum
-// independent set, Karp, 1972). A group that is partitioned along a few lines
-// needs a handful of steps. A wild pattern may need more than is worth waiting for; the best set
-// found so far is valid, too.
+// independent set, Karp, 1972). A group that is partitioned into a few parts needs few steps. An
+// irregular pattern may need too many; then the best set found so far is used, which is valid, too.
 const searchSteps = 4096
 
 // partitionGraph is the graph of pairs of members that cannot reach each other. A set of members
@@ -13,8 +12,8 @@ const searchSteps = 4096
 type partitionGraph struct {
 	adjacent [][]int // neighbours by rank, ascending
 	gone     []bool  // ranks that are excluded from the set so far
-	removed  int     // number of gone
-	cut      []int   // ranks with at least one edge, ascending
+	removed  int     // number of ranks that are true in gone
+	cut      []int   // ranks with at least one neighbour, ascending
 
 	best      []bool // ranks that the best set so far excludes
 	bestCount int    // number of ranks that best excludes
@@ -28,7 +27,8 @@ func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 	g := &partitionGraph{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
 	for _, p := range pairs {
 		a, b := p[0], p[1]
-		// Both ends may report the same cut: an edge counts once.
+		// Both members of a pair may report that they cannot reach each other: the edge counts
+		// once.
 		if a == b || out[a] || out[b] || slices.Contains(g.adjacent[a], b) {
 			continue
 		}
@@ -45,7 +45,8 @@ func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 }
 
 // largest returns the members of a largest independent set (I13). Of several such sets it returns
-// the first in the lexicographic order of their ranks.
+// the first in the lexicographic order of their ranks. If the search ends at searchSteps it returns
+// the best set found.
 func (g *partitionGraph) largest() []bool {
 	g.search(0)
 	keep := make([]bool, len(g.best))
@@ -74,7 +75,7 @@ func (g *partitionGraph) search(at int) {
 		return
 	}
 	rank := g.cut[at]
-	// To keep the rank means to drop all that it cannot reach.
+	// To keep the rank means to drop all ranks that it cannot reach.
 	g.dropAll(g.adjacent[rank], at)
 	g.dropAll([]int{rank}, at)
 }

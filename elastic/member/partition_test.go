@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowLargest tries every subset. It returns a largest subset without a cut pair. Of several it
-// returns the first in the lexicographic order of their ranks.
+// slowLargest tries every subset. It returns a largest subset without a cut pair. Of several such
+// subsets it returns the first in the lexicographic order of their ranks.
 func slowLargest(pairs [][2]int, out []bool) []bool {
 	n := len(out)
 	best, count := uint(0), -1
@@ -32,7 +32,7 @@ func slowLargest(pairs [][2]int, out []bool) []bool {
 	return keep
 }
 
-// I13: the search agrees with its slow twin.
+// I13: the search returns the same set as slowLargest.
 func TestLargestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
@@ -48,8 +48,8 @@ func TestLargestSet(t *testing.T) {
 	})
 }
 
-// A large group that is partitioned in two, or has some dead members, needs few steps. A wild
-// pattern ends, too, with a valid set.
+// In a large group that is partitioned in two, or that has some dead members, the search finds a
+// largest set. With an irregular pattern the search ends, too, with a valid set.
 func TestLargestSetOfMany(t *testing.T) {
 	const n = 1000
 	var halves, stars, wild [][2]int

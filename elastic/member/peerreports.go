@@ -3,7 +3,7 @@ package member
 import "slices"
 
 // peerReports is the knowledge that a member has from the others' messages in the present view. It
-// ends with the view: a report speaks of the members of one view by their ranks.
+// ends with the view, as it is stored by the ranks of the view.
 type peerReports struct {
 	// last has, by rank, the last report of each member that has sent a report with content.
 	last map[int]*Report
@@ -31,8 +31,9 @@ func (p *peerReports) present(rank int, tick uint64) {
 // has reports whether a member has shown that it is in this view.
 func (p *peerReports) has(rank int) bool { return p.here[rank/64]>>(rank%64)&1 != 0 }
 
-// take records a member's report, unless it is empty or a later one came first. Messages overtake
-// each other, so Seq and not the order of arrival decides.
+// take records a member's report, unless its Seq is 0 or a report that is as late or later was
+// recorded before. It returns whether it has recorded the report. Messages overtake each other, so
+// Seq and not the order of arrival decides.
 func (p *peerReports) take(rank int, r *Report) (changed bool) {
 	if old := p.last[rank]; r.Seq == 0 || old != nil && old.Seq >= r.Seq {
 		return false

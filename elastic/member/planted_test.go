@@ -37,8 +37,8 @@ func mutations(t *testing.T) []mutation {
 	return all
 }
 
-// plant returns the text of the file with the bug. The original piece must occur exactly once, so
-// the list has to follow the code.
+// plant returns the text of the file with the bug. The original piece must occur exactly once, so a
+// change of the code may need a change of the list.
 func (m mutation) plant() (string, error) {
 	text, err := os.ReadFile(m.file)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestPlantedListFits(t *testing.T) {
 //	go test ./elastic/member -run Planted -planted -v
 func TestPlanted(t *testing.T) {
 	if !flagged[bool]("planted") {
-		return // TestPlantedListFits keeps the list up to date meanwhile
+		return // TestPlantedListFits checks the list in every run
 	}
 	for _, m := range mutations(t) {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {

@@ -21,11 +21,12 @@ const (
 //	  ^                |                     |
 //	  +---- yield, rejected, nothing due ----+
 //
-// A ballot is repeated until it is answered. A new ballot is opened only when another proposer's
-// ballot is in the way.
+// The messages of a ballot are repeated until they are answered. A new ballot is opened only after
+// the ballot before was given up.
 type proposer struct {
 	*membership
-	// acceptor is this member's own acceptor. It answers as the acceptors of other members do.
+	// acceptor is this member's own acceptor. The proposer uses it like the acceptors of the other
+	// members, but without messages.
 	acceptor *acceptor
 	local    *localState
 	reports  *peerReports
@@ -33,16 +34,16 @@ type proposer struct {
 	relay    *relay
 	decided  func(d Decision, after View) // ends the present view
 
-	// proposal is the proposal in the present view. A new view begins with an empty one.
+	// proposal is the proposal in the present view. A new view begins with an empty proposal.
 	proposal
 }
 
-// pauses are the times at which a proposer opens no ballot, in the present view.
+// pauses are the conditions under which a proposer opens no ballot, in the present view.
 type pauses struct {
 	wait    uint64 // no ballot is opened before this tick
 	retry   uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
-	tries   int    // number of ballots that others have rejected or overtaken
-	yielded bool   // this proposer has given way to one that this member suspects
+	tries   int    // number of ballots that were rejected, overtaken or refuted
+	yielded bool   // this proposer has backed off once for a proposer that this member suspects
 }
 
 // proposal is a proposer's memory for the change of one view.
@@ -72,8 +73,8 @@ type proposal struct {
 	times      int    // number of sendings in this stage
 }
 
-// reconsider makes the next use of the change that is due recompute it. New knowledge also ends the
-// wait after answers that refuted the reason of a ballot.
+// reconsider marks the change that is due as outdated, so that it is recomputed before its next
+// use. New knowledge also ends the wait after answers that refuted the reason of a ballot.
 func (p *proposer) reconsider() { p.stale, p.retry = true, 0 }
 
 // refresh recomputes the change that is due.
@@ -86,16 +87,16 @@ func (p *proposer) refresh() {
 	if !p.nothingDue() {
 		p.want, p.why = next(p.facts())
 	}
-	// since is the tick at which a change became due or stopped being due; it stays while only the
-	// change itself varies.
+	// since is the tick at which a change became due or stopped being due; it stays the same while
+	// only the change itself varies.
 	if p.due != (p.why != "") {
 		p.due, p.since = !p.due, p.tick
 	}
 }
 
 // begin opens a ballot if a change is due and it is this member's turn. The first reachable member
-// of the electorate proposes at once, and each further member Patience ticks later, so that usually
-// only one proposes.
+// of the electorate proposes at once. Each further member waits Patience ticks longer than the
+// member before, so that usually only one member proposes.
 func (p *proposer) begin() {
 	if p.stage != idle || p.quorum.lost {
 		return
@@ -105,8 +106,8 @@ func (p *proposer) begin() {
 		p.tick < p.since+uint64(len(p.quorum.ahead()))*p.cfg.Patience {
 		return
 	}
-	// Ballots are numbered by the proposer's own counter, not only by the promised round: a retry
-	// may come before this member has handled its own Prepare (I12).
+	// The new round exceeds the proposer's own counter, and not only the promised round: a Reject
+	// may have reported a round that this member has not promised (I12).
 	p.round = max(p.round, p.acceptor.promised.Round) + 1
 	p.ballot = Ballot{Round: p.round, Rank: uint32(p.rank)}
 	p.acceptor.promise(p.ballot)
@@ -172,7 +173,8 @@ func (p *proposer) accepted(rank int, msg Message) {
 	}
 }
 
-// rejected gives up a ballot that lies below another proposer's.
+// rejected gives up the ballot under way after a Reject of it: a voter has promised a higher
+// ballot.
 func (p *proposer) rejected(msg Message) {
 	if p.stage == idle || msg.Ballot != p.ballot {
 		return
@@ -190,11 +192,13 @@ func (p *proposer) overtaken() {
 	p.wait = p.tick + p.backOff(p.tries)
 }
 
-// yield gives way to another proposer's higher ballot for a while. To proposers that this member
-// suspects it gives way only once in a view. Parts of a group that hear each other again need that
-// time to withdraw their suspicions. But a suspected proposer may also hear no answers, and repeat
-// its ballot in vain. Later, if its ballot overtakes one of this member's own, this member backs
-// off, as after a rejection. So of two proposers that suspect each other one succeeds in the end.
+// yield gives up the ballot under way and opens no ballot for a while, because this member has
+// promised another proposer's higher ballot. For proposers that this member suspects it does so
+// only once in a view. That once is enough for two parts of a group to withdraw their suspicions
+// when they can reach each other again. Often it would be too much, as a suspected proposer may
+// receive no answers and repeat its ballot in vain. Later ballots of suspected proposers only count
+// as rejections of a ballot under way here. So of two proposers that suspect each other one
+// succeeds in the end.
 func (p *proposer) yield(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {
@@ -237,7 +241,7 @@ func (p *proposer) carryOn() {
 	switch {
 	case rule == TooFew:
 	case p.stage == accepting && rule.forced() && !p.change.Forced:
-		p.stage = idle // the majority has been lost meanwhile: the next ballot marks the change as forced
+		p.stage = idle // the majority was lost after the promises: the next ballot marks the change as forced
 	case p.stage == accepting:
 		p.decide(rule)
 	case p.readyToChoose():
@@ -247,8 +251,8 @@ func (p *proposer) carryOn() {
 
 // readyToChoose reports whether to choose the change now, given enough promises: at once if a
 // change must be taken over; otherwise when all members that are to stay have sent promises, and
-// with them reports, or after Config.Grace. It waits longer while the accuser of a member has not
-// answered itself: the accuser may be cut off, and the others will report that soon.
+// with them reports, or after Config.Grace. It waits up to Config.Patience while accuserMissing:
+// the accuser may be cut off, and the others will report that soon.
 func (p *proposer) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, p.tick
@@ -293,7 +297,7 @@ func (p *proposer) accuserMissing() bool {
 func (p *proposer) choose(rule Rule) {
 	p.reason = fmt.Sprintf("taken over from ballot %v", p.best)
 	if p.change == nil {
-		p.stale = true // the promises show which members are present
+		p.stale = true // the promises have shown which members are present
 		p.refresh()
 		if !p.due {
 			p.refuted()
@@ -309,7 +313,7 @@ func (p *proposer) choose(rule Rule) {
 	}
 	after, err := p.view.Apply(*p.change)
 	if err != nil || !p.acceptor.accept(p.ballot, p.change) {
-		p.stage = idle // promised to another proposer meanwhile
+		p.stage = idle // this member has promised a higher ballot meanwhile
 		return
 	}
 	p.signatures = make([][]byte, len(p.view.Members))

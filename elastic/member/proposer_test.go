@@ -2,8 +2,8 @@ package member
 
 import "testing"
 
-// A proposer gives way to another one. To one that it suspects it gives way once, and later only if
-// the other's ballot overtakes its own.
+// A proposer backs off for the ballot of another proposer. For a proposer that it suspects it backs
+// off once, and later only if that proposer's ballot overtakes a ballot of its own.
 func TestGivesWay(t *testing.T) {
 	base := aloneIn(t, "c", "a", "b", "c")
 	l := &localState{membership: base}

@@ -1,6 +1,6 @@
 package member
 
-// Rule is the reason why votes suffice. The zero Rule means that they do not.
+// Rule is the reason why votes suffice. The zero Rule means that they do not suffice.
 type Rule uint8
 
 // The rules, the strictest first.
@@ -16,7 +16,7 @@ const (
 	// that all others are dead.
 	BySole
 	// ByAnyone: every member that is not suspected voted. Both halves of a partitioned group can
-	// satisfy it.
+	// satisfy this rule.
 	ByAnyone
 )
 
@@ -38,8 +38,8 @@ func (r Rule) String() string {
 // forced reports whether the rule allows that two views follow one.
 func (r Rule) forced() bool { return r == BySole || r == ByAnyone }
 
-// electorate is the set of members that decide, with one member's knowledge of them. Its slices are
-// by rank and equally long.
+// electorate is the set of members that decide the next view, with one member's knowledge of them.
+// Its slices are by rank and equally long.
 type electorate struct {
 	dead   []bool // certainly dead
 	silent []bool // unreachable from here, but not necessarily dead
@@ -54,7 +54,7 @@ func (e electorate) needed() int { return len(e.dead)/2 + 1 }
 // rule returns the strictest rule by which the votes suffice.
 func (e electorate) rule(voted []bool) Rule {
 	votes, dead := 0, 0
-	living, reachable := true, true // all that are not dead have voted; all that are neither dead nor silent have voted
+	living, reachable := true, true // all members that are not dead have voted; all that are neither dead nor silent have voted
 	for i, v := range voted {
 		switch {
 		case v:
@@ -82,8 +82,8 @@ func (e electorate) rule(voted []bool) Rule {
 	return TooFew
 }
 
-// within returns the strictest rule that the members that are neither dead nor silent can satisfy,
-// and their number.
+// within returns the strictest rule that the reachable members, which are neither dead nor silent,
+// can satisfy, and the number of reachable members.
 func (e electorate) within() (r Rule, present int) {
 	voted := make([]bool, len(e.dead))
 	for i := range voted {

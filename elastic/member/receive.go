@@ -3,7 +3,7 @@ package member
 import "fmt"
 
 // receive handles a message, as far as its sender is believed (sender.go). The order of the cases
-// matters: relays answer in each phase, and a Chain counts in each view.
+// matters: a machine handles a Gather in each phase, and a Chain whatever the view of its sender.
 func (m *Machine) receive(msg Message) {
 	t, _ := treatmentOf(msg.Kind, m.sender(msg.From))
 	switch {
@@ -34,7 +34,7 @@ func (m *Machine) receive(msg Message) {
 // receivePresent handles a message of a member of the present view about that view.
 func (m *Machine) receivePresent(msg Message) {
 	rank := m.view.Rank(msg.From)
-	// Any message shows that the member takes part, whatever its kind.
+	// A message of any kind shows that its sender has entered this view.
 	m.reports.present(rank, m.tick)
 	switch msg.Kind {
 	case Ask:
@@ -55,8 +55,9 @@ func (m *Machine) receivePresent(msg Message) {
 	}
 }
 
-// takeReport records a member's report, unless a later one came first. A death that it reports is
-// certain for this member, too; a suspicion stays the suspicion of the other.
+// takeReport records a member's report, unless a later report was recorded before. A reported death
+// is certain for this member, too; a reported suspicion remains a suspicion of the reporting member
+// only.
 func (m *Machine) takeReport(rank int, r *Report) {
 	if !m.reports.take(rank, r) {
 		return
@@ -70,8 +71,8 @@ func (m *Machine) takeReport(rank int, r *Report) {
 	m.proposer.reconsider()
 }
 
-// receiveGather handles the answers to a spread: those to this member's spread itself, those to
-// another's by its relay.
+// receiveGather handles the answers to a spread. Answers to a spread of this member are messages to
+// it; answers to a spread of another member go to the relay.
 func (m *Machine) receiveGather(msg Message) {
 	s := msg.Spread
 	if s.Author != m.cfg.Self.ID {
@@ -79,16 +80,17 @@ func (m *Machine) receiveGather(msg Message) {
 		return
 	}
 	v := m.view
-	// Answers may come after the view has changed. The view before is kept for them.
+	// Answers may come after the view has changed. The view before the present one is kept for
+	// these answers.
 	if s.In != v.hash {
 		v = m.dissemination.before
 	}
 	if s.In != v.hash {
-		return // the answers belong to a view before that
+		return // the answers belong to a still earlier view
 	}
 	for _, a := range s.Answers {
 		// These votes are late if an earlier answer of the same message has completed the quorum.
-		// The new view is on its way to their authors already.
+		// The authors of these votes are sent the new view already.
 		late := a.Message.View != m.view.hash && a.Message.View == m.dissemination.before.hash
 		for _, rank := range a.Ranks {
 			// The ranks come from another member, so they are checked.
@@ -101,21 +103,22 @@ func (m *Machine) receiveGather(msg Message) {
 	}
 }
 
-// receiveOutside handles messages after this member is out. It still sends changes to members that
-// do not know the view without this member.
+// receiveOutside handles messages after this member is out of the group. This member still sends
+// changes to members that do not have the view without it.
 func (m *Machine) receiveOutside(msg Message) {
 	if msg.View == m.view.hash {
 		m.dissemination.acknowledged(msg.From)
 		return
 	}
-	// A Chain is never answered with a Chain: two members that are out would go on for ever.
+	// A Chain is never answered with a Chain: two members that are out would answer each other for
+	// ever.
 	if msg.Kind != Chain && m.history.index(msg.View) >= 0 {
 		m.catchUp.sendChain(msg.From, msg.View)
 	}
 }
 
-// follow handles a Chain of decided changes. An outsider's changes count as far as they are signed
-// by the voters of views that are known here or that follow from those.
+// follow handles a Chain of decided changes. An outsider's changes count up to the first change
+// that is not proved by the voters of the view before it.
 func (m *Machine) follow(msg Message, t treatment) {
 	b := m.history.meet(msg)
 	switch {
@@ -123,14 +126,15 @@ func (m *Machine) follow(msg Message, t treatment) {
 		rest := b.rest
 		if t != believed {
 			if rest, _ = m.local.verifier().provedPart(b.root, rest); len(rest) == 0 && len(b.rest) > 0 {
-				// Unproven changes may still be true: a member of the view will know.
+				// Unproven changes may still be true: a member of the present view may have them.
 				m.catchUp.askWithin()
 				return
 			}
 		}
 		m.enterAll(rest)
 		m.send(Message{Kind: Status, To: msg.From})
-	// The log here does not reach back to that view: the answer then begins with a whole view.
+	// The log does not reach back to the view that the changes follow. The answer to this Ask
+	// begins with a whole view.
 	case !b.known && msg.Base == nil:
 		m.catchUp.ask(msg.From)
 	case msg.Base == nil:
@@ -154,7 +158,7 @@ func (m *Machine) enterAll(all []Decision) {
 
 // meet decides which of the two goes on: this member, or the sender of a whole Chain of another
 // branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
-// such members would answer each other for ever.
+// members without proofs would answer each other for ever.
 func (m *Machine) meet(msg Message, b branch, t treatment) {
 	if t != believed && !m.conflict.rival(msg, b) {
 		return
@@ -164,8 +168,8 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 		return
 	}
 	if t == believed && msg.Key.Founder == "" && m.view.Founder == "" {
-		// There is one history, and this member lags behind by more views than any log holds. A
-		// rival's Key may be of a view before the forced one.
+		// There is one history, and this member lags behind by more views than any log holds. An
+		// outsider's Key does not show this, as it may be of a view before the forced view.
 		m.adopt(msg)
 		if m.view.hash == msg.View {
 			return

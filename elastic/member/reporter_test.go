@@ -18,8 +18,9 @@ func sentBy(base *membership, ticks uint64, step func()) (all []string) {
 	return all
 }
 
-// A report with content is repeated at growing intervals, first to the first proposer in line, and
-// from the third time on to the others in turn as well. An empty report after it is sent once.
+// A report with content is repeated at growing intervals, twice to the first proposer in rank
+// order, and from the third time on to all proposers in turn. An empty report after it is sent
+// once.
 func TestReportIsRepeated(t *testing.T) {
 	base := aloneIn(t, "c", "a", "b", "c")
 	l := &localState{membership: base}
@@ -41,7 +42,7 @@ func TestReportIsRepeated(t *testing.T) {
 	}
 }
 
-// The first member in line reports to nobody, and a suspected one is skipped.
+// The first proposer in rank order sends no report, and a suspected proposer gets none.
 func TestReportGoesToTheFirstReachable(t *testing.T) {
 	for self, want := range map[ID][]string{"a": nil, "b": nil, "c": {"0 b"}} {
 		base := aloneIn(t, self, "a", "b", "c")
@@ -56,8 +57,8 @@ func TestReportGoesToTheFirstReachable(t *testing.T) {
 	}
 }
 
-// A notice is sent when the quorum is lost, when fewer are left, and when it is back; not
-// otherwise.
+// A notice is sent only when the quorum is lost, when the number of reachable voters changes while
+// it is lost, and when the quorum is back.
 func TestQuorumIsWatched(t *testing.T) {
 	base := aloneIn(t, "a", "a", "b", "c", "d", "e")
 	l := &localState{membership: base}
@@ -88,8 +89,8 @@ func TestQuorumIsWatched(t *testing.T) {
 	}
 }
 
-// The contacts of a newcomer are asked in turn. The first answer gives the request its epoch, which
-// later answers do not change.
+// The contacts of a newcomer are asked in turn. The first answer sets the epoch of the request;
+// later answers do not change the epoch.
 func TestJoinerAsksInTurn(t *testing.T) {
 	base := &membership{cfg: Config{Self: Member{ID: "new"}}.withDefaults(), rank: -1}
 	j := &joiner{membership: base, contacts: []ID{"a"}}

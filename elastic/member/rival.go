@@ -8,8 +8,8 @@ type Key struct {
 	ID      ID     // the sender
 }
 
-// Beats reports whether the member with key k goes on when it meets the member with key o. If no
-// view was ever forced there is one history, and the later view is right. Otherwise more stable
+// Beats reports whether the branch with key k goes on and the branch with key o ends. If neither
+// branch has a forced view there is one history, and the later view is right. Otherwise more stable
 // steps win; then the branch without a forced view, or with the lower founder; then the later view;
 // then the lower ID.
 func (k Key) Beats(o Key) bool {
@@ -25,16 +25,16 @@ func (k Key) Beats(o Key) bool {
 	return k.ID < o.ID
 }
 
-// branchConflict is a member's state for a meeting with another branch. Branches exist only where
-// views can be forced (I10); of two that meet the one with the lesser Key ends.
+// branchConflict is a member's state for the decision between its own and another branch. Branches
+// exist only where views can be forced (I10); of two branches the branch with the lesser Key ends.
 type branchConflict struct {
 	*membership
 	local *localState
 
 	stable uint64 // number of stable steps; never decreases
-	frozen Key    // the key to compare while messages with it are under way
+	frozen Key    // the key to compare while messages with this key are in flight
 	until  uint64 // tick until which frozen is valid
-	next   int    // index of the lost member to contact next
+	next   int    // index of the member to contact next, among the members that forced changes have removed
 }
 
 // freezeBeats is the number of beats for which a key stays frozen: much longer than the delay of
@@ -46,10 +46,11 @@ func (c *branchConflict) key() Key {
 	return Key{Stable: c.stable, Founder: c.view.Founder, Epoch: c.view.Epoch, ID: c.cfg.Self.ID}
 }
 
-// frozenKey returns the key that this member compares with a rival's. It stays the same while
-// messages that contain it are under way. If it grew, both sides could find themselves ahead of the
-// key that they received last, or both could find themselves behind it. As each member's key is one
-// value, and keys are totally ordered, the member with the highest key never gives way.
+// frozenKey returns the key that this member compares with a rival's. The key stays the same while
+// messages that contain it are in flight. If keys grew in the meantime, both sides could find their
+// own key higher than the key that they received last, or both could find it lower. As each member
+// compares with one fixed key, and keys are totally ordered, the member with the highest key is
+// never fenced.
 func (c *branchConflict) frozenKey() Key {
 	if c.tick >= c.until {
 		c.frozen = c.key()
@@ -61,8 +62,8 @@ func (c *branchConflict) frozenKey() Key {
 // rival reports whether an outsider's Chain is another branch of this history: it starts at a view
 // that is known here, the voters have signed each step from there, one of the branches was forced
 // (majorities have one history), the sender is in the last view, and its Key is of that view or of
-// an earlier one. The Key is earlier if its sender has entered a view while the Key was frozen. It
-// must not be recomputed then, as the sender compares the frozen one.
+// an earlier one. The Key is of an earlier view if its sender has entered a view while the Key was
+// frozen. The receiver must not compute a newer Key, as the sender compares its frozen Key, too.
 func (c *branchConflict) rival(msg Message, b branch) bool {
 	if !b.known || !c.local.forces() {
 		return false
@@ -74,8 +75,9 @@ func (c *branchConflict) rival(msg Message, b branch) bool {
 		k.ID == msg.From && k.Epoch <= last.Epoch && (k.Founder == "" || k.Founder == last.Founder)
 }
 
-// seek contacts members that were given up without a quorum, one at a time: they may live, and have
-// given up this branch. Without forced views there is nobody to contact.
+// seek sends a Status to one of the members that forced changes have removed as lost, each time to
+// another one: such a member may be alive, and have removed this member in another branch. Without
+// forced views there is no such member.
 func (c *branchConflict) seek() {
 	var given []ID
 	for _, e := range c.history.entries {

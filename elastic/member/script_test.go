@@ -13,8 +13,8 @@ import (
 )
 
 // Every file in testdata/scripts is a scenario: blocks of commands, a line "----", and the output
-// of the machines. -rewrite replaces the recorded output; read it before you commit it. The
-// commands:
+// of the machines. -rewrite replaces the recorded output; read the new output before you commit it.
+// The commands are:
 //
 //	first a b c            machines of a first view
 //	joiner d a b           a machine that wants to join and asks a and b
@@ -260,7 +260,7 @@ func (s *script) drain(id member.ID) {
 	}
 }
 
-// lost reports whether a message cannot pass.
+// lost reports whether a cut loses a message.
 func (s *script) lost(m member.Message) bool { return s.cut[[2]member.ID{m.From, m.To}] }
 
 // find returns the index of the oldest message that matches, or -1.

@@ -4,7 +4,7 @@ package member
 type sender uint8
 
 const (
-	// ofView: a member of the present view. All decisions rest on these.
+	// ofView: a member of the present view. Only messages of such members are believed.
 	ofView sender = iota
 	// outsider: any other peer: a newcomer, a member that was put out, a member of a later view or
 	// of another branch, or any other peer with a right to join.
@@ -33,10 +33,11 @@ type treatment uint8
 const (
 	// refused: the message is dropped.
 	refused treatment = iota
-	// answered: the sender may get the views that it lacks, or a question; nothing changes here.
+	// answered: the sender may get the views that it lacks, or be asked for its view; nothing
+	// changes at the receiver.
 	answered
-	// certified: the message counts as far as its certificates prove it, from a view that is known
-	// here.
+	// certified: the changes in the message count as far as certificates prove them, from a view
+	// that the receiver knows.
 	certified
 	// believed: the message takes effect.
 	believed

@@ -21,7 +21,7 @@ func (s seal) Verify(id ID, text, signature []byte) bool {
 	return bytes.Equal(seal(id).Sign(text), signature)
 }
 
-// machineOf returns a member of a first view.
+// machineOf returns the machine of self, a member of the first view of ids.
 func machineOf(t *testing.T, self ID, cfg Config, ids ...ID) *Machine {
 	cfg.Self, cfg.Keys = Member{ID: self}, seal(self)
 	m, err := New(cfg, membersOf(ids...))
@@ -32,7 +32,7 @@ func machineOf(t *testing.T, self ID, cfg Config, ids ...ID) *Machine {
 	return m
 }
 
-// decided returns the view that follows v by c, with a certificate of the signers.
+// decided returns the view that follows v by c, and c with a certificate of the signers.
 func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 	after, err := v.Apply(c)
 	if err != nil {
@@ -49,7 +49,8 @@ func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 // lost returns a change that loses members.
 func lost(ids ...ID) Change { return Change{Lost: ids} }
 
-// walkers returns a member of a group of four after the member d was put out, and the first view.
+// walkers returns member a of a group of four after member d was put out, and the group's first
+// view.
 func walkers(t *testing.T) (m *Machine, first View) {
 	m = machineOf(t, "a", Config{}, "a", "b", "c", "d")
 	first = m.view
@@ -108,8 +109,8 @@ func standing(m *Machine) string {
 	return fmt.Sprint(m.phase, m.view, m.acceptor, m.reports.last, m.local, m.reporter, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
-// A peer that is in no view or was put out changes nothing at a member, whatever message it sends
-// or forges. At most it gets an answer.
+// A peer that is in no view or was put out changes nothing at a member, whatever message the peer
+// sends or forges. At most the member answers.
 func TestWhoIsBelieved(t *testing.T) {
 	classes := map[ID]sender{
 		"b":      ofView,
@@ -173,9 +174,9 @@ func TestWhomJoinersBelieve(t *testing.T) {
 	}
 }
 
-// An outsider's change counts if the voters have signed it: at least half of them, all under one
-// ballot and one view, each once. For a forced change one signature suffices, if changes can be
-// forced.
+// An outsider's change counts if at least half of the voters have signed it, each once, and all for
+// one ballot and one view. For a forced change one signature suffices, if views can be forced in
+// the group.
 func TestCertificates(t *testing.T) {
 	join := Change{Join: membersOf("e")}
 	forced := Change{Lost: []ID{"c", "d"}, Forced: true}
@@ -219,7 +220,7 @@ func TestCertificates(t *testing.T) {
 }
 
 // A member of another branch fences this member if the other branch is ahead and is proved from a
-// common view. It can do so only where branches are possible.
+// common view. It can fence a member only where views can be forced.
 func TestProvedBranch(t *testing.T) {
 	for name, c := range map[string]struct {
 		any    bool
@@ -254,7 +255,7 @@ func TestProvedBranch(t *testing.T) {
 	}
 }
 
-// A flood of messages from outsiders does not use up the requests to members.
+// A flood of messages from outsiders does not prevent an Ask to a member.
 func TestFloodOfOutsiders(t *testing.T) {
 	m, _ := walkers(t)
 	for range 1000 {

@@ -13,10 +13,10 @@ import (
 )
 
 // The simulator runs a group of machines in one goroutine. All random choices come from one seed,
-// so a seed replays exactly. It plays the network, the failure detectors and the launchers. The
+// so a seed replays exactly. It simulates the network, the failure detectors and the launchers. The
 // faults are in simplan_test.go, the checks in simcheck_test.go.
 
-// unit is the simulator's unit of time; a tick has tickUnits of them.
+// unit is the simulator's unit of time; a tick has tickUnits units.
 type unit int
 
 const tickUnits unit = 10
@@ -42,14 +42,14 @@ type node struct {
 	alive    bool
 	leaving  bool
 	lost     bool // its last notice of the quorum was QuorumLost
-	out      bool // it gave the notice Left or Fenced
+	out      bool // its machine gave the notice Left or Fenced
 	view     member.View
 	told     map[*node]bool // suspicions that were reported and not withdrawn
 }
 
 func (n *node) inside() bool { return n.alive && !n.out && n.view.Epoch > 0 }
 
-// fakeKeys are keys of a peer; nobody in the simulator forges signatures.
+// fakeKeys are the keys of a peer. They are not secret: no peer in the simulator forges signatures.
 type fakeKeys member.ID
 
 func (k fakeKeys) Sign(text []byte) []byte {
@@ -63,7 +63,7 @@ func (k fakeKeys) Verify(id member.ID, text, signature []byte) bool {
 	return bytes.Equal(fakeKeys(id).Sign(text), signature)
 }
 
-// happening is a planned event.
+// happening is a planned event of the simulator.
 type happening struct {
 	at  unit
 	seq int // breaks ties by order of creation, so that replays are exact
@@ -86,7 +86,7 @@ func (a *agenda) Pop() any {
 	return x
 }
 
-// world is one run.
+// world is the state of one run of the simulator.
 type world struct {
 	rng    *rand.Rand
 	mode   mode
@@ -118,7 +118,7 @@ type world struct {
 	trace    func(format string, args ...any) // may be nil
 }
 
-// after plans an event.
+// after plans a call of do after the time d.
 func (w *world) after(d unit, do func()) {
 	w.seq++
 	heap.Push(&w.agenda, happening{w.now + d, w.seq, do})
@@ -334,8 +334,8 @@ func showReport(r member.Report) string {
 	return s
 }
 
-// reachable reports whether a can exchange messages with b. A detector dials, so it fails even if
-// only one direction is lost.
+// reachable reports whether a can exchange messages with b. A detector dials the other peer, which
+// fails even if messages are lost in only one direction.
 func (w *world) reachable(a, b *node) bool {
 	return b.alive && !w.cut[[2]*node{a, b}] && !w.cut[[2]*node{b, a}] && !w.slander[[2]*node{a, b}]
 }

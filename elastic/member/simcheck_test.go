@@ -19,8 +19,8 @@ type votesOf struct {
 	change             string // the proposed change
 }
 
-// checks is an omniscient observer. It keeps its own account of the rules, independent of the
-// machines.
+// checks observes all machines and messages of a run, and checks the invariants by its own records,
+// independent of the machines' state.
 type checks struct {
 	views    map[member.Hash]member.View
 	children map[member.Hash]member.Hash // by parent; only views that were not forced
@@ -231,7 +231,7 @@ func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) 
 	c.last[n] = key
 }
 
-// decided checks that there were enough acceptances. A member that needed no other voter has sent
+// decided checks that there were enough acceptances. A proposer that needed no other vote has sent
 // no Accept.
 func (c *checks) decided(w *world, n *node) {
 	before := n.m.View().Parent
@@ -284,9 +284,10 @@ func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string
 	}
 }
 
-// atRest returns the reason why the group is not at rest, or "". At rest all members are in one
-// view of exactly the live peers, all have a vote, and no newcomer waits; or, if there can be no
-// quorum, all members know it, except those that wait for a stranded one.
+// atRest returns the reason why the group is not at rest, or "". A group is at rest if all members
+// are in one view of exactly the live peers, all members vote, and no newcomer waits. If no quorum
+// is possible, the group is at rest if all members know that, except members that wait for the vote
+// of a stranded member. Stranded members are ignored.
 func (c *checks) atRest(w *world) string {
 	var latest member.View
 	for _, n := range w.nodes {
@@ -303,7 +304,8 @@ func (c *checks) atRest(w *world) string {
 		}
 	}
 	if !c.possible(w, latest) {
-		// Members that count on the vote of a stranded one do not know that it will never come.
+		// Members that wait for the vote of a stranded member do not know that the vote will never
+		// come.
 		counts := c.possibleBy(w, latest, (*node).inside)
 		for _, n := range w.nodes {
 			if n.inside() && !n.lost && !counts {
@@ -315,11 +317,12 @@ func (c *checks) atRest(w *world) string {
 	return c.complete(w, latest)
 }
 
-// stranded reports whether n knows that it lacks a quorum in its view v, and can never learn of the
-// view after v. The live members of v can tell n, as n believes them. Another peer has to prove the
-// view after v. A proof of at most Config.Direct votes goes with the change, so each live peer that
-// knows the view has it. A longer proof stays with the members that decided the view: they were
-// members of v. In the modes in which views can be forced all members keep all proofs.
+// stranded reports whether n knows that it lacks a quorum in its view v, and can never enter the
+// view after v. The live members of v can send that view to n, as n believes them. Another peer has
+// to prove the view after v. A proof of at most Config.Direct votes goes with the change, so each
+// live peer that knows the view has it. A longer proof stays with the members that decided the
+// view: they were members of v. In the modes in which views can be forced all members keep all
+// proofs.
 func (c *checks) stranded(w *world, n *node) bool {
 	next, ended := c.children[n.view.Hash()]
 	if w.mode == sole || w.mode == anyone || !ended || !n.lost || c.possible(w, n.view) {
@@ -361,7 +364,8 @@ func (c *checks) possible(w *world, v member.View) bool {
 	return c.possibleBy(w, v, func(n *node) bool { return n.inside() && n.view.Epoch >= v.Epoch })
 }
 
-// possibleBy reports whether the view after v can be decided by those of its voters that vote.
+// possibleBy reports whether the voters of v for which votes returns true can decide the view after
+// v.
 func (c *checks) possibleBy(w *world, v member.View, votes func(*node) bool) bool {
 	if w.mode == sole || w.mode == anyone {
 		return true
@@ -374,7 +378,7 @@ func (c *checks) possibleBy(w *world, v member.View, votes func(*node) bool) boo
 			continue
 		}
 		if n.alive {
-			continue // it is stranded, or out, so no launcher can report its death
+			continue // a live voter that is stranded or out: no launcher can report its death
 		}
 		dead++
 		if slices.ContainsFunc(w.nodes, func(o *node) bool { return o.inside() && w.toldOfDeath(o, n) && v.Rank(o.id) >= 0 }) {
@@ -385,7 +389,7 @@ func (c *checks) possibleBy(w *world, v member.View, votes func(*node) bool) boo
 	return present >= needed || present > 0 && known == dead && present+dead == v.Voters && dead < needed
 }
 
-// quiet checks that a group at rest sends only its beats.
+// quiet checks that a group at rest sends little more than its periodic Status messages.
 func (c *checks) quiet(w *world) {
 	inside, waiting := 0, 0
 	for _, n := range w.nodes {
@@ -403,9 +407,9 @@ func (c *checks) quiet(w *world) {
 	w.runUntil(w.now + 60*tickUnits) // time for messages in flight and their repetitions
 	before := w.messages
 	w.runUntil(w.now + ticks*tickUnits)
-	// Each member sends a beat in 10 ticks, and, if views were forced, one more to a rival. Added
-	// to these are repeated reports, views for members that are gone, and the requests of newcomers
-	// with their answers.
+	// Each member sends a Status in 10 ticks, and, if views were forced, one more to a member of
+	// another branch. The bound also covers repeated reports, views for members that are gone, and
+	// the requests of newcomers with their answers.
 	bound := 4*len(w.nodes) + inside*2*(ticks/10+1) + waiting*2*ticks/8 + inside*ticks/4
 	if w.messages-before > bound {
 		w.fail("%d messages in %d ticks at rest, at most %d", w.messages-before, ticks, bound)

@@ -9,7 +9,7 @@ import (
 // The bounds of a run, in ticks.
 const (
 	faultTicks  = 300  // duration of the faults
-	settleTicks = 1500 // time within which the group must be at rest afterwards
+	settleTicks = 1500 // time after the faults within which the group must be at rest
 	lookTicks   = 25   // period of the checks for rest
 
 	maxMessages = 20000 // in a run
@@ -263,7 +263,8 @@ func (w *world) calm() {
 	w.detectAll()
 }
 
-// introduce lets peers that are not in one view find each other, as peers of a job eventually do.
+// introduce lets peers that are in different views find each other, as peers of a job eventually
+// do.
 func (w *world) introduce() {
 	for _, a := range w.nodes {
 		for _, b := range w.nodes {

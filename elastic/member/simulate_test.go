@@ -33,7 +33,7 @@ func flagged[T any](name string) T {
 	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
 }
 
-// Every seed keeps the invariants at all times and comes to rest.
+// In the run of every seed the invariants hold at all times, and in the end the group is at rest.
 func TestSimulate(t *testing.T) {
 	if seed := flagged[uint64]("seed"); seed != 0 {
 		if failure := replay(t, seed); failure != "" {

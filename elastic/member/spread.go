@@ -4,15 +4,15 @@ import "slices"
 
 // Spread carries a message to many members of a view, and their answers back, along a tree, so that
 // no member sends to more than a few. A receiver splits the ranks that it has to reach into parts,
-// and passes each part to one of its members. Answers are collected on the way back, and equal
+// and sends each part to one member of that part. Answers are collected on the way back, and equal
 // answers are merged.
 //
 //	author --Branch--> relay --Branch--> ... ; each handles the message within
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
-// A tree needs no assumption that single messages do not need. Messages that are lost with a relay
-// are requested again along another tree, and unreliable members get their messages directly. A
-// relay is a member of the present view, and so believed.
+// A tree needs no assumption beyond the assumptions about single messages, any of which may be
+// lost. If a relay fails the author repeats the message along another tree. Unreliable members get
+// their messages directly. A relay is a member of the present view, and so believed.
 type Spread struct {
 	Author ID     // sends the message, and receives the answers
 	Seq    uint64 // number of the spread at the author
@@ -30,9 +30,9 @@ type Answer struct {
 	Message *Message
 }
 
-// relay is a machine's part in trees: it sends along them, passes on what others send, and collects
-// the answers (a multicast and a convergecast along one tree). It remembers the author of each
-// message, and hands the message within to deliver, as if the author had sent it directly.
+// relay sends messages along trees, passes on the messages of other members, and collects the
+// answers (a multicast and a convergecast along one tree). It passes the message within a Branch to
+// deliver, as if the author had sent that message directly.
 type relay struct {
 	*membership
 	local   *localState
@@ -54,14 +54,14 @@ type gathering struct {
 	due     uint64   // tick at which the answers are sent even if some are missing
 }
 
-// maxGatherings bounds the trees in which a machine takes part at a time. If there are more, the
-// oldest tree passes up the answers that it has.
+// maxGatherings is the largest number of gatherings of a machine at a time. If there are more, the
+// oldest gathering sends the answers that it has collected.
 const maxGatherings = 64
 
 // sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
 // than Config.Direct.
 func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
-	// An unreliable member in a tree would hold up those below it.
+	// An unreliable member in a tree would delay the members below it.
 	direct := func(rank uint32) bool { return r.unreliable(v.Members[rank].ID) }
 	if len(ranks) <= r.cfg.Direct {
 		direct = func(uint32) bool { return true }
@@ -83,7 +83,8 @@ func (r *relay) sendAll(msg Message, v View, ranks []uint32) {
 	r.branch(v, Spread{Author: r.cfg.Self.ID, Seq: r.seq, In: v.hash, Inner: &msg}, rest)
 }
 
-// unreliable reports whether a member must not be a relay: it may be gone, or be about to go.
+// unreliable reports whether a member must not be a relay: it is suspected or dead, or no longer in
+// the view.
 func (r *relay) unreliable(id ID) bool {
 	return !r.local.reachable(id) || r.view.Rank(id) < 0 || r.reports.unreachable(id)
 }
@@ -93,7 +94,7 @@ func (r *relay) unreliable(id ID) bool {
 func (r *relay) branch(v View, s Spread, ranks []uint32) (below []ID) {
 	for i, parts := 0, min(r.cfg.Fan, len(ranks)); i < parts; i++ {
 		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
-		// Successive spreads of an author take different members of the part.
+		// Successive spreads of an author use different members of the part as relays.
 		at := int(s.Seq % uint64(len(part)))
 		for tries := 1; tries < len(part) && r.local.suspects.has(v.Members[part[at]].ID); tries++ {
 			at = (at + 1) % len(part)
@@ -125,8 +126,8 @@ func (r *relay) waitBelow(n int) uint64 {
 	return 2 * levels
 }
 
-// pass passes a spread on, handles the message within, and collects the answers. It takes this
-// member's own answer to the author out of the output, as the answer travels with the others.
+// pass passes a spread on, handles the message within, and collects the answers. It moves this
+// member's own answer to the author from the output into the gathering.
 func (r *relay) pass(msg Message) {
 	s := *msg.Spread
 	inner := *s.Inner
@@ -135,10 +136,10 @@ func (r *relay) pass(msg Message) {
 	case r.view.Rank(s.Author) < 0 || s.Author == r.cfg.Self.ID:
 		return
 	case s.In != r.view.hash && r.history.index(s.In) < 0:
-		r.catchUp.ask(msg.From) // the sender of the Branch is closer than the author
+		r.catchUp.ask(msg.From) // the sender of the Branch has that view, too
 		return
 	case s.In != r.view.hash:
-		r.deliver(inner) // the ranks are of another view; the author repeats the message to the others later
+		r.deliver(inner) // the ranks are of another view; later the author repeats the message to their members
 		return
 	}
 	for _, rank := range s.Ranks {
@@ -171,7 +172,7 @@ func (r *relay) gather(msg Message) {
 		return g.spread.Author == s.Author && g.spread.Seq == s.Seq
 	})
 	if i < 0 {
-		// The gathering is over already.
+		// The gathering has ended already: these answers go to the author directly.
 		r.send(Message{Kind: Gather, To: s.Author, Spread: s})
 		return
 	}

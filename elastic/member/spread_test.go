@@ -57,9 +57,9 @@ func (c *crowd) settle(t *testing.T) {
 	}
 }
 
-// A change reaches all members of a large group, and the member that decided it gets to know this,
-// although no member sends more than a few messages and no message is repeated. Long proofs stay
-// with the member that decided.
+// A change reaches all members of a large group, and the member that decided the change receives
+// all acknowledgements, although no member sends more than a few messages and no message is
+// repeated. Long proofs stay with the member that decided.
 func TestSpread(t *testing.T) {
 	const n = 300
 	c := newTestCrowd(t, n)
@@ -87,7 +87,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A member that some member reports as unreachable is no relay.
+// A member that another member reports as unreachable is not used as a relay.
 func TestDoubtfulIsNoRelay(t *testing.T) {
 	c := newTestCrowd(t, 60)
 	// Without the suspicion member 0002 would be the first relay: it is the first member of the
@@ -109,7 +109,8 @@ func TestDoubtfulIsNoRelay(t *testing.T) {
 	}
 }
 
-// Answers are merged only if they are equal apart from their authors.
+// Answers are merged only if they are equal apart from their authors, and have no change, report or
+// signature.
 func TestAnswersStayApart(t *testing.T) {
 	b, o := Ballot{Round: 1}, Ballot{Round: 2}
 	change := &Change{Lost: []ID{"a"}}
@@ -138,8 +139,8 @@ func TestAnswersStayApart(t *testing.T) {
 	}
 }
 
-// In a large group a member sends its Status to few others, and every member receives some. An
-// unreachable member is replaced by another.
+// In a large group a member sends its Status messages only to the members at certain distances on
+// the ring, to each of them once in a round. An unreachable member is replaced by the next one.
 func TestBeatsGoToFew(t *testing.T) {
 	const n = 300
 	c := newTestCrowd(t, n)
@@ -175,8 +176,8 @@ func TestBeatsGoToFew(t *testing.T) {
 	}
 }
 
-// Newcomers of a large group reach the member that proposes their votes, wherever they are on the
-// ring.
+// Newcomers of a large group get their votes: their Status messages reach the proposer, wherever
+// the newcomers are on the ring.
 func TestNewcomersOfLargeGroupVote(t *testing.T) {
 	c := newTestCrowd(t, 100)
 	for i := range 6 {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// appendSpread appends the fields of a Branch or a Gather. The message within omits its view if
-// that equals the view of m, as is usual: then a Gather of thousands of answers needs no hash of 32
-// bytes for each.
+// appendSpread appends the fields of a Branch or a Gather. A message within m omits its view if m
+// has the same view, which is the usual case. So a Gather of thousands of answers need not contain
+// a hash of 32 bytes for each answer.
 func appendSpread(b []byte, m Message, parts part) []byte {
 	s := m.Spread
 	// Decode refuses the bytes then: the fields of the spread are missing.
@@ -46,7 +46,7 @@ func appendRanks(b []byte, ranks []uint32) []byte {
 	var runs []uint64
 	next := uint32(0)
 	for i, rank := range ranks {
-		// The first run is begun also at rank 0: it skips none.
+		// The first rank begins a run even if it is 0: this run skips no rank.
 		if i == 0 || rank != next {
 			runs = append(runs, uint64(rank-next), 0)
 		}
@@ -60,7 +60,7 @@ func appendRanks(b []byte, ranks []uint32) []byte {
 	return b
 }
 
-// ranks decodes the output of appendRanks. A run must not be empty and must not continue the one
+// ranks decodes the output of appendRanks. A run must not be empty and must not continue the run
 // before it, so that each set of ranks has one encoding. The bounds are checked before memory is
 // allocated: a few bytes can announce many ranks.
 func (d *decoder) ranks() []uint32 {

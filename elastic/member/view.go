@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// ID is the identity of one process start. No other process ever uses it again (I2).
+// ID is the identity of one process start. No other process ever uses the same ID (I2).
 type ID string
 
 // Hash identifies a view and, through its parents, its whole lineage.
@@ -70,7 +70,7 @@ type Change struct {
 // Reason is the reason why a view followed the one before.
 type Reason uint8
 
-// The reasons. If several reasons apply to a change, the first of this list counts: ForForced,
+// The reasons. If several reasons apply to a change, the first in this order counts: ForForced,
 // ForKick, ForLost, ForLeave, ForJoin, ForRenew, ForGrant, ForVote.
 const (
 	ForStart  Reason = iota // the first view
@@ -78,13 +78,13 @@ const (
 	ForLeave                // members left
 	ForLost                 // members were lost
 	ForForced               // without a quorum
-	ForVote                 // same members; those without a vote got one
+	ForVote                 // same members; the members without a vote got a vote
 	ForRenew                // same members; the session before ended with an error
 	ForKick                 // members were put out on request
 	ForGrant                // same members; grants were issued or revoked
 )
 
-// String returns the reason as one word, as the event log has it.
+// String returns the reason as one word, as in the event log.
 func (r Reason) String() string {
 	names := [...]string{"start", "join", "leave", "lost", "forced", "vote", "renew", "kick", "grant"}
 	if int(r) < len(names) {
@@ -144,8 +144,8 @@ func (v View) String() string {
 }
 
 // Apply returns the view that follows v by c. Survivors keep their order and all have a vote; new
-// members stand behind them without one (I3, I11). All views after the first are made by Apply, so
-// members that agree on v and c agree on the next view. An error wraps ErrChange.
+// members follow them in rank order, without a vote (I3, I11). All views after the first are made
+// by Apply, so members that agree on v and c agree on the next view. An error wraps ErrChange.
 func (v View) Apply(c Change) (View, error) { return v.views.make(v, c) }
 
 // apply is Apply without the cache.
@@ -176,7 +176,8 @@ func (v View) follow(c Change) (View, error) {
 	if next.Grants, next.Barred, err = v.applyGrants(c); err != nil {
 		return View{}, err
 	}
-	// A change without any content gives all members a vote, unless they all have one.
+	// A change without any content gives all members a vote. If they all have a vote already, it is
+	// refused.
 	if c.reason() == ForVote && v.Voters == len(v.Members) {
 		return View{}, fmt.Errorf("member: apply to %v: changes nothing: %w", v, ErrChange)
 	}
@@ -193,8 +194,8 @@ func (v View) follow(c Change) (View, error) {
 	return next, nil
 }
 
-// without returns the members of v that c keeps, in their order (I3). A change that names a peer
-// that is no member is refused, as it was made for another view.
+// without returns the members of v that c keeps, in their order (I3). A change in whose Lost or
+// Left is a peer that is not a member is refused: it was made for another view.
 func (v View) without(c Change) ([]Member, error) {
 	gone := 0
 	kept := make([]Member, 0, len(v.Members)+len(c.Join))
@@ -208,15 +209,15 @@ func (v View) without(c Change) ([]Member, error) {
 		}
 		kept = append(kept, m)
 	}
-	// A peer that is no member was not found, and a member that is named twice was found once.
+	// The numbers differ if a peer is not a member, or if a member is named twice.
 	if gone != len(c.Lost)+len(c.Left) {
 		return nil, fmt.Errorf("member: apply to %v: the change removes a peer that is no member, or a member twice: %w", v, ErrChange)
 	}
 	return kept, nil
 }
 
-// check guards the conditions that all code here relies on, whoever made the change. It returns an
-// error for a view that no change may lead to: without voters, with too many
+// check enforces the conditions on which all code of this package relies, whichever member made the
+// change. It returns an error for a view to which no change may lead: without voters, with too many
 // members, or with an ID that is empty, too long or not unique.
 func (v View) check() error {
 	if v.Voters < 1 || len(v.Members) > MaxMembers {

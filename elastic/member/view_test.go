@@ -84,8 +84,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// A history longer than its log has the right present view, and a chain from any view in the log
-// leads to it.
+// After more changes than a log holds, the changes after any view in the log lead to the present
+// view.
 func TestHistory(t *testing.T) {
 	v := firstOf(t, "m")
 	h := history{base: v}
@@ -136,7 +136,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Of two keys one beats the other, and the keys of forced branches are totally ordered.
+// Of two different keys one beats the other, and the keys of branches with a forced view are
+// totally ordered.
 func TestKeyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.Custom(func(t *rapid.T) Key {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A view with lookedUp members or more has a table of ranks. With fewer members a linear search is
-// as fast.
+// lookedUp is the number of members from which on a view has a table of ranks. With fewer members a
+// linear search is as fast.
 const lookedUp = 32
 
 // lookup finds members of one view by ID. All copies of the view share it.
@@ -44,8 +44,8 @@ type Views struct {
 	line []step        // keys of next, the oldest first
 }
 
-// step is the key of the view to which a change leads. If change is zero, it is the key of the view
-// whose hash is from.
+// step is a key of the cache: the key of the view to which change leads from the view from or, if
+// change is zero, of the view from itself.
 type step struct {
 	from   Hash
 	change Hash
@@ -56,9 +56,9 @@ func NewViews(keep int) *Views {
 	return &Views{keep: keep, next: make(map[step]View)}
 }
 
-// make returns the view that follows v by c, from the cache if it is there. A nil cache computes
-// it. The lock is held meanwhile, so that machines that apply one change at the same time compute
-// it once.
+// make returns the view that follows v by c, from the cache if the view is there. If s is nil make
+// computes the view each time. make holds the lock while it computes, so that machines that apply
+// one change at the same time compute the view once.
 func (s *Views) make(v View, c Change) (View, error) {
 	if s == nil {
 		return v.apply(c)
@@ -101,7 +101,8 @@ func (s *Views) whole(v View) View {
 	return v
 }
 
-// add adds a view under its step and under its hash. Beyond the capacity it removes the oldest.
+// add adds a view under its step and under its hash. Beyond the capacity it removes the oldest
+// views.
 func (s *Views) add(key step, v View) {
 	for _, k := range []step{key, {from: v.hash}} {
 		if _, known := s.next[k]; known {
