@@ -21,13 +21,14 @@ var (
 	// ErrLast is an ErrLeft: this peer has left at its own request, and it was the last member. The
 	// state of the group is lost unless this peer saves it.
 	ErrLast = fmt.Errorf("%w as the last member", ErrLeft)
-	// ErrFenced means that the group went on without this peer. Its state is void.
+	// ErrFenced means that the group went on without this peer. This peer's state is void.
 	ErrFenced = fmt.Errorf("%w: put out of the group", ErrNoView)
-	// ErrQuorum means that too few members were left for RejoinTimeout.
+	// ErrQuorum means that too few members were present for the whole RejoinTimeout.
 	ErrQuorum = fmt.Errorf("%w: too few peers", ErrNoView)
 	// ErrRefused means that the job refuses this peer for good.
 	ErrRefused = fmt.Errorf("%w: refused", ErrNoView)
-	// ErrSettings means that members have registered different settings. All members get it.
+	// ErrSettings means that members have registered different settings. It is returned at all
+	// members.
 	ErrSettings = fmt.Errorf("%w: peers differ", ErrNoView)
 )
 
@@ -42,21 +43,21 @@ type Config struct {
 	// Contacts returns members to which a newcomer may make its offer. It is called repeatedly and
 	// may return more members over time.
 	Contacts func() []Member
-	// Reopen makes a fresh identity after the present one was fenced. The state is void then and
-	// copied again. If Reopen is nil, being fenced is final.
+	// Reopen makes a fresh identity after the present one was fenced. The State is then void, and
+	// this peer copies it again. If Reopen is nil, a fenced peer cannot come back.
 	Reopen func(ctx context.Context) (Endpoint, error)
 
 	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
-	// Entry, if set, is called with the ID of a newcomer that has proved to this member that it may
-	// join, and returns the right by which it joins. An error refuses the newcomer, for now if it
-	// is ErrNotYet and for good otherwise; the newcomer receives the error's text. Entry must not
+	// Entry, if set, is called with the ID of a newcomer that has proved its right to join to this
+	// member, and returns the right by which the newcomer joins. ErrNotYet refuses the newcomer for
+	// now, and any other error for good; the newcomer receives the error's text. Entry must not
 	// block. Without Entry all newcomers may join.
 	Entry func(ID) (Entry, error)
 
-	// Sole asserts that, as far as the launcher of this peer knows, it has started all peers of the
-	// job, and that it reports their deaths by Group.Dead. The group itself detects the end of this
-	// condition, when a peer of another launcher joins.
+	// Sole asserts that, as far as this peer's launcher knows, the launcher has started all peers
+	// of the job, and that the launcher reports their deaths by Group.Dead. The group itself
+	// detects when this is no longer true because a peer of another launcher joins.
 	Sole bool
 	// Any lets any survivors go on; otherwise a majority of the voters must agree.
 	Any bool
@@ -70,7 +71,7 @@ type Config struct {
 	StateRate int
 	// OnSuspect, if set, is called with each member that is silent or unreachable, repeatedly as
 	// long as the member is suspected. A launcher can check whether it has started the member's
-	// process and whether that process is stopped. It must not block.
+	// process and whether that process is stopped. OnSuspect must not block.
 	OnSuspect func(ID)
 	// OnView, if set, is called with each view that this peer enters, in order, before anything is
 	// sent to the new members. The peer may enter the view's session much later, for example
@@ -78,7 +79,7 @@ type Config struct {
 	OnView func(View)
 	// Inspect, if set, returns the state of a member's process. It is called for members of the
 	// same launcher and host whose Process is set. A silent member whose process is busy is not
-	// suspected. It must not block.
+	// suspected. Inspect must not block.
 	Inspect func(Member) ProcessState
 	// Started, if set, is called by Join with the group that it will return, before Join waits for
 	// the other members. Leave and Dead may be called from then on.
@@ -112,14 +113,14 @@ var (
 	errNoContext = errors.New("the context is nil")
 )
 
-// made reports whether g was made by Join, and not as a zero Group. On any other group, getters
-// return zero values, calls without an error do nothing, and the other calls fail.
+// made reports whether Join made g. On a nil or zero Group, getters return zero values, calls
+// without an error do nothing, and the other calls fail.
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 
 // Join makes this peer a member of the job. For a member of the first view it returns when all
 // members of the view have agreed and are connected. For a newcomer Join returns at once, and the
-// first call of Next gets the newcomer admitted. The end of ctx ends Join with an error. On any
-// error the closers have been closed.
+// first call of Next gets the newcomer admitted. The end of ctx ends Join with an error. If Join
+// returns an error, it has closed Config.Closers.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.Sink == nil {
 		cfg.Sink = event.Discard{}
@@ -221,7 +222,8 @@ func (g *Group) Stable(step int64) {
 }
 
 // Busy reports that this member makes no progress for a known reason, until done is called. Stalls
-// that this member causes meanwhile are logged with the reason, and it is not asked to make way.
+// that this member causes meanwhile are logged with the reason, and the member is not asked to step
+// down.
 func (g *Group) Busy(what string) (done func()) {
 	if !g.made() {
 		return func() {}

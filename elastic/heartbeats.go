@@ -18,8 +18,9 @@ const (
 	greetedAll = 64
 )
 
-// heartbeatSender sends the heartbeats of this member: its report of itself, and whether it hears
-// the receiver. The driver's goroutine owns it. It changes none of the parts that it reads.
+// heartbeatSender sends the heartbeats of this member. A heartbeat has the member's report of
+// itself, and whether the member hears the receiver. The driver's goroutine owns the sender, which
+// only reads the other parts of the driver.
 type heartbeatSender struct {
 	members  *roster
 	clock    *tickClock
@@ -39,9 +40,10 @@ func (h *heartbeatSender) sendDue() {
 	h.sendIf(func(p *peer) bool { return h.clock.ticks%h.period(p) == 0 })
 }
 
-// period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. So
-// do members of this host in a large group: the end of a process of this host is noticed without
-// heartbeats, and a hundred processes would wake each other thousands of times a second.
+// period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. In a
+// large group, members of this host also receive them rarely: the end of a process on this host is
+// detected without heartbeats, and a hundred processes would wake each other thousands of times a
+// second.
 func (h *heartbeatSender) period(p *peer) int {
 	switch {
 	case p.suspected != "" || h.members.crowded() && p.near:
@@ -67,8 +69,8 @@ func (h *heartbeatSender) next() int {
 }
 
 // sendIf sends a heartbeat to the watching members for which the function wanted returns true.
-// Before the first view is agreed, it skips members that have not spoken yet: greetAll sends to
-// them.
+// Before the first view is agreed, it skips members of other hosts that have sent no message yet:
+// greetAll sends to them.
 func (h *heartbeatSender) sendIf(wanted func(*peer) bool) {
 	for _, id := range h.members.watched() {
 		if p := h.members.peerOf(id); wanted(p) && (p.spoke || p.near || !h.members.entering()) {
@@ -77,10 +79,10 @@ func (h *heartbeatSender) sendIf(wanted func(*peer) bool) {
 	}
 }
 
-// greetAll announces this member's first view to members that have not spoken yet, and requests a
-// heartbeat with their first view. It skips members of this host, as one launcher has given them
-// the same view. Of each pair the higher rank connects, as it does for data; the lower rank follows
-// after firstTicks, as connections may be possible in its direction only.
+// greetAll announces this member's first view to members that have sent no message yet, and
+// requests a heartbeat with their first view. It skips members of this host, as one launcher has
+// given them the same view. In each pair the higher rank connects first, as it does for data. The
+// lower rank connects after firstTicks, because it may be the only one that can connect.
 func (h *heartbeatSender) greetAll() {
 	v := h.members.view
 	n, self := len(v.Members), v.Rank(h.members.self.ID)
@@ -95,8 +97,8 @@ func (h *heartbeatSender) greetAll() {
 }
 
 // greeted returns the distances, on the ring of ranks, of the members that a member of n greets. In
-// a large group they are 1, 2, 4, 8 and so on. The pairs connect the whole group, so if first views
-// differ at least one pair detects it.
+// a large group they are 1, 2, 4, 8 and so on. The pairs form a connected graph of the group, so if
+// first views differ at least one pair detects the difference.
 func greeted(n int) (all []int) {
 	if n <= greetedAll {
 		return distances(n / 2)

@@ -9,12 +9,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// heldState is the state that this member holds in common with the others, with its settings, and
-// with the donor that gives the state to newcomers. The goroutine that calls Next owns it, apart
-// from the registration.
+// heldState is the State that this member holds in common with the others, with the member's
+// settings, and with the donor that sends the State to newcomers. The goroutine that calls Next
+// owns it, apart from the registration.
 type heldState struct {
 	registration
-	updates  int64            // the step whose update State can write: the last step committed here
+	updates  int64            // the last step that was committed or applied here, whose update State can write; -1 after a Load
 	void     bool             // State is not the job's state and must be copied
 	fresh    bool             // this identity has joined and was in no session yet
 	torn     bool             // State is undefined, as a Load has failed
@@ -59,7 +59,7 @@ func (h *heldState) commit(step int64) error {
 	return h.offerStep()
 }
 
-// beginAnew makes the state that this peer holds the job's state: no other member lives.
+// beginAnew makes this peer's State the state of the job. It is called when no other member lives.
 func (h *heldState) beginAnew() {
 	h.void, h.fresh, h.levels = false, false, false
 	if h.state != nil {
@@ -77,7 +77,7 @@ func (h *heldState) install(r io.Reader, update bool) error {
 		}
 		return h.apply(h.state.(Replayer), b)
 	}
-	// A loaded state has no update of its last step to pass on.
+	// A loaded state cannot write the update of its last step.
 	h.updates = -1
 	if err := h.state.Load(r); err != nil {
 		h.void, h.torn = true, true

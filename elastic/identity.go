@@ -2,13 +2,13 @@ package elastic
 
 import "sync"
 
-// identity is the present identity of a process in its group, by the driver that keeps it. A
-// process that was put out gets another identity. It is safe for concurrent use.
+// identity holds the driver of a process's present identity in its group. A process that was put
+// out gets another identity. identity is safe for concurrent use.
 type identity struct {
 	mu     sync.Mutex
 	closed bool     // the group is closed: no other identity follows
-	driver *driver  // nil before the first
-	former []Member // members that the last identity knew; the present identity makes offers to them
+	driver *driver  // of the present identity; nil before the first
+	former []Member // members that the previous identity knew; the present identity makes offers to them
 }
 
 // current returns the driver of the present identity, or nil.
@@ -18,7 +18,7 @@ func (i *identity) current() *driver {
 	return i.driver
 }
 
-// known returns the members that the last identity knew.
+// known returns the members that the previous identity knew.
 func (i *identity) known() []Member {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -26,7 +26,7 @@ func (i *identity) known() []Member {
 }
 
 // replace makes d the driver of the present identity. The argument former lists additional members
-// to which the peer may make its offer. It reports false if the group was closed.
+// to which the peer may make its offer. replace returns false if the group was closed.
 func (i *identity) replace(d *driver, former []Member) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -37,8 +37,8 @@ func (i *identity) replace(d *driver, former []Member) bool {
 	return true
 }
 
-// close lets no other identity follow. It returns the driver of the last one, and whether this is
-// the first call.
+// close makes further calls of replace fail. It returns the driver of the present identity, and
+// whether this is the first call.
 func (i *identity) close() (d *driver, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // info is the description of a member that the membership carries besides the ID, encoded as JSON.
-// Member has the meaning of the fields. Their keys have one letter because every view and every
+// The fields mean the same as in Member. Their keys have one letter because every view and every
 // join carries such descriptions. A decoder ignores unknown keys and leaves missing fields empty.
 type info struct {
 	Index    int      `json:"i,omitempty"`
@@ -24,8 +24,8 @@ type info struct {
 // (info). If not all addresses fit in member.MaxInfo bytes, the last ones are omitted.
 func toMember(m Member) (member.Member, error) {
 	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
-	// Each round omits one more address. Others may reach the member all the same; the names
-	// cannot be replaced.
+	// Each iteration omits one more address: other peers may reach the member at the remaining
+	// addresses, while no name can be omitted.
 	for {
 		b, err := json.Marshal(in)
 		if err != nil {
@@ -46,7 +46,7 @@ func toMember(m Member) (member.Member, error) {
 // without addresses, which others may still reach.
 func fromMember(m member.Member) Member {
 	var in info
-	// A decoding that failed halfway has filled some fields.
+	// A decoding that fails may have set some fields.
 	if json.Unmarshal([]byte(m.Info), &in) != nil {
 		in = info{}
 	}
@@ -71,8 +71,8 @@ func firstView(members []Member, grants []Grant) (member.View, error) {
 	return member.First(all, given...)
 }
 
-// fromView converts a view of the machine to the form of this package. Members that are in the view
-// old, too, are copied from it.
+// fromView converts a view of the machine to the form of this package. A member that is also in the
+// view old is copied from old.
 func fromView(v member.View, old View) View {
 	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
 	for i, m := range v.Members {

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joiner is a newcomer on its way into a running job. A goroutine of its own makes the offer to
-// members, repeatedly, as they change (reach). Meanwhile the goroutine of Next copies the state.
+// joiner lets a newcomer join a running job. One of its goroutines repeatedly makes the offer to
+// the present members (lookOut). Meanwhile the goroutine of Next copies the state.
 type joiner struct {
 	group      *Group
 	d          *driver
@@ -20,13 +20,13 @@ type joiner struct {
 
 	mu    sync.Mutex
 	reach reach // the members and the newcomers that this peer connects with
-	// answerTime is the time of a connected member's answer to an offer: the longest one, which halves
-	// with each shorter one.
+	// answerTime is the decaying maximum of the times that connected members take to answer an
+	// offer: each offer sets it to the larger one of its own time and half the old value.
 	answerTime time.Duration
 	epoch      uint64        // latest epoch in a reply
 	gone       chan struct{} // closed when a member is gone, and then replaced
 	shortest   time.Duration // shortest round trip so far; 0 before the first
-	admitted   *Candidate    // this peer's description when it was admitted; nil before
+	admitted   *Candidate    // the measurements with which a member admitted this peer; nil if none has
 	first      sync.Once     // closes accepted once
 }
 
@@ -45,7 +45,7 @@ func (j *joiner) join(ctx context.Context) error {
 	// Defers run in reverse order: cancel ends the goroutines for which Wait waits.
 	defer looking.Wait()
 	defer cancel(nil)
-	// The reason of lookOut becomes the cause of ctx, and so the error of join.
+	// The error of lookOut becomes the cause of ctx, and so the error of join.
 	looking.Go(func() { cancel(j.lookOut(ctx)) })
 	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
@@ -60,11 +60,12 @@ func (j *joiner) join(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Copying ends as soon as the membership changes: in a view, fenced or closed.
+	// The copy ends as soon as this peer is not outside any more: it is in a view, fenced or
+	// closed.
 	inView, stop := j.d.status.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
-	// After the end of inView an error of apply is only its consequence.
+	// An error of apply after the end of inView is only a consequence of that end.
 	if err != nil && inView.Err() == nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (j *joiner) join(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// reopen replaces a fenced identity by a fresh one, which has to join. Its state is void.
+// reopen replaces a fenced identity by a fresh one, which has to join and whose State is void.
 func (g *Group) reopen(ctx context.Context, s status) error {
 	if g.cfg.Reopen == nil {
 		return fmt.Errorf("%w: %s", ErrFenced, s.why)
@@ -104,10 +105,11 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 		d.stop()
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
-	// From now on others may ask the new identity. It answers that it is no member.
+	// From now on other peers may send requests to the new identity. It answers that it is no
+	// member.
 	ep.Network.Serve(g.requests.answer)
 	g.fresh = true
-	// The job has gone on without this peer, so its state is of an old step.
+	// The job has gone on without this peer, so this peer's state is of an old step.
 	if g.state != nil {
 		g.void = true
 		g.donor.Reset(0)

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joinState is a newcomer that has copied the state and asks to be admitted. The goroutine of Next
-// does all of its work and owns the state:
+// joinState requests admission for a newcomer that has copied the state. The goroutine of Next does
+// all of this work and owns the joinState:
 //
 //	follow until level
 //	   |<------------------------------------+
@@ -30,7 +30,7 @@ import (
 // Invariant: a parked peer keeps following the updates, so it is level whenever it is needed.
 type joinState struct {
 	*joiner
-	inView   context.Context // ends when this peer is in a view, or gives up
+	inView   context.Context // ends when this peer is in a view, or cannot join
 	replayer Replayer        // nil if the state cannot follow single updates
 	src      *rated          // the members as donors, with the rate of their answers
 	opts     transfer.Options
@@ -209,7 +209,7 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 }
 
 // logParked logs that this peer is parked: on the first call, whenever the reason changes, and from
-// time to time as a reminder. Reasons that differ only in their figures are the same.
+// time to time as a reminder. Reasons that differ only in digits count as equal.
 func (a *joinState) logParked(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
@@ -234,12 +234,12 @@ func (a *joinState) logParked(why string) {
 	a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: why})
 }
 
-// admissionAnswer is the answer to a request for admission. At most one field is set; without any
+// admissionAnswer is the answer to a request for admission. At most one field is set; if none is,
 // the members cannot decide yet.
 type admissionAnswer struct {
 	parked string // why this peer is not admitted for now
 	cutOff string // why this peer would be put out again: it has no connection with a member
-	by     ID     // the member that admitted it
+	by     ID     // the member that admitted this peer
 }
 
 // ask asks the members in rank order whether this peer may join, and returns the first answer. As
@@ -251,7 +251,7 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (admissionAnswer, error) 
 		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
 		switch {
 		case err != nil || r.Wait != "":
-			continue // the next member may know
+			continue // the next member may be able to decide
 		case r.Refused != "":
 			return admissionAnswer{}, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
 		}
@@ -296,8 +296,8 @@ func (j *joiner) admit(c *Candidate) {
 }
 
 // contactsFrom lists the members for the membership machine, which asks them in turn and believes
-// only them: first, the member that has approved this peer, and then the members that approve it if
-// that one dies.
+// only them: first the member that has approved this peer, then the members that would approve it
+// if that member dies.
 func (j *joiner) contactsFrom(first ID) []ID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -317,9 +317,9 @@ func (j *joiner) departure() <-chan struct{} {
 	return j.gone
 }
 
-// met records what a reply tells: the members and other newcomers. It reports a
-// departure if an earlier reply named a member that this one does not. Replies may overtake each
-// other, so only a reply of a later view counts as a departure.
+// met records the members and the other newcomers that a reply names. It reports a departure if an
+// earlier reply named a member that this reply does not name. Replies may overtake each other, so
+// only a reply of a later view shows a departure.
 func (j *joiner) met(r reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -335,7 +335,8 @@ func (j *joiner) met(r reply) {
 	lost := slices.ContainsFunc(j.reach.members, func(m Member) bool {
 		return !slices.ContainsFunc(r.Members, func(o Member) bool { return o.ID == m.ID })
 	})
-	// With a member gone the group may have room for this peer: it asks again at once.
+	// Without the lost member the job may need this peer, so a parked peer requests admission again
+	// at once.
 	if lost && r.Epoch > j.epoch {
 		close(j.gone)
 		j.gone = make(chan struct{})

@@ -3,7 +3,7 @@ package elastic
 import "github.com/elrun/elrun/elastic/member"
 
 // Keys signs with the key of one identity and verifies the signatures of all identities. The
-// network provides it, as an ID contains the public key or its hash.
+// network implements Keys, because an ID contains the public key or the hash of it.
 type Keys interface {
 	// Sign returns the signature of text by this identity, at most 128 bytes.
 	Sign(text []byte) []byte

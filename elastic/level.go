@@ -18,8 +18,8 @@ type account struct {
 	step    int64 // last step that the State has committed; negative if the State is void
 	updates int64 // first step whose update the member can give to others; above step if there is none
 	fresh   bool  // the member has joined and was in no session yet
-	// settings is the hash of the member's settings. digest is the fingerprint of its State before
-	// its first session; it is 0 later, and if no State is compared.
+	// settings is the hash of the member's settings. digest is the fingerprint of the member's
+	// State in its first session; it is 0 later, and if States are not compared.
 	settings, digest uint64
 	// For loops of Steps: the number of the call of Steps, from 1, or 0 for none; its last step;
 	// and whether the loop has ended with the step of the State.
@@ -47,16 +47,16 @@ func accountsOf(words []int64) []account {
 	return all
 }
 
-// copying is one transfer between the ranks of two members that are not level: the updates of the
-// steps after the receiver's, or the whole state.
+// copying is one transfer that brings the rank to level with the rank from. It carries the updates
+// of the steps after the receiver's if updates is true, and otherwise the whole state.
 type copying struct {
 	from, to int
 	updates  bool
 }
 
 // copies returns the transfers that bring all members level. The members that lag behind are
-// distributed over the members that are ahead. If the members that are ahead begin with different
-// states, all members get the most common state. copies is a pure function of the gathered
+// distributed over the members that are ahead. If the members that are ahead hold different states,
+// all members get the most common one of these states. copies is a pure function of the gathered
 // accounts, so all members compute the same transfers. An error names members that can never be
 // level.
 func copies(all []account) ([]copying, error) {
@@ -92,8 +92,8 @@ func copies(all []account) ([]copying, error) {
 }
 
 // sameStates returns the ranks, among the given ones, that hold the most common state. Of several
-// equally common states it takes the state of the lowest rank. A state without a digest equals any
-// other.
+// equally common states it chooses the state of the lowest rank. A state without a digest equals
+// any other.
 func sameStates(all []account, ranks []int) []int {
 	like := func(right int) []int {
 		return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return all[rank].differs(all[right]) })
@@ -112,9 +112,9 @@ func (a account) differs(b account) bool {
 	return a.digest != 0 && b.digest != 0 && a.digest != b.digest
 }
 
-// level brings the members of a session to the same step. If a donor dies meanwhile the session is
-// revoked, and the next session starts over. A receiver changes its state only when it has received
-// a step completely.
+// level brings the members of a session to the same step. If a donor dies meanwhile, the session is
+// revoked, and the members try again in the next session. A receiver changes its state only when it
+// has received a step completely.
 func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 	for round := 0; ; round++ {
 		// States are compared only once. If Save does not write the same bytes for equal states,
@@ -223,7 +223,7 @@ func (h *heldState) take(ctx context.Context, s *Session, c copying, to int64) (
 		if err := h.install(bytes.NewReader(blob), c.updates); err != nil {
 			return nil, abort(s, err)
 		}
-		// A whole state comes in one piece; updates come one for each step.
+		// A whole state is one blob. Of updates there is one blob for each step.
 		if step := h.state.Step(); !c.updates || step >= to {
 			break
 		}

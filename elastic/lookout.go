@@ -9,17 +9,18 @@ import (
 )
 
 // lookout makes the offers of a newcomer, round after round, until the newcomer is in a view or
-// cannot join. One goroutine owns it, the caller of run; each offer has a goroutine of its own.
+// cannot join. The goroutine that calls run owns it; each offer has a goroutine of its own.
 //
-// A round begins at each tick. It makes the offer to all targets (reach), except those from which an
-// answer to the last offer is still due, so that a member that hangs holds up no other.
+// A round begins at each tick. In a round the newcomer makes the offer to all targets
+// (reach.targets), except to members that have not answered the last offer yet. So a member that
+// does not answer delays no offer to another member.
 type lookout struct {
 	*joiner
 	answers  chan answered
 	asking   sync.WaitGroup
-	todo     []Member         // the peers that get an offer when others have answered
+	todo     []Member         // peers that get an offer as soon as fewer than maxOffers are in flight
 	asked    map[ID]bool      // the peers that have had an offer in this round
-	underWay map[ID]time.Time // the begin of each offer that is under way
+	underWay map[ID]time.Time // when each offer in flight began
 	rounds   int              // number of rounds since the last reply of a member
 	unheard  int              // number of times that more contacts were asked, since the last reply of a member
 	widened  time.Time        // when more contacts were last asked
@@ -39,23 +40,25 @@ type answered struct {
 }
 
 const (
-	// maxOffers bounds the offers under way at a time.
+	// maxOffers bounds the number of offers in flight.
 	maxOffers = 16
-	// firstContacts is the number of contacts that are asked at first. It grows by a factor of four
-	// when all have answered or offerPatience is over, without a reply of a member.
+	// firstContacts is the number of contacts that get an offer at first. The number grows by a
+	// factor of four when all of them have answered or offerPatience is over, without a reply of a
+	// member.
 	firstContacts = 4
 	// offerPause is the time between the first two rounds. It doubles with each round since the last
 	// reply, up to longPause.
 	offerPause = 100 * time.Millisecond
 	// longPause bounds the time between two rounds before a member has accepted the offer.
 	longPause = 2500 * time.Millisecond
-	// Afterwards a round takes roundFactor times as long as the answer to an offer, within bounds:
-	// the members may be busy with a crowd of newcomers, or share their processors with it.
+	// After a member has accepted the offer, the time between two rounds is roundFactor times
+	// joiner.answerTime, within the bounds minRound and maxRound: the members may be busy with many
+	// newcomers, or share their processors with many newcomers.
 	roundFactor = 20
 	minRound    = time.Second
 	maxRound    = 20 * time.Second
-	// A newcomer considers the job ended when all offers in the time desertedAfter have found another
-	// newcomer, or nobody who listens at the address.
+	// A newcomer considers the job ended when every offer during desertedAfter has reached another
+	// newcomer, or an address at which no process listens.
 	desertedAfter = 10 * time.Second
 	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
 	endedAfter = time.Second
@@ -102,7 +105,8 @@ func (l *lookout) run(ctx context.Context) error {
 
 // round begins a round.
 func (l *lookout) round() {
-	// An offer to a peer that does not answer stays under way for long: it holds up no other contact.
+	// An offer to a peer that does not answer stays in flight for long, so offerPatience bounds the
+	// wait for it.
 	now := time.Now()
 	if l.asked != nil && !l.replied && (len(l.underWay) == 0 || now.Sub(l.widened) >= offerPatience) {
 		l.unheard++
@@ -115,7 +119,7 @@ func (l *lookout) round() {
 	}
 }
 
-// start begins as many of the offers to do as may be under way.
+// start makes offers to the peers in todo, while fewer than maxOffers are in flight.
 func (l *lookout) start(ctx context.Context) {
 	for len(l.todo) > 0 && len(l.underWay) < maxOffers {
 		m := l.todo[0]
@@ -134,15 +138,15 @@ func (l *lookout) start(ctx context.Context) {
 	}
 }
 
-// take handles the answer to an offer. An error is a refusal: it compares programs, settings or
-// tickets, so it holds for the whole job.
+// take handles the answer to an offer. An error means that a member refuses this peer because of
+// its program, settings or ticket, so the whole job refuses this peer.
 func (l *lookout) take(a answered) error {
 	delete(l.underWay, a.member.ID)
 	switch {
 	case a.err == nil && !a.Outside:
 		l.replyAt, l.rounds, l.unheard, l.replied = time.Now(), 0, 0, true
 		l.deserted = desertion{}
-	case a.err == nil || errors.Is(a.err, ErrGone): // another newcomer, or nobody
+	case a.err == nil || errors.Is(a.err, ErrGone): // another newcomer has answered, or no process listens
 		l.deserted.sign(time.Now())
 	default:
 		l.deserted = desertion{}
@@ -168,7 +172,8 @@ func (l *lookout) take(a answered) error {
 	return nil
 }
 
-// desertion is a series of signs that all members are gone, without a sign of a member in between.
+// desertion is a series of signs that all members are gone, without a message of a member between
+// them.
 type desertion struct{ first, last time.Time }
 
 // sign records a sign.
@@ -185,13 +190,14 @@ func (d *desertion) lasts() time.Duration { return d.last.Sub(d.first) }
 
 // hopeless returns the reason why this peer cannot join, or nil.
 func (l *lookout) hopeless(now time.Time) error {
-	// Certainly gone means an answer to that effect, which comes soon.
+	// If a peer is certainly gone, the answer to that effect comes soon. So an offer that is in
+	// flight for longer ends the series of signs.
 	for _, since := range l.underWay {
 		if now.Sub(since) > offerPatience {
 			l.deserted = desertion{}
 		}
 	}
-	// The job is over when all known members are certainly gone for long enough.
+	// The job is over when all known members have been certainly gone for long enough.
 	patience := desertedAfter
 	if s, _ := l.d.status.now(); s.ended {
 		patience = endedAfter
@@ -200,7 +206,7 @@ func (l *lookout) hopeless(now time.Time) error {
 	switch {
 	case l.deserted.lasts() > patience:
 		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
-	// Members that are alive but do not answer may be behind a cut.
+	// Members that do not answer may live on the other side of a network partition.
 	case now.Sub(l.begun) > most && now.Sub(l.replyAt) > most:
 		return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, most, l.last)
 	}
@@ -225,8 +231,8 @@ func (j *joiner) period() time.Duration {
 // contacts returns the peers to ask first: the targets among the members of the latest known view.
 // If no member has replied in the last round, the peers that the newcomer was given as contacts and
 // the members that an earlier identity knew are added. Contacts may be newcomers themselves, to
-// which a newcomer cannot prove its right to join: each attempt would cost both a handshake. So
-// only a few more are asked after each round.
+// which a newcomer cannot prove its right to join: each attempt costs both peers a handshake. So
+// each round without a reply adds only a few more contacts.
 func (j *joiner) contacts(unheard int) []Member {
 	j.mu.Lock()
 	all := j.reach.targets()

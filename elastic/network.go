@@ -13,18 +13,18 @@ import (
 // concurrent use.
 //
 // It carries three kinds of traffic. Control messages go between processes that know each other's
-// IDs, independent of views. Requests with long answers carry the state, on streams of their own,
-// so that they do not delay control messages (head-of-line blocking). Each view has a data plane of
-// its own.
+// IDs, independent of views. Requests carry offers and copies of the state, on streams of their
+// own, so that long answers do not delay control messages (head-of-line blocking). Each view has a
+// data plane of its own.
 type Network interface {
 	// Send passes a control message of at most MaxControl bytes to the network, and connects to the
 	// peer first if needed. If Send returns nil the message may still be lost. The caller may reuse
-	// msg afterwards. An error that is ErrGone means that certainly no process listens there; any
-	// other error means that no answer came.
+	// msg afterwards. An error that is ErrGone means that certainly no process listens at the
+	// peer's addresses; any other error means that no answer came.
 	Send(ctx context.Context, to ID, msg []byte) error
 	// Events returns the channel of control messages and connection changes, in the order in which
-	// they were observed. The receiver must keep reading. The channel is closed when the network
-	// is.
+	// they were observed. The receiver must keep reading. The channel is closed when the network is
+	// closed.
 	Events() <-chan PeerEvent
 	// Redial drops the connections with a peer that has been silent for long. Data that is stuck in
 	// them no longer delays anything, and the next Send makes a new connection. It does not block.
@@ -58,21 +58,21 @@ const MaxRequest = 64 << 10
 type Endpoint struct {
 	Self    Member
 	Network Network
-	// Keys signs decisions, to prove them to peers that did not take part in them. Without Keys
+	// Keys signs decisions, to prove them to peers that did not vote on them. Without Keys
 	// decisions count only among members of one view, and the branches of a divided job cannot
 	// reunite.
 	Keys Keys
 	// Addrs returns the addresses at which this process can be reached now. If it is nil, the
 	// addresses in Self are used.
 	Addrs func() []string
-	// Relay allows this process to use relays: if it cannot connect with another process that is
-	// allowed to, too, a third process passes on their messages.
+	// Relay allows this process to use relays. If two processes that may use relays cannot connect
+	// with each other, a third process passes on their messages.
 	Relay bool
-	// Complete returns a copy of members with the addresses that this process has learned since they
-	// joined. If it is nil, newcomers are told the addresses of the view.
+	// Complete returns a copy of members with the addresses that this process has learned since
+	// they joined. If it is nil, newcomers receive the addresses of the view.
 	Complete func(members []Member) []Member
-	// Vouch introduces newcomers to the Network, on the word of a member: they are in no view yet.
-	// If it is nil, Network.Introduce is used.
+	// Vouch introduces other newcomers to the Network of a newcomer. A member has named them, and
+	// they are in no view yet. If it is nil, Network.Introduce is used.
 	Vouch func(newcomers []Member) error
 	// Close takes the identity off the network, and closes the channel of Network.Events.
 	Close func() error

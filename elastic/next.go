@@ -12,10 +12,10 @@ import (
 )
 
 // Next waits for the first view after epoch (0 at the start) and connects its members. Members that
-// lag behind receive the steps that they lack. When it returns nil all members of the session have
-// committed the same steps. If members die meanwhile it continues with later views. For a newcomer
-// the first Next copies the state and gets the newcomer admitted. The state is used only in the
-// caller's goroutine.
+// lag behind receive the steps that they lack. When Next returns a session, all members of the
+// session have committed the same steps. If members die meanwhile, Next continues with later views.
+// For a newcomer the first Next copies the state and gets the newcomer admitted. Next uses the
+// State only in the caller's goroutine.
 //
 // Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
 func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
@@ -48,8 +48,8 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 	}
 }
 
-// calibrate measures the costs of calls in a new session. Members that all come from the same
-// session keep its costs and measure nothing.
+// calibrate measures the costs of calls in a new session, unless all members have the costs of the
+// same earlier session.
 func (n *sessions) calibrate(ctx context.Context, s *Session) error {
 	if s.calibrated {
 		return nil
@@ -118,8 +118,8 @@ func (n *sessions) left(epoch uint64) error {
 }
 
 // failed reports to the driver that the session of a view broke or could not be entered. From the
-// fourth failure in a row on it first waits, with exponential backoff up to a second, because new
-// views do not seem to help.
+// fourth consecutive failure on, failed first waits, with exponential backoff up to a second,
+// because a new view at once has not helped.
 func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
 	if n.broke++; n.broke > 3 {
 		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
@@ -136,8 +136,8 @@ func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
 
 // await returns the first view after epoch in which the group can go on, and the driver of the
 // identity in it. While it waits it also joins, reopens a fenced identity, and gives newcomers the
-// state. The order of the cases matters: the end of this peer's membership comes before a lack of
-// members, for which it would otherwise wait until RejoinTimeout.
+// state. The order of the cases matters: the end of this peer's membership is checked before a lack
+// of members, because await would otherwise wait for members until RejoinTimeout.
 func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) {
 	w := waiting{group: g}
 	defer w.end()
@@ -209,17 +209,17 @@ func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint6
 // waiting is a period in which a group has too few members.
 type waiting struct {
 	group *Group
-	timer *time.Timer // ends the wait after RejoinTimeout; nil while there are enough members
-	soon  *time.Timer // ends the time before the wait is announced
+	timer *time.Timer // fires after RejoinTimeout, which ends the wait; nil while there are enough members
+	soon  *time.Timer // fires after briefGap, when the wait is announced
 	gap   quorumGap   // present and needed members
 	epoch uint64      // epoch of the view, for the log
 }
 
-// briefGap is the time with too few members before the log reports it. Reports of certain deaths
-// may arrive within it; they replace the votes of the dead.
+// briefGap is the time with too few members before the log reports it. In this time reports of
+// certain deaths may arrive, which replace the votes of the dead members.
 const briefGap = 500 * time.Millisecond
 
-// begin starts the wait, or updates its figures.
+// begin starts the wait, or updates its numbers of members.
 func (w *waiting) begin(d *driver, l quorumGap) {
 	now, _ := d.status.now()
 	w.gap, w.epoch = l, now.view.Epoch
@@ -228,8 +228,8 @@ func (w *waiting) begin(d *driver, l quorumGap) {
 	}
 }
 
-// long returns a channel that receives when the wait has lasted briefGap; nil while there are
-// enough members.
+// long returns a channel that delivers a value when the wait has lasted briefGap; nil while there
+// are enough members.
 func (w *waiting) long() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -245,7 +245,8 @@ func (w *waiting) announce() {
 	}
 }
 
-// timeout returns a channel that receives after RejoinTimeout; nil while there are enough members.
+// timeout returns a channel that delivers a value after RejoinTimeout; nil while there are enough
+// members.
 func (w *waiting) timeout() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -253,9 +254,9 @@ func (w *waiting) timeout() <-chan time.Time {
 	return w.timer.C
 }
 
-// leaves returns a channel that is closed when this peer wants to leave. While there are too few
-// members they cannot agree to the leave, so this peer may go without an agreement. With enough
-// members the channel is nil.
+// leaves returns a channel that is closed when this peer wants to leave. Too few members cannot
+// agree to the leave, so this peer may leave without an agreement. With enough members the channel
+// is nil.
 func (w *waiting) leaves() <-chan struct{} {
 	if w.timer == nil {
 		return nil

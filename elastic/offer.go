@@ -17,17 +17,17 @@ type offer struct {
 	Member    Member    `json:"member"`
 	State     bool      `json:"state"` // the newcomer has registered a state
 	Settings  []Setting `json:"settings"`
-	Until     int64     `json:"until,omitempty"`    // last step of its first loop of Steps; 0 for none
+	Until     int64     `json:"until,omitempty"`    // last step of the newcomer's first loop of Steps; 0 for none
 	Level     bool      `json:"level,omitempty"`    // the newcomer is level and requests admission now
 	Admitted  bool      `json:"admitted,omitempty"` // a member has admitted the newcomer
 	Candidate Candidate `json:"candidate,omitzero"` // measurements of a newcomer that is level
 	Relay     bool      `json:"relay,omitempty"`    // the newcomer may use relays
-	// Lease is the time until which the newcomer will have renewed the offer, see minLease.
+	// Lease is the time within which the newcomer renews the offer, see minLease.
 	Lease     time.Duration `json:"lease,omitempty"`
 	Unreached []ID          `json:"unreached,omitempty"` // members and other newcomers that the newcomer cannot reach
-	Met       []ID          `json:"met,omitempty"`       // members and other newcomers that it has reached
-	Tried     []byte        `json:"tried,omitempty"`     // the view in which the newcomer has made an offer to all members that it has to reach, as a reply gave it
-	Version   []byte        `json:"version,omitempty"`   // the view that the newcomer knows, as a reply gave it; empty to be told all members
+	Met       []ID          `json:"met,omitempty"`       // members and other newcomers that the newcomer has reached
+	Tried     []byte        `json:"tried,omitempty"`     // reply.Version of the view in which the newcomer has made an offer to all members that it has to reach
+	Version   []byte        `json:"version,omitempty"`   // reply.Version of the view that the newcomer knows; empty to request the list of members
 }
 
 // reply is a member's answer to an offer. The error texts are for people; an empty text means that
@@ -95,7 +95,7 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	d, ours := s.identity.current(), s.registration.registered()
 	now, _ := d.status.now()
 	switch {
-	// The network has proven from. The description is only a claim.
+	// The network has authenticated from, while the offer only claims an ID.
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("the newcomer calls itself %s, but its connection proves the ID %s", o.Member.ID.Short(), from.Short())}
 	case d.report.get().Ended:
@@ -110,7 +110,8 @@ func (s *requestServer) consider(from ID, o offer) reply {
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not: run the same program at all peers"}
 	}
 	why := differ(ours.settings, o.Settings)
-	// A program may join before it begins a loop of Steps. Then it has no last step to compare.
+	// A program may join before it begins a loop of Steps. Then its offer has no last step to
+	// compare.
 	if why == "" && ours.first != 0 && o.Until != 0 {
 		why = differ([]Setting{stepsSetting(ours.first)}, []Setting{stepsSetting(o.Until)})
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// offer returns the offer of a regular round. It carries an admission, if a member has granted one.
+// offer returns the offer of a regular round. If a member has admitted this peer, the offer says
+// so.
 func (j *joiner) offer() offer {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -60,7 +61,7 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	return r, err
 }
 
-// askRest makes the offer to the targets that have not had one.
+// askRest makes the offer to the targets to which no offer was made yet.
 func (j *joiner) askRest(ctx context.Context) {
 	j.mu.Lock()
 	rest := j.reach.untried()
@@ -84,7 +85,7 @@ func (j *joiner) meet(ctx context.Context) {
 		all := j.reach.unmet()
 		j.mu.Unlock()
 		if len(all) == 0 || j.d.ep.vouch(all) != nil {
-			continue // a false address is its owner's mistake
+			continue // a newcomer has given an invalid address
 		}
 		inParts(all, func(m Member) { _, _ = j.deliver(ctx, m.ID, offer{}) })
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The members of a view connect with each other, so a newcomer that cannot connect with some of
-// them would only be put out again. A member therefore admits a newcomer only when each new pair of
-// hosts is proven: a peer of one of the two has made a peer of the other an offer and got the
-// reply.
+// The members of a view connect with each other, so a newcomer that cannot connect with some member
+// would only be put out again. A member therefore admits a newcomer only when each new pair of
+// hosts is proven: a peer on one of the two hosts has made an offer to a peer on the other host and
+// got the reply.
 //
 //	newcomer and member    the newcomer's offers, see reach. A member that the newcomer cannot
 //	                       reach is asked to connect with it: a router may let only one of the two
 //	                       through
 //	newcomer and newcomer  the replies to their offers introduce them to each other
 //
-// Peers of one host need no proof, nor do two peers that may use a relay. A newcomer that cannot
-// connect with a certain peer is not admitted either, whatever its host. Of two newcomers that
-// cannot connect the second waits outside.
+// Peers of one host need no proof, nor do two peers that may both use a relay. Even if the hosts
+// are proven, a newcomer is not admitted while it cannot connect with one of the peers. Of two
+// newcomers that cannot connect with each other the second is not admitted.
 
-// applicant is a newcomer that has asked for admission lately.
+// applicant is a newcomer whose last request for admission is not older than its lease.
 type applicant struct {
 	member Member
 	relay  bool            // as in its offer
@@ -39,7 +39,7 @@ type applicant struct {
 // maxComing bounds the newcomers that a reply introduces. Others follow in later replies.
 const maxComing = 64
 
-// hear records that a newcomer wants to join, and drops newcomers that have not asked lately. The
+// hear records that a newcomer wants to join, and drops newcomers whose lease has ended. The
 // argument met has the hosts with which the newcomer has connected.
 func (n *newcomers) hear(o offer, met map[string]bool) {
 	maps.DeleteFunc(n.applicants, func(_ ID, a applicant) bool { return !time.Now().Before(a.until) })
@@ -49,8 +49,8 @@ func (n *newcomers) hear(o offer, met map[string]bool) {
 }
 
 // coming returns other newcomers with which the author of an offer has to connect, one of each
-// host, sorted by ID. A newcomer that the author cannot reach is listed only if there is no other of
-// its host. The argument met has the hosts with which the author has connected.
+// host, sorted by ID. A newcomer that the author cannot reach is listed only if no other newcomer
+// of the same host is left. The argument met has the hosts with which the author has connected.
 func (n *newcomers) coming(o offer, met map[string]bool) []Member {
 	chosen := make(map[string]Member)
 	better := func(a, b Member) bool {
@@ -83,8 +83,8 @@ func (o offer) linked(met map[string]bool, a applicant) bool {
 	return met[a.member.hostKey()] || a.hosts[o.Member.hostKey()]
 }
 
-// hostsOf returns the hosts of peers that a newcomer has reached, by Member.hostKey. Peers that this
-// member does not know count for nothing.
+// hostsOf returns the hosts of peers that a newcomer has reached, by Member.hostKey. Peers that
+// this member does not know are ignored.
 func (a *admission) hostsOf(met []ID) map[string]bool {
 	hosts := make(map[string]bool, len(met))
 	for _, id := range met {
@@ -106,7 +106,8 @@ func (a *admission) unproven(o offer) error {
 	}
 	var wait error
 	met, now := a.hostsOf(o.Met), a.members.view.Hash()
-	// The list of reached peers is bounded, so in a group of very many hosts it may lack some.
+	// The list o.Met is bounded, so in a group of very many hosts it may lack some. Then o.Tried
+	// shows that the author has made an offer to all members that it has to reach.
 	all := bytes.Equal(o.Tried, now[:])
 	for _, m := range a.members.view.Members {
 		switch {
@@ -132,7 +133,7 @@ func (a *admission) unproven(o offer) error {
 	return wait
 }
 
-// errCutOff says that a newcomer cannot connect with a peer.
+// errCutOff returns the error that a newcomer cannot connect with the peer m.
 func errCutOff(m Member) error {
 	where := ""
 	if m.Host != "" {
@@ -141,12 +142,12 @@ func errCutOff(m Member) error {
 	return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errUnreachable)
 }
 
-// errUnmet says that a newcomer has not tried yet to connect with a peer.
+// errUnmet returns the error that a newcomer has not tried yet to connect with the peer m.
 func errUnmet(m Member) error {
 	return fmt.Errorf("%w: the newcomer has not tried yet to connect with %s", ErrNotYet, m.ID.Short())
 }
 
-// requestReverseDials asks the members that a newcomer cannot reach to connect with it.
+// requestReverseDials asks the members that a newcomer cannot reach to dial the newcomer.
 func (a *admission) requestReverseDials(o offer) {
 	m, err := toMember(o.Member)
 	if err != nil {
@@ -159,14 +160,14 @@ func (a *admission) requestReverseDials(o offer) {
 	}
 }
 
-// reverseDial is the body of a controlReverseDial: the newcomer to connect with, in the form of the
-// membership machine.
+// reverseDial is the body of a controlReverseDial: the newcomer to dial, described as in
+// member.Member.
 type reverseDial struct {
 	ID   ID
 	Info string
 }
 
-// append appends the encoded control message of a call to b.
+// append appends the encoded control message of the request to b.
 func (c reverseDial) append(b []byte) []byte {
 	b = append(b, byte(controlReverseDial), byte(len(c.ID))) // member.MaxID fits in a byte
 	return append(append(b, c.ID...), c.Info...)
@@ -184,7 +185,8 @@ func decodeReverseDial(b []byte) (reverseDial, error) {
 const (
 	// maxReverseDials bounds the newcomers with which a member tries to connect at a time.
 	maxReverseDials = 16
-	// reverseDialPatience bounds the time of an attempt. The newcomer asks again while it waits.
+	// reverseDialPatience bounds the time of an attempt. The newcomer's later requests start
+	// further attempts.
 	reverseDialPatience = 5 * time.Second
 )
 
@@ -204,8 +206,9 @@ type reverseDialer struct {
 	work    sync.WaitGroup
 }
 
-// dial begins an attempt, unless there is one already or there are too many. On any error the
-// newcomer's next offer, which still names this member as unreached, leads to another attempt.
+// dial begins an attempt, unless an attempt with the same newcomer or too many attempts are under
+// way. After an error the newcomer's next offer still names this member as unreached, which leads
+// to another attempt.
 func (r *reverseDialer) dial(l *eventLoop, network Network, m Member) {
 	if r.running[m.ID] || len(r.running) >= maxReverseDials {
 		return
@@ -216,7 +219,7 @@ func (r *reverseDialer) dial(l *eventLoop, network Network, m Member) {
 		ctx, cancel := context.WithTimeout(l.ctx, reverseDialPatience)
 		defer cancel()
 		if network.Introduce([]Member{m}) == nil {
-			_ = network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's offer shows whether it worked
+			_ = network.Send(ctx, m.ID, heartbeat{}.append(nil)) // the newcomer's next offer shows whether the attempt succeeded
 		}
 	})
 }

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// peer is a driver's knowledge about another member.
+// peer is a driver's record of another member.
 type peer struct {
 	detector
 	helped     map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
-	askers     []ID          // members that asked for an indirect probe, to be told of the member's next message
+	askers     []ID          // members that asked for an indirect probe, and get a message when the member has answered
 	suspected  string        // cause of the suspicion, as in the log; empty if the member is trusted
-	exceeded   time.Duration // limit of silence at the suspicion; 0 if the cause is another
-	near       bool          // it is on this host
-	answered   time.Time     // when it last answered a request of this member
-	hostAsked  time.Time     // since when the other members of its host are asked, see askHost; zero if they are not
-	withHost   bool          // suspected because no member of its host answers: only an answer withdraws that
-	down       bool          // its connection has ended and no other was made
-	brokeEpoch uint64        // epoch of a session that broke because of it; 0 once it has been heard since
-	heartbeat  heartbeat     // its last heartbeat
-	blamed     time.Time     // when this member last named it as the only culprit of a stall
+	exceeded   time.Duration // limit of silence when the suspicion began; 0 if the cause is not silence
+	near       bool          // the member is on this host
+	answered   time.Time     // when the member last answered a request of this peer
+	hostAsked  time.Time     // since when this peer asks the other members of the member's host, see askHost; zero if it does not ask
+	withHost   bool          // suspected because no member of its host answers; only an answer to a request withdraws the suspicion
+	down       bool          // the connection with the member has ended and no other was made
+	brokeEpoch uint64        // epoch of a session that broke because of the member; 0 once a later message of the member has arrived
+	heartbeat  heartbeat     // last heartbeat of the member
+	blamed     time.Time     // when this peer last named the member as the only culprit of a stall
 }
 
-// leaves returns the reason, for the log, why the member left at its own request. A member that
-// recently held up this one counts as stalled even if its own report has not arrived yet.
+// leaves returns, for the log, why the member left: "stalled" or "asked". A member for which this
+// peer recently waited counts as stalled even if the member's own report has not arrived yet.
 func (p *peer) leaves(now time.Time) string {
 	if p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter {
 		return "stalled"
@@ -31,8 +31,8 @@ func (p *peer) leaves(now time.Time) string {
 	return "asked"
 }
 
-// unremarkable reports whether the record of the member can be dropped: it holds nothing that could
-// not be learned anew.
+// unremarkable reports whether the record of the member can be dropped, because later messages can
+// restore all that it holds.
 func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }

@@ -19,7 +19,7 @@ func (w *watcher) askFor(id ID, p *peer) {
 	}
 }
 
-// maxAskers bounds the number of members that are told of the next message of a probed member.
+// maxAskers bounds the number of members that get a message when a probed member has answered.
 const maxAskers = 16
 
 // receiveProbe handles a request for an indirect probe, or a helper's answer.
@@ -34,12 +34,12 @@ func (w *watcher) receiveProbe(from ID, kind controlKind, q probeMessage) {
 			p.askers = append(p.askers, from)
 		}
 		w.heartbeats.send(q.About, true)
-		// This reply says that the helper has the request. A second one follows when the probed
-		// member answers.
+		// This reply shows that the helper has the request. A second reply follows when the probed
+		// member has answered.
 		w.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))
 		return
 	}
-	// A reply that was not asked for must not vouch for a silent member.
+	// An unrequested reply must not vouch for a silent member.
 	if _, asked := p.helped[from]; !asked {
 		return
 	}
@@ -50,7 +50,8 @@ func (w *watcher) receiveProbe(from ID, kind controlKind, q probeMessage) {
 }
 
 // vouchFor reports to the members that asked for an indirect probe that the probed member has
-// answered this one. Its other messages do not count: a member that hears nobody sends them, too.
+// answered this peer. Other messages of the probed member do not count, because a member that
+// receives nothing also sends them.
 func (w *watcher) vouchFor(id ID, p *peer) {
 	for _, asker := range p.askers {
 		w.out.send(asker, probeMessage{About: id, Heard: true}.append(controlProbeReply, nil))

@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
-// Before leastMeasured bytes have arrived the rate says nothing about the network: the first bytes
-// arrive as fast as buffers are emptied.
+// leastMeasured is the number of received bytes from which on the rate describes the network: the
+// first bytes come from buffers, faster than the network.
 const leastMeasured = 1 << 20
 
 // rated measures the rate at which the answers of a Source arrive, to estimate the bandwidth to
@@ -21,10 +21,10 @@ type rated struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	running int           // number of streams that run
+	running int           // number of running streams
 	since   time.Time     // when the first of the running streams began
-	busy    time.Duration // time with a stream, up to since
-	bytes   int64         // received in that time
+	busy    time.Duration // time with at least one running stream, up to since
+	bytes   int64         // number of bytes received while streams ran
 }
 
 // Request implements transfer.Source.
@@ -53,7 +53,7 @@ func (a *ratedAnswer) Read(b []byte) (int, error) {
 	if a.begun {
 		a.r.count(n)
 	} else if n > 0 {
-		a.begun = true // the time of the bytes of the first read is unknown
+		a.begun = true // the first read does not count: when its bytes began to arrive is unknown
 		a.r.run(1)
 	}
 	if err != nil {

@@ -8,39 +8,42 @@ import (
 	"time"
 )
 
-// reach is the part of a group that a newcomer connects with before it joins, and the results of
-// its attempts. It has no I/O.
+// reach selects the members with which a newcomer connects before it joins, and records the results
+// of the attempts. It has no I/O.
 //
 // A newcomer of a small group connects with all members. In a large group that would cost a
-// handshake for each pair, while a member of a large view connects with few others (transport/mesh).
-// There a newcomer connects with
+// handshake for each pair, while members of a large view connect with few others (transport/mesh).
+// So in a large group a newcomer connects with
 //
 //	deciders     the first members in rank order, which admit newcomers
 //	delegates    some members of each other host: a connection with one member of a host shows that
 //	             the two hosts can connect
 //
 // Each newcomer has delegates of its own, chosen by rendezvous hashing (Thaler and Ravishankar
-// 1998), so that the newcomers of a host together try most members, and no member is tried by all.
+// 1998), so that the newcomers of a host together connect with most members, and no member has to
+// accept all of them.
 type reach struct {
 	self  Member
 	relay bool // this peer may use relays
 
-	members []Member          // members of the latest view that a reply has named
+	members []Member          // members of the latest view that a reply has described
 	version []byte            // version of the latest view, see reply
 	coming  map[ID]introduced // other newcomers that replies have introduced
-	late    map[ID]int        // number of offers in a row that a peer has not answered in time
+	late    map[ID]int        // by peer, the number of consecutive offers without an answer in time
 	cutOff  map[ID]bool       // by peer: whether the last offer to it could not be delivered; no entry before the first offer
 }
 
 const (
-	// maxReached is the size up to which a group is small. In a larger one it is the number of
-	// delegates of a newcomer; without relays there is at least one delegate of each host.
+	// maxReached is the largest number of members of a small group. In a larger group it is the
+	// number of delegates of a newcomer, or the number of hosts if there are more hosts. A newcomer
+	// that may use relays has no delegates.
 	maxReached = 8
-	// maxDeciders is the number of members that judge a newcomer if all before them die.
+	// maxDeciders is the number of members that get each offer of a newcomer, so that another one
+	// can admit the newcomer if the first ones die.
 	maxDeciders = 4
 	// offerPatience bounds the time of a peer's reply to an offer. It doubles with each offer that
 	// the peer does not answer in time, up to 1<<maxLate times: on an overloaded host a handshake
-	// takes long, and a handshake that is given up is lost work for both sides.
+	// takes long, and an abandoned handshake is lost work for both sides.
 	offerPatience = 2 * time.Second
 	maxLate       = 3
 	// maxListed bounds the list of unreachable peers in an offer, and the list of reached peers.
@@ -55,12 +58,12 @@ type introduced struct {
 	at time.Time // time of the last reply that has named the newcomer
 }
 
-// newReach returns the reach of a newcomer that knows nobody.
+// newReach returns the reach of a newcomer that has received no reply yet.
 func newReach(self Member, relay bool) reach {
 	return reach{self: self, relay: relay, coming: make(map[ID]introduced), cutOff: make(map[ID]bool), late: make(map[ID]int)}
 }
 
-// tried reports whether a peer was made an offer.
+// tried reports whether the result of an offer to a peer is known.
 func (r *reach) tried(id ID) bool {
 	_, is := r.cutOff[id]
 	return is
@@ -69,9 +72,9 @@ func (r *reach) tried(id ID) bool {
 // met reports whether the last offer to a peer was delivered.
 func (r *reach) met(id ID) bool { return r.tried(id) && !r.cutOff[id] }
 
-// note records the result of an offer: gone if nobody listens there, late if no answer came in time.
-// A peer that has answered before counts as cut off when it is late for the second time in a row,
-// as an overloaded peer may be late once.
+// note records the result of an offer: gone if no process listens at the peer's addresses, late if
+// no answer came in time. A peer that has answered before counts as cut off when it is late for the
+// second time in a row, as an overloaded peer may be late once.
 func (r *reach) note(id ID, gone, late bool) {
 	if !late {
 		r.cutOff[id] = gone
@@ -85,8 +88,8 @@ func (r *reach) note(id ID, gone, late bool) {
 // patience returns how long to wait for a peer's reply to the next offer.
 func (r *reach) patience(id ID) time.Duration { return offerPatience << min(r.late[id], maxLate) }
 
-// judges returns the members in the order in which they are asked for admission: in rank order,
-// those that can be reached first.
+// judges returns the members in the order in which this newcomer requests admission from them:
+// first the reachable members and then the others, both in rank order.
 func (r *reach) judges() []Member {
 	all := slices.Clone(r.members)
 	class := func(m Member) int {
@@ -99,8 +102,8 @@ func (r *reach) judges() []Member {
 	return all
 }
 
-// deciders returns the members that judge this newcomer, in rank order: the first maxDeciders that
-// can be reached, as far as is known, and those before them.
+// deciders returns the members that judge this newcomer, in rank order: all members up to the one
+// that is number maxDeciders among the members not known to be unreachable.
 func (r *reach) deciders() []Member {
 	n := 0
 	for i, m := range r.members {
@@ -134,10 +137,10 @@ func (r *reach) delegates() (out []Member) {
 	return out
 }
 
-// targets returns the members to which the next round of offers goes: the deciders; those that were
-// not reached among the members of a small group or the delegates in a large one; and all members
-// that an offer lists as unreachable, as the group stays closed to this newcomer until it has
-// reached them.
+// targets returns the members to which the next round of offers goes: the deciders; in a small
+// group the members that were not reached, and in a large group the delegates that were not
+// reached; and all members that an offer lists as unreachable, because the group does not admit
+// this newcomer until it has reached them.
 func (r *reach) targets() []Member {
 	others := r.members
 	if len(others) > maxReached {
@@ -160,12 +163,12 @@ func (r *reach) targets() []Member {
 	return out
 }
 
-// untried returns the members among the targets that have had no offer.
+// untried returns the targets to which no offer was made yet.
 func (r *reach) untried() []Member {
 	return slices.DeleteFunc(r.targets(), func(m Member) bool { return r.tried(m.ID) })
 }
 
-// unmet returns the newcomers that were not reached yet.
+// unmet returns the other newcomers that this newcomer has not reached yet.
 func (r *reach) unmet() (all []Member) {
 	for id, c := range r.coming {
 		if !r.met(id) && !slices.ContainsFunc(r.members, func(m Member) bool { return m.ID == id }) {
@@ -176,9 +179,9 @@ func (r *reach) unmet() (all []Member) {
 }
 
 // donors returns the members in the order in which they serve as donors of the state: members of
-// this host, then members that this peer has reached, then the others. They are in rank order within
-// each of the three, so that newcomers ask the same members and share their snapshots; or, if spread
-// is set, in an order of each newcomer's own.
+// this host, then members that this peer has reached, then the others. Within each of these three
+// groups the order is by rank, so that newcomers ask the same members and share their snapshots. If
+// spread is set, each newcomer has an order of its own.
 func (r *reach) donors(spread bool) []Member {
 	all := slices.Clone(r.members)
 	if spread {
@@ -211,7 +214,8 @@ func (r *reach) byWeight(all []Member) {
 	})
 }
 
-// hear records the other newcomers of a reply at a time. It returns true if one of them is new.
+// hear records the other newcomers that a reply has named at the time now. It returns true if one
+// of them is new.
 func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
 	for _, m := range coming {
 		_, known := r.coming[m.ID]
@@ -221,10 +225,10 @@ func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
 	return fresh
 }
 
-// unreachable returns the peers, of those given, with which this newcomer cannot connect as far as is
-// known: nobody listens at the peer's addresses, or neither the peer nor another one of its host has
-// answered. A peer that is silent on a host where others answer is slow or stopped. That is no reason
-// to wait, as the members put a stopped peer out themselves.
+// unreachable returns the peers in of with which this newcomer cannot connect as far as is known:
+// no process listens at the peer's addresses, or neither the peer nor another peer of its host has
+// answered. A silent peer on a host on which others answer is slow or stopped. It does not count as
+// unreachable, because the members put a stopped peer out themselves.
 func (r *reach) unreachable(of []Member) (out []Member) {
 	hosts := make(map[string]bool)
 	for _, m := range of {
@@ -251,7 +255,7 @@ func (r *reach) known() []Member {
 	return all
 }
 
-// describe fills in the fields of an offer that depend on the reach. It forgets newcomers that no
+// describe fills in the fields of an offer that depend on the reach. It drops newcomers that no
 // reply has named for comingTerm.
 func (r *reach) describe(o *offer, now time.Time) {
 	maps.DeleteFunc(r.coming, func(_ ID, c introduced) bool { return now.Sub(c.at) >= comingTerm })
@@ -269,7 +273,8 @@ func (r *reach) describe(o *offer, now time.Time) {
 	if len(r.untried()) == 0 {
 		o.Tried = r.version
 	}
-	// Members that cannot be reached may have other addresses by now, which a full reply tells.
+	// Members that cannot be reached may have other addresses by now, which only a reply with the
+	// list of members contains.
 	if len(o.Unreached) == 0 {
 		o.Version = r.version
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
-// terms are the registration of a program with its group, for comparison with newcomers.
+// terms are what a program has registered with its group, and what the group compares with the
+// offers of newcomers.
 type terms struct {
 	state    State // held in common by all members; nil for none
 	settings []Setting

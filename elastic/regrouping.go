@@ -2,13 +2,15 @@ package elastic
 
 import "time"
 
-// regroup is the time for which a group that was too small waits, after the first missing member is
-// heard again, for others that return at the same time. Without the wait the remaining suspicions
-// would put those members out. It is longer than the period at which suspects receive heartbeats.
+// regroup is the time for which a group without a quorum waits for further members after the first
+// missing member has sent a message again. Without the wait the group would have a quorum at once
+// and put out the members that return slightly later. regroup is longer than the period of
+// heartbeats to suspects.
 const regroup = 300 * time.Millisecond
 
-// regrouping holds the suspects that were heard again while too few members are reached, until
-// their suspicions are withdrawn together. It is pure: times come from the caller.
+// regrouping holds the suspects that have sent messages again while too few members are reached,
+// until the suspicions of all of them are withdrawn together. It is pure: times come from the
+// caller.
 type regrouping struct {
 	returned []ID
 	until    time.Time // when the suspicions are withdrawn at the latest
@@ -23,7 +25,7 @@ func (r *regrouping) add(id ID, now time.Time) {
 }
 
 // due removes and returns the postponed suspicions if the wait is over, or if missing reports that
-// no suspect is left. It calls missing only if it has to.
+// no suspect is left. It calls missing, which visits all records, only while the wait lasts.
 func (r *regrouping) due(now time.Time, missing func() bool) []ID {
 	if len(r.returned) == 0 || now.Before(r.until) && missing() {
 		return nil

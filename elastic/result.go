@@ -34,8 +34,8 @@ func (g *Group) Report(r Result) error {
 	return nil
 }
 
-// outcome is the end of the last loop of Steps, if it came to its end, with the result that the
-// program has reported. It is safe for concurrent use.
+// outcome holds the event for the end of the last loop of Steps, if that loop has come to its end,
+// and the result that the program has reported. It is safe for concurrent use.
 type outcome struct {
 	// mu guards the fields below.
 	mu   sync.Mutex
@@ -52,7 +52,7 @@ func (o *outcome) report(r Result) {
 	o.result = r
 }
 
-// end sets the end of a loop, nil at its beginning.
+// end sets the event for the end of a loop, or nil when a loop begins.
 func (o *outcome) end(done *event.Done, epoch uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 type roster struct {
 	self   Member
 	view   View         // the machine's present view, see replace; epoch 0 has no members
-	peers  map[ID]*peer // records of the members about which something is known, see peerOf
+	peers  map[ID]*peer // records of members; a member without one is as peerOf creates it
 	around []ID         // the members that this one watches
 	first  [32]byte     // hash of the first view until it is agreed; zero afterwards
 
 	quorumLost bool // too few members of the view can be reached
 }
 
-// replace makes v the present view. The present view and v may have the same epoch: a member that
-// was given another first view than the other members can learn of a view of these members with the
-// epoch of its own view.
+// replace makes v the present view. The present view and v may have the same epoch: a member whose
+// first view differs from the first view of the other members may receive a view of these members
+// that has the same epoch.
 func (r *roster) replace(v View) {
 	if v.ring == nil {
 		v.ring = newWatchRing(v.Hosts())
@@ -33,8 +33,8 @@ func (r *roster) replace(v View) {
 	for _, rank := range v.ring.around(v.Rank(r.self.ID)) {
 		id := v.Members[rank].ID
 		r.around = append(r.around, id)
-		// A member that was not watched sent messages rarely: the pauses between them do not tell
-		// how long it may be silent now.
+		// A member that was not watched sent messages rarely, so the pauses between these messages
+		// do not predict how long it may be silent now.
 		if p := r.peers[id]; p != nil && !slices.Contains(before, id) {
 			p.restart(time.Now())
 		}
@@ -45,8 +45,8 @@ func (r *roster) replace(v View) {
 // members connect at once, and silence does not count.
 func (r *roster) entering() bool { return r.first != [32]byte{} }
 
-// agreed records that the first view is agreed, as the members around this one have connected to
-// it. Pauses that were observed before say nothing about later pauses.
+// agreed records that the members have agreed on the first view, because this member enters a
+// session. Pauses before that time do not predict later pauses.
 func (r *roster) agreed() {
 	if !r.entering() {
 		return
@@ -90,15 +90,16 @@ func (r *roster) near(m Member) bool {
 	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
 }
 
-// hears reports whether another member has spoken, is not suspected, and owes this one no answer.
+// hears reports whether another member has sent a message, is not suspected, and has answered all
+// probes.
 func (r *roster) hears(id ID) bool {
 	p := r.peers[id]
 	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
 }
 
-// helpersFor returns the helpers for an indirect probe of a member, from the members that this one
-// watches and hears. Members of other hosts come first, since a member of this host shares its
-// network, and among them the nearest to the probed member on the ring.
+// helpersFor chooses the helpers for an indirect probe of the member id from the members that this
+// one watches and hears. Members of other hosts come first, because a member of this host uses the
+// same network as this member. Among them the member nearest to id on the ring comes first.
 func (r *roster) helpersFor(id ID) []ID {
 	ids := slices.DeleteFunc(slices.Clone(r.watched()), func(h ID) bool { return h == id || !r.hears(h) })
 	at := r.view.Rank(id)
@@ -113,9 +114,9 @@ func (r *roster) helpersFor(id ID) []ID {
 	return ids[:min(len(ids), helpers)]
 }
 
-// wellHelped reports whether the missing answer of a probed member is its own failure: a helper has
-// answered, or no helper can be relied on. If reliable helpers are silent, too, this member itself
-// is not heard, or does not process the answers in time.
+// wellHelped reports whether the probed member itself is the likely cause of the missing answer: a
+// helper has answered, or this member hears no helper. If helpers that this member hears do not
+// answer either, then messages of this member are lost, or it does not process the answers in time.
 func (r *roster) wellHelped(p *peer) bool {
 	none := true
 	for h, answered := range p.helped {
@@ -137,7 +138,8 @@ func (r *roster) suspects() bool {
 	return false
 }
 
-// present reports whether a member is present and stays, as far as this one knows.
+// present reports whether a member can be reached and has not asked to leave, as far as this member
+// knows.
 func (r *roster) present(id ID) bool {
 	p := r.peerOf(id)
 	return p != nil && p.suspected == "" && !p.down && !p.heartbeat.Leaving
@@ -163,7 +165,7 @@ func (r *roster) author(id ID) author {
 	return outsider
 }
 
-// shorten replaces in a text the IDs of the members of the present view, and of another one, by
+// shorten replaces in a text the IDs of the members of the present view and of the view other by
 // their short forms.
 func (r *roster) shorten(text string, other member.View) string {
 	for _, m := range r.view.Members {

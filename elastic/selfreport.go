@@ -35,10 +35,10 @@ func (r *selfReport) commit(step int64) {
 // committed returns the last step that this member has committed.
 func (r *selfReport) committed() int64 { return int64(r.get().Step) }
 
-// busy reports why this member makes no progress; "" if it does.
+// busy reports why this member makes no progress; "" means that it makes progress.
 func (r *selfReport) busy(why string) { r.update(func(h *heartbeat) { h.Busy = why }) }
 
-// notBusy withdraws the reason why, unless another one has replaced it meanwhile.
+// notBusy withdraws the reason why, unless another reason has replaced it meanwhile.
 func (r *selfReport) notBusy(why string) {
 	r.update(func(h *heartbeat) {
 		if h.Busy == why {
@@ -47,11 +47,12 @@ func (r *selfReport) notBusy(why string) {
 	})
 }
 
-// stall reports that this member makes way because it holds up the others.
+// stall reports that this member steps down because the others wait for it.
 func (r *selfReport) stall() { r.update(func(h *heartbeat) { h.Stalled = true }) }
 
-// leave reports that this member has asked to leave; ended: because the job is at its end. The
-// first reason counts: if the member asked before the end, the others log that it asked.
+// leave reports that this member has asked to leave. The argument ended means that it leaves
+// because the job is at its end. The first call counts: if the member asked to leave before the
+// end, the others log that it asked.
 func (r *selfReport) leave(ended bool) {
 	r.update(func(h *heartbeat) { h.Ended, h.Leaving = ended && !h.Leaving, true })
 }

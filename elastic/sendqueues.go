@@ -11,8 +11,8 @@ const (
 	// sendQueueSize bounds the control messages that wait for one peer. Any message may be lost,
 	// and the newest are the most useful: a full queue drops the oldest.
 	sendQueueSize = 64
-	// sendPatience bounds the time of one message, including the connection: on a loaded machine a
-	// handshake may take seconds. The failure detector works independently meanwhile.
+	// sendPatience bounds the time to send one message, including the connection: on a loaded
+	// machine a handshake may take seconds. The failure detector does not wait for it.
 	sendPatience = 10 * time.Second
 )
 
@@ -22,12 +22,12 @@ type failed struct {
 	err error
 }
 
-// sendQueues sends control messages without blocking the sender: a queue and a goroutine per peer.
-// A goroutine ends when its queue is empty. The messages to one peer keep their order, and a peer
-// that cannot be reached delays no other.
+// sendQueues sends control messages without blocking the caller. Each receiver has a queue and a
+// goroutine, which ends when the queue is empty. The messages to one peer keep their order, and an
+// unreachable peer does not delay messages to other peers.
 type sendQueues struct {
 	network  Network
-	failures chan failed // its reader must keep reading until stop returns
+	failures chan failed // must be read until stop returns
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup

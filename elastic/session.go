@@ -27,16 +27,17 @@ type Session struct {
 	once    sync.Once // guards retire
 
 	// Owned by Next.
-	calibrated bool              // its costs are measured
-	paths      map[ID]event.Path // the paths to other members, as reported
+	calibrated bool              // the costs of calls are measured
+	paths      map[ID]event.Path // the paths to other members, as last logged
 
 	// For loops of Steps. The loop's goroutine owns division; collective calls read turn.
 	division *division            // nil before the members have exchanged their speeds
 	turn     atomic.Pointer[Turn] // the turn whose body runs; nil between turns
 }
 
-// Stale reports whether this member knows of a later view, or is out of the group. The knowledge is
-// local: members leave a session only by a common decision, for example by Boundary.
+// Stale reports whether this member has received a later view, or is out of the group. Other
+// members may get another result at the same time, so members leave a session only by a common
+// decision, for example by Boundary.
 func (s *Session) Stale() bool {
 	if !s.made() {
 		return false
@@ -102,8 +103,8 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	before := d.session.Load()
 	d.enter(s)
 	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
-		// Members that knew the later view before they connected have not entered this session, and
-		// the others would wait for them.
+		// Members that received the later view before they connected have not entered this session,
+		// and the others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
@@ -112,9 +113,10 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	return s, nil
 }
 
-// reportPaths logs the path to each other member with which there is a connection, unless it is the
-// same as in the session before. In a large group most paths stay, and each view would otherwise
-// cause a report of each pair. before is nil in the first session of this identity.
+// reportPaths logs the path to each other member with which there is a connection, unless the path
+// is the same as in the session before. In a large group most paths do not change, and otherwise
+// each view would cause an event for each pair. before is nil in the first session of this
+// identity.
 func (s *Session) reportPaths(before *Session, p Pather) {
 	s.paths = make(map[ID]event.Path)
 	for rank, m := range s.View.Members {
@@ -134,14 +136,15 @@ func (s *Session) reportPaths(before *Session, p Pather) {
 	}
 }
 
-// makeWayAfter is the shortest time for which a live member may hold up the others before it is
-// asked to make way. In a long call the time may be longer, as the communicator reports stalls at
+// makeWayAfter is the shortest time for which the others wait for a live member before they ask it
+// to step down. In a long call the time may be longer, because the communicator reports stalls at
 // growing intervals.
 const makeWayAfter = 30 * time.Second
 
 // reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
-// reason is asked to make way, once the stall has lasted makeWayAfter. During the entry a culprit
-// that does not answer usually waits itself, in Connect, for a member that watchEntry names.
+// reason is asked to step down once the stall has lasted makeWayAfter. While this member enters the
+// session, a culprit that does not answer usually waits itself in Connect for a member that
+// watchEntry names, so its stall is not logged.
 func (d *driver) reportStall(v View, s collective.Stall) {
 	if d.entry.under(v.Epoch) && s.Phase == collective.PhaseSilent {
 		return
@@ -162,7 +165,7 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 		if len(s.Culprits) > 1 {
 			continue
 		}
-		// A leave that follows counts as making way, see peer.leaves.
+		// If the member leaves soon, the log calls it stalled, see peer.leaves.
 		p.blamed = time.Now()
 		if s.Quiet >= makeWayAfter {
 			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: v.Epoch}.append(nil))

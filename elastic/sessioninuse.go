@@ -6,7 +6,7 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// sessionInUse is the session that Next has made last. The goroutine of Next stores it, and the
+// sessionInUse holds the session that Next has made last. The goroutine of Next stores it, and the
 // driver's goroutine revokes it when the view is lost.
 type sessionInUse struct{ atomic.Pointer[Session] }
 

@@ -6,8 +6,7 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// sessions are the sessions of a group: the session in use, and those that were left and are being
-// closed.
+// sessions holds the session in use, and closes the sessions that were left.
 type sessions struct {
 	// Owned by the goroutine that calls Next.
 	pending *Session        // entered by Join, returned by the first Next
@@ -15,28 +14,28 @@ type sessions struct {
 	broke   int             // number of sessions that broke since the last committed step
 
 	mu       sync.Mutex
-	last     *Session // the session that Next handed out last; nil after it was left
+	last     *Session // the session that Next returned last; nil after it was left
 	closed   bool
 	retiring sync.WaitGroup // goroutines that close sessions
 }
 
-// using returns the last session that Next handed out, or nil.
+// using returns the session in use, which Next has returned last, or nil.
 func (n *sessions) using() *Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last
 }
 
-// use records the session that Next hands out.
+// use records s as the session in use.
 func (n *sessions) use(s *Session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.last = s
 }
 
-// retire closes a session that was left. It works in the background, because closing the
-// communicator waits until the other members have noted it. The function ended, if not nil, is
-// called afterwards, or at once if the session was retired before.
+// retire closes a session that was left. It works in the background, because Comm.Close waits until
+// the other members have received the end of the session. The function ended, if not nil, is called
+// afterwards, or at once if the session was retired before.
 func (n *sessions) retire(s *Session, ended func()) {
 	if s == nil {
 		return
@@ -50,7 +49,7 @@ func (n *sessions) retire(s *Session, ended func()) {
 	s.once.Do(func() {
 		first = true
 		end := func() {
-			_ = s.Comm.Close() // the error only names members that were lost before they noted the end
+			_ = s.Comm.Close() // the error only names members that were lost before they received the end
 			if ended != nil {
 				ended()
 			}
@@ -67,8 +66,8 @@ func (n *sessions) retire(s *Session, ended func()) {
 	})
 }
 
-// close retires the session in use, and waits until all sessions are closed. Sessions that are
-// retired later are closed in the caller's goroutine.
+// close retires the session in use, and waits until all sessions are closed. From then on retire
+// closes a session in the goroutine of its caller.
 func (n *sessions) close() {
 	n.mu.Lock()
 	n.closed = true

@@ -15,11 +15,11 @@ import (
 )
 
 // Setting is a value on which all members of a job must agree, for example the batch size or a hash
-// of the data. Members of the first view compare their settings when they enter it; the settings of
-// a newcomer are compared by a member. Messages name the first setting that differs, so the
-// settings that users know best come first.
+// of the data. Members of the first view compare their settings when they enter it, and a member
+// compares the settings of a newcomer with its own. Messages name the first setting that differs,
+// so programs list the settings that users know best first.
 type Setting struct {
-	Name  string // as users know it, for example the name of a flag
+	Name  string // the name that users know, for example the name of a flag
 	Value string // compared byte by byte
 	// Text is shown in messages in place of Value; if it is empty Value is shown. It is for values
 	// that mean nothing to people, such as hashes.
@@ -60,7 +60,7 @@ func differ(ours, theirs []Setting) string {
 			a, b := contrast(s, other)
 			return fmt.Sprintf("%s is %s in the job and %s at the peer", s.Name, a, b)
 		}
-		// A setting that is left in others is set at the peer only.
+		// A setting that remains in others is set at the newcomer only.
 		delete(others, s.Name)
 	}
 	for _, s := range theirs {
@@ -81,9 +81,9 @@ func settingsHash(settings []Setting) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// disagreement describes the first setting in which members differ, with the values, and with the
-// members outside the largest group that agrees. Of groups of equal size the group with the lowest
-// rank counts as the largest. It returns "" if all agree. names holds a name for each member.
+// disagreement describes the first setting in which members differ: its values, and the members
+// whose value is not the most common one. Of several equally common values the value of the lowest
+// rank counts as the most common. It returns "" if all agree. names holds a name for each member.
 func disagreement(all [][]Setting, names []string) string {
 	var lists []map[string]Setting
 	for _, settings := range all {
@@ -102,7 +102,7 @@ func disagreement(all [][]Setting, names []string) string {
 func minority(lists []map[string]Setting, name string) (odd []int, usual int) {
 	count := make(map[Setting]int)
 	key := func(rank int) Setting {
-		s := lists[rank][name] // the zero value if it is not set
+		s := lists[rank][name] // the zero value if the member has not set it
 		return Setting{Name: s.Name, Value: s.Value}
 	}
 	for rank := range lists {
@@ -121,7 +121,7 @@ func minority(lists []map[string]Setting, name string) (odd []int, usual int) {
 	return odd, usual
 }
 
-// wordMinority describes the values of a setting at the odd ranks and at the others.
+// wordMinority describes the values of a setting at the ranks odd and at all other ranks.
 func wordMinority(lists []map[string]Setting, names []string, name string, odd []int, usual int) string {
 	first, others := lists[odd[0]][name], lists[usual][name]
 	a, b := contrast(first, others)
@@ -189,7 +189,7 @@ func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error)
 	if err := collective.AllGather(ctx, s.Comm, lengths, []int64{int64(len(mine))}); err != nil {
 		return nil, err
 	}
-	// All ranks see the same lengths, so all come to the same decision.
+	// All ranks get the same lengths, so all make the same decision.
 	most := slices.Max(lengths)
 	if slices.Min(lengths) < 0 || most > maxSettings {
 		return nil, abort(s, fmt.Errorf("members announce settings of %d to %d bytes, want 0 to %d", slices.Min(lengths), most, maxSettings))

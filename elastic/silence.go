@@ -3,8 +3,8 @@ package elastic
 import "time"
 
 const (
-	// leastSilence is the lower bound of the limit of silence. It is well above the pauses on a
-	// loaded machine, and short enough to put a dead member out within two seconds.
+	// leastSilence is the lower bound of the limit of silence. It is well above the usual pauses on
+	// a loaded machine, and short enough to put out a dead member within two seconds.
 	leastSilence = 1300 * time.Millisecond
 	// The limit is silenceFactor times the longest recent pause, if that is longer than
 	// leastSilence.
@@ -37,8 +37,8 @@ func (s *silence) heard(now time.Time) {
 // excuse subtracts from the present pause a time in which this process itself did not run.
 func (s *silence) excuse(d time.Duration) { s.last = s.last.Add(d) }
 
-// decayed returns the longest pause, decayed until now. It halves in each pauseHalving, with linear
-// interpolation in between, so that a shift and a product suffice.
+// decayed returns the longest pause, decayed until now. The value halves in each period of
+// pauseHalving, with linear interpolation within a period, so that a shift and a product suffice.
 func (s *silence) decayed(now time.Time) time.Duration {
 	halves := now.Sub(s.as) / pauseHalving
 	if halves > 30 {

@@ -2,14 +2,15 @@ package elastic
 
 import "time"
 
-// A host that loses its network, in one direction or both, falls silent as a whole. Each member
-// that suspects one member of such a host suspects all. Otherwise the others would put them out one
-// after the other: each has few watchers, whose limits differ, and each view gives the rest new
-// watchers. Members of one host hear each other, and a member that hears nobody else still sends.
-// So only an answer to a request of the judging member shows that a host can be reached.
+// If a host loses its network, in one direction or both, all its members become unreachable. So a
+// member that suspects one member of such a host suspects all of them. Otherwise the members of the
+// host would be put out one by one: each has few watchers, whose limits differ, and each view gives
+// new watchers to the members that remain. Members of one host hear each other, and a member that
+// receives nothing from other hosts still sends. So only an answer to a request of the suspecting
+// member shows that a host can be reached.
 
-// hostMates returns the other members of the host of a member that is on another host than this
-// one, as far as records of them exist.
+// hostMates returns the other members on the host of the member id, as far as records of them
+// exist. It returns nil if that host is this member's host.
 func (r *roster) hostMates(id ID) (ids []ID) {
 	rank := r.view.Rank(id)
 	if rank < 0 || r.view.Members[rank].Beside(r.self) {
@@ -23,9 +24,9 @@ func (r *roster) hostMates(id ID) (ids []ID) {
 	return ids
 }
 
-// askHost asks the other members of the host of a watched member for an answer while that member is
-// silent for more than half its limit, or owes an answer. The other half is the time that they have
-// to answer, so shorter pauses of a host do not cost it its members.
+// askHost requests answers from the other members of the host of a watched member, while the
+// watched member has been silent for more than half of its limit or has not answered a probe. They
+// can answer during the other half, so a shorter pause of the host does not put its members out.
 func (w *watcher) askHost(id ID, p *peer, now time.Time) {
 	if p.asked.IsZero() && now.Sub(p.last) <= p.limit(w.clock.health.factor(now))/2 {
 		p.hostAsked = time.Time{}
@@ -42,9 +43,9 @@ func (w *watcher) askHost(id ID, p *peer, now time.Time) {
 	}
 }
 
-// suspectHost suspects the other members of the host of a member that was just suspected, unless
-// one of them has answered since they were asked. It suspects none while this process runs late, as
-// their answers may be waiting here.
+// suspectHost suspects the other members of the host of a newly suspected member, unless one of
+// them has answered since askHost asked them. It suspects none while this process runs late,
+// because their answers may be waiting in a queue of this process.
 func (w *watcher) suspectHost(id ID, p *peer, now time.Time) {
 	if w.clock.health.factor(now) > 1 {
 		return
@@ -63,8 +64,8 @@ func (w *watcher) suspectHost(id ID, p *peer, now time.Time) {
 	}
 }
 
-// askSuspectedHosts asks the members that are suspected with their hosts for an answer. This member
-// may not watch them, and then it sends them no other heartbeats.
+// askSuspectedHosts requests answers from the members that are suspected with their hosts, because
+// this member sends no other heartbeats to members that it does not watch.
 func (w *watcher) askSuspectedHosts() {
 	for id, p := range w.members.peers {
 		if p.withHost {

@@ -6,41 +6,41 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// If one launcher has started every peer that was ever admitted, it knows of every death. While
-// this holds the survivors may go on without a majority, in a forced view. It ends when a peer of
-// another launcher is admitted, and before that every member must have noted the end (invariant I10
-// of elastic/member).
+// If one launcher has started every peer that was ever admitted, that launcher observes every
+// death. While this is so, the survivors may go on without a majority, in a forced view. The
+// condition ends when a peer of another launcher is admitted; before that, every member must have
+// acknowledged the end (invariant I10 of elastic/member).
 
 // singleLauncher records whether one launcher has started all members, as far as this member knows,
-// and delays the admission of peers of another launcher until all members know of them. The
+// and delays the admission of peers of another launcher until all members have acknowledged it. The
 // driver's goroutine owns it.
 type singleLauncher struct {
-	asserted bool         // this peer's launcher knows of no other, see Config.Sole
+	asserted bool         // this peer's launcher has started all peers as far as it knows, see Config.Sole
 	on       bool         // one launcher has started all members
-	over     bool         // a peer of another launcher has come, so on stays false for ever
+	over     bool         // a peer of another launcher has asked to join, so on stays false
 	settled  bool         // all members know that over is set
 	joining  *foreignJoin // the pending admission of peers of another launcher, or nil
 
 	step     func(member.Event) // passes an event to the membership machine
-	announce func(ID)           // announces to a member that a peer of another launcher comes
+	announce func(ID)           // announces to a member that a peer of another launcher will be admitted
 }
 
-// newSingleLauncher returns a singleLauncher that does not hold yet.
+// newSingleLauncher returns a singleLauncher with on false; begin or confirm sets it.
 func newSingleLauncher(asserted bool, step func(member.Event), out *sendQueues) singleLauncher {
 	return singleLauncher{asserted: asserted, step: step,
 		announce: func(id ID) { out.send(id, []byte{byte(controlForeignJoin)}) }}
 }
 
-// end records, for good, that there are peers of several launchers.
+// end records permanently that the job has peers of several launchers.
 func (s *singleLauncher) end() {
 	s.on, s.over = false, true
 	s.step(member.Sole{On: false})
 }
 
-// confirm checks whether this peer, a newcomer, may rely on the fact that its launcher is the only
-// one. For that all other members must have confirmed the fact in heartbeats after this peer became
-// a member. From then on they also wait for this peer's acknowledgement before the fact ceases to
-// hold.
+// confirm sets on at a peer that has joined, once all other members have reported in heartbeats
+// that one launcher has started all members (heartbeat.Sole). Those members already count this peer
+// as a member, so before they admit a peer of another launcher they wait for this peer's
+// acknowledgement.
 func (s *singleLauncher) confirm(r *roster) {
 	if s.on || s.over || !s.asserted || r.view.Rank(r.self.ID) < 0 {
 		return
@@ -54,15 +54,16 @@ func (s *singleLauncher) confirm(r *roster) {
 	s.step(member.Sole{On: true})
 }
 
-// foreignJoin is the pending admission of peers of another launcher: an agreement of all members,
-// before the machine admits them, that no launcher knows of all deaths any more.
+// foreignJoin is the pending admission of peers of another launcher. Before the machine admits
+// them, all members acknowledge that no single launcher observes all deaths any more.
 type foreignJoin struct {
 	requests []member.Request // requests of the peers that wait for the agreement
 	noted    map[ID]bool      // members that have acknowledged
 }
 
-// admit lets the machine admit a newcomer: at once if it is of this member's launcher, or if all
-// members know of several launchers. Otherwise all members have to acknowledge first.
+// admit lets the machine admit a newcomer. It does so at once if this member's launcher has started
+// the newcomer, or if all members have already acknowledged that there are several launchers.
+// Otherwise all members have to acknowledge first.
 func (s *singleLauncher) admit(r *roster, request member.Request) {
 	if fromMember(request.Member).Launcher == r.self.Launcher || s.settled {
 		s.step(member.Admit{Request: request})
@@ -79,8 +80,9 @@ func (s *singleLauncher) admit(r *roster, request member.Request) {
 	s.again(r)
 }
 
-// again repeats the announcement to members that have not acknowledged, and admits the peers if all
-// have. Announcements and acknowledgements may be lost, so it is called at every heartbeat.
+// again repeats the announcement to members that have not acknowledged it, and admits the peers if
+// all members have. Announcements and acknowledgements may be lost, so the driver calls again at
+// every heartbeat.
 func (s *singleLauncher) again(r *roster) {
 	if s.joining == nil {
 		return

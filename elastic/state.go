@@ -2,9 +2,9 @@ package elastic
 
 import "io"
 
-// State is the data that all members of a group hold in common, and that newcomers and members that
-// lag behind receive as a copy: the model and all else that the next step depends on. Its methods
-// are called only from the goroutine that calls Next and Committed, one at a time.
+// State is the data that all members of a group hold in common: the model and all else that the
+// next step depends on. Newcomers and members that lag behind receive a copy. The group calls the
+// methods only in the goroutine that calls Next and Committed.
 type State interface {
 	// Step returns the last committed step; 0 before the first.
 	Step() int64
@@ -16,12 +16,13 @@ type State interface {
 	Load(r io.Reader) error
 }
 
-// Replayer is a State that can also be brought forward one step at a time, with fewer bytes than a
-// whole state.
+// Replayer is a State that can also be advanced by single steps, with fewer bytes than a copy of
+// the whole state.
 type Replayer interface {
 	State
 	// Update writes the difference from the state after Step()-1 to the state after Step(), for
-	// example the reduced gradient. It is called only after a step was committed here.
+	// example the reduced gradient. It is called only if this peer has committed that step since
+	// the last Load.
 	Update(w io.Writer) error
 	// Apply commits the step after Step() from another member's Update. After an error the state is
 	// unchanged.

@@ -16,8 +16,8 @@ import (
 )
 
 // Vectors returns a State that consists of slices of numbers (of the types in collective.Number)
-// and of the number of committed steps. The State refers to the slices themselves: the program, and
-// Load, change the elements in place, and the lengths never change. The code that commits a step
+// and of the number of committed steps. The State shares the memory of the slices: the program and
+// Load change the elements in place, and the lengths never change. The code that commits a step
 // increments *step. Save writes the elements in memory order, without copying them first.
 //
 // A slice of another type, or a nil step, is reported as an error by Group.Steps.
@@ -43,8 +43,8 @@ type BinaryValue interface {
 
 // Binary returns a State that consists of values that marshal themselves and of the number of
 // committed steps. Equal values must give the same bytes at all peers. The code that commits a step
-// increments *step. If a value has a method Reset, as *mat.Dense has, Reset is called before the
-// value is loaded; such a value keeps its memory.
+// increments *step. If a value has a method Reset, as *mat.Dense has, Load calls Reset before it
+// unmarshals the value; such a value keeps its memory.
 func Binary(step *int64, values ...BinaryValue) State {
 	s := &variables{step: step, kind: "values"}
 	for i, v := range values {
@@ -59,10 +59,10 @@ func Binary(step *int64, values ...BinaryValue) State {
 
 // Gob returns a State that consists of the variables to which values point and of the number of
 // committed steps. Package encoding/gob encodes the variables. The code that commits a step
-// increments *step. Load replaces the variables: slices get other memory. All fields must be
-// exported, because gob omits other fields without an error. Maps are refused because their order
-// is random; interfaces, functions and channels because they cannot be copied. For a refused field,
-// Group.Steps returns an error that names the field.
+// increments *step. Load replaces the variables, so slices get other memory. All fields must be
+// exported, because gob omits unexported fields without an error. Maps are refused because their
+// order is random. Interfaces, functions and channels are refused because they cannot be copied.
+// For a refused field, Group.Steps returns an error that names the field.
 func Gob(step *int64, values ...any) State {
 	s := &variables{step: step, kind: "gob"}
 	for i, v := range values {
@@ -86,10 +86,10 @@ type variables struct {
 	kind  string // which constructor made it, for messages
 	parts []part
 	names []string // types of parts, for messages
-	err   error    // why it cannot be a State; reported by Group.Steps
+	err   error    // why these variables cannot be a State; Group.Steps returns it
 }
 
-// part is one of the variables of a State. hash writes bytes that are equal for equal values.
+// part is one of the variables of a State. hash writes the same bytes for equal values.
 type part interface {
 	encode() ([]byte, error)
 	decode(b []byte) error
@@ -169,7 +169,7 @@ func (s *variables) Load(r io.Reader) error {
 			return fmt.Errorf("%s: %w", s.names[i], err)
 		}
 	}
-	// Parts that are missing give an error above; further parts would otherwise be ignored.
+	// Missing parts give an error above. Without this check, additional parts would be ignored.
 	if n, _ := r.Read(make([]byte, 1)); n > 0 {
 		return errors.New("the state has more parts than this peer's")
 	}
@@ -212,8 +212,9 @@ func readWord(r io.Reader) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// hash writes the input of a fingerprint of the state: only the bytes of the parts, without
-// lengths. So a State of the parameters alone has the hash of the parameters.
+// hash writes the bytes from which a fingerprint of the state is computed: only the bytes of the
+// parts, without the step and the lengths of the parts. So a State that has only the parameters has
+// the same hash as the bytes of the parameters.
 func (s *variables) hash(w io.Writer) error {
 	if s.err != nil {
 		return s.err
@@ -226,7 +227,7 @@ func (s *variables) hash(w io.Writer) error {
 	return nil
 }
 
-// hashState writes the input of a fingerprint of any State.
+// hashState writes the bytes from which a fingerprint of any State is computed.
 func hashState(w io.Writer, s State) error {
 	if v, ok := s.(*variables); ok {
 		return v.hash(w)
@@ -277,8 +278,8 @@ func (v vector) hash(w io.Writer) error {
 	return err
 }
 
-// numbers returns the bytes of a slice of numbers, never nil, and its type and length; for any
-// other value the bytes are nil.
+// numbers returns the bytes of a slice of numbers, never nil, and a text with the type and the
+// length of the slice. For any other value the bytes are nil.
 func numbers(v any) (b []byte, name string) {
 	switch v := v.(type) {
 	case []int8:
@@ -305,7 +306,7 @@ func numbers(v any) (b []byte, name string) {
 	return nil, ""
 }
 
-// view returns the bytes of v, which share its memory, and the name of its type.
+// view returns the bytes of v, which share its memory, and a text with its type and length.
 func view[T dtype.Number](v []T) (b []byte, name string) {
 	if b = kernel.Bytes(v); b == nil {
 		b = []byte{}
@@ -319,7 +320,7 @@ type marshaled struct{ v BinaryValue }
 // encode returns the bytes that the value marshals itself to.
 func (m marshaled) encode() ([]byte, error) { return m.v.MarshalBinary() }
 
-// decode resets the value, if it has the method, and unmarshals b into it.
+// decode resets the value, if it has a method Reset, and unmarshals b into it.
 func (m marshaled) decode(b []byte) error {
 	if r, ok := m.v.(interface{ Reset() }); ok {
 		r.Reset()
@@ -339,7 +340,7 @@ func (m marshaled) hash(w io.Writer) error {
 // gobbed is a variable that gob encodes.
 type gobbed struct{ v reflect.Value }
 
-// encode returns the output of a gob encoder of its own, with the descriptions of the types.
+// encode returns the output of a new gob encoder, which includes the descriptions of the types.
 func (g gobbed) encode() ([]byte, error) {
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).EncodeValue(g.v)

@@ -11,17 +11,17 @@ type status struct {
 	// why is the reason for the phase, if the membership has ended.
 	why    string
 	view   View       // the latest view
-	former []Member   // some lost members, the latest first
+	former []Member   // some members that were lost or kicked, the latest first
 	ended  bool       // members have left because the job is at its end
 	gap    *quorumGap // too few members can be reached; nil if there are enough
-	wrong  error      // the first view cannot be agreed on
+	wrong  error      // why the members cannot agree on the first view
 }
 
-// phase is the stage of an identity's life. It only increases.
+// phase is the stage of an identity's membership. It only increases.
 type phase uint8
 
 const (
-	outside phase = iota // wants to join
+	outside phase = iota // is in no view yet
 	inside               // is in the view
 	left                 // left at its own request
 	fenced               // was put out, and may join under a new identity
@@ -29,19 +29,19 @@ const (
 	closed               // the driver has stopped
 )
 
-// quorumGap is a number of reachable members that is too small.
+// quorumGap describes a lack of members: how many are present, and how many are needed.
 type quorumGap struct{ present, needed int }
 
 // watchedStatus holds the status of an identity for other goroutines, which read it and wait for
 // its changes. The driver's goroutine changes it.
 type watchedStatus struct {
-	mu      sync.Mutex // guards both fields together, so that a reader misses no change after its status
+	mu      sync.Mutex // guards both fields together, so that a reader misses no change after the status that it has read
 	current status
 	changed chan struct{} // closed when current changes, and then replaced
 }
 
-// set changes the status and wakes the goroutines that wait for a change. A closed driver's
-// status stays as it is.
+// set changes the status and wakes the goroutines that wait for a change. The status of a closed
+// driver does not change.
 func (w *watchedStatus) set(change func(*status)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *watchedStatus) set(change func(*status)) {
 	w.changed = make(chan struct{})
 }
 
-// now returns the status, and a channel that is closed when it changes.
+// now returns the status, and a channel that is closed when the status changes.
 func (w *watchedStatus) now() (status, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

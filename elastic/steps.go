@@ -27,11 +27,11 @@ import (
 //	}
 //	return g.Err()
 //
-// After an error of a call the body does nothing more. The turn remembers the error, and the step
-// is tried again, without the members that died and with newcomers. All peers run the same loop
-// over the same state and end at the same step. The loop ends early if a body calls Turn.Stop, if
-// this peer was asked to leave, and on an error, which Err returns. A peer that left has
-// state.Step() < until.
+// After an error of a call the body only continues the loop. The turn has recorded the error, and
+// the step is tried again, without the members that died and with newcomers. All peers run the same
+// loop over the same state and end at the same step. The loop ends early if a body calls Turn.Stop,
+// if this peer was asked to leave, and after an error, which Err returns. A peer that left early
+// has state.Step() < until.
 //
 // Mistakes of the program end the loop with an error at every peer: a turn that neither failed nor
 // committed; a turn that committed more than one step, or committed although a call in it had
@@ -43,8 +43,8 @@ import (
 //
 // The state holds all that the next step depends on: parameters, the optimiser's memory, the state
 // of random generators, the position in the data. Vectors, Gob and Binary make a State of a
-// program's variables. Only the body and, between turns, the group use it. A later call of Steps
-// continues where the last one ended, with a state of the same kind and the same options.
+// program's variables. Only the body and, between turns, the group may use the state. A later call
+// of Steps continues where the last one ended, with a state of the same kind and the same options.
 //
 // A step costs one AllGather of a few words besides the calls of the body. ctx bounds the waits
 // between turns; its end ends the loop.
@@ -73,7 +73,7 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 	}
 }
 
-// errUnwound is the result of Err for a loop whose body did not return.
+// errUnwound is what Err returns if the body of the loop did not return.
 var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
 
 // Err returns why the last Steps ended early. It is nil if the loop came to its end, if this peer
@@ -167,7 +167,7 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 		s, err := l.session(first)
 		l.stopped = l.stopped || l.group.loops.stopped
 		if err != nil {
-			// All steps are done here, so the lack of a further view is the normal end.
+			// This peer has committed all steps, so the lack of a further view is the normal end.
 			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && l.over() && l.ctx.Err() == nil && !l.group.void {
 				return nil
 			}
@@ -202,9 +202,9 @@ func (l *loop) session(first bool) (*Session, error) {
 }
 
 // turns runs turns in a session until the loop is over or the session ends. It returns nil after
-// the last step, errAgain if the loop goes on in another session, and any other error for good.
-// Unless the session broke, all members leave it after the same turn, because boundary has the same
-// result at all of them.
+// the last step, errAgain if the loop goes on in another session, and any other error if the loop
+// ends with that error. Unless the session broke, all members leave it after the same turn, because
+// boundary has the same result at all members.
 func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	if s.division == nil {
 		if err := l.enter(s); err != nil {
@@ -225,12 +225,12 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	return nil
 }
 
-// turn lets the body try a step, and records the step that it has committed.
+// turn runs the body for one attempt at a step, and records the step if the body has committed it.
 func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	t := newTurn(l, s)
 	s.turn.Store(t)
-	// While the body computes, this peer makes no calls, and tells the others so for at most
-	// bodyTerm.
+	// While the body computes, this peer makes no calls, and its heartbeats report this reason for
+	// at most bodyTerm.
 	l.busy.Reset(bodyTerm)
 	l.group.current().report.busy(bodyBusy)
 	err := l.body(t, yield)
@@ -246,8 +246,8 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	return t, l.group.Committed(t.step)
 }
 
-// body calls the body of the loop. If the body leaves the loop the other members would wait for
-// this one, so they receive an error, also when a panic unwinds the stack.
+// body calls the body of the loop. If the body leaves the loop, by break or by a panic, the other
+// members would wait for this one. So body revokes the session with an error.
 func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 	more, returned := false, false
 	defer func() {
@@ -278,8 +278,8 @@ func (l *loop) leftEarly(t *Turn) error {
 	return l.mistake(t, "left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
 }
 
-// turnResult returns the outcome of a turn whose body has returned: nil if it committed the step,
-// errAgain if the step is to be tried again, or the error that ends the loop.
+// turnResult returns the outcome of a turn whose body has returned: nil if the body has committed
+// the step, errAgain if the step is to be tried again, or the error that ends the loop.
 func (l *loop) turnResult(t *Turn) error {
 	after, cause := l.state.Step(), t.session.Comm.Err()
 	at, failed := t.failure()
@@ -325,16 +325,16 @@ func (l *loop) mistake(t *Turn, format string, args ...any) error {
 	return fmt.Errorf("elastic: %w", err)
 }
 
-// abandon ends the loop at this peer only, for a reason of its own. The other members go on without
-// it.
+// abandon ends the loop at this peer only, because of an error of this peer. The other members go
+// on without this peer.
 func (l *loop) abandon(t *Turn, why error) error {
 	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: fmt.Sprintf("step %d: %v", t.step, why)})
 	l.group.Leave()
 	return fmt.Errorf("elastic: step %d: %w", t.step, why)
 }
 
-// A peer that gives up waits, for at most revokeTerm, until the other members have received the
-// error, because its process may be about to end.
+// revokeTerm bounds the wait of a peer that ends its loop until the other members have received the
+// error. The peer waits because its process may be about to end.
 const revokeTerm = time.Second
 
 // revoke revokes a session, and waits until the other members have received the cause, at most for

@@ -2,16 +2,16 @@ package elastic
 
 import "time"
 
-// tickClock counts the ticks of a driver and notices when they are late. The driver's goroutine
-// owns it. It is pure: times come from the caller.
+// tickClock counts the ticks of a driver and detects late ticks. The driver's goroutine owns it. It
+// is pure: times come from the caller.
 type tickClock struct {
 	health health    // lateness of this process
 	ticks  int       // since the start
 	ticked time.Time // time of the last tick
 }
 
-// advance counts span ticks that have passed by now. It returns the time for which this process
-// did not run, or 0 if the ticks are not late: within lateTick a delay is ordinary scheduling.
+// advance counts span ticks that have passed by now. It returns the time for which this process did
+// not run, or 0 if the ticks are late by at most lateTick, which is ordinary scheduling.
 func (c *tickClock) advance(now time.Time, span int) time.Duration {
 	late := now.Sub(c.ticked) - time.Duration(span)*tickPeriod
 	c.ticked = now

@@ -10,22 +10,22 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Turn is one attempt at one step, see Group.Steps. It is valid until its body ends. Except for
-// Comm, it belongs to the goroutine of the body.
+// Turn is one attempt at one step, see Group.Steps. It is valid until the body of the loop has
+// handled it. Except for Comm, a Turn may be used only in the goroutine of the body.
 type Turn struct {
 	// Comm is the communicator of the members that try the step together. It is revoked when one of
-	// them is lost: calls then return an error, and the body does nothing more.
+	// them is lost: calls then return an error, and the body continues the loop.
 	Comm *collective.Comm
 	// Rank is this peer's rank in Comm.
 	Rank int
 
 	loop         *loop
 	session      *Session
-	step         int64 // the step that is tried
+	step         int64 // the step that the turn tries
 	begun, ended time.Time
-	first        atomic.Int64 // when the first call began, in nanoseconds since begun; 0 before it
+	first        atomic.Int64 // when the first call began, in nanoseconds since begun; 0 before the first call
 
-	samples   int           // argument of the first Part; -1 before it
+	samples   int           // argument of the first Part; -1 before the first Part
 	lo, hi    int           // this peer's part of the samples
 	late      bool          // Part came after the first call, so the time until that call is no measurement
 	predicted time.Duration // forecast of the computing time; 0 if it is unknown
@@ -39,13 +39,13 @@ type Turn struct {
 	failedAt int64 // step of the state when that call failed
 }
 
-// newTurn returns a turn for the step after the state's.
+// newTurn returns a turn for the step after the state's last step.
 func newTurn(l *loop, s *Session) *Turn {
 	return &Turn{Comm: s.Comm, Rank: s.Rank, loop: l, session: s, step: l.state.Step() + 1, begun: time.Now(), samples: -1}
 }
 
 // Part divides the n samples of the step among the members, and returns this peer's part [lo, hi).
-// The parts of all peers cover every sample once. All peers call it with the same n >= 0. Further
+// The parts of all peers cover every sample once. All peers call Part with the same n >= 0. Further
 // calls in a turn divide other samples in the same proportions.
 //
 // The parts follow the measured speeds: the samples of a peer divided by the time from the
@@ -72,13 +72,13 @@ func (t *Turn) Part(n int) (lo, hi int) {
 	return d.part(n, t.Rank)
 }
 
-// Stop ends the loop of all peers after the step that this turn commits. One peer may call it, or
-// all. If the turn fails the step is tried again, and Stop must be called again.
+// Stop ends the loop of all peers after the step that this turn commits. It suffices that one peer
+// calls Stop. If the turn fails, the step is tried again, and Stop must be called again.
 func (t *Turn) Stop() { t.stop = true }
 
-// Fail ends the loop at this peer with err, which Group.Err returns, because this peer cannot do
-// its part: it cannot read its data, for example. The other peers go on without this one. A nil err
-// is a mistake of the program.
+// Fail ends the loop at this peer with err, which Group.Err returns. It is for a peer that cannot
+// do its part, for example because it cannot read its data. The other peers go on without this
+// peer. A nil err is a mistake of the program.
 func (t *Turn) Fail(err error) {
 	switch {
 	case err != nil && t.fail == nil:
@@ -88,10 +88,10 @@ func (t *Turn) Fail(err error) {
 	}
 }
 
-// Busy reports that this peer does something long, for example an evaluation, until done is called.
-// The text what is shown to the other members if they wait for long. However long the work takes,
-// this peer is not asked to make way. Without Busy the others may ask it to make way after five
-// minutes in the body.
+// Busy reports that this peer does long work, for example an evaluation, until done is called. The
+// log shows the text what if the other members wait for this peer for long. However long the work
+// takes, the others do not ask this peer to step down. Without Busy they may ask it to step down
+// after five minutes in the body.
 func (t *Turn) Busy(what string) (done func()) {
 	t.loop.group.current().report.busy(what)
 	return func() {
@@ -118,10 +118,11 @@ func (s *Session) callBegins() {
 }
 
 // callFailed records the first failed call in the session's turn, with the step of the state. A
-// call that fails after the commit does not invalidate the commit, which did not depend on it.
+// call that fails after the commit does not invalidate the commit, because the commit did not
+// depend on that call.
 func (s *Session) callFailed(err error) {
 	t := s.turn.Load()
-	if t == nil || errors.Is(err, collective.ErrConcurrent) { // ErrConcurrent is the mistake of another goroutine
+	if t == nil || errors.Is(err, collective.ErrConcurrent) { // ErrConcurrent: another goroutine made a wrong call
 		return
 	}
 	t.mu.Lock()
@@ -131,7 +132,7 @@ func (s *Session) callFailed(err error) {
 	}
 }
 
-// failure returns the error of the first failed call, and the state's step when it failed.
+// failure returns the error of the first failed call, and the state's step when that call failed.
 func (t *Turn) failure() (at int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,17 +18,17 @@ func (id ID) Short() string { return string(id[max(0, len(id)-8):]) }
 // Member is one peer of a view.
 type Member struct {
 	ID    ID       `json:"id"`
-	Index int      `json:"index"` // number among the peers of its launcher
-	Host  string   `json:"host"`  // name of its host, for people
-	Addrs []string `json:"addrs"` // multiaddrs at which it listens
-	// Launcher is the ID of the launcher that started the member and observes its death. It is
-	// empty if there is none.
+	Index int      `json:"index"` // index among the peers of the member's launcher
+	Host  string   `json:"host"`  // name of the member's host, for people
+	Addrs []string `json:"addrs"` // multiaddrs at which the member listens
+	// Launcher is the ID of the launcher that started the member and observes its death; empty if
+	// the member has no launcher.
 	Launcher string `json:"launcher,omitempty"`
 	// Process identifies the process among all processes of its launcher, in a form that
 	// Config.Inspect understands; empty if unknown.
 	Process string `json:"process,omitempty"`
 	// Machine identifies the host, as host names may be ambiguous: it is equal for members of one
-	// host and differs between hosts. If it is empty the host's name counts.
+	// host and differs between hosts. If Machine is empty, Host identifies the host.
 	Machine string `json:"machine,omitempty"`
 	// Site names the location of the host. The network within a site is faster than between sites.
 	// Empty if unknown.
@@ -47,7 +47,7 @@ func (m Member) host() string {
 	return ""
 }
 
-// hostKey is like host, and returns a key of its own for a member whose host is unknown.
+// hostKey is like host, but returns a unique key for a member whose host is unknown.
 func (m Member) hostKey() string { return cmp.Or(m.host(), "peer "+string(m.ID)) }
 
 // Beside reports whether two members are known to be on one host.
@@ -92,11 +92,11 @@ func (v View) Hosts() []int {
 	})
 }
 
-// Sites returns the number of each member's site, by rank, from 0 on. The first member of a host
-// decides on the host's site. Sites returns nil if the site of some host is unknown, or if all
+// Sites returns the number of each member's site, by rank, from 0 on. The site of a host is the
+// site of the host's first member. Sites returns nil if the site of some host is unknown, or if all
 // hosts are at one site.
 func (v View) Sites() []int {
-	first, named := make(map[int]string), true // site by number of the host; whether all sites are known
+	first, named := make(map[int]string), true // first: site by number of the host; named: all sites are known
 	hosts := v.Hosts()
 	sites := number(v.Members, func(m Member, rank int) string {
 		if _, seen := first[hosts[rank]]; !seen {
@@ -141,7 +141,7 @@ func (v View) changes(o View) (came, gone []Member) {
 	next := 0
 	for _, m := range o.Members {
 		switch {
-		// Survivors keep their order, so one pass over both lists finds them.
+		// Members that stay keep their order, so one pass over both lists finds them.
 		case next < len(v.Members) && v.Members[next].ID == m.ID:
 			next++
 		case v.Rank(m.ID) < 0:
@@ -157,7 +157,7 @@ func (v View) changes(o View) (came, gone []Member) {
 }
 
 // Hash returns the view's lineage: a SHA-256 hash of the epoch, the parent's hash, and the IDs of
-// members and voters in order. Addresses are not part of it.
+// members and voters in order. The hash does not cover addresses.
 func (v View) Hash() [32]byte {
 	h := sha256.New()
 	b := binary.LittleEndian.AppendUint64(nil, v.Epoch)

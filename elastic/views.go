@@ -36,11 +36,12 @@ func (d *driver) entered(mv member.View) {
 	if d.cfg.OnView != nil {
 		d.cfg.OnView(v)
 	}
-	// An unreadable address is the member's own mistake; it will show as a member that cannot be
-	// reached.
+	// An error means that a member has given an invalid address. The failure detector then suspects
+	// the member as unreachable.
 	_ = d.ep.Network.Introduce(came)
 	switch v.Reason {
-	// The members stay, so the session must be replaced even though no member of it is lost.
+	// A renewed view has the same members, so the session must be revoked even though no member is
+	// lost.
 	case "renew":
 		d.session.revoke(fmt.Errorf("epoch %d begins, because the session broke", v.Epoch))
 	case "forced", "lost", "kick":
@@ -51,12 +52,12 @@ func (d *driver) entered(mv member.View) {
 // maxFormer bounds the lost members that are remembered.
 const maxFormer = 32
 
-// welcome records new members. A new member counts as just heard.
+// welcome records new members. The silence of a new member counts from now.
 func (d *driver) welcome(came []Member, later bool) {
 	foreign := func(m Member) bool { return m.Launcher != d.ep.Self.Launcher }
 	if d.view.Epoch > 1 && slices.ContainsFunc(d.view.Members, foreign) {
 		d.launcher.end()
-		d.launcher.settled = true // it was admitted only after all members had acknowledged
+		d.launcher.settled = true // the foreign member was admitted only after all members had acknowledged
 	}
 	for _, m := range came {
 		if m.ID == d.ep.Self.ID {
@@ -87,7 +88,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 	for _, m := range gone {
 		p := d.peers[m.ID]
 		if p == nil {
-			p = &peer{detector: detector{silence: newSilence(time.Now())}} // nothing is known of this member
+			p = &peer{detector: detector{silence: newSilence(time.Now())}} // this member has no record
 		}
 		delete(d.peers, m.ID)
 		if p.heartbeat.Ended {
@@ -98,7 +99,8 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 			lost = append(lost, m)
 			continue
 		}
-		// A change may contain losses and leaves; then the reason of the view is the loss.
+		// A view change may contain both losses and leaves. The reason of the view is then a loss,
+		// so the records of the members show which of them left.
 		if v.Reason == "leave" || p.heartbeat.Leaving || p.heartbeat.Stalled {
 			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
@@ -137,7 +139,8 @@ func (d *driver) enter(s *Session) {
 
 // broken handles the end of v's session with an error while no later view is known. The argument
 // blamed is the rank of the member that the error names, or -1. That member must first show that it
-// lives. Then, or at once if the error names no member, broken requests a view of the same members.
+// lives. After that, or at once if the error names no member, the driver requests a view of the
+// same members.
 func (d *driver) broken(v View, blamed int) {
 	d.loop.do(func() {
 		if d.view.Epoch != v.Epoch {
@@ -154,7 +157,8 @@ func (d *driver) broken(v View, blamed int) {
 	})
 }
 
-// leave requests to leave at the next boundary; ended: because the job is at its end.
+// leave requests to leave at the next boundary. The argument ended means that this member leaves
+// because the job is at its end.
 func (d *driver) leave(ended bool) {
 	d.report.leave(ended)
 	d.loop.do(func() {
@@ -163,18 +167,19 @@ func (d *driver) leave(ended bool) {
 	})
 }
 
-// dead records a certain death.
+// dead records that the process of a member has certainly ended.
 func (d *driver) dead(id ID) { d.loop.do(func() { d.watcher.dead(id) }) }
 
-// makeWay handles a request to make way for the others. This member then leaves, unless it has
-// reported a reason, has gone on since the request was sent, or itself waits for others to enter
-// the session. If it leaves itself, the others need no quorum without it.
+// makeWay handles a request to step down. This member then leaves, unless it has reported a reason
+// (Busy), has entered another session since the request was sent, or itself waits for others to
+// enter the session. Because this member itself votes for its leave, the others need no quorum
+// without it.
 func (d *driver) makeWay(y stepDown) {
 	mine := d.report.get()
 	if y.Epoch != d.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
 		return
 	}
 	d.report.stall()
-	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it was asked to leave
+	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it left at its own request
 	d.step(member.Leave{})
 }

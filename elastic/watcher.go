@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// watcher judges which members can be reached. It records their messages, probes members that are
-// nearly overdue, and passes suspicions and their withdrawal to the membership machine. The
-// driver's goroutine owns it.
+// watcher judges which members can be reached. It records their messages, probes members whose
+// silence nearly reaches the limit, and passes suspicions and their withdrawal to the membership
+// machine. The driver's goroutine owns it.
 type watcher struct {
 	cfg        *Config // Inspect and OnSuspect
 	network    Network
@@ -18,25 +18,25 @@ type watcher struct {
 	out        *sendQueues        // for probes
 	step       func(member.Event) // passes an event to the membership machine
 
-	regrouping regrouping // suspects that were heard again while too few members are reached
+	regrouping regrouping // suspects that have sent messages again while too few members are reached
 }
 
 // received records a message of a member: the member lives. A suspicion is withdrawn.
 func (w *watcher) received(id ID) {
 	p := w.members.peers[id]
 	if p == nil {
-		return // no member, or one about which nothing needs to be known
+		return // no member, or a member that needs no record
 	}
 	p.down = false
 	p.word(time.Now(), p.heartbeat.Deaf)
 	if p.heartbeat.Deaf {
-		return // the member says that it hears nothing from this peer
+		return // the member reports that it receives nothing from this peer
 	}
 	p.helped = nil
 	if p.suspected != "" && !p.withHost {
 		p.suspected, p.exceeded = "", 0
-		w.clock.health.worse(time.Now()) // this member may have been the late one
-		w.heartbeats.send(id, false)     // it must learn that it is heard again before it gets the machine's messages
+		w.clock.health.worse(time.Now()) // the suspicion was wrong, perhaps because this peer was late
+		w.heartbeats.send(id, false)     // sent before the machine's messages: it reports to the member that this peer hears it again
 		w.unsuspect(id)
 	}
 	if p.brokeEpoch != 0 {
@@ -46,7 +46,8 @@ func (w *watcher) received(id ID) {
 	}
 }
 
-// answered records an answer of a member to a heartbeat that asked for one: the two hear each other.
+// answered records that a member has answered a heartbeat of this peer: messages pass in both
+// directions.
 func (w *watcher) answered(id ID, p *peer) {
 	p.answered, p.withHost = time.Now(), false
 	w.vouchFor(id, p)
@@ -59,8 +60,8 @@ func (w *watcher) connected(id ID) {
 	}
 }
 
-// disconnected records that the connection with a member has ended. The heartbeat connects again,
-// or fails if no process listens there.
+// disconnected records that the connection with a member has ended. It sends a heartbeat, which
+// makes a new connection, or fails if the member's process has ended.
 func (w *watcher) disconnected(id ID) {
 	if p := w.members.peerOf(id); p != nil {
 		p.down = true
@@ -68,14 +69,14 @@ func (w *watcher) disconnected(id ID) {
 	}
 }
 
-// requireAnswer lets a member show that it lives, as a session of an epoch broke because of it.
-// When the member is heard, the machine gets a Renew.
+// requireAnswer requests a heartbeat from a member because of which the session of an epoch broke.
+// When a message of the member arrives, the watcher passes a Renew to the machine.
 func (w *watcher) requireAnswer(id ID, p *peer, epoch uint64) {
 	p.brokeEpoch = epoch
 	w.heartbeats.send(id, true)
 }
 
-// dead records a certain death.
+// dead records that the process of a member has certainly ended.
 func (w *watcher) dead(id ID) {
 	if p := w.members.peerOf(id); p != nil {
 		p.suspected = "exit"
@@ -102,25 +103,27 @@ func (w *watcher) unsuspectAll(now time.Time) {
 	}
 }
 
-// suspect records that a member cannot be reached; gone: no process listens at its addresses.
+// suspect records that a member cannot be reached. The argument gone means that no process listens
+// at the member's addresses.
 func (w *watcher) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
 		w.step(member.Suspect{Peer: member.ID(id), Gone: gone})
-		w.heartbeats.send(id, false) // the member may receive this heartbeat, and must learn that it is not heard
+		w.heartbeats.send(id, false) // if the member receives this heartbeat, it reports to the member that this peer hears nothing from it
 	}
 }
 
-// notSent handles a message that could not be sent. Its receiver is suspected if it is certainly
-// gone; otherwise its silence decides.
+// notSent handles a message that could not be sent. The receiver is suspected at once if its
+// process has certainly ended; otherwise only its silence counts.
 func (w *watcher) notSent(f failed) {
 	if p := w.members.peerOf(f.to); p != nil && f.gone() {
 		w.suspect(f.to, p, "reset", true)
 	}
 }
 
-// judgeAll judges the watched members: it probes a member that is nearly overdue, and suspects a
-// member that does not answer. It also reports long-silent suspects to OnSuspect.
+// judgeAll judges the watched members: it probes a member whose silence nearly reaches the limit,
+// and suspects a member that does not answer. It also reports silent and unreachable suspects to
+// OnSuspect.
 func (w *watcher) judgeAll(now time.Time) {
 	for _, id := range w.members.watched() {
 		if p := w.members.peerOf(id); p.suspected == "" {
@@ -144,7 +147,7 @@ func (w *watcher) judgeAll(now time.Time) {
 // judge judges one member.
 func (w *watcher) judge(id ID, p *peer, now time.Time) {
 	factor, state := w.clock.health.factor(now), func() ProcessState { return w.stateOf(id) }
-	// Silence does not count while the first session is entered, except for absent members.
+	// While the members enter the first session, only absent members are judged.
 	if w.members.entering() && !(w.clock.ticks%slowTicks == 0 && p.absent(now, state)) {
 		return
 	}
@@ -154,10 +157,10 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 	case probe:
 		w.askFor(id, p)
 	case suspected:
-		// Before a suspicion a helper must show that this member is heard, unless no helper can be
-		// relied on.
+		// Before a suspicion a helper must show that messages of this member arrive, unless this
+		// member hears no helper.
 		if !w.members.wellHelped(p) && !w.clock.health.worst() {
-			w.clock.health.worse(now) // the fault may be this member's own; its limits grow
+			w.clock.health.worse(now) // this member itself may be cut off or late, so its limits grow
 			return
 		}
 		cause := "silent"
@@ -171,7 +174,8 @@ func (w *watcher) judge(id ID, p *peer, now time.Time) {
 	}
 }
 
-// stateOf returns the state of a member's process, if that is on this host.
+// stateOf returns the state of a member's process, or ProcessUnknown if the process is on another
+// host.
 func (w *watcher) stateOf(id ID) ProcessState {
 	rank := w.members.view.Rank(id)
 	if w.cfg.Inspect == nil || rank < 0 {

@@ -3,11 +3,11 @@ package elastic
 import "slices"
 
 // watchRing decides which members of a view watch each other. All members compute the same ring
-// from the view. The members of a host are neighbours in it. Each member watches its neighbours,
-// and those at a distance of at least the members of a host. So each has watchers on two other
-// hosts, or on one with most of the members. A host that the others do not hear any more then goes as
-// a whole: its members would otherwise be watched by each other, and the others would notice them one
-// pair after the other.
+// from the view. The members of a host are neighbours in the ring. Each member watches its two
+// neighbours, and the two members at the distance far, which is at least the number of members of a
+// host. So each member has watchers on two other hosts, or on one other host that has most of the
+// members. If a host becomes unreachable, all its members are therefore suspected at about the same
+// time. If they only watched each other, the other hosts would detect the loss pair by pair.
 //
 //	host      a           b           c           d
 //	place     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
@@ -33,10 +33,11 @@ func newWatchRing(hosts []int) *watchRing {
 	return r
 }
 
-// farDistance returns the distance of members that are on different hosts: the number of members of
-// the largest host, as a power of two, since with each other distance all members get new watchers.
-// A host with most of the members does not count, as the others do not go on without it. If there
-// are few hosts, the distance is half of the ring.
+// farDistance returns a distance on the ring at which members are on different hosts: the number of
+// members of the largest host, rounded up to a power of two. It is rounded because all members get
+// new watchers when the distance changes. A host with more than half of the members does not count,
+// because the other members cannot go on without it. If there are few hosts, the distance is half
+// of the ring.
 func farDistance(hosts []int) int {
 	n := len(hosts)
 	sizes := make([]int, n) // by number of the host, which is less than n
@@ -52,12 +53,12 @@ func farDistance(hosts []int) int {
 	return max(2, min(far, n/2))
 }
 
-// watchedAll is the number of members up to which all watch each other.
+// watchedAll is the largest number of members of a group in which all members watch each other.
 const watchedAll = 5
 
-// around returns the ranks of the members that a rank watches and that watch it, in the order of
-// the ring, from that rank on. In a group of up to five they are all others, otherwise at most
-// four.
+// around returns the ranks of the members that the argument rank watches and that watch it, in the
+// order of the ring from rank on. In a group of up to watchedAll members these are all other
+// members; in a larger group they are at most four.
 func (r *watchRing) around(rank int) (ranks []int) {
 	if rank < 0 {
 		return nil
