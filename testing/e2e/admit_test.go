@@ -11,14 +11,15 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// softmax is a job on MNIST with four peers, which another peer may join.
+// softmax is an elrun of a job on MNIST: the first elrun with four peers, or the elrun of a peer
+// that joins.
 type softmax struct {
 	*elrun
 	program []string // program with arguments
 	log     *process.Log
 }
 
-// startSoftmax starts the job.
+// startSoftmax starts the job with four peers.
 func startSoftmax(t *testing.T, args ...string) *softmax {
 	t.Helper()
 	path, data := mnist(t)
@@ -31,7 +32,8 @@ func startSoftmax(t *testing.T, args ...string) *softmax {
 	return s
 }
 
-// comes starts a peer that joins. It is ten times slower than the others.
+// comes starts an elrun with one peer that wants to join. The peer is ten times slower than the
+// others.
 func (s *softmax) comes(t *testing.T) *softmax {
 	t.Helper()
 	late := &softmax{elrun: &elrun{job: s.job}, log: process.NewLog(t, filepath.Join(t.TempDir(), "events"))}
@@ -40,7 +42,7 @@ func (s *softmax) comes(t *testing.T) *softmax {
 	return late
 }
 
-// events reads the events that were written so far.
+// events returns the events in the log so far.
 func (s *softmax) events(t *testing.T) []event.Event {
 	t.Helper()
 	return s.log.Read(t).Events
@@ -52,13 +54,13 @@ func (s *softmax) expectStep(t *testing.T, step int64) {
 	s.Until(t, "steps", func() bool { return s.log.Read(t).Step >= step })
 }
 
-// goOn waits for more steps.
+// goOn waits until the job has made this many further steps.
 func (s *softmax) goOn(t *testing.T, steps int64) {
 	t.Helper()
 	s.expectStep(t, s.log.Read(t).Step+steps)
 }
 
-// stopped asks all peers to end.
+// stopped asks all peers of the job to end.
 func (s *softmax) stopped(t *testing.T) {
 	t.Helper()
 	if _, stderr, status := process.Command(t, "stop", s.job.Name); status != 0 {
@@ -104,7 +106,8 @@ func (s *softmax) times(t *testing.T) map[int][]float64 {
 	return times
 }
 
-// quartile returns the lower quartile of step times. Other load on the machine makes some steps longer, and affects it little.
+// quartile returns the lower quartile of step times. Other load on the machine makes some steps
+// longer, but has little effect on this quartile.
 func quartile(times []float64) float64 { return quantile(times, 0.25) }
 
 // If computation dominates, a peer that is ten times slower than four others makes steps slightly shorter, by 1 - 4/4.1. Whether
@@ -134,15 +137,16 @@ func TestSlowPeerWhereComputingCounts(t *testing.T) {
 	}
 }
 
-// If a step has one microbatch for each of a few members, such a peer is parked and gets the reason. It could help only if all
-// others were slower than it is. It can end without harm to the others.
+// If a step has one microbatch for each of four members, a peer that is ten times slower is parked,
+// and its elrun prints the reason. The peer could make steps shorter only if some member were
+// slower than it. When the parked peer ends, the members continue.
 func TestSlowPeerIsParked(t *testing.T) {
 	s := startSoftmax(t, "--global-batch", "32", "--pace", "100us", "--steps", "1000000")
 	s.expectStep(t, 20)
 	before := s.peers(t)
 	late := s.comes(t)
-	// On an overloaded machine a member may be as slow. Then the peer is admitted. Only the long form, which requires an idle
-	// machine, insists on parking.
+	// On an overloaded machine a member may be as slow as the newcomer, which is then admitted.
+	// Only the long form, which requires an idle machine, requires that the newcomer is parked.
 	process.Until(t, "a verdict", func() bool { return late.parked(t) != "" || !long() && s.times(t)[5] != nil })
 	if late.parked(t) == "" {
 		t.Log("let in: some member was slower than the newcomer")

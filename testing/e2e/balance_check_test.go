@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// check checks the properties that every job has, whatever the load of the machine. No sample is
+// check checks the properties that every job has under any load of the machine. No sample is
 // missing or counted twice. The peers have equal weights. The policy derives the shares from the
 // measured times. The log has a reason for every change.
 func (r *trained) check(t *testing.T, policy string) {
@@ -35,7 +35,8 @@ func (r *trained) check(t *testing.T, policy string) {
 	r.replay(t, policy)
 }
 
-// whole checks that the peers' parts make up a step, each microbatch once, and that the peers have equal weights after it.
+// whole checks that the peers' parts contain each microbatch of a step once, and that the peers
+// have equal weights after the step.
 func (r *trained) whole(step int) error {
 	var parts [][2]int
 	first, samples := r.steps[0][step], 0
@@ -61,8 +62,9 @@ func (r *trained) whole(step int) error {
 	return nil
 }
 
-// replay feeds the times in the log to a policy, which must return the shares in the log. It ends at the first change of members,
-// because the log does not have the costs that other members knew before.
+// replay feeds the times in the log to a policy, which must return the shares in the log. It ends
+// at the first change of members, because the log does not have the costs with which the policy
+// begins in the next view.
 func (r *trained) replay(t *testing.T, policy string) {
 	t.Helper()
 	p, err := loadbal.New(policy)
@@ -88,7 +90,8 @@ func (r *trained) replay(t *testing.T, policy string) {
 	}
 }
 
-// micros returns the computing time of a peer in a step as it is reported to the others, in microseconds.
+// micros returns the computing time of a peer in a step in microseconds, rounded as in the peer's
+// report to the other peers.
 func micros(s event.Step) int64 {
 	return max(1, int64(math.Round(s.ComputeMS*1e6))/1000)
 }
@@ -118,8 +121,9 @@ func (r *trained) part(index, from, to int) float64 {
 	return float64(mine) / float64(all)
 }
 
-// leans checks that a slow peer has computed less than an equal part in a range of steps. If measurements show that the peer was
-// not at most half as fast as each other one, because the machine was loaded, it checks nothing.
+// leans checks that a slow peer has computed less than an equal part in a range of steps. It checks
+// nothing if the slow peer took less than twice the time of some other peer for a microbatch,
+// because then the machine was loaded.
 func (r *trained) leans(t *testing.T, slow, from, to int) error {
 	t.Helper()
 	pace, part := r.pace(slow, from, to), r.part(slow, from, to)

@@ -30,14 +30,15 @@ func fixedCost(index int) time.Duration {
 // costly is a model of one number. It takes a long time at the start of each step, and a short time for each microbatch.
 type costly struct {
 	param []float32
-	due   time.Time // planned end of the computation so far
+	due   time.Time // planned end of the last microbatch
 	begun bool      // the step has computed a microbatch
 }
 
 // begin is called before each step.
 func (m *costly) begin(int64) { m.begun = false }
 
-// trained returns the model for trainer.Run. It makes up for late timers within a step.
+// trained returns the model for trainer.Run. After a late timer the next sleep of the step is
+// shorter.
 func (m *costly) trained() trainer.Model {
 	p := trainer.Param{Name: "x", Shape: []int{1}, Data: m.param}
 	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
@@ -69,7 +70,8 @@ func fixedCosts(ctx context.Context) error {
 	}), g.Close())
 }
 
-// If most of a step's time does not depend on the share, shares settle soon and stay.
+// If most of a step's time does not depend on the share, shares come near the best within a few
+// steps, and then rarely change.
 func (tr *trial) fixed(t *testing.T) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -95,7 +97,8 @@ func (tr *trial) fixed(t *testing.T) error {
 	return nil
 }
 
-// returns counts the full steps, from a step on, in which the shares returned to earlier ones.
+// returns counts the full steps, from a step on, in which the shares change back to shares of an
+// earlier step.
 func (r *trained) returns(from int) (n int) {
 	full := r.full(from)
 	for k := 2; k < len(full); k++ {

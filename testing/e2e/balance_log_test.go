@@ -32,8 +32,8 @@ func pick[T any](short, other T) T {
 	return short
 }
 
-// goAhead gives this process and all that it starts a higher priority until the test ends, if permitted, because the long forms
-// measure.
+// goAhead gives this process and its later child processes real-time priority until the test ends,
+// if permitted, because the long forms measure times.
 func goAhead(t *testing.T) {
 	t.Helper()
 	self := strconv.Itoa(os.Getpid())
@@ -105,7 +105,7 @@ type trained struct {
 	steps  [][]event.Step // by the peer's local index, and by step minus 1
 	stable []time.Time    // by step: when peer 0 reported it
 	epochs []uint64       // by step
-	told   []event.Shares // changes of shares
+	told   []event.Shares // events about changed shares
 	sha    string         // hash of the weights
 }
 
@@ -140,8 +140,9 @@ func (r *trained) read(t *testing.T, path string) error {
 	return nil
 }
 
-// rate returns how many samples per second the job trained from a step on. A step is reported when the next one is committed. The
-// last step has no next one, so it does not count.
+// rate returns how many samples per second the job trained from a step on. A peer reports a step
+// when the next step is committed. No step follows the last step, so the last report does not
+// count.
 func (r *trained) rate(from int) float64 {
 	last, samples := len(r.stable)-1, 0
 	for _, s := range r.steps[0][from+2 : last+1] {

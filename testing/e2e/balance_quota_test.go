@@ -47,7 +47,7 @@ func (tr *trial) quotas(t *testing.T) error {
 	return nil
 }
 
-// quotaTask returns a program that computes as fast as it can.
+// quotaTask returns the arguments of a program that computes as fast as it can.
 func quotaTask(steps int, args ...string) []string {
 	return append([]string{"--global-batch", pick("4096", "16384"), "--microbatch", "16", "--steps", strconv.Itoa(steps)}, args...)
 }
@@ -59,8 +59,9 @@ func (tr *trial) within(groups [2]string) *trial {
 	return &quota
 }
 
-// cpuGroup creates a control group with a quota, in percent of a core. Its processes have a higher weight than others, so that
-// they get their quota. The group is of version 2 if that has the cpu controller, otherwise of version 1.
+// cpuGroup creates a control group with a quota, in percent of a core. Its processes have a higher
+// weight than others, so that they get their quota. It is a group of cgroup version 2 if this
+// version has the cpu controller, otherwise a group of version 1.
 func cpuGroup(t *testing.T, percent int) (dir string, err error) {
 	t.Helper()
 	const period = 20_000 // microseconds; a step has many periods
@@ -79,7 +80,7 @@ func cpuGroup(t *testing.T, percent int) (dir string, err error) {
 	return dir, nil
 }
 
-// delegateCPU lets groups below root, a group of version 2, control processor time.
+// delegateCPU enables the cpu controller for the groups below root, a group of cgroup version 2.
 func delegateCPU(root string) error {
 	file := filepath.Join(root, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)

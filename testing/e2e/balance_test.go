@@ -10,14 +10,14 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// TestBalance measures the benefit of balancing with real processes. Their speeds are set, except those with quotas, so the
-// number of cores does not matter:
+// TestBalance measures the benefit of balancing with real processes. The peers sleep to have set
+// speeds, except in the row with quotas, so the number of cores does not matter:
 //
 //	go test -count=1 -timeout=1h -v -run TestBalance ./testing/e2e -long
 //
-// Other load on the machine affects all times. So the short form checks only what holds whatever the times are (trained.check),
-// and that slow peers get smaller shares. The long form checks measurements. It runs at a higher priority if permitted, and each
-// row has three tries.
+// Other load on the machine affects all times. So the short form checks only properties that do not
+// depend on times (trained.check), and that slow peers get smaller shares. The long form checks
+// measurements. It runs at a higher priority if permitted, and tries each row up to three times.
 func TestBalance(t *testing.T) {
 	tr := newTrial(t)
 	t.Run("unequal", paced(tr.unequal))
@@ -28,7 +28,7 @@ func TestBalance(t *testing.T) {
 	t.Run("quotas", row(tr.quotas))
 }
 
-// paced is a row whose peers sleep most of the time.
+// paced returns the test of a row whose peers sleep most of the time.
 func paced(try func(t *testing.T) error) func(t *testing.T) {
 	return func(t *testing.T) {
 		if long() {
@@ -52,7 +52,8 @@ func row(try func(t *testing.T) error) func(t *testing.T) {
 	}
 }
 
-// pacedTask returns a program whose peers have set speeds, with microbatches of 0.8 ms.
+// pacedTask returns the arguments of a program whose peers take a set time of 0.8 ms for a
+// microbatch.
 func pacedTask(steps int, args ...string) []string {
 	return slices.Concat([]string{"--global-batch", strconv.Itoa(pick(1024, fullBatch)), "--microbatch", "8", "--pace", "100us",
 		"--steps", strconv.Itoa(steps)}, args)
@@ -65,9 +66,9 @@ const (
 	settled = 5
 )
 
-// One of four peers has a quarter of the speed of the others. With balancing, they are together nearly as fast as the sum of
-// their speeds. With equal shares they would be at most as fast as four slow peers. The largest possible gain is the mean of the
-// speeds divided by the lowest: 3.25.
+// One of four peers has a quarter of the speed of the others. With balancing, the speed of the job
+// is nearly the sum of their speeds. With equal shares the job would be at most as fast as a job of
+// four slow peers. The largest possible gain is the mean of the speeds divided by the lowest: 3.25.
 func (tr *trial) unequal(t *testing.T) error {
 	balanced := tr.train(t, 4, pacedTask(pick(30, 120), "--slow", "3:4")...)
 	equal := tr.train(t, 4, pacedTask(pick(5, 30), "--slow", "3:4", "--balance", "equal")...)
@@ -104,7 +105,8 @@ func (c change) costs(step int) []loadbal.Cost {
 	return costs
 }
 
-// One peer is four times slower for some steps. Shares follow when it becomes slow, and when it recovers.
+// One peer is four times slower for some steps. Shares come near the best after the peer becomes
+// slow, and after it recovers.
 func (tr *trial) stepChange(t *testing.T) error {
 	c := pick(change{4, 20, 45, 60}, change{4, 50, 120, 180})
 	r := tr.train(t, 4, pacedTask(c.of, "--slow", fmt.Sprintf("3:%d@%d-%d", c.factor, c.first, c.last))...)
@@ -117,8 +119,9 @@ func (tr *trial) stepChange(t *testing.T) error {
 	return errors.Join(r.settles(t, c, c.first-1, c.last, 5), r.settles(t, c, c.last, c.of, 10))
 }
 
-// settles checks the steps between two steps: within a number of steps shares come near the best, and stay there. Shares are near
-// the best if the spread of the peers' undisturbed times exceeds the spread with the best whole shares by at most 5 points.
+// settles checks the steps from index from to index to: after at most within steps shares come near
+// the best, and stay near the best. Shares are near the best if the spread of the peers'
+// undisturbed times exceeds the spread with the best whole shares by at most 5 points.
 func (r *trained) settles(t *testing.T, c change, from, to, within int) error {
 	t.Helper()
 	const near = 5.0
@@ -149,7 +152,7 @@ func (r *trained) settles(t *testing.T, c change, from, to, within int) error {
 	return nil
 }
 
-// below returns how many values are not above a bound.
+// below returns how many values are at most bound.
 func below(all []float64, bound float64) (n int) {
 	for _, v := range all {
 		if v <= bound {
@@ -159,8 +162,9 @@ func below(all []float64, bound float64) (n int) {
 	return n
 }
 
-// Equal peers lose nothing by balancing. Runs with and without it alternate, so that other load on the machine affects both. The
-// runs that it affects least are compared.
+// Equal peers lose at most 1 % of a step by balancing. Runs with and without balancing alternate,
+// so that other load on the machine affects both kinds. The test compares the fastest run of each
+// kind.
 func (tr *trial) homogeneous(t *testing.T) error {
 	if !long() {
 		tr.train(t, 4, pacedTask(20)...)

@@ -11,8 +11,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The commands that show or change a job accept the beginning of its name. For a program that reports no steps, they do not show
-// step 0. On a busy host a peer may be waiting for another one.
+// The commands that show or change a job accept the beginning of its name. For a program that
+// reports no steps, they show "-" as the step. The test accepts any peer after "waiting for",
+// because on a busy host a peer may wait for another peer.
 func TestNameByBeginning(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
@@ -45,7 +46,7 @@ func TestScaleByBeginning(t *testing.T) {
 	e.expectDone(t)
 }
 
-// A peer can join with a ticket from a file. The ticket is then on no command line.
+// A peer can join with a ticket from a file, so that no command line shows the ticket.
 func TestTicketFromFile(t *testing.T) {
 	e := start(t, "train", 1, "--state-rate", "100MB/s")
 	e.expectSize(t, 0, 1)
@@ -61,7 +62,7 @@ func TestTicketFromFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range lines {
-		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), ticket) { // fails for a process that has ended
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), ticket) { // ReadFile fails for a process that has ended
 			t.Errorf("%s shows the ticket", file)
 		}
 	}
@@ -71,7 +72,8 @@ func TestTicketFromFile(t *testing.T) {
 	}
 }
 
-// The doctor checks a ticket before anybody joins, and reports that it leads to the peers of its job.
+// The doctor checks a ticket without joining, and reports that the ticket leads to the peers of its
+// job.
 func TestDoctorTicket(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")

@@ -25,7 +25,7 @@ type squeezed struct {
 
 const squeezers = 4
 
-// squeeze trains on MNIST with a coding.
+// squeeze trains on MNIST with a coding of the gradients.
 func squeeze(t *testing.T, program, data, coding string, flags ...string) squeezed {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "events.jsonl")
@@ -56,7 +56,7 @@ func squeeze(t *testing.T, program, data, coding string, flags ...string) squeez
 	return s
 }
 
-// note counts an event.
+// note adds an event to the results.
 func (s *squeezed) note(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Step:
@@ -87,8 +87,9 @@ func (s *squeezed) checkDigests(t *testing.T, steps int) {
 	}
 }
 
-// TestCompression checks that training with every coding is as accurate as without, to half a percentage point, and that all
-// peers have the same bits after every step. It logs how much shorter the gradients are:
+// TestCompression checks that training with every coding is at most half a percentage point less
+// accurate than without compression, and that all peers have the same bits after every step. It
+// logs how much shorter the coded gradients are:
 //
 //	go test -count=1 -timeout=1h -v -run TestCompression ./testing/e2e -long
 //

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestTicketOutlivesItsPeers runs in a network namespace of its own, so that no other job hears of it. The members that a ticket
-// names leave. The members that joined by it are found by multicast, because all have --lan.
+// TestTicketOutlivesItsPeers runs in a network namespace of its own, so that its multicast messages
+// reach no other job. The members that a ticket names leave. A newcomer with the ticket finds a
+// later member by multicast, because all peers have --lan.
 func TestTicketOutlivesItsPeers(t *testing.T) {
 	if os.Getenv(listenVariable) != "" {
 		outliveTicket(t)

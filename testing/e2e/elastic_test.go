@@ -17,7 +17,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// pid returns the process ID of the peer that was started last with a local index.
+// pid returns the process ID of the peer with a local index, after a restart the ID of the latest
+// process.
 func (e *elrun) pid(t *testing.T, index int) int {
 	t.Helper()
 	all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] joined .*\bpid=(\d+)`, index)).FindAllStringSubmatch(e.Out.String(), -1)
@@ -45,7 +46,7 @@ func (e *elrun) hit(t *testing.T, sig syscall.Signal, indices ...int) {
 	}
 }
 
-// expectSize waits until a peer trains in a session of n members. Sessions that the output has mentioned before do not count.
+// expectSize waits until the latest session that a peer has printed has n members.
 func (e *elrun) expectSize(t *testing.T, index, n int) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("a session of %d members at peer %d", n, index), func() bool {
@@ -87,7 +88,8 @@ func TestKillOneOfFive(t *testing.T) {
 	}
 }
 
-// One launcher has started all peers, so it learns of every death. Therefore any number of survivors may go on.
+// One launcher has started all peers, so it notices the death of each of them. Therefore any number
+// of survivors may continue.
 func TestKillMany(t *testing.T) {
 	for name, c := range map[string]struct {
 		peers int
@@ -169,7 +171,8 @@ func TestScale(t *testing.T) {
 	e.expectDone(t)
 }
 
-// A job with too few peers waits at the start. It begins when others have joined, from its own launcher and from another.
+// A job with fewer peers than --min-peers waits at the start. It begins when a second peer of its
+// launcher and a peer of another launcher have joined.
 func TestMinPeersFromTheStart(t *testing.T) {
 	e := start(t, "train", 1, "--min-peers", "3")
 	e.Expect(t, "1 present, 3 needed")
@@ -210,7 +213,8 @@ func (e *elrun) issue(t *testing.T, flags ...string) string {
 	return strings.TrimSpace(stdout)
 }
 
-// A second elrun joins, by a ticket or on the same host. It goes on when the first one is killed together with its peers.
+// A second elrun joins, by a ticket or on the same host. It continues when the first elrun is
+// killed, with which the first elrun's peers end.
 func TestJoin(t *testing.T) {
 	for name, flags := range map[string]func(*elrun) []string{
 		"ticket":  func(e *elrun) []string { return []string{e.issue(t)} },
@@ -232,7 +236,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// If an elrun has only a part of the job's peers, Ctrl-C makes them leave.
+// Ctrl-C at an elrun that has only some of the job's peers makes these peers leave.
 func TestJoinedElrunInterrupted(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
@@ -282,8 +286,8 @@ func TestBadTickets(t *testing.T) {
 	e.expectDone(t)
 }
 
-// expectVoters waits for a view in which n members vote. Until then the members that have joined last have no vote, and the
-// others may go on without them.
+// expectVoters waits for a view in which n members vote. The members that have joined last have no
+// vote until then, and the other members may continue without them.
 func expectVoters(t *testing.T, log string, n int) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("a view with %d voters", n), func() bool {
@@ -293,7 +297,7 @@ func expectVoters(t *testing.T, log string, n int) {
 		}
 		for line := range strings.Lines(string(b)) {
 			var view struct{ Voters []string }
-			// An incomplete line is complete the next time.
+			// An incomplete line is an error now, and complete in a later check.
 			if err := json.Unmarshal([]byte(line), &view); err == nil && len(view.Voters) == n {
 				return true
 			}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A machine with join --forever finds the next job by the ticket in its file. A signal ends its wait for one.
+// elrun join --forever tries again until the file has a valid ticket, and after the job waits for
+// the next job. A signal ends this wait.
 func TestJoinForever(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)

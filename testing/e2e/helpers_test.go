@@ -42,8 +42,8 @@ type elrun struct {
 	finish           string // path of the file that ends the role train
 }
 
-// start starts elrun with n peers in a role. flags come before the program, which is the test binary. The test fails if a process
-// of the job remains at its end.
+// start starts elrun with n peers in a role. flags come before the program, which is the test
+// binary. The test fails if a process of the job is left at the end of the test.
 func start(t *testing.T, role string, n int, flags ...string) *elrun {
 	t.Helper()
 	e := &elrun{job: process.NewJob(t), finish: filepath.Join(t.TempDir(), "finish")}
@@ -59,7 +59,7 @@ func (e *elrun) join(t *testing.T, role string, n int, flags ...string) *elrun {
 	return second
 }
 
-// run starts elrun with the given arguments. It adds the program in a role.
+// run starts elrun with the given arguments and the test binary in a role as program.
 func (e *elrun) run(t *testing.T, role string, args []string) {
 	t.Helper()
 	e.launch(t, append(args, process.Self(t)), roleVariable+"="+role, finishVariable+"="+e.finish)

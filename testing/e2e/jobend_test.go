@@ -9,8 +9,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The status of a job depends on the peers that had its result. If one or all of them could not save it, the status is 1, and
-// elrun prints the reason. It is no error if all write to the same file.
+// The status of a job depends on the peers that had its result. If some of these peers cannot save
+// the result, the status is 1, and elrun prints the reason. If all peers save the result to the
+// same file, the status is 0.
 func TestStatusIsThatOfTheHolders(t *testing.T) {
 	program, data := mnist(t)
 	for name, c := range map[string]struct {
@@ -37,7 +38,8 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 	}
 }
 
-// If a shell command runs two programs, these are two jobs, one after the other. The second determines the result.
+// If a shell command runs two programs one after the other, they are two jobs. elrun reports the
+// result of the second job.
 func TestTwoProgramsInOneCommand(t *testing.T) {
 	program, data := mnist(t)
 	e := &elrun{job: process.NewJob(t)}

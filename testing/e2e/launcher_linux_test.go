@@ -17,7 +17,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// end ends the roles that wait for the file.
+// end creates the file that ends the roles train and chatty.
 func (e *elrun) end(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(e.finish, nil, 0o600); err != nil {
@@ -43,7 +43,7 @@ func TestLauncherStopped(t *testing.T) {
 	e := start(t, "chatty", 2)
 	e.expectRanks(t, 2)
 	progress := func() string {
-		b, _ := os.ReadFile(e.finish + progressSuffix) // fails before the first round
+		b, _ := os.ReadFile(e.finish + progressSuffix) // ReadFile fails before the first round
 		return string(b)
 	}
 	e.Signal(t, syscall.SIGSTOP)
@@ -56,10 +56,11 @@ func TestLauncherStopped(t *testing.T) {
 	e.Expect(t, "of its event log dropped")
 }
 
-// longestSilence exceeds the time for which a member may be silent.
+// longestSilence is longer than a member may be silent without being put out.
 const longestSilence = 5 * time.Second
 
-// SIGTSTP stops the peers together with elrun. After SIGCONT all go on as before.
+// SIGTSTP stops the peers together with elrun. After SIGCONT the job continues, and no peer is
+// lost.
 func TestSuspended(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 3, "--events", log)
@@ -71,7 +72,7 @@ func TestSuspended(t *testing.T) {
 	}
 	process.Until(t, "all to be stopped", stopped)
 	steps := func() string {
-		b, _ := os.ReadFile(log) // fails before the first event
+		b, _ := os.ReadFile(log) // ReadFile fails before the first event
 		return string(b)
 	}
 	before := strings.Count(steps(), "\n")
@@ -82,14 +83,14 @@ func TestSuspended(t *testing.T) {
 	e.expectWholeDone(t)
 }
 
-// commandLine returns the arguments and the environment for a role with n peers under a wrapper. "$@" in the wrapper stands for
-// the program.
+// commandLine returns the arguments of an elrun with n peers. The caller appends the program.
 func (e *elrun) commandLine(t *testing.T, n int, flags ...string) []string {
 	t.Helper()
 	return append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job.Name, "--listen", listen()}, flags...)
 }
 
-// prepare returns a job that launch or begin will start.
+// prepare returns an elrun that e.launch or e.begin will start, and sets the environment variables
+// of a role.
 func prepare(t *testing.T, role string) *elrun {
 	t.Helper()
 	e := &elrun{job: process.NewJob(t), finish: filepath.Join(t.TempDir(), "finish")}
@@ -128,7 +129,8 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
-// A signal that arrives twice, as from timeout and sudo, counts once.
+// A signal that arrives twice counts once. timeout and sudo, for example, pass a signal on that
+// elrun also gets from the terminal.
 func TestSignalTwice(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		e := start(t, "train", 2)
@@ -155,7 +157,8 @@ func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 	return mask&(1<<(sig-1)) != 0
 }
 
-// elrun ignores the signals that it was started to ignore. Its peers can still be asked to leave.
+// elrun ignores the signals that were ignored when it was started, as with nohup. Its peers can
+// still be asked to leave.
 func TestIgnoredSignals(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +177,8 @@ func TestIgnoredSignals(t *testing.T) {
 	}
 }
 
-// If standard output is on a full disk, the job does not end. But it fails if the result could not be written.
+// If standard output is on a full disk, the job continues to its end. elrun then fails because it
+// could not write the result.
 func TestFullOutput(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := prepare(t, "steps")
@@ -214,7 +218,7 @@ func TestLoopbackDown(t *testing.T) {
 	}
 }
 
-// As the first process of a container, elrun waits for its orphans.
+// As the first process of a container, elrun reaps orphaned processes.
 func TestFirstProcess(t *testing.T) {
 	script := `(sh -c 'echo started' &); (sleep 0.1 &); (sleep 0.1 &); n=1
 		while [ $n != 0 ]; do sleep 0.5; n=$(cat /proc/[0-9]*/stat | grep -c ') Z 1 '); done; echo zombies=$n`

@@ -11,7 +11,8 @@ import (
 // longestLine is the maximum length of a line for users, in bytes.
 const longestLine = 200
 
-// A job of 32 peers has joins, single deaths, many deaths at once, and peers that leave. Every line for users is short.
+// elrun prints only short lines about a job of 32 peers in which peers join, die alone, die at the
+// same time and leave.
 func TestLinesOfMany(t *testing.T) {
 	const first, late = 24, 8
 	e := start(t, "train", first)
@@ -39,7 +40,7 @@ func TestLinesOfMany(t *testing.T) {
 	}
 }
 
-// checkLines checks that all lines are short.
+// checkLines checks that each line has at most longestLine bytes.
 func checkLines(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestTrafficOfLocalSteps checks that with 50 local steps between two sums a job sends a fiftieth of the bytes, and is as accurate, to
-// half a percentage point:
+// TestTrafficOfLocalSteps checks that a job with 50 local steps between two sums sends a fiftieth
+// of the bytes, and is at most half a percentage point less accurate:
 //
 //	go test -count=1 -timeout=1h -v -run TestTrafficOfLocalSteps ./testing/e2e -long
 //
-// The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate. The bytes are counted for
-// gradients as fp16, because the log counts only coded gradients.
+// The short form trains a smaller model for a shorter time, and may be 1.5 points less accurate.
+// Both jobs code gradients as fp16, because the log counts only the bytes of coded gradients.
 func TestTrafficOfLocalSteps(t *testing.T) {
 	program, data := mnist(t)
 	flags := append(pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"}),

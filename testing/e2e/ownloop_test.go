@@ -15,9 +15,10 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// readmeProgram returns the path of the program in docs/quickstart.md whose loop the README shows. It makes each step take a while,
-// starts each peer with other weights, prints more digits, and obeys its environment: E2E_STEPS is the number of steps, E2E_FINISH
-// the path of a file that ends the job, and E2E_MISTAKE a mistake of rank 1 in step 10.
+// readmeProgram returns the path of the program in docs/quickstart.md whose loop the README shows.
+// It makes each step take a while, starts each peer with other weights, prints more digits, and
+// reads environment variables: E2E_STEPS is the number of steps, E2E_FINISH is the path of a file
+// that ends the job, and E2E_MISTAKE names a mistake that rank 1 makes in step 10.
 func readmeProgram(t *testing.T) string {
 	t.Helper()
 	text := readPage(t, "../../docs/quickstart.md").files["my/line/main.go"]
@@ -64,7 +65,7 @@ func startProgram(t *testing.T, program string, n int, env ...string) *elrun {
 	return e
 }
 
-// status returns the status of the job according to elrun status; the zero value if that fails.
+// status returns the output of elrun status, or the zero value if the command fails.
 func (e *elrun) status(t *testing.T) (s launch.Status) {
 	t.Helper()
 	out, _, status := process.Command(t, "status", e.job.Name, "--json")
@@ -155,7 +156,8 @@ func disturbReadmeProgram(t *testing.T, program, alone string) {
 	e.Expect(t, "is lost", "the job finished, though on the way")
 }
 
-// A mistake at one peer ends the job with status 1. elrun names the mistake, and the other peers end as well.
+// A mistake in the loop of one peer ends the job with status 1. Every peer prints the mistake and
+// ends.
 func TestReadmeProgramWrong(t *testing.T) {
 	program := readmeProgram(t)
 	for name, want := range map[string]string{

@@ -42,7 +42,8 @@ func play(role string) int {
 	return 0
 }
 
-// join joins the job and prints that.
+// join joins the job, enters the first session, and prints the rank, process ID, peer ID and
+// addresses.
 func join(ctx context.Context) (*elastic.Group, *elastic.Session, error) {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -65,7 +66,8 @@ func barrier(ctx context.Context) error {
 	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
 }
 
-// loop adds up values until a call fails or the peer leaves, and checks each sum. It cannot go on after a loss.
+// loop adds up values until a call fails or the peer leaves, and checks each sum. It ends at the
+// first loss of a peer.
 func loop(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -98,8 +100,8 @@ func loop(ctx context.Context) error {
 	}
 }
 
-// polite is a loop that ends with status 0 after SIGTERM. A call may fail before that, because the other peers get their signal
-// at another time.
+// polite is a loop that ends with status 0 after SIGTERM. A call may fail before the signal
+// arrives, because the other peers get their signals at another time.
 func polite(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
@@ -128,8 +130,8 @@ func half(ctx context.Context) error {
 	return nil
 }
 
-// idle waits longer than any test. An empty select would not do: if nothing else runs, the runtime ends the process because of a
-// deadlock.
+// idle waits longer than any test. It uses a timer, because with an empty select and no other
+// goroutine the runtime reports a deadlock and ends the process.
 func idle() { <-time.After(10 * limit) }
 
 // endEarly is a role in which peer 1 ends before it joins, with the status in E2E_STATUS.
@@ -190,7 +192,7 @@ func flood(ctx context.Context) error {
 	return g.Close()
 }
 
-// stall is a role in which the last rank does not take part in a barrier until it gets a signal.
+// stall is a role in which the last rank enters a barrier only after it gets SIGUSR1.
 func stall(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR1)
 	defer stop()
@@ -208,7 +210,8 @@ func stall(ctx context.Context) error {
 // a newline at the end. The output of elrun shows no progress while elrun is stopped.
 const progressSuffix = ".progress"
 
-// chatty reports many steps until a file exists that ends it, and then a result.
+// chatty reports 200 steps in each round until the file of finishVariable exists, and then a
+// result.
 func chatty(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {

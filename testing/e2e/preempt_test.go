@@ -40,7 +40,8 @@ func TestPreemptNotice(t *testing.T) {
 	}
 }
 
-// If the job has only this elrun, it ends as after SIGTERM. Here a command gives the notice.
+// If no other elrun has peers of the job, the job ends as after SIGTERM. In this test a command
+// gives the notice.
 func TestPreemptNoticeAlone(t *testing.T) {
 	notice := filepath.Join(t.TempDir(), "notice")
 	if err := os.WriteFile(notice+".sh", []byte("#!/bin/sh\nwhile ! [ -e "+notice+" ]; do sleep 0.1; done\n"), 0o700); err != nil {

@@ -25,7 +25,8 @@ import (
 // echo returns its argument.
 func echo(_ context.Context, n int) (int, error) { return n, nil }
 
-// alone returns the function of the peers in a program that tests something else. It calls f and reports a result.
+// alone returns the function of the peers in a program whose peers do not train. The function calls
+// f and reports a result.
 func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elastic.Group) error {
 	return func(ctx context.Context, g *elastic.Group) error {
 		if _, err := g.Next(ctx, 0); err != nil {
@@ -38,7 +39,7 @@ func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elast
 	}
 }
 
-// runRole runs a program. This process may be one of its nodes.
+// runRole runs a program, or the node of the program that this process is.
 func runRole(ctx context.Context, p *launch.Program) error {
 	_, err := p.Run(ctx, launch.Processes(launch.Options{}))
 	return err
@@ -47,7 +48,7 @@ func runRole(ctx context.Context, p *launch.Program) error {
 // measured is the number of calls that the role handle measures.
 const measured = 20000
 
-// handle measures calls between two processes.
+// handle is a role that measures calls between two processes.
 func handle(ctx context.Context) error {
 	p := launch.NewProgram("handle")
 	call := launch.Serve(p, "echo", echo)
@@ -67,13 +68,13 @@ func handle(ctx context.Context) error {
 	return runRole(ctx, p)
 }
 
-// eight is a program of eight nodes, four of which are peers. Each node prints when it is up. A peer or a task is up when both
-// services have answered.
+// eight is a program of eight nodes: four peers, two tasks and two services. Each peer and each
+// task prints that it is up when both services have answered its calls.
 func eight(ctx context.Context) error {
 	return runRole(ctx, eightNodes(func(context.Context) error { return nil }))
 }
 
-// endless is the same program, but does not end by itself.
+// endless is a program with the nodes of eight that does not end by itself.
 func endless(ctx context.Context) error {
 	return runRole(ctx, eightNodes(func(ctx context.Context) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // SIGTERM asks peers to leave at their next step
@@ -118,7 +119,7 @@ func mortal(ctx context.Context) error {
 	return runRole(ctx, p)
 }
 
-// isUp waits until all nodes of the program are up.
+// isUp waits until all four peers and both tasks of the program are up.
 func isUp(t *testing.T, e *elrun) {
 	t.Helper()
 	e.Until(t, "six nodes that have called two others", func() bool {
@@ -137,7 +138,7 @@ func TestProgramEnds(t *testing.T) {
 	e.job.CheckGone(t)
 }
 
-// Whatever ends the launcher also ends all nodes, and no socket remains.
+// A signal that ends the launcher, even SIGKILL, also ends all nodes, and no socket remains.
 func TestProgramIsEnded(t *testing.T) {
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: -1} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -156,7 +157,8 @@ func TestProgramIsEnded(t *testing.T) {
 	}
 }
 
-// If a service has ended for good, its callers get an error at once, and the user sees it.
+// If a service ends and has no restarts left, its callers get an error at once, and elrun prints
+// the reason.
 func TestServiceDies(t *testing.T) {
 	e := start(t, "mortal", 1)
 	if status := e.Wait(t); status != 1 {
@@ -194,7 +196,8 @@ func killEvaluator(t *testing.T, e *elrun, last int) int {
 	return pid
 }
 
-// Training goes on while the evaluator is killed, and the evaluator comes back each time.
+// Training continues while the evaluator is killed ten times, and elrun restarts the evaluator each
+// time.
 func TestEvaluatorKilled(t *testing.T) {
 	e, log := evaluatorJob(t, "--steps", "10000000", "--pace", "1ms")
 	e.Until(t, "a score", func() bool { return e.Says("after step 20: accuracy") })

@@ -13,7 +13,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// page has the programs to save and the commands to run in a document, in order.
+// page has the programs of a document that a reader saves, and the commands that a reader runs, in
+// order.
 type page struct {
 	files    map[string]string // by path
 	commands []string

@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// session is the part of the README in which a reader starts a job in one terminal and disturbs it from another. A small program
-// trains in place of mnist.
+// session is the job of the README that a reader starts in one terminal and changes from another
+// terminal. A small program trains in place of mnist.
 type session struct {
 	*elrun
 	program string

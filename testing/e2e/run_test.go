@@ -84,7 +84,7 @@ func TestFlood(t *testing.T) {
 	if n := strings.Count(out, "[0] "+strings.Repeat("x", 99)+"\n"); n != 200_000 {
 		t.Errorf("%d of 200000 lines", n)
 	}
-	// The output of the quiet peers came before the end of the flood.
+	// elrun prints the output of a quiet peer long before the end of the flood.
 	if i := strings.Index(out, "[1] half of it\n"); i < 0 || strings.Count(out[i:], "\n") < 50_000 {
 		t.Error("a quiet peer had to wait for the flooding one")
 	}
@@ -126,14 +126,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A signal at any moment of the start ends everything.
+// A signal at any moment of the start ends all processes.
 func TestInterruptedEarly(t *testing.T) {
 	for i := range 10 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			e := start(t, "loop", 3)
 			process.Until(t, "a process", func() bool { return len(e.peers(t)) > i%4 || i%4 == 3 })
 			e.Signal(t, syscall.SIGTERM)
-			// Before it handles signals, elrun can only die.
+			// The kernel kills elrun if elrun does not handle signals yet.
 			if status := e.Wait(t); status != 143 && status != -1 {
 				t.Errorf("status %d, want 143", status)
 			}
@@ -148,7 +148,7 @@ func TestSecondSignal(t *testing.T) {
 	e.Signal(t, syscall.SIGTERM)
 	e.Expect(t, "elrun: terminated: passed on to 2 peers")
 	process.Until(t, "a signal that counts as the second", func() bool {
-		_ = e.Cmd.Process.Signal(syscall.SIGTERM) // fails if elrun has ended after the previous one
+		_ = e.Cmd.Process.Signal(syscall.SIGTERM) // Signal fails if elrun has ended after the previous signal
 		return strings.Contains(e.Err.String(), "second signal (terminated): killing the peers")
 	})
 	if took := time.Since(begin); took < time.Second {
@@ -253,7 +253,8 @@ func TestGarbageAtPort(t *testing.T) {
 	}
 }
 
-// throw sends garbage to the first TCP address in a list of multiaddrs, and reads the answer for a while.
+// throw sends garbage to the first TCP address in a list of multiaddrs, and reads the answer for at
+// most 200 ms.
 func throw(t *testing.T, addrs, garbage string) {
 	t.Helper()
 	parts := strings.Split(strings.Fields(addrs)[0], "/") // "", ip4, host, tcp, port

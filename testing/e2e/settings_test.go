@@ -39,7 +39,8 @@ func TestPeersDifferAtTheStart(t *testing.T) {
 	}
 }
 
-// otherData copies MNIST, changes one pixel and returns the folder.
+// otherData copies MNIST to a new folder, changes one pixel of a training image, and returns the
+// folder.
 func otherData(t *testing.T, data string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -46,7 +46,7 @@ func byLabel(t *testing.T, set *idx.Set) []int {
 
 // sortedJob is a training with four peers, each with one path in a round.
 type sortedJob struct {
-	sets   [2]*idx.Set // for training and for scoring
+	sets   [2]*idx.Set // the training set and the test set
 	order  []int       // nil if the data is not sorted
 	passes int
 	steps  int // number of local steps; 1 is ordinary training
@@ -91,8 +91,9 @@ func (j sortedJob) accuracy(t *testing.T) float64 {
 	return scores[0].Accuracy()
 }
 
-// TestSortedByLabel measures how local steps affect accuracy if each of four peers has different data: nine of ten samples have
-// labels of a quarter. It makes the table in docs/benchmarks.md:
+// TestSortedByLabel measures how local steps affect accuracy if each of four peers has different
+// data: nine of ten samples come from the peer's quarter of the samples, sorted by label. It
+// measures the numbers of the table in docs/benchmarks.md:
 //
 //	go test -count=1 -timeout=1h -v -run TestSortedByLabel ./testing/e2e -long
 //

@@ -30,7 +30,7 @@ func TestStatus(t *testing.T) {
 	if stdout, _, _ := process.Command(t, "status", "--peers", e.job.Name); strings.Count(stdout, "running") != 3 {
 		t.Errorf("table:\n%s", stdout)
 	}
-	for _, flag := range []string{"--peers=false", "--paths"} { // by hosts this is one line, because all peers are on this host
+	for _, flag := range []string{"--peers=false", "--paths"} { // one line for each host, and all peers are on this host
 		if stdout, _, _ := process.Command(t, "status", flag, e.job.Name); strings.Count(stdout, "\n") != 3 {
 			t.Errorf("%s:\n%s", flag, stdout)
 		}

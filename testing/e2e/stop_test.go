@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// elrun stop ends peers as SIGTERM does. elrun then has the status that follows from theirs.
+// elrun stop ends peers as SIGTERM does. The status of the launcher then follows from the statuses
+// of the peers.
 func TestStop(t *testing.T) {
 	for role, c := range map[string]struct {
 		status int
@@ -26,7 +27,7 @@ func TestStop(t *testing.T) {
 			if status := e.Wait(t); status != c.status {
 				t.Errorf("elrun ended with status %d, want %d", status, c.status)
 			}
-			for i := range 3 { // a peer may learn of the end an epoch later than others
+			for i := range 3 { // a peer may end an epoch later than the others
 				said := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] %s`, i, c.says))
 				process.Until(t, said.String(), func() bool { return said.MatchString(e.Out.String()) })
 			}

@@ -11,7 +11,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// With elrun ticket --follow FILE, a ticket is in FILE while the job runs. Only its user can read the file, and the ticket is valid.
+// With elrun ticket --follow FILE, a ticket is in FILE while the job runs. Only the user who runs
+// elrun can read the file, and a peer can join with the ticket.
 func TestFollowedTicket(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
@@ -36,7 +37,8 @@ func TestFollowedTicket(t *testing.T) {
 	}
 }
 
-// A peer that no member admits ends. Its error has each address that it tried, and a remedy.
+// A peer that no member admits ends. Its error lists each address that it tried, and names a
+// remedy.
 func TestJoinTimeout(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// finishVariable is the environment variable with the path of a file. When the file exists, training makes its last step.
+	// finishVariable is the environment variable with the path of a file. When the file exists, the
+	// next step of the training is the last.
 	finishVariable = "E2E_FINISH"
 	stepPeriod     = 10 * time.Millisecond // time for computing in each step
 )
@@ -44,15 +45,16 @@ func (m *model) Load(r io.Reader) error {
 		binary.Read(r, binary.LittleEndian, &m.final))
 }
 
-// commit makes the next step. All peers agree on whether it is the last.
+// commit makes the next step. final says whether it is the last step, and must be equal at all
+// peers.
 func (m *model) commit(final bool) {
 	m.step++
 	m.value = m.value*6364136223846793005 + uint64(m.step)
 	m.final = final
 }
 
-// elasticLoop is a program's own training loop. It goes on through every change of members. If too few peers are left for too
-// long, it ends with status 75.
+// elasticLoop is a program's own training loop. It continues after every change of members. If the
+// view has no quorum for too long, it ends with status 75.
 func elasticLoop(ctx context.Context) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -93,7 +95,7 @@ func sessions(ctx context.Context, g *elastic.Group, m *model) error {
 		}
 		err = takeSteps(ctx, g, s, m)
 		if err == nil && m.final {
-			// Before this peer leaves, the others learn that this was the last step.
+			// All members must have received the sum of the last step before this peer leaves.
 			err = collective.Barrier(ctx, s.Comm)
 		}
 		switch {

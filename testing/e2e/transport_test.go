@@ -19,7 +19,7 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// way is a set of flags, and the kind of path that peers of a host use with it.
+// way is a set of flags, with the kind of path that peers of one host use with these flags.
 type way struct {
 	flags     string
 	kind      string
@@ -30,7 +30,7 @@ type way struct {
 func ways() []way {
 	return []way{
 		{"--transport=auto", "shm", false},
-		{"--transport=auto --encrypt=always", "shm", false}, // needs no encryption, because the data does not leave the kernel
+		{"--transport=auto --encrypt=always", "shm", false}, // not encrypted, because the data does not leave the host
 		{"--transport=shm", "shm", false},
 		{"--transport=unix", "unix", false},
 		{"--transport=direct", "direct", true},
@@ -67,8 +67,8 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// checkPaths compares the paths in a log with the wanted ones: one from each of n members to each other member. None of them may
-// have a reason why there is no better path.
+// checkPaths compares the paths in a log with the wanted kind of path. The log must have one path
+// from each of n members to each other member, without a reason why there is no better path.
 func checkPaths(t *testing.T, log string, n int, want way) {
 	t.Helper()
 	all := paths(t, log)
@@ -103,12 +103,12 @@ func paths(t *testing.T, log string) []event.Path {
 	return all
 }
 
-// Every call has the right results with every transport.
+// Calls have the right results with every transport.
 func TestTransportBench(t *testing.T) {
 	for _, w := range ways() {
 		for _, name := range bench.Collectives() {
 			if w.flags != "--transport=unix" && name != "allreduce" && name != "sendrecv" {
-				continue // TestBench tests shared memory, and other transports do not depend on the call
+				continue // TestBench tests all calls in shared memory, and the other transports treat all calls alike
 			}
 			t.Run(name+" "+w.flags, func(t *testing.T) {
 				checkBench(t, slices.Concat([]string{name, "-n", "3", "--sizes", "4,10K,1M", "--iters", "3"}, strings.Fields(w.flags))...)
@@ -146,7 +146,7 @@ func checkResults(t *testing.T, stdout string, sizes int) {
 	}
 }
 
-// If there are more peers than cores, they still share memory and have vectors in it.
+// Eight peers, even if they are more than the cores, share memory and have vectors in it.
 func TestEightShareMemory(t *testing.T) {
 	for _, alloc := range []string{"--alloc", "--in-place", "--alloc --in-place", "--dtype=float16"} {
 		t.Run(alloc, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestEightShareMemory(t *testing.T) {
 // obstacle keeps a peer from sharing memory.
 type obstacle struct{ line, why string } // line of the shell, and reason in the log
 
-// obstacles returns limits that peers set for themselves.
+// obstacles returns obstacles made of resource limits, by name.
 func obstacles() map[string]obstacle {
 	return map[string]obstacle{
 		"first has no room for it":    {`if [ "$ELRUN_INDEX" = 0 ]; then ulimit -f 100; fi`, "file too large"},
@@ -184,7 +184,8 @@ func benchBehind(t *testing.T, o obstacle, flags ...string) (stdout, stderr stri
 		"sh", "-c", o.line + `; exec "$0" bench-peer allreduce --sizes=4,64K,1M --json`, process.Elrun()})...)
 }
 
-// If one peer cannot share memory, no peer of the host does, and each says why.
+// If one peer cannot share memory, no peer of the host does, and the path events of each peer have
+// the reason.
 func TestNoSharedMemory(t *testing.T) {
 	for name, o := range obstacles() {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestNoSharedMemory(t *testing.T) {
 	}
 }
 
-// With --transport=shm, peers that cannot share memory end and say why.
+// With --transport=shm, peers that cannot share memory end with an error that has the reason.
 func TestSharedMemoryOrNothing(t *testing.T) {
 	for name, o := range obstacles() {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestNoArena(t *testing.T) {
 	checkResults(t, string(out), 2)
 }
 
-// Connections between hosts are unencrypted only if both ends ask for that.
+// Direct connections are unencrypted only if both ends have --encrypt=never.
 func TestEncryptNeedsBoth(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 2, "--events", log, "--transport=direct", "--encrypt=never")
@@ -257,13 +258,14 @@ func TestEncryptNeedsBoth(t *testing.T) {
 	}
 }
 
-// A peer that asks for another transport gets it. The other peers go on using shared memory among themselves, unless the peer
-// asks for unix: then all use unix until it has left.
+// A peer that asks for another transport uses this transport. The other peers continue to share
+// memory among themselves, unless the peer asks for unix. Then all peers use unix until that peer
+// has left.
 func TestTransportsMixed(t *testing.T) {
 	for transport, want := range map[string][]string{
 		"direct": {"direct,shm", "direct,shm", "direct"},
 		"p2p":    {"p2p,shm", "p2p,shm", "p2p"},
-		"unix":   {"unix", "unix", "unix"}, // a peer of the host that shares no memory
+		"unix":   {"unix", "unix", "unix"}, // if one peer of a host does not share memory, none does
 	} {
 		t.Run(transport, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "events")
@@ -301,7 +303,7 @@ func (e *elrun) expectKinds(t *testing.T, want ...string) {
 	})
 }
 
-// expectWhy waits until the log has this reason for a path that is not the best one.
+// expectWhy waits until the log has a path event with this reason why there is no better path.
 func (e *elrun) expectWhy(t *testing.T, log, why string) {
 	t.Helper()
 	process.Until(t, fmt.Sprintf("%q in the log", why), func() bool {

@@ -1,5 +1,5 @@
-// Package howto tests the worked examples in docs/howto: each page shows changes of the source, which
-// are applied to a copy, and commands, which are run there.
+// Package howto tests the worked examples in docs/howto. Each page shows changes of the source and
+// commands. The test applies the changes in an overlay and runs the commands with it.
 package howto
 
 import (
@@ -21,8 +21,9 @@ type page struct {
 	commands []string
 }
 
-// read reads a page. A line "New file `PATH`:" or "Change `PATH`..." names the file of the blocks after
-// it: a Go program is the whole text, a difference replaces its old lines by its new ones.
+// read reads a page. A line "New file `PATH`:" or "Change `PATH`..." names the file of the blocks
+// after this line. A block of Go is the whole text of the file. A diff block replaces its old lines
+// by its new lines.
 func read(t *testing.T, name string) page {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -50,7 +51,7 @@ func read(t *testing.T, name string) page {
 	return p
 }
 
-// add applies a block to a file.
+// add applies a block to the text of a file in p.files.
 func (p *page) add(t *testing.T, file, language, block string) {
 	t.Helper()
 	if language == "go" {
@@ -106,7 +107,7 @@ func (p *page) overlay(t *testing.T) string {
 	return name
 }
 
-// The examples fit the source, and their commands succeed.
+// The changes of each page apply to the source, and its commands succeed.
 func TestPages(t *testing.T) {
 	names, err := filepath.Glob(top + "/docs/howto/*.md")
 	if err != nil || len(names) < 5 {
@@ -130,8 +131,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// run carries out a go command with an overlay. Tests run in their folder, or, if only the overlay has
-// it, in another one.
+// run runs a go command with an overlay. A test runs in the folder of its package, or in a
+// temporary folder if the package is only in the overlay.
 func run(t *testing.T, command, overlay string) (output string, err error) {
 	t.Helper()
 	words := strings.Fields(command)[1:]

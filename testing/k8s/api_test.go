@@ -68,7 +68,7 @@ func newClient(url, token, certificate string) (*client, error) {
 	return &client{url: url, token: token, http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}}, nil
 }
 
-// statusError is the error for an answer with another status than success.
+// statusError is the error for an answer whose HTTP status is not a success.
 type statusError struct {
 	code int
 	text string
@@ -77,14 +77,15 @@ type statusError struct {
 // Error implements error.
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.text) }
 
-// These are types of bodies other than JSON.
+// These are the content types of patches.
 const (
 	mergePatch  = "application/merge-patch+json"
 	statusPatch = "application/strategic-merge-patch+json"
 	applyPatch  = "application/apply-patch+yaml"
 )
 
-// call sends a body of the given type; nil is no body. It returns the answer and its warnings.
+// call sends a request with a body of content type kind. A body of type []byte is sent unchanged,
+// other bodies as JSON, and nil is no body. call returns the answer and its warnings.
 func (c *client) call(ctx context.Context, method, path, kind string, body any) (object, []string, error) {
 	b, isText := body.([]byte)
 	if !isText && body != nil {

@@ -19,12 +19,14 @@ import (
 
 const (
 	namespace = "train"
-	// jobPath is the API path of the Job, which has the name of the job.
+	// jobName is the name of elrun's job and of the Kubernetes Job, and jobPath is the API path of
+	// the Job.
 	jobName = "mnist"
 	jobPath = "/apis/batch/v1/namespaces/" + namespace + "/jobs/" + jobName
 )
 
-// needRoot skips the test if the process cannot create namespaces, or pods in them. In CI it fails the test instead.
+// needRoot skips the test if the process cannot create namespaces, or pods in them. In CI and in
+// the long form it fails the test instead.
 func needRoot(t *testing.T, tools ...string) {
 	t.Helper()
 	reason := ""
@@ -48,7 +50,7 @@ func needRoot(t *testing.T, tools ...string) {
 	}
 }
 
-// cluster is a control plane with nodes and a job.
+// cluster is a control plane, or a fakeAPI, with nodes and a Job.
 type cluster struct {
 	*client
 	kubelet *kubelet
@@ -88,7 +90,7 @@ func (c *cluster) podsOf(t *testing.T) (pods []any) {
 	return list(o, "items")
 }
 
-// logs returns the output of all pods, also of those that have ended.
+// logs returns the output of all pods, including pods that have ended.
 func (c *cluster) logs(t *testing.T) (all []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.kubelet.dir, "*.log"))
@@ -105,7 +107,7 @@ func (c *cluster) logs(t *testing.T) (all []string) {
 	return all
 }
 
-// showLogs makes a failing test log the output of the pods.
+// showLogs logs the output of the pods at the end of the test if the test has failed.
 func (c *cluster) showLogs(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -130,7 +132,7 @@ func (c *cluster) trains(t *testing.T, members int) {
 	})
 }
 
-// lastCount returns the number of peers in the last view that a log mentions.
+// lastCount returns the number of peers in the last line of a log about peers that go on, or 0.
 func lastCount(log string) int {
 	all := regexp.MustCompile(`(\d+) peers? goe?s? on`).FindAllStringSubmatch(log, -1)
 	if len(all) == 0 {
@@ -153,8 +155,8 @@ func (c *cluster) pod(t *testing.T, index string) any {
 	return pods[i]
 }
 
-// drain makes a node unschedulable and evicts its pods, as kubectl drain does. It repeats evictions that the PodDisruptionBudget
-// forbids.
+// drain makes a node unschedulable and evicts its pods, as kubectl drain does. It retries evictions
+// that the PodDisruptionBudget does not permit yet.
 func (c *cluster) drain(t *testing.T, node string) {
 	t.Helper()
 	if err := c.patch(c.ctx, "/api/v1/nodes/"+node, mergePatch, object{"spec": object{"unschedulable": true}}); err != nil {
@@ -182,8 +184,8 @@ func resultForm() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^done steps=(\d+) .*sha256=([0-9a-f]{64})`)
 }
 
-// A job from a manifest is scaled from 2 to 4 and to 3 pods, and loses pod 0 and a node. It ends with the weights of a single
-// process. In the short form the test replaces the control plane.
+// A job from a manifest is scaled from 2 to 4 and to 3 pods, and loses pod 0 and a node. It ends
+// with the weights of a single process. In the short form a fakeAPI replaces the control plane.
 func TestCluster(t *testing.T) {
 	if !long() {
 		shortCluster(t)
@@ -234,7 +236,8 @@ func TestCluster(t *testing.T) {
 // longestJob is so long that only a job that hangs exceeds it.
 const longestJob = 30 * time.Minute
 
-// finish waits for the end of the Job. The job must have started once, and must have the wanted result.
+// finish waits for the end of the Job. It checks that the pods started one job of elrun, with the
+// wanted result.
 func (c *cluster) finish(t *testing.T, want [][]byte) {
 	t.Helper()
 	ended := process.Holds(c.ctx, longestJob, func() bool {

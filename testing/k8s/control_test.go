@@ -26,8 +26,8 @@ const kubernetes = "1.37.2"
 // programs lists the programs of the control plane that are built.
 func programs() []string { return []string{"kube-apiserver", "kube-controller-manager"} }
 
-// buildControlPlane returns the folder with these programs. If the user's cache does not have them, it builds them from the
-// module proxy, which takes a quarter of an hour of processor time.
+// buildControlPlane returns the folder with the programs of the control plane. It builds programs
+// that are not in the user's cache from sources of the module proxy, which takes many minutes.
 func buildControlPlane(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -177,7 +177,7 @@ func freePorts(t *testing.T, n int) (ports []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // only when all ports are found
+		defer l.Close() // keeps the port in use until all ports are found
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		if err != nil {
 			t.Fatal(err)

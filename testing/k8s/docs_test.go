@@ -29,8 +29,8 @@ func docsCommands(t *testing.T) (all []string) {
 	return all
 }
 
-// The commands in docs/hosts.md are valid. Here make and podman are not run, and kubectl is a program that prints its input. make
-// k8s tests the effect on a cluster.
+// The commands in docs/hosts.md are valid. This test does not run make, and its kubectl is a script
+// that prints the input. make k8s tests the effect on a cluster.
 func TestDocs(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nfor word; do last=$word; done\ncase $1 in apply) cat \"$last\";; patch) echo \"$last\";; *) exit 1;; esac\n"

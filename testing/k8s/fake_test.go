@@ -21,15 +21,15 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// fakeAPI implements the part of an API server that the kubelet of this package uses, for tests without a control plane. The test
-// acts as the controllers.
+// fakeAPI implements the part of an API server that the kubelet of this package uses, for tests
+// without a control plane. Methods make and delete replace the Job's controller.
 type fakeAPI struct {
 	job    object // the Job in the manifest
 	secret object
 
 	mu    sync.Mutex
 	pods  map[string]object // by name
-	ended map[string]int    // exit statuses by name
+	ended map[string]int    // exit statuses of removed pods, by name
 	made  int
 }
 
@@ -47,7 +47,7 @@ func newFakeAPI(t *testing.T, manifest string) *fakeAPI {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := json.Marshal(o) // encodes and decodes, so that numbers have the same type as from the API
+		b, err := json.Marshal(o) // via JSON, so that numbers have the same type as from the API
 		if err = errors.Join(err, json.Unmarshal(b, &o)); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func (f *fakeAPI) make(index int) string {
 	return name + "-" + uid
 }
 
-// delete starts the deletion of a pod.
+// delete marks a pod as being deleted. The kubelet then ends and removes the pod.
 func (f *fakeAPI) delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +114,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // fails if the client is gone
 }
 
-// slices returns the addresses of the Service as EndpointSlices.
+// slices returns the addresses of the running pods as EndpointSlices of the Service.
 func (f *fakeAPI) slices() object {
 	var all []object
 	for _, p := range f.pods {
@@ -125,7 +125,7 @@ func (f *fakeAPI) slices() object {
 	return object{"items": []object{{"metadata": object{"labels": object{"kubernetes.io/service-name": jobName}}, "endpoints": all}}}
 }
 
-// pod handles a request about one pod. words has its name, and possibly a part of it.
+// pod handles a request about one pod. words has the name of the pod, and possibly a subresource.
 func (f *fakeAPI) pod(method string, words []string, body object) {
 	p, there := f.pods[words[0]]
 	switch {
@@ -141,8 +141,8 @@ func (f *fakeAPI) pod(method string, words []string, body object) {
 	}
 }
 
-// shortCluster makes the kubelet of this package run the pods of a manifest. The test creates and deletes pods as a Job's
-// controller would: 2, 4 and 3 of them, and one that replaces the first.
+// shortCluster makes the kubelet of this package run the pods of a manifest. The test creates and
+// deletes pods like a Job's controller: there are 2, 4 and 3 pods, and then a pod replaces pod 0.
 func shortCluster(t *testing.T) {
 	t.Helper()
 	needRoot(t, "ip")

@@ -23,8 +23,8 @@ type image struct {
 	entrypoint []string
 }
 
-// buildImage performs the instructions of the Containerfile in a folder. It takes sources from the repository, unless sources has
-// another path for them.
+// buildImage performs the instructions of the Containerfile in a folder. The map sources has other
+// paths for sources that are not taken from the repository.
 func buildImage(t *testing.T, root string, sources map[string]string) image {
 	t.Helper()
 	text, err := os.ReadFile("../../Containerfile")
@@ -104,7 +104,8 @@ func (im image) find(command string) (string, error) {
 	return "", errors.New(command + " is not in the PATH of the image")
 }
 
-// An image from the Containerfile contains the manifest's command. A user other than root can run it, and it needs no other file.
+// An image from the Containerfile contains the manifest's command and the program. Both are
+// statically linked, and run as a user other than root.
 func TestContainerfile(t *testing.T) {
 	data, mnist := t.TempDir(), process.Example(t, "mnist")
 	im := buildImage(t, t.TempDir(), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": mnist, "data/mnist": data})

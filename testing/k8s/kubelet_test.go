@@ -43,10 +43,10 @@ type pod struct {
 	space, addr   string
 	cmd           *exec.Cmd
 	ended         chan struct{} // closed when the process has ended
-	begun         string        // start time, in the format of the API
-	asked, killed bool          // whether SIGTERM and SIGKILL were sent
-	deadline      time.Time     // when the kubelet kills the pod that was asked to end
-	reported      bool          // the end was reported to the API
+	begun         string        // time of the start, in the format of the API
+	asked, killed bool          // whether the kubelet has sent SIGTERM and SIGKILL
+	deadline      time.Time     // time to send SIGKILL after SIGTERM
+	reported      bool          // the kubelet has reported the end to the API
 	probe         int           // port of the readiness probe
 	ready         bool
 }
@@ -141,7 +141,7 @@ func (k *kubelet) run(ctx context.Context) {
 	}
 }
 
-// poll handles all pods, and updates the DNS.
+// poll takes one action for each pod, and updates the DNS.
 func (k *kubelet) poll(ctx context.Context) error {
 	pods, err := k.api.get(ctx, "/api/v1/namespaces/"+k.namespace+"/pods")
 	if err != nil {
@@ -170,7 +170,7 @@ func (k *kubelet) poll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// see does the next thing for one pod.
+// see takes the next action that one pod needs.
 func (k *kubelet) see(ctx context.Context, o object) error {
 	p, phase := k.pods[text(o, "metadata", "uid")], text(o, "status", "phase")
 	leaves := text(o, "metadata", "deletionTimestamp") != ""
@@ -195,7 +195,7 @@ func (k *kubelet) see(ctx context.Context, o object) error {
 	return nil
 }
 
-// accepts reports whether the pod passes the readiness probe of a TCP port.
+// accepts reports whether the pod passes its readiness probe, a connection to a TCP port.
 func (p *pod) accepts() bool {
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.addr, strconv.Itoa(p.probe)), time.Second)
 	if err == nil {
@@ -204,7 +204,7 @@ func (p *pod) accepts() bool {
 	return err == nil
 }
 
-// path returns the API path of a pod, or of a part of it.
+// path returns the API path of a pod, or of a subresource of the pod.
 func (k *kubelet) path(pod, part string) string {
 	return "/api/v1/namespaces/" + k.namespace + "/pods/" + pod + part
 }
@@ -248,7 +248,7 @@ func (k *kubelet) start(ctx context.Context, o object) error {
 	if p.cmd, err = startSandbox(p.space, s, log); err != nil {
 		return err
 	}
-	go func() { // ends when the process does, for which killAll waits
+	go func() { // ends with the process; killAll waits for the end
 		defer close(p.ended)
 		_ = p.cmd.Wait() // p.cmd keeps the status
 	}()
@@ -258,7 +258,7 @@ func (k *kubelet) start(ctx context.Context, o object) error {
 // log returns the path of a pod's output.
 func (k *kubelet) log(uid string) string { return filepath.Join(k.dir, uid+".log") }
 
-// sandbox reads the container's specification from the pod's object.
+// sandbox translates the container in the pod's object into a sandbox.
 func (k *kubelet) sandbox(ctx context.Context, o object, p *pod) (sandbox, error) {
 	c := at(o, "spec", "containers", 0)
 	s := sandbox{Host: text(o, "spec", "hostname"), Root: k.image.root, User: number(o, "spec", "securityContext", "runAsUser"), Env: k.image.env}
@@ -340,7 +340,8 @@ func (k *kubelet) volume(ctx context.Context, o object, name string, user int) (
 	return dir, nil
 }
 
-// end asks a pod to end. It kills the pod after the grace period.
+// end sends SIGTERM to a pod at the first call, and SIGKILL at the first call after the grace
+// period.
 func (p *pod) end(grace time.Duration) {
 	switch {
 	case !p.asked:
@@ -362,7 +363,8 @@ func (p *pod) over() bool {
 	}
 }
 
-// exitCode returns the status of a process that has ended, in the form of container engines.
+// exitCode returns the status of the pod's process, which has ended, as a container engine reports
+// it.
 func (p *pod) exitCode() int {
 	if s := p.cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
 		return 128 + int(s.Signal())
@@ -402,7 +404,7 @@ func (k *kubelet) killAll() {
 		if p.cmd == nil || p.cmd.Process == nil {
 			continue
 		}
-		_ = p.cmd.Process.Kill() // fails only if it has ended
+		_ = p.cmd.Process.Kill() // fails only if the process has ended
 		<-p.ended
 		if !p.reported {
 			_ = k.bridge.remove(p.space) // the test is over, so an error does not matter

@@ -15,7 +15,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// If the first argument is playWord, the test binary is a peer. The number of steps and the minimum time of a step follow.
+// playWord, as the first argument, makes the test binary a peer. The number of steps and the
+// minimum time of a step follow.
 const playWord = "play"
 
 func TestMain(m *testing.M) {

@@ -81,7 +81,7 @@ func newPods(t *testing.T, peers int, steps int64, pace string) *pods {
 	p.net = fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256))
 	p.Name = strings.ToLower(p.Name) // Kubernetes requires this
 	var err error
-	if p.folder, err = os.MkdirTemp("", "k"); err != nil { // a short path, because it contains sockets
+	if p.folder, err = os.MkdirTemp("", "k"); err != nil { // a short path, because the paths of sockets begin with it
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(p.folder) })
@@ -97,7 +97,7 @@ func (p *pods) addr(index int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s.%d", p.net, index+1))
 }
 
-// publish updates the DNS.
+// publish sets the addresses of the job's name in the DNS.
 func (p *pods) publish() {
 	var addrs []netip.Addr
 	for _, a := range p.there {
@@ -182,7 +182,7 @@ func TestPods(t *testing.T) {
 	p.finish(t, steps, p.start(t, 0), p.start(t, 1), p.start(t, 2))
 }
 
-// A pod is ready when it is in the job. While it waits for others it is not ready.
+// A pod is ready when its peer is in the job. A pod that waits for other pods is not ready.
 func TestReady(t *testing.T) {
 	p := newPods(t, 2, 1<<20, "20ms")
 	first := p.start(t, 0)
@@ -201,8 +201,8 @@ func TestReady(t *testing.T) {
 	p.stop(t, 1, second, syscall.SIGTERM)
 }
 
-// A later pod joins the job and does not start a second one. This also holds if it replaces the pod that started the job, or a
-// pod that was killed.
+// A pod that starts later joins the job and does not start a second job, even if it replaces the
+// pod that started the job, or a pod that was killed.
 func TestReplaceEach(t *testing.T) {
 	const steps = 1 << 20 // more than there is time for
 	p := newPods(t, 2, steps, "20ms")

@@ -21,7 +21,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// If the first argument is sandboxWord, the test binary is the first process of a container. The sandbox follows, as JSON.
+// sandboxWord, as the first argument, makes the test binary the first process of a container. The
+// second argument is the sandbox, as JSON.
 const sandboxWord = "sandbox"
 
 // sandbox is the specification of a container.
@@ -40,8 +41,9 @@ type binding struct {
 	ReadOnly bool
 }
 
-// startSandbox starts a container in a network namespace. The container gets further namespaces of its own. Its first process is
-// a child of this process and ends with it.
+// startSandbox starts a container in a network namespace. The container gets further namespaces of
+// its own. Its first process is a child of the test process, and is killed when the test process
+// ends.
 func startSandbox(space string, s sandbox, out *os.File) (*exec.Cmd, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -127,7 +129,7 @@ func (s sandbox) mount() (root string, err error) {
 	return root, nil
 }
 
-// bind mounts a folder or file.
+// bind mounts a folder or file at another path.
 func bind(b binding) error {
 	err := unix.Mount(b.From, b.To, "", unix.MS_BIND, "")
 	if err == nil && b.ReadOnly {
@@ -205,7 +207,8 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// openPath makes a folder below /tmp accessible to all users, because pods run as another user.
+// openPath makes a folder below /tmp accessible to all users, because pods do not run as the test's
+// user.
 func openPath(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
@@ -263,10 +266,11 @@ func startOne(t *testing.T, space string, s sandbox, log string) (*exec.Cmd, <-c
 	return cmd, ended
 }
 
-// If the first argument is orphanWord, the test binary is a program that leaves an orphan.
+// orphanWord, as the first argument, makes the test binary a program that leaves an orphan.
 const orphanWord = "orphan"
 
-// orphan is the main function of this program, of its child, or of the child's child, depending on the number of arguments.
+// orphan is the main function of that program (one argument), of its child (two), and of the
+// child's child (more).
 func orphan(args int) int {
 	switch args {
 	case 1:
@@ -277,7 +281,8 @@ func orphan(args int) int {
 	return 0
 }
 
-// leaveOrphan starts a process whose parent ends. It waits until the process was reaped, and runs until a signal ends it.
+// leaveOrphan starts a child that starts a process and ends. It waits until this process, an
+// orphan, is reaped, and then runs until a signal ends it.
 func leaveOrphan() int {
 	out, err := exec.Command(os.Args[0], orphanWord, "parent").Output()
 	if err != nil {
@@ -309,9 +314,9 @@ func bequeath() int {
 	return 0
 }
 
-// bridge is a network for pods. This machine has its last address.
+// bridge is a network for pods. This machine has the address .254 in it.
 type bridge struct {
-	name, net string // net has the first three bytes of its addresses
+	name, net string // net has the first three bytes of all addresses
 	used      int
 }
 

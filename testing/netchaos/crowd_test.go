@@ -27,7 +27,7 @@ func crowded(batch, peers int) settings {
 func newCrowd(t *testing.T, l *lab, set settings, counts ...int) *crowd {
 	t.Helper()
 	c := &crowd{job: newJob(t, l, set), counts: counts}
-	// The first step waits for most of the peers, so that only a few have to copy the state.
+	// The first step waits for half of the peers, so that fewer peers have to copy the state.
 	most := fmt.Sprint(c.size() / 2)
 	c.elrun(t, 0, "-n", fmt.Sprint(counts[0]), "--name", c.Name, "--min-peers", most)
 	var ticket string
@@ -49,8 +49,8 @@ func (c *crowd) size() int {
 	return n
 }
 
-// here returns the peers on a host that are in the view of an epoch and have committed a step in it after a time: their IDs by
-// index.
+// here returns the IDs, by index, of the peers on a host that have committed a step in an epoch
+// after a time.
 func (c *crowd) here(t *testing.T, host int, epoch uint64, at time.Time) map[int]string {
 	t.Helper()
 	ids := map[int]string{}
@@ -65,8 +65,8 @@ func (c *crowd) here(t *testing.T, host int, epoch uint64, at time.Time) map[int
 	return ids
 }
 
-// untilWhole waits until all peers are voters of one view, and each has committed a step in it after a time. It returns the IDs
-// of the peers by host and index.
+// untilWhole waits until all peers are voters of one view, and each peer has committed a step in
+// this view after a time. It returns the IDs of the peers by host and index.
 func (c *crowd) untilWhole(t *testing.T, at time.Time) []map[int]string {
 	t.Helper()
 	var ids []map[int]string
@@ -149,7 +149,7 @@ func (c *crowd) onlyOut(t *testing.T, ids []map[int]string, victims []string, si
 		}
 		for _, ev := range process.After[event.View](e.Read(t).Events, since) {
 			if slices.Contains(victims, ev.Peer) {
-				continue // a peer that is out may have a view of its own
+				continue // a victim may have views of its own
 			}
 			for at, of := range ids {
 				for index, id := range of {
@@ -180,15 +180,15 @@ func (c *crowd) causes(t *testing.T, victims []string, since time.Time) map[stri
 	return all
 }
 
-// 32 peers run on eight hosts; in the short form six peers run on three. Some peers are stopped, or
-// a host falls silent. The others put these peers out within two seconds, report the cause, and put
-// out no other peer.
+// 32 peers run on eight hosts; in the short form six peers run on three. A peer is stopped, or a
+// host is cut off. The other peers put these victims out, in the long form within two seconds. They
+// report the cause, and put out no other peer.
 func TestDetectMany(t *testing.T) {
 	parallel(t)
 	hosts, per := pick(3, 8), pick(2, 4)
 	counts := slices.Repeat([]int{per}, hosts)
 	set := crowded(60, hosts*per)
-	set.flags = []string{"--restart", "1000"} // a stopped peer is killed
+	set.flags = []string{"--restart", "1000"} // elrun kills a stopped peer and restarts it
 	c := newCrowd(t, newLab(t, hosts), set, counts...)
 	for _, f := range faults() {
 		var all []time.Duration
@@ -202,8 +202,9 @@ func TestDetectMany(t *testing.T) {
 	c.finish(t)
 }
 
-// detect makes a fault and returns how long it took until all others had a view without the victims. If the fault stops a
-// process, the victim is the first peer of the host. Otherwise all peers of the host are victims.
+// detect makes a fault, and returns the time until all other peers had a view without the victims.
+// If the fault stops a process, the victim is the first peer of the host. Otherwise all peers of
+// the host are victims.
 func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	t.Helper()
 	ids := c.untilWhole(t, time.Now())
@@ -214,12 +215,12 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	at := time.Now()
 	f.inject(t, c.job, host)
 	struck := time.Now()
-	took := c.out(t, ids, victims, at).Sub(struck) // making the fault takes time, and the view may come before its end
-	if took > detection && flagged[bool]("long") { // on a loaded machine this may take longer
+	took := c.out(t, ids, victims, at).Sub(struck) // negative if the views came before the end of inject
+	if took > detection && flagged[bool]("long") { // only the long form has an idle machine
 		t.Errorf("%s host %d: out after %v, want at most %v", f.name, host, took, detection)
 	}
 	var causes map[string]int
-	process.Until(t, "a report of the cause", func() bool { // a peer writes it just after its view
+	process.Until(t, "a report of the cause", func() bool { // a peer reports the cause just after its view
 		causes = c.causes(t, victims, at)
 		return len(causes) > 0
 	})
@@ -233,9 +234,10 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 	return took
 }
 
-// 64 and then 256 peers run on 16 hosts; in the short form five peers run on five hosts. One peer is killed, one joins from
-// another host, and the cable of one host is pulled for a time. Only the killed peer and the peers of the silent host are put
-// out, and the latter come back. Each sample counts once, and after each step the weights are the same as with a single process.
+// 64 and then 256 peers run on 16 hosts; in the short form five peers run on five hosts. One peer
+// is killed, one peer joins from another host, and the link of one host is down for a time. Only
+// the killed peer and the peers of that host are put out, and the latter join again. Each sample
+// counts once, and after each step the weights are the same as with a single process.
 func TestManyHosts(t *testing.T) {
 	parallel(t)
 	for _, per := range pick([]int{1}, []int{4, 16}) {
@@ -244,7 +246,7 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
-// manyHosts is this test with the given numbers of hosts and of peers on each host.
+// manyHosts is TestManyHosts with the given numbers of hosts and of peers on each host.
 func manyHosts(t *testing.T, hosts, per int) {
 	t.Helper()
 	counts := append(slices.Repeat([]int{per}, hosts), 0)

@@ -11,23 +11,23 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// These tests run five peers, whose steps take 100 ms.
+// Most tests of this package run five peers, whose steps take 100 ms.
 const (
 	groupSize = 5
 	groupPace = 25 * time.Millisecond
-	// detection is how long the others may take to agree that a peer is out. Only the long form, in which nothing else runs,
-	// checks this.
+	// detection is the maximum time until the other peers have a view without a silent peer. Only
+	// the long form, in which nothing else runs, checks this.
 	detection = 2 * time.Second
 )
 
-// fault takes one host out of the group, for some time.
+// fault is a way to make one host silent for some time.
 type fault struct {
 	name   string
 	inject func(t *testing.T, j *job, victim int)
 	heal   func(t *testing.T, j *job, victim int)
 }
 
-// faults returns the ways in which a host can fall silent although its peer lives.
+// faults returns the faults in which a host is silent although its peer lives.
 func faults() []fault {
 	heal := func(t *testing.T, j *job, _ int) { t.Helper(); j.lab.heal(t) }
 	holes := func(hears, speaks bool) func(*testing.T, *job, int) {
@@ -59,8 +59,9 @@ func faults() []fault {
 	}
 }
 
-// A peer that falls silent is put out, within two seconds if nothing else runs, and no other peer is. When it is heard again it
-// learns that it was put out, and comes back under another ID.
+// A peer that becomes silent is put out, within two seconds if nothing else runs, and no other peer
+// is put out. After the fault the peer reports that it was put out, and joins again with another
+// ID.
 func TestDetect(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, groupSize), settings{pace: groupPace})
@@ -77,7 +78,7 @@ func TestDetect(t *testing.T) {
 	j.finish(t)
 }
 
-// detect makes a fault, and returns how long it took until all others had a view without the victim.
+// detect makes a fault, and returns the time until all other peers had a view without the victim.
 func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	t.Helper()
 	ids := j.untilWhole(t, time.Now())
@@ -101,7 +102,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 		}
 	}
 	took := out.Sub(struck)
-	if took > detection && flagged[bool]("long") { // on a loaded machine this may take longer
+	if took > detection && flagged[bool]("long") { // only the long form has an idle machine
 		t.Errorf("%s host %d: out after %v, want at most %v", f.name, victim, took, detection)
 	}
 	before := j.steps(t, others(len(ids), victim))
@@ -119,7 +120,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 	return took
 }
 
-// hasAll reports whether members contains the ids of all hosts except one.
+// hasAll reports whether members contains the IDs of all hosts except host but.
 func hasAll(members, ids []string, but int) bool {
 	for host, id := range ids {
 		if host != but && !slices.Contains(members, id) {
@@ -129,7 +130,7 @@ func hasAll(members, ids []string, but int) bool {
 	return true
 }
 
-// others returns the numbers from 0 to n-1 without the given ones.
+// others returns the numbers from 0 to n-1 without the numbers in but.
 func others(n int, but ...int) []int {
 	var out []int
 	for i := range n {

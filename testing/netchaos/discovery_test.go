@@ -27,8 +27,8 @@ func bootstrapOn(t *testing.T, h *host) string {
 	return address()
 }
 
-// A ticket still leads into the job when the only peer that it names has died. Each test leaves only one way to find the other
-// members; here it is multicast.
+// A peer can join with a ticket when the only member that the ticket names has died. In each of the
+// following tests there is only one way to find the other members. Here the way is multicast.
 func TestFindByMulticast(t *testing.T) {
 	parallel(t)
 	findOthers(t, newJob(t, newLab(t, 4), settings{pace: groupPace, flags: []string{"--lan"}}), false)
@@ -41,14 +41,14 @@ func TestFindByTable(t *testing.T) {
 	findOthers(t, newJob(t, l, settings{pace: groupPace, flags: flags}), false)
 }
 
-// A ticket that names several members leads into the job as long as one of them lives.
+// A peer can join with a ticket that names several members as long as one of these members lives.
 func TestFindByAddresses(t *testing.T) {
 	parallel(t)
 	findOthers(t, newJob(t, newLab(t, 4), settings{pace: groupPace}), true)
 }
 
-// findOthers checks that a peer can join although the host of its ticket is gone. If fresh is set, the ticket also names the
-// other members.
+// findOthers checks that a peer can join although the first member, which its ticket names, is
+// dead. If fresh is set, the ticket also names the other members.
 func findOthers(t *testing.T, j *job, fresh bool) {
 	t.Helper()
 	j.start(t, 1)
@@ -73,8 +73,8 @@ func findOthers(t *testing.T, j *job, fresh bool) {
 	j.finish(t)
 }
 
-// Error lines say that no member announces the job, and name the node that does not answer. Each
-// has a remedy.
+// A peer that finds no member ends with lines that say why: no member has announced the job, or the
+// bootstrap node does not answer.
 func TestFindNobody(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -98,7 +98,7 @@ func TestFindNobody(t *testing.T) {
 }
 
 // The commands about finding members in docs/hosts.md have the documented effect. They run in a
-// folder with a program of the same name as there.
+// folder that has a program named train, as in the document.
 func TestDocsFindingMembers(t *testing.T) {
 	parallel(t)
 	text, err := os.ReadFile("../../docs/hosts.md")
@@ -130,7 +130,8 @@ func TestDocsFindingMembers(t *testing.T) {
 	}
 }
 
-// documented runs commands of the documentation on the hosts, in a folder.
+// documented runs commands of the documentation on a host, in the folder dir. The folder bin has
+// elrun.
 type documented struct {
 	host     *host
 	dir, bin string
@@ -138,8 +139,8 @@ type documented struct {
 	name     string // of the job that was started last
 }
 
-// run runs elrun with the words that follow "elrun " in text. A command that does not end runs in the background; run then waits
-// until it has had its effect.
+// run runs elrun with the words that follow "elrun " in text. A command that does not end runs in
+// the background, and run waits for its effect.
 func (d *documented) run(t *testing.T, text string) {
 	t.Helper()
 	script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %%s elrun %s", d.dir, d.bin, text)

@@ -20,7 +20,8 @@
 //
 // # What is checked
 //
-// Training is exact, so a step has the same digest whichever peers took part. Digests alone would not show that a group was split
-// in two, because both halves would compute the same. Therefore the ledger also checks that each epoch has one list of members,
-// and that each microbatch of every step was contributed once. A second group would contribute it again.
+// Training is exact, so the digest of a step does not depend on which peers were members. Digests
+// alone would not show a split brain, because both halves would compute the same digests. Therefore
+// the ledger also checks that each epoch has one list of members, and that each microbatch of every
+// step was contributed once. A second half would contribute the microbatches again.
 package netchaos

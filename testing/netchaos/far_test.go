@@ -17,11 +17,12 @@ type path struct {
 	delay time.Duration // one way
 }
 
-// pathQueue is how much a path queues, as a time at its rate, before it drops packets.
+// pathQueue is the length of a path's queue, as the time to send it. Packets beyond it are dropped.
 const pathQueue = 100 * time.Millisecond
 
-// newFar makes n hosts, which end with the test, with such a path between any two. This process forwards the packets itself,
-// because few kernels can delay them. It needs /dev/net/tun.
+// newFar makes n hosts, which end with the test, with the path p between any two hosts. This
+// process forwards the packets itself, because many kernels cannot delay packets. It needs
+// /dev/net/tun.
 func newFar(t *testing.T, n int, p path) *lab {
 	t.Helper()
 	l := newHosts(t, n)
@@ -30,12 +31,12 @@ func newFar(t *testing.T, n int, p path) *lab {
 	var ends []*os.File
 	for i, h := range l.hosts {
 		end := h.tun(t, fmt.Sprintf("nc%d-%d", os.Getpid()%100000, i))
-		t.Cleanup(func() { _ = end.Close() }) // this also ends the goroutines that read and write it
+		t.Cleanup(func() { _ = end.Close() }) // also ends the goroutines that read and write end
 		h.begin(t)
 		ends = append(ends, end)
 	}
 	for _, from := range ends {
-		packets := make(chan packet, 20_000) // more than a path can hold
+		packets := make(chan packet, 20_000) // more than are in flight on a path
 		moving.Go(func() { p.take(from, packets) })
 		moving.Go(func() { deliver(ends, packets) })
 	}
@@ -65,7 +66,7 @@ func (h *host) tun(t *testing.T, name string) *os.File {
 	return end
 }
 
-// packet is a packet on its way.
+// packet is a packet in flight.
 type packet struct {
 	due  time.Time
 	data []byte
@@ -74,7 +75,7 @@ type packet struct {
 // take reads the packets of a host until its device is closed, and sets when each arrives.
 func (p path) take(from *os.File, packets chan<- packet) {
 	defer close(packets)
-	free := time.Now() // when the link will have sent all packets so far
+	free := time.Now() // when the link has sent all packets so far
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buffer)
@@ -91,7 +92,7 @@ func (p path) take(from *os.File, packets chan<- packet) {
 		free = free.Add(time.Duration(8000 * n / p.mbit))
 		select {
 		case packets <- packet{free.Add(p.delay), append([]byte(nil), buffer[:n]...)}:
-		default: // dropped, as above
+		default: // dropped: the channel is full
 		}
 	}
 }

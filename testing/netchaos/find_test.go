@@ -7,7 +7,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A ticket still leads into the job when the only peer that it names has died, because members are found on the local network.
+// A peer can join with a ticket whose only named member has died, because --lan finds other members
+// on the local network.
 func TestOldTicket(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
@@ -27,9 +28,9 @@ func TestOldTicket(t *testing.T) {
 	j.finish(t)
 }
 
-// If the members of a job listen on loopback only, a ticket makes them reachable from other hosts. A newcomer from another host
-// then reaches all of them, also those that do not know of the ticket. Peers that the newcomer's launcher starts later reach
-// them, too.
+// If the members of a job listen on loopback only, a ticket makes them reachable from other hosts.
+// A newcomer from another host then reaches all members, including members that did not issue the
+// ticket. Peers that the newcomer's launcher starts later also reach all members.
 func TestOpenedJob(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)
@@ -46,8 +47,8 @@ func TestOpenedJob(t *testing.T) {
 	j.finish(t)
 }
 
-// A job continues if all its first members leave as soon as others have joined, before these have
-// committed a step.
+// A job continues if its only first member leaves as soon as two peers have joined, before these
+// have committed a step.
 func TestHandOver(t *testing.T) {
 	parallel(t)
 	j := newJob(t, newLab(t, 3), settings{pace: groupPace})

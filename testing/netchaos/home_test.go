@@ -23,7 +23,7 @@ func (l *lab) home(t *testing.T, i int) {
 	l.behind(t, i, "port")
 }
 
-// A host in a home network connects with hosts that are not in one, without a relay.
+// A host in a home network connects with hosts outside of home networks, without a relay.
 func TestHome(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -33,8 +33,8 @@ func TestHome(t *testing.T) {
 	ids := j.untilWhole(t, time.Time{})
 	for _, other := range []int{0, 2} {
 		p := j.path(t, other, ids[1])
-		// On a busy machine the two hosts may have found each other through the router before the host in the home network has
-		// dialled.
+		// On a busy machine the two hosts may have a hole-punched path through the router before
+		// the host in the home network has dialled.
 		straight := p.Kind == "direct" || strings.Contains(p.Addr, "/udp/")
 		if !straight || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[1].addr) {
 			t.Errorf("host %d: path to the one in a home %+v", other, p)
@@ -43,9 +43,9 @@ func TestHome(t *testing.T) {
 	j.finish(t)
 }
 
-// Hosts in three home networks have the same private address, and find each other through their routers. They go on when one
-// member is lost. This also holds if it is the only member that is not in a home network, through which they have learned of each
-// other.
+// Hosts in three home networks have the same private address, and find each other through their
+// routers. They continue when a member is lost, even if it is the only member outside of home
+// networks, from which they have each other's addresses.
 func TestHomes(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
@@ -77,7 +77,7 @@ func TestHomes(t *testing.T) {
 	j.finish(t)
 }
 
-// path returns the path to another peer that the peer on a host has reported last.
+// path returns the last path to the peer with ID to that the peer on a host has reported.
 func (j *job) path(t *testing.T, host int, to string) (last event.Path) {
 	t.Helper()
 	for _, ev := range j.elruns[host].Read(t).Since(time.Time{}) {

@@ -18,8 +18,8 @@ import (
 
 // settings are the choices of a test for its job.
 type settings struct {
-	pace    time.Duration // time for a microbatch; a step has batch microbatches over all peers
-	batch   int           // microbatches in a step, must divide a pass; 0 means the constant microbatches
+	pace    time.Duration // time for a microbatch
+	batch   int           // microbatches in a step of all peers, must divide a pass; 0 means the constant microbatches
 	vary    int           // ratio of the longest step to the shortest; 0 means 1
 	slow    string        // local index of a slow peer
 	steps   int64         // the job ends after these steps; 0 for never
@@ -71,7 +71,7 @@ func (e *elrun) kill() {
 func newJob(t *testing.T, l *lab, s settings) *job {
 	t.Helper()
 	j := &job{lab: l, dir: folder(t), set: s, elruns: make([]*elrun, len(l.hosts))}
-	t.Cleanup(func() { j.keep(t) }) // registered first, so it runs last, when all processes have ended
+	t.Cleanup(func() { j.keep(t) }) // registered first, so it runs last, after the end of all processes
 	j.Job = process.NewJob(t)
 	return j
 }
@@ -83,7 +83,7 @@ func (j *job) start(t *testing.T, n int) {
 	process.Until(t, "the first step", func() bool { return j.elruns[0].Read(t).Step > 0 })
 }
 
-// ticket asks the peers on a host for a ticket.
+// ticket returns a new ticket from elrun on a host.
 func (j *job) ticket(t *testing.T, host int) string {
 	t.Helper()
 	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", process.Elrun(), "ticket", j.Name))
@@ -126,9 +126,10 @@ func (j *job) startAll(t *testing.T) {
 	j.untilWhole(t, time.Time{})
 }
 
-// members returns the peers by host if all hosts are in one view, all vote in it, and each has a
-// step in it that became stable after a time. Otherwise it returns the missing facts. A peer that
-// has just joined does not vote, and the others may go on without it, so tests wait until it does.
+// members returns the IDs of the peers by host if all hosts are in one view, all vote in this view,
+// and each peer has reported a stable step of this view after a time. Otherwise it returns the
+// condition that does not hold. Tests wait until a peer that has joined votes, because the other
+// members may continue without it before.
 func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 	t.Helper()
 	var epoch uint64
@@ -195,7 +196,7 @@ func (j *job) peer(t *testing.T, host int) int {
 	return 0
 }
 
-// finish ends the job and checks its journals.
+// finish ends the job and checks its journals with a ledger.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	var journals []*journal

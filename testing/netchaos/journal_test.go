@@ -23,7 +23,7 @@ func newJournal(t *testing.T, path string) *journal {
 	return &journal{Log: process.NewLog(t, path)}
 }
 
-// first returns the first event after a time that has a body of kind B for which fits returns true.
+// first returns the first event after a time with a body of type B for which fits returns true.
 func first[B event.Body](t *testing.T, j *journal, at time.Time, fits func(e event.Event, b B) bool) (event.Event, bool) {
 	t.Helper()
 	return process.First(j.Read(t).Since(at), fits)
@@ -36,16 +36,16 @@ func without(id string) func(event.Event, event.View) bool {
 
 // ledger collects the reports of all journals of a job about each step and each epoch.
 type ledger struct {
-	digests map[int64]map[string]string   // by step and digest: a peer that has reported it
+	digests map[int64]map[string]string   // by step and digest: a peer that has reported the digest
 	parts   map[int64]map[string][][2]int // microbatches, by step and peer
 	views   map[uint64]map[string]string  // by epoch and members: a peer that has reported the view
-	epochs  map[int64]map[uint64]bool     // by step: the epochs in which it was committed
+	epochs  map[int64]map[uint64]bool     // by step: the epochs in which the step was committed
 	members map[uint64][]string           // members by epoch
 	torn    []torn
 	last    int64
 }
 
-// torn describes a torn journal.
+// torn describes a journal that may lack its last events.
 type torn struct {
 	peers map[string]bool
 	last  int64 // last step in the journal
@@ -85,8 +85,9 @@ func newLedger(t *testing.T, journals []*journal) *ledger {
 	return l
 }
 
-// whole reports whether the journals must have all microbatches of a step. Some may be missing if the elrun process of a member
-// was killed with SIGKILL and the step comes after the last one in its journal.
+// whole reports whether the journals must have all microbatches of a step. Microbatches may be
+// missing if the elrun process of a member was killed with SIGKILL, and the step comes after the
+// last step in the journal of that process.
 func (l *ledger) whole(step int64) bool {
 	for epoch := range l.epochs[step] {
 		for _, of := range l.torn {
@@ -123,9 +124,9 @@ func (l *ledger) check(t *testing.T, s settings) {
 	t.Logf("%d steps in %d epochs agree with a single process", l.last, len(l.views))
 }
 
-// problems lists what must not occur: two views of one epoch; two digests of one step; a digest that differs from want, which a
-// single process has computed; and microbatches that were not contributed exactly once. n is the number of microbatches in a
-// step.
+// problems returns the violations that the ledger has: two views of one epoch; two digests of one
+// step; a digest that differs from want, which a single process has computed; and microbatches that
+// were not contributed exactly once. n is the number of microbatches in a step.
 func (l *ledger) problems(want []string, n int) []string {
 	var out []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.views)) {

@@ -17,7 +17,7 @@ const labPrefix = "netchaos-"
 // lab is a network of hosts. Each host is a network namespace with one interface, eth0. The other ends of these interfaces are on
 // a bridge in a namespace of its own; two hosts may have a cable instead. The network has no connection to the outside.
 type lab struct {
-	prefix  string // begins the names of the lab's namespaces
+	prefix  string // beginning of the names of the lab's namespaces
 	hub     string // namespace of the bridge; "" without a bridge
 	hosts   []*host
 	routers []*host // routers of home networks
@@ -30,7 +30,7 @@ type host struct {
 	addr      string
 }
 
-// newLab creates a network of n hosts. It ends with the test.
+// newLab creates a network of n hosts, which ends with the test.
 func newLab(t *testing.T, n int) *lab {
 	t.Helper()
 	l := newHosts(t, n)
@@ -46,8 +46,8 @@ func newLab(t *testing.T, n int) *lab {
 	return l
 }
 
-// newCable creates two hosts that are connected by a cable. It ends with the test. There is no bridge and no packet filter, which
-// would use the processors of the hosts.
+// newCable creates two hosts that a veth pair connects directly. They end with the test. There is
+// no bridge and no packet filter, because these would need processor time.
 func newCable(t *testing.T) *lab {
 	t.Helper()
 	l := newHosts(t, 2)
@@ -106,7 +106,7 @@ type hole struct{ from, to int }
 // String returns the direction as text.
 func (h hole) String() string { return fmt.Sprintf("%d->%d", h.from, h.to) }
 
-// cut makes all these holes at about the same time.
+// cut makes all the given holes at about the same time.
 func (l *lab) cut(t *testing.T, holes []hole) {
 	t.Helper()
 	deaf := map[int][]string{}
@@ -126,7 +126,7 @@ func (l *lab) heal(t *testing.T) {
 	}
 }
 
-// remove deletes the network, also if it exists only in part.
+// remove deletes the network, even if only a part of it exists.
 func (l *lab) remove(t *testing.T) {
 	var all []string
 	if l.hub != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// The ledger finds each mistake. Each case is the log of two hosts with one mistake.
+// The ledger finds each mistake. Each case is a log of two hosts with at most one mistake.
 func TestLedger(t *testing.T) {
 	view := func(epoch uint64, members ...string) event.Event {
 		return event.Event{Epoch: epoch, Body: event.View{Members: members, Voters: members}}
@@ -46,8 +46,9 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// If an elrun process was killed with SIGKILL, microbatches of a step may be missing if the step comes after the last one in its
-// journal and one of its peers was a member. Otherwise none may be missing.
+// The ledger permits missing microbatches of a step only if an elrun process was killed with
+// SIGKILL, the step comes after the last step in the journal of that process, and one of its peers
+// was a member.
 func TestLedgerTorn(t *testing.T) {
 	step := func(peer string, n int64, epoch uint64, first, end int) event.Event {
 		return event.Event{Peer: peer, Step: n, Epoch: epoch, Body: event.Step{Digest: fmt.Sprint(n), Microbatches: [][2]int{{first, end}}}}
@@ -104,7 +105,8 @@ func written(t *testing.T, events []event.Event) *journal {
 	return newJournal(t, path)
 }
 
-// If a partition names a majority, it really is one. Its hosts are connected with each other, except for one pair at most.
+// The hosts in partition.majority are more than half of all hosts. They are connected with each
+// other, except for one pair at most.
 func TestPartitionsAreAsNamed(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]bool{}

@@ -17,7 +17,8 @@ const limit = process.Limit
 // roleVariable is the environment variable with the role of a process that the tests start from this binary.
 const roleVariable = "NETCHAOS_ROLE"
 
-// TestMain builds elrun and runs the tests, or plays a role if the environment names one. doc.go explains the flags.
+// TestMain builds elrun and runs the tests, or runs a role if roleVariable is set. doc.go explains
+// the flags.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	flag.Uint64("seed", 0, "seed of the random faults; 0 means that of the clock")
 	flag.String("keep", "", "folder in which event logs and outputs are left")
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // tests mostly wait for other processes, so six may run in parallel
+	if err := flag.Set("test.parallel", "6"); err != nil { // six, because tests mostly wait for other processes
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -56,8 +57,8 @@ func pick[T any](short, long T) T {
 	return short
 }
 
-// parallel lets the short form of a test run in parallel with others, because it waits for most of its time. Long forms measure,
-// so they run one after the other.
+// parallel lets the short form of a test run in parallel with other tests, because a short form
+// mostly waits. Long forms measure times, so they run one after the other.
 func parallel(t *testing.T) {
 	t.Helper()
 	if !flagged[bool]("long") && flagged[int]("runs") == 0 {

@@ -22,13 +22,14 @@ import (
 // orderVariable is the environment variable with the order of a member, as JSON.
 const orderVariable = "NETCHAOS_ORDER"
 
-// order configures a process with the role member. Such a process runs without elrun, because elrun has no flag for the rate at
-// which a donor sends state. Members find each other by files in Dir, which all hosts see.
+// order configures a process with the role member, ringer, overlap or rounds. Such a process runs
+// without elrun, because elrun has no flag for the rate at which a donor sends state. Members find
+// each other by files in Dir, which all hosts see.
 type order struct {
 	Dir    string
 	Index  int
 	First  int // members of the first view; members with higher indices join later
-	Rate   int // bytes per second of state that it sends as a donor
+	Rate   int // bytes per second of state that the member sends as a donor
 	Params int
 	Slots  int           // vectors of optimizer state for each parameter
 	Pace   time.Duration // time for a microbatch
@@ -56,7 +57,7 @@ func takePart(ctx context.Context) error {
 
 // join enters the first view of the group, or joins the running job.
 func (o order) join(ctx context.Context) (*elastic.Group, error) {
-	job := ticket.SignerOf(nil) // the network has no other hosts
+	job := ticket.SignerOf(nil) // no secret, because the network has no other hosts
 	policy := func(_ context.Context, id elastic.ID, r ticket.Request) ticket.Answer {
 		return job.Admit(string(id), r)
 	}
@@ -75,8 +76,8 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	cfg := elastic.Config{Endpoint: host.Endpoint(self), StateRate: o.Rate, Sink: sink}
 	if o.Index < o.First {
-		// In the first view, members are introduced before strangers may prove themselves, because an introduction differs from a
-		// proof.
+		// A member of the first view introduces the others before it sets an admission policy, so
+		// that they connect as introduced members and not as newcomers.
 		cfg.Peers = first
 		err = host.Introduce(first)
 		host.SetAdmission(policy)
@@ -93,7 +94,7 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	return elastic.Join(ctx, cfg)
 }
 
-// meet publishes this member, and returns the members of the first view.
+// meet writes this member to a file, and returns the members of the first view from their files.
 func (o order) meet(ctx context.Context, self elastic.Member) ([]elastic.Member, error) {
 	b, err := json.Marshal(self)
 	if err != nil {
@@ -126,7 +127,7 @@ type sink struct {
 	f  *os.File
 }
 
-// newSink creates the file.
+// newSink returns a sink that writes to a new file.
 func newSink(path string) (*sink, error) {
 	f, err := os.Create(path)
 	return &sink{f: f}, err
@@ -136,7 +137,7 @@ func newSink(path string) (*sink, error) {
 func (s *sink) Emit(e event.Event) {
 	b, err := json.Marshal(e)
 	if err != nil {
-		return // the event has a kind that cannot be written; tests do not look for it
+		return // tests do not use events that cannot be encoded
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,8 @@ func bulky(n int) trainer.Model {
 	}}
 }
 
-// hoarder is an optimizer with much state. A step changes little of it, so the state is large and the update of a step is not.
+// hoarder is an optimizer with much state, of which a step changes one vector. So the state is
+// large, but the update of a step is small.
 type hoarder struct{ slots int }
 
 // Slots implements optim.Optimizer.
@@ -164,7 +166,7 @@ func (h hoarder) Slots() int { return h.slots }
 // Check implements optim.Optimizer.
 func (h hoarder) Check() error { return nil }
 
-// Update implements optim.Optimizer. It keeps the gradient in one of the vectors.
+// Update implements optim.Optimizer. It stores the gradient in one of the vectors.
 func (h hoarder) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
 	keep := state[step%int64(h.slots)]
 	for i, g := range grad {

@@ -17,7 +17,7 @@ type natKind struct {
 	routers []string
 }
 
-// natKinds returns the rows and columns of the matrix.
+// natKinds returns the kinds, which are the rows and columns of the matrix in TestRouters.
 func natKinds() []natKind {
 	return []natKind{
 		{"open", nil},
@@ -29,8 +29,9 @@ func natKinds() []natKind {
 	}
 }
 
-// direct reports whether two hosts can connect directly. RFC 4787 allows it if both routers use one port for all destinations. It
-// also allows it if one router does not, and the other router ignores ports when it filters.
+// direct reports whether two hosts can connect directly. By RFC 4787 they can if both routers use
+// one port for all destinations. They also can if only one router does, and this router ignores
+// ports when it filters.
 func (k natKind) direct(o natKind) bool {
 	switch {
 	case k.name != "symmetric" && o.name != "symmetric":
@@ -42,12 +43,12 @@ func (k natKind) direct(o natKind) bool {
 	return lets[k.name] || lets[o.name]
 }
 
-// natJob is the number of steps for which a job of the matrix trains.
+// natJob is the number of steps in a job of TestRouters.
 const natJob = 30
 
 // Two hosts behind any two kinds of routers join a job at the same time, and the job trains the
-// same parameters as one peer alone. The two connect directly if RFC 4787 allows it. Otherwise the
-// member without a router relays for them, and the log reports it.
+// same parameters as one peer alone. The two hosts connect directly if RFC 4787 allows it.
+// Otherwise the member without a router relays between them, and the log has the reason.
 func TestRouters(t *testing.T) {
 	parallel(t)
 	want := natAlone(t)
@@ -78,8 +79,8 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// natCell trains with a member without a router and two hosts of the given kinds. It reports whether these two have a direct
-// path, and the path of the first.
+// natCell trains with a member without a router and two hosts of the given kinds. It returns
+// whether these two hosts have direct paths, and the path from the first to the second.
 func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string) {
 	l := newLab(t, 3)
 	for i, k := range []natKind{a, b} {
@@ -136,7 +137,7 @@ func natAlone(t *testing.T) string {
 	return sum
 }
 
-// sumOf returns the SHA-256 in the last line of a job.
+// sumOf returns the SHA-256 in the result line of a job, or "".
 func sumOf(out string) string {
 	if found := regexp.MustCompile(`(?m)^done steps=.* sha256=([0-9a-f]{64})$`).FindStringSubmatch(out); found != nil {
 		return found[1]
@@ -180,8 +181,9 @@ func (l *lab) behind(t *testing.T, i int, kinds ...string) {
 		"ip", "-n", h.namespace, "-batch", "-")
 }
 
-// natRules returns the rules of a router that translates addresses. Outside, the host has the address of the router, and its own
-// port if that is free. Incoming TCP packets pass only as answers. Which UDP packets pass depends on the kind:
+// natRules returns the rules of a router that translates addresses. To the outside, the host has
+// the address of the router, and its own port if this port is free. Incoming TCP packets pass only
+// as answers. Which UDP packets pass depends on the kind:
 //
 //	full       all
 //	address    packets from addresses to which the host has sent something

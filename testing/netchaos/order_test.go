@@ -44,8 +44,9 @@ func twoSlow() rates {
 	return r
 }
 
-// The ring avoids two slow links among fast ones. When one of its links becomes slow, the ring gets a new order. The long form
-// checks that this happens soon, and measures how much the order matters.
+// The ring avoids two slow links among fast links. When one of the ring's links becomes slow, the
+// ring gets a new order. The long form checks that this happens soon, and measures how much the
+// order matters.
 func TestRingOrder(t *testing.T) {
 	l, r := newLab(t, ringHosts), twoSlow()
 	l.shape(t, r)
@@ -78,7 +79,7 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
-// slowDown makes a link of the ring slow, and waits until the ring does not use it.
+// slowDown makes a link of the ring slow, and waits until the ring has an order without this link.
 func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	t.Helper()
 	var ring []int
@@ -110,7 +111,7 @@ func (h *hosted) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// lastOrder returns the event of the order in use. The event has no body if there is none.
+// lastOrder returns the event of the order in use. The event has no body if the log has no order.
 func (h *hosted) lastOrder(t *testing.T) (last event.Event) {
 	t.Helper()
 	for _, e := range h.log.Read(t).Events {
@@ -185,7 +186,8 @@ func extremes(r rates) (best, worst []int) {
 	return best, worst
 }
 
-// hosted is a group with one member on each host of a lab. The rank of a member is the number of its host.
+// hosted is a group without elrun, with one member on each host of a lab. The rank of a member is
+// the number of its host.
 type hosted struct {
 	all []*process.Process
 	log *journal // event log of rank 0
@@ -207,13 +209,13 @@ func onHosts(t *testing.T, l *lab, dir, role string, env ...string) *hosted {
 	return h
 }
 
-// trainHosts starts members that train a model.
+// trainHosts starts the role member on each host.
 func trainHosts(t *testing.T, l *lab, dir string) *hosted {
 	t.Helper()
 	return onHosts(t, l, dir, "member")
 }
 
-// end ends the members.
+// end kills the members.
 func (h *hosted) end() {
 	for _, p := range h.all {
 		p.Kill()
@@ -258,7 +260,7 @@ func timeOrders(t *testing.T, l *lab, dir string, orders [][]int) []float64 {
 	return times
 }
 
-// timeRings is the role ringer. Rank 0 prints the times of the reductions.
+// timeRings is the role ringer: it reduces a vector in each order. Rank 0 prints the times.
 func timeRings(ctx context.Context) error {
 	var o order
 	var orders [][]int

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// ideal returns the shortest possible time of a step with perfect overlap. computed describes the step of a peer alone; moving is
-// the time to send all its gradients. A piece can be sent when it is complete, and pieces that the next step needs first are sent
-// first. A step waits for each part of a parameter before it reads it. Nothing else takes time.
+// ideal returns the shortest possible time of a step with perfect overlap. computed describes the
+// step of a peer alone; moving is the time to send all its gradients. A piece can be sent when it
+// is complete, and pieces that the next step needs first are sent first. A step reads a part of a
+// parameter only after the sum of its gradient has been sent. Nothing else takes time.
 func ideal(computed phaseResult, moving time.Duration) time.Duration {
 	const fine = 4000
 	total := 0
@@ -30,7 +31,7 @@ func ideal(computed phaseResult, moving time.Duration) time.Duration {
 // flow is the state of the simulation.
 type flow struct {
 	computed phaseResult
-	at       time.Duration // how much of the step is computed
+	at       time.Duration // computing time of the step so far
 	pieces   int           // number of complete pieces
 	queued   []float64     // bytes still to send, by piece
 	order    []int         // pieces, most urgent first
@@ -69,8 +70,8 @@ func (f *flow) advance(tick time.Duration) (ended bool) {
 	return true
 }
 
-// waits reports whether the step has to read a part of a parameter whose sum has not arrived. When the first gradient is
-// complete, all parameters have been read.
+// waits reports whether the step has to read a part of a parameter whose gradient is not sent
+// completely. When the first gradient is complete, all parameters have been read.
 func (f *flow) waits() bool {
 	if f.pieces > 0 {
 		return false
@@ -86,8 +87,8 @@ func (f *flow) waits() bool {
 	return false
 }
 
-// Communication is hidden behind computation if the first complete gradient is needed last. It is not hidden if the last complete
-// gradient is needed first.
+// Communication overlaps computation if the next step needs the first complete gradient last. It
+// does not overlap if the next step needs the last complete gradient first.
 func TestIdeal(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {

@@ -26,7 +26,7 @@ import (
 // overlapVariable is the environment variable with the task of the role overlap, as JSON.
 const overlapVariable = "NETCHAOS_OVERLAP"
 
-// The phases measure computation and communication separately, and together.
+// These phases measure computation and communication separately, and both together.
 const (
 	alone = "alone" // a group of one, without communication
 	wire  = "wire"  // two members, without computation
@@ -41,7 +41,8 @@ type overlapTask struct {
 	Cuts  int    // microbatches in a share
 	Steps int64
 	Exact bool
-	// Hold delays the end of the backward pass until this host has sent most of the gradients.
+	// Hold delays the end of the backward pass until this host has sent nine tenths of the other
+	// gradients.
 	Hold bool
 	// Ahead runs each process on a core of its own, with the highest priority.
 	Ahead bool
@@ -50,7 +51,7 @@ type overlapTask struct {
 // overlapResult is the output of the process, as JSON.
 type overlapResult struct {
 	Steps      []time.Duration // time of each step
-	Waits      []time.Duration // part of this time in which the peer, its share computed, waits for others
+	Waits      []time.Duration // communication time of each step that is not overlapped
 	EarlySteps int             // steps that began before the previous one was committed
 	Pieces     []piece         // pieces of gradients in the order of completion, with median times
 	Needs      []piece         // parts of parameters in the order of first reads, with median times
@@ -71,7 +72,7 @@ func (p piece) end() int { return p.From + p.Bytes/4 }
 // pieces records when each part of some vectors is read or complete. A vector is divided into parts from its end to its
 // beginning.
 type pieces struct {
-	left []int // by vector: number of elements that have not had their turn
+	left []int // by vector: number of elements that are not recorded yet
 	all  []piece
 }
 
@@ -89,8 +90,9 @@ func (p *pieces) add(i, from int, at time.Duration) {
 	p.left[i] = from
 }
 
-// medians returns the pieces of a step with the medians of their times. All steps have the same pieces, except that a step that a
-// change of members interrupted lacks some. Such steps do not count.
+// medians returns the pieces of a step with the medians of their times. All steps have the same
+// pieces, except steps that a change of members interrupts. These have fewer pieces and do not
+// count.
 func medians(steps [][]piece) (all []piece) {
 	whole := 0
 	for _, s := range steps {
@@ -109,7 +111,7 @@ func medians(steps [][]piece) (all []piece) {
 	return all
 }
 
-// overlap is the role of the same name: it trains a model and measures.
+// overlap is the role overlap: it trains a model and prints its measurements.
 func overlap(ctx context.Context) error {
 	var o order
 	var task overlapTask
@@ -196,7 +198,7 @@ func goAhead(core int) error {
 	}
 	var set unix.CPUSet
 	set.Set(core)
-	for range 2 { // twice, because a thread that was not listed may have started another
+	for range 2 { // twice, because a thread that starts meanwhile is not in the first list
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return fmt.Errorf("list the threads: %w", err)
@@ -217,7 +219,8 @@ func goAhead(core int) error {
 	return nil
 }
 
-// warmUp is the number of first steps that do not count. In them memory, caches and TCP windows reach their usual state.
+// warmUp is the number of first steps that do not count, because memory, caches and TCP windows are
+// not in their usual state yet.
 const warmUp = 3
 
 // watched records when the gradients of a model are complete.
@@ -225,11 +228,11 @@ type watched struct {
 	task overlapTask
 
 	begun      time.Time // when the present step began
-	sent       int       // bytes that this host had sent by then
+	sent       int       // bytes that this host had sent before the present step
 	done       int       // samples whose computation has begun or ended
 	needs      pieces    // pieces of the first call
 	pieces     pieces    // pieces of the last call
-	held       error     // why the last call was not held
+	held       error     // error of hold in the last call
 	earlySteps int       // number of steps that began early
 
 	// One element for each counted step.
@@ -255,7 +258,7 @@ func (w *watched) begin(step int64) {
 	}
 	w.begun, w.done = now, 0
 	if w.task.Hold {
-		w.sent, _ = sentBytes() // hold reports an error, if it lasts
+		w.sent, _ = sentBytes() // a lasting error also occurs in hold
 	}
 }
 
@@ -335,7 +338,7 @@ func (w *watched) compute(params []trainer.Param, samples int) {
 	w.pieces = newPieces(params)
 }
 
-// complete records that the gradient of parameter i is complete from an element on.
+// complete records that the gradient of parameter i is complete from element from on.
 func (w *watched) complete(i, from int) {
 	if w.task.Phase == wire {
 		return
@@ -346,7 +349,8 @@ func (w *watched) complete(i, from int) {
 	}
 }
 
-// hold is called before the last piece is complete. It waits until most bytes of the other pieces have been sent.
+// hold is called before the last piece is complete. It waits until nine tenths of the bytes of the
+// other pieces have been sent.
 func (w *watched) hold() error {
 	most := 0
 	for _, p := range w.pieces.all[:len(w.pieces.all)-1] {

@@ -14,9 +14,9 @@ import (
 // narrowLink is the rate between hosts in the tests of overlap, in Mbit/s.
 const narrowLink = 200
 
-// narrow limits the rate at which each host sends. Packets leave in bursts of up to 64 KiB, as with a network card that segments
-// packets itself. The hosts' processors should compute, but they emulate the link, too. Each burst begins with an interrupt, for
-// which a virtual machine may need 25 us, so bursts are long.
+// narrow limits the rate at which each host sends. Packets leave in bursts of up to 64 KiB, as with
+// a network card that segments packets itself. The processors that compute also emulate the link.
+// Each burst begins with an interrupt, which is slow on a virtual machine, so bursts are long.
 func (l *lab) narrow(t *testing.T, mbit int) {
 	t.Helper()
 	if _, err := exec.LookPath("tc"); err != nil {
@@ -27,8 +27,8 @@ func (l *lab) narrow(t *testing.T, mbit int) {
 	}
 }
 
-// Two peers run on two hosts, each with one processor. Gradients are sent while others are still being computed. The long form
-// logs how long steps take.
+// Two peers run on two hosts, each with one processor. Gradients are sent while other gradients are
+// still being computed. The long form logs the times of steps.
 func TestOverlap(t *testing.T) {
 	parallel(t)
 	l := newCable(t)
@@ -43,8 +43,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// overlaps checks that most gradients leave the host before the backward pass ends. The backward pass waits for that, so without
-// overlap the test fails.
+// overlaps checks that most gradients leave the host before the backward pass ends. The backward
+// pass waits until they have, so without overlap the test fails.
 func (l *lab) overlaps(t *testing.T, exactly bool) {
 	t.Helper()
 	task := overlapTask{Model: "cnn", Share: 16, Cuts: 2, Steps: 5, Exact: exactly, Hold: true}
@@ -79,7 +79,8 @@ func (l *lab) run(t *testing.T, dir, phase string, task overlapTask) (got [2]ove
 	return got
 }
 
-// overlapCase is a kind of step. The time of such a step is compared with the times of its computation and its communication.
+// overlapCase is a kind of step whose time is compared with the times of its computation and its
+// communication.
 type overlapCase struct {
 	name  string
 	model string
@@ -105,7 +106,7 @@ func overlapCases() []overlapCase {
 // trialShare is the share of the first measurement, from which the share with the wanted ratio is calculated.
 const trialShare = 128
 
-// measure logs the times of steps and of their parts, measured alternately.
+// measure logs the times of the three phases of a case, which it measures alternately.
 func (c overlapCase) measure(t *testing.T, l *lab) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("the two peers need a processor each")
@@ -113,12 +114,12 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 	dir := folder(t)
 	task := overlapTask{Model: c.model, Share: trialShare, Cuts: c.cuts, Steps: 15, Exact: c.exact, Ahead: true}
 	moving := together(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
-	for range 2 { // adjusts the share until the ratio suits the case
+	for range 2 { // adjusts the share until the ratio is near c.ratio
 		computing := together(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
 		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/c.ratio)/c.cuts, 1) * c.cuts
 	}
-	// Within a second, cores of a virtual machine may change their speed by a third. Therefore phases are short, and alternate
-	// many times.
+	// The speed of a virtual machine's cores may change within a second. Therefore phases are
+	// short, and alternate many times.
 	var m measured
 	for round := range times(3, 15) {
 		phase := func(name string) phaseResult {
@@ -150,7 +151,8 @@ func (m *measured) add(one, moving, whole phaseResult) {
 	m.ideals = append(m.ideals, ideal(one, moving.Wait).Seconds()/longer)
 }
 
-// String returns the ratio of the medians, and the quartiles of the ratios of all rounds.
+// String returns the medians of the times, the ratio of the medians, and the quartiles of the
+// ratios of all rounds.
 func (m measured) String() string {
 	computing, communication, both := median(m.computing), median(m.communication), median(m.both)
 	slices.Sort(m.ratios)
@@ -161,7 +163,8 @@ func (m measured) String() string {
 		both.Seconds()/max(computing, communication).Seconds(), m.ratios[n/4], m.ratios[n*3/4], m.ideals[n/2])
 }
 
-// phaseResult has the measurements of both peers in a phase. Times are medians over its steps.
+// phaseResult has the measurements of both peers in a phase. Times are medians over the steps of
+// the phase.
 type phaseResult struct {
 	Step   time.Duration // of the peer whose steps are slower
 	Wait   time.Duration // of the peer that waits longer
@@ -170,7 +173,8 @@ type phaseResult struct {
 	Needs  []piece
 }
 
-// together combines the results of both peers. They begin each step together, so a step takes as long as at the slower peer.
+// together combines the results of both peers. The peers begin each step together, so the time of a
+// step is its time at the slower peer.
 func together(of [2]overlapResult) phaseResult {
 	a, b := of[0], of[1]
 	r := phaseResult{Step: pairwise(a.Steps, b.Steps, later), Wait: pairwise(a.Waits, b.Waits, later), Idle: pairwise(a.Waits, b.Waits, earlier)}
@@ -178,7 +182,7 @@ func together(of [2]overlapResult) phaseResult {
 	return r
 }
 
-// slower returns the pieces with the later of their two times.
+// slower returns the pieces, each with the later of its times at the two peers.
 func slower(a, b []piece) (all []piece) {
 	for k, p := range a {
 		p.At = max(p.At, b[k].At)
@@ -190,7 +194,7 @@ func slower(a, b []piece) (all []piece) {
 func later(a, b time.Duration) time.Duration   { return max(a, b) }
 func earlier(a, b time.Duration) time.Duration { return min(a, b) }
 
-// pairwise returns the median of pick over all pairs of times.
+// pairwise returns the median of pick(a[k], b[k]) over all k.
 func pairwise(a, b []time.Duration, pick func(a, b time.Duration) time.Duration) time.Duration {
 	var all []time.Duration
 	for k := range min(len(a), len(b)) {

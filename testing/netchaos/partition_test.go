@@ -14,8 +14,8 @@ import (
 type partition struct {
 	name     string
 	holes    []hole
-	majority []int         // hosts that must go on; empty if none must
-	held     time.Duration // least time before the fault is healed
+	majority []int         // hosts that must continue to train; empty if there is no majority
+	held     time.Duration // minimum time until the fault is healed
 	short    bool          // the fault is healed so soon that it may have no effect
 }
 
@@ -33,7 +33,7 @@ func newPartition(r *rand.Rand, n int) partition {
 		p.name, p.holes = "minority is not heard", between(few, rest)
 	case 2:
 		p.name, p.holes = "minority does not hear", between(rest, few)
-	case 3: // the other hosts reach both, so either of the two may be put out
+	case 3: // the other hosts reach both hosts of the pair, and either of the two may be put out
 		p.name, p.holes = "pair", []hole{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}}
 		p.majority = others(n)
 	case 4:
@@ -45,7 +45,7 @@ func newPartition(r *rand.Rand, n int) partition {
 		for _, pair := range [][2][]int{{a, b}, {b, a}, {a, c}, {c, a}, {b, c}, {c, b}} {
 			p.holes = append(p.holes, between(pair[0], pair[1])...)
 		}
-	case 6: // every direction between two hosts is cut independently; the others stay connected
+	case 6: // each direction between two hosts is cut at random, independently of the others
 		p.name, p.majority, p.short = "short and random", nil, true
 		p.held = time.Duration(50+r.IntN(1200)) * time.Millisecond
 		for _, h := range append(between(hosts, hosts), between(hosts, hosts)...) {
@@ -68,8 +68,8 @@ func between(from, to []int) []hole {
 	return out
 }
 
-// The network breaks in all these ways and heals, again and again. No step has two results, the
-// majority continues, and after each partition all hosts form one group again without help.
+// Random partitions occur and heal, one after the other. No step has two results, a majority
+// continues, and after each partition all hosts form one group again by themselves.
 func TestPartition(t *testing.T) {
 	parallel(t)
 	seed := flagged[uint64]("seed")
@@ -93,8 +93,8 @@ func TestPartition(t *testing.T) {
 	j.finish(t)
 }
 
-// breakAndHeal makes one partition and heals it. It returns how many peers were put out, and how long it took after the healing
-// until all were in one view.
+// breakAndHeal makes one partition and heals it. It returns how many peers were put out, and the
+// time from the healing until all hosts were in one view.
 func (j *job) breakAndHeal(t *testing.T, run int, p partition) (gone int, healing time.Duration) {
 	t.Helper()
 	before := j.untilWhole(t, time.Now())

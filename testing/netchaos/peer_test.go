@@ -17,7 +17,8 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// These environment variables configure a role. The other constants are their defaults.
+// The names with Variable are environment variables that configure a role. The other constants are
+// values of the roles.
 const (
 	hostVariable    = "NETCHAOS_HOST"    // name of the host
 	paceVariable    = "NETCHAOS_PACE"    // time for a microbatch
@@ -27,11 +28,11 @@ const (
 	neuronsVariable = "NETCHAOS_NEURONS" // neurons of the hidden layer
 	batchVariable   = "NETCHAOS_BATCH"   // microbatches in a step
 	narrow          = 32                 // neurons, for tests in which the size of messages does not matter
-	hostRole        = "host"             // takes the host's name and runs another program
+	hostRole        = "host"             // sets the host name and runs another program
 	straggler       = 5                  // factor by which a slow peer is slower
 	microbatches    = 20                 // in a step, unless the settings say otherwise
 	microbatch      = 4                  // samples in a microbatch
-	samples         = 960                // in a pass, so that all its steps are equally long
+	samples         = 960                // in a pass; a multiple of a step's samples, so that all steps have the same length
 	endless         = int64(1) << 40     // number of steps in a job that a signal ends
 	waitLimit       = 10 * time.Minute   // longer than a test waits for anything
 )
@@ -58,7 +59,8 @@ func play(role string) int {
 	return 1
 }
 
-// becomeHost gives the test's host on which it runs its name. Then it runs the command in its arguments.
+// becomeHost sets the host name of its UTS namespace. Then it runs the command in its arguments, in
+// the role of thenVariable.
 func becomeHost(context.Context) error {
 	if err := syscall.Sethostname([]byte(os.Getenv(hostVariable))); err != nil {
 		return fmt.Errorf("set the host's name: %w", err)
@@ -136,8 +138,8 @@ func network(hidden int) (*nn.Network, error) {
 	return nn.MLP(data, nn.Shape{C: inputs, H: 1, W: 1}, []int{hidden}, classes, 1)
 }
 
-// training is the configuration with which all roles train the network, so that the weights after each step are equal bit for
-// bit. A step has batch microbatches.
+// training returns the configuration of the role train and of replay, with which the weights after
+// each step are equal bit for bit. A step has batch microbatches.
 func training(steps int64, batch int) trainer.Config {
 	return trainer.Config{Samples: samples, GlobalBatch: batch * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
 		Balancing: trainer.Balancing{Admit: trainer.AdmitAlways}, // a newcomer is admitted even if it does not shorten steps
@@ -154,7 +156,8 @@ type paced struct {
 // begin records the number of the next step.
 func (p *paced) begin(step int64) { p.step = step }
 
-// slowed returns a model that computes as m does, and then waits.
+// slowed returns a model that computes like m, and then waits until the time for the microbatch has
+// passed.
 func (p *paced) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false

@@ -12,8 +12,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A process is killed while the next step has begun and sums are on their way over slow links. The others compute its part, each
-// microbatch counts once, and the others end with equal weights. The long form repeats this often.
+// A process is killed while the next step has begun and sums are in flight on slow links. The other
+// processes compute its part, each microbatch counts once, and they end with equal weights. The
+// long form kills in 30 jobs.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -25,8 +26,8 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// Here one host has two peers, which share memory, and the other host has one. The first peer of the host with two is its leader,
-// so some runs kill a leader.
+// The same holds if one host has two peers, which share memory, and another host has one peer. The
+// first of the two peers is the leader of its host, and some runs kill the leader.
 func TestKillBetweenUnequalHosts(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)

@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A host in a home network is behind a router that maps ports. Another host is behind a router that uses a different port for
-// each destination and does not map ports. The second host reaches the first directly, and reports that its own router maps no
-// ports.
+// Host 1 is behind a router that maps ports. Host 2 is behind a router that uses a different port
+// for each destination and does not map ports. The two hosts connect directly, and host 2 reports
+// that its own router maps no ports.
 func TestPortMap(t *testing.T) {
 	parallel(t)
 	l := newHomes(t)
@@ -41,8 +41,9 @@ func TestPortMap(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts in home networks join at the same time and cannot connect to each other. One of them is admitted. The other one reports
-// why it waits, and is admitted when a router begins to map ports. No member is lost.
+// Two hosts in home networks join at the same time and cannot connect to each other. One of them is
+// admitted. The other host reports why it waits, and is admitted when a router begins to map ports.
+// No member is lost.
 func TestPortMapLate(t *testing.T) {
 	parallel(t)
 	l := newHomes(t)
@@ -72,7 +73,8 @@ func newHomes(t *testing.T) *lab {
 	return l
 }
 
-// homeJob starts a job that asks routers for ports on the first host. The others join it.
+// homeJob starts a job on the first host, which the other two hosts join. Its peers ask their
+// routers to map ports, and use no relay.
 func (l *lab) homeJob(t *testing.T) *job {
 	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "never", "--port-map"}})
 	j.start(t, 1)
@@ -82,7 +84,7 @@ func (l *lab) homeJob(t *testing.T) *job {
 	return j
 }
 
-// mapPorts lets the router of the home map ports from now on.
+// mapPorts starts the service that maps ports on the router of host 1.
 func (l *lab) mapPorts(t *testing.T) {
 	router := &host{namespace: l.routers[0].namespace, name: "router"}
 	service := process.Start(t, on(t, router, []string{thenVariable + "=" + pmpRole}, process.Self(t), l.hosts[1].addr))
@@ -96,18 +98,19 @@ const pmpRole = "router"
 // again some seconds later.
 const pmpReady = "router: ready"
 
-// These constants are the parts of NAT-PMP that the tests use.
+// These constants are from NAT-PMP.
 const (
 	pmpPort     = 5351
 	pmpAddress  = 0 // opcode: asks for the external address
 	pmpUDP      = 1 // opcode: maps a UDP port
 	pmpTCP      = 2
-	pmpAnswer   = 128 // an answer has its request's opcode plus this
+	pmpAnswer   = 128 // added to the opcode of a request in its answer
 	pmpUnknown  = 5   // result code: unsupported opcode
 	pmpMapBytes = 12  // length of a request to map
 )
 
-// mapPorts answers requests until the process is killed. Its argument is the router's external address.
+// mapPorts is the role pmpRole: it answers requests until the process is killed. The argument of
+// the process is the router's external address.
 func mapPorts(context.Context) error {
 	outside, err := netip.ParseAddr(os.Args[1])
 	if err != nil {
@@ -147,7 +150,7 @@ func pmpReply(request []byte, from, outside netip.Addr) ([]byte, error) {
 		return append(answer, outside.AsSlice()...), nil
 	case (op == pmpUDP || op == pmpTCP) && len(request) == pmpMapBytes:
 		if binary.BigEndian.Uint32(request[8:]) == 0 {
-			return append(answer, request[4:]...), nil // removes the mapping: nothing to do, because the network is about to end
+			return append(answer, request[4:]...), nil // removes a mapping: ignored, because the network ends soon
 		}
 		inner, outer := binary.BigEndian.Uint16(request[4:]), binary.BigEndian.Uint16(request[6:])
 		protocol := map[byte]string{pmpUDP: "udp", pmpTCP: "tcp"}[op]

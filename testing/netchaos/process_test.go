@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// on returns a command that runs on host h, or on the real host if h is nil. env is added to its environment. The command does
-// not outlive the test process.
+// on returns a command that runs on host h, or on the real host if h is nil. env is added to the
+// environment of the command. The command is killed when the test process ends.
 func on(t *testing.T, h *host, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	env = append(os.Environ(), env...)

@@ -12,19 +12,20 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// A slow peer is not taken for dead. Steps vary by a factor of five, one peer is five times slower than the others, and both
-// cores are loaded. Still no peer is put out, and the first view lasts. This needs no network except the host's own.
+// A slow peer does not count as dead. Step times vary by a factor of five, one peer is five times
+// slower than the others, and other processes load all cores. No peer is put out, and the first
+// view lasts. The test runs on the real host, without namespaces.
 func TestQuiet(t *testing.T) {
 	quiet(t, 4, settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"})
 }
 
-// The same holds for 32 peers, which load the machine by themselves.
+// The same holds for 32 peers, which are more than the cores.
 func TestQuietMany(t *testing.T) {
 	quiet(t, 32, settings{pace: 50 * time.Millisecond, vary: 5, slow: "1", batch: 80})
 }
 
-// quiet runs a job with the given number of peers while other processes load the machine. In the short form that is for longer than
-// a peer may be silent.
+// quiet runs a job with the given number of peers while other processes load the machine. Even the
+// short form runs longer than a peer may be silent.
 func quiet(t *testing.T, peers int, set settings) {
 	t.Helper()
 	length := 5 * time.Second

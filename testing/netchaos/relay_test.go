@@ -22,9 +22,9 @@ func (h *host) openUp(t *testing.T) {
 	h.inside(t, "flush chain ip netchaos in\nadd rule ip netchaos in ip saddr @deaf drop\n", "nft", "-f", "-")
 }
 
-// Two hosts cannot be connected to, so they cannot connect with each other, and there is no relay.
-// The job continues with the first of them. The second waits and says why, until the two can
-// connect.
+// Two hosts accept no connections, so they cannot connect with each other, and relays are off. The
+// job continues with the first of these hosts. The second waits and reports the reason, until the
+// first accepts connections.
 func TestApart(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
@@ -47,8 +47,8 @@ func TestApart(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts cannot be connected to. They train with each other through a relay, a member to which
-// all can connect. The log has this event and its reason.
+// Two hosts accept no connections. They train with each other through a relay, a third member that
+// accepts connections. The log has a path event for the relay with the reason.
 func TestRelay(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)

@@ -15,8 +15,8 @@ import (
 // roundsVariable is the environment variable with the task of the role rounds, as JSON.
 const roundsVariable = "NETCHAOS_ROUNDS"
 
-// roundsTask configures a process with the role rounds. It trains a model of a given size, in rounds of local steps that each
-// take a given time.
+// roundsTask configures a process with the role rounds. The process trains a model with Params
+// parameters in Rounds rounds of Local local steps, each of which takes the time Pace.
 type roundsTask struct {
 	Params int
 	Local  int
@@ -50,8 +50,9 @@ func takeRounds(ctx context.Context) error {
 	cfg := trainer.Config{Samples: o.First * task.Local * 16, GlobalBatch: o.First, Microbatch: 1, Steps: task.Rounds * int64(task.Local),
 		Balancing: trainer.Balancing{Policy: "equal"}, Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-6),
 		Hooks: trainer.Hooks{OnStep: func(r trainer.StepReport) {
-			// From round 3 on, the connections' windows are large enough, and every round has a previous round. After the last
-			// round there is nothing to compute while its sums are on their way.
+			// From round 3 on, the connections' windows are large enough, and every round has a
+			// previous round. The last round does not count, because no computation overlaps its
+			// sums.
 			if r.Step > 2 && r.Step < r.Of {
 				got.Compute, got.Total = append(got.Compute, r.Compute), append(got.Total, r.Total)
 			}

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// slowPath returns the path between distant hosts that have home connections.
+// slowPath returns a path like the path between two distant hosts with home connections.
 func slowPath() path { return path{mbit: 20, delay: 50 * time.Millisecond} }
 
-// Four hosts train a model of 5 MB over links of 20 Mbit/s and 50 ms each way. With local steps they compute at least ten times
-// as many samples per second as without. In the long form, which has the machine to itself, a mean may be applied a round later.
-// If sums then take no longer than the computation, hosts compute for 95 % of the time.
+// Four hosts train a model of 5 MB over links of 20 Mbit/s and 50 ms each way. With local steps,
+// and with means that are applied a round later, they compute at least ten times as many samples
+// per second as with a sum after every step. The long form also checks that hosts compute for 95 %
+// of the time, and that sums overlap the computation.
 func TestLocalStepsBetweenFarHosts(t *testing.T) {
 	parallel(t)
 	l := newFar(t, 4, slowPath())
@@ -46,8 +47,8 @@ func TestLocalStepsBetweenFarHosts(t *testing.T) {
 	}
 }
 
-// rounds trains on all hosts. It returns the median times of computing a round and of the whole round, at the host that computes
-// slowest.
+// rounds trains on all hosts. It returns the median time of computing a round and the median time
+// of a whole round, each at the host where this median is largest.
 func (l *lab) rounds(t *testing.T, dir string, task roundsTask) (compute, total time.Duration) {
 	t.Helper()
 	b, err := json.Marshal(task)

@@ -11,10 +11,12 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// changeTime is how long a change of the route may take, if the machine is otherwise idle.
+// changeTime is the maximum time until all members use a new path, on a machine that is otherwise
+// idle.
 const changeTime = 3 * time.Second
 
-// largeModel returns the settings of a job that sends enough data to make its links matter.
+// largeModel returns the settings of a job that sends so much data that the rate of its links
+// affects steps.
 func largeModel() settings { return settings{pace: 2 * time.Millisecond, neurons: 4096} }
 
 // newTwoCables creates two hosts with two networks between them: eth0 with 50 Mbit/s and eth1 with 1 Gbit/s.
@@ -26,7 +28,7 @@ func newTwoCables(t *testing.T) *lab {
 		missing(t, "no tc: install it (Debian: apt-get install iproute2)")
 	}
 	for i, h := range l.hosts {
-		// Without a default route, packets to eth1 cannot leave by eth0.
+		// Without a default route, packets for the network of eth1 cannot be sent by eth0.
 		command(t, fmt.Sprintf("addr add %s/24 dev eth1\nlink set eth1 up\nroute del default", second(i)), "ip", "-n", h.namespace, "-batch", "-")
 		h.inside(t, "qdisc add dev eth0 root tbf rate 50mbit burst 32k latency 100ms\nqdisc add dev eth1 root tbf rate 1gbit burst 128k latency 50ms\n",
 			"tc", "-batch", "-")
@@ -37,8 +39,8 @@ func newTwoCables(t *testing.T) *lab {
 // second returns the address of a host on eth1.
 func second(i int) string { return fmt.Sprintf("10.78.0.%d", i+1) }
 
-// untilPath waits until the peers on the first two hosts use addresses with the given prefix, in a view that has committed steps
-// since then.
+// untilPath waits until the peers on the first two hosts use addresses with the given prefix, in a
+// view that has committed steps.
 func (j *job) untilPath(t *testing.T, prefix string) {
 	t.Helper()
 	begun := time.Now()
@@ -71,8 +73,9 @@ func (j *job) nobodyLost(t *testing.T, since time.Time) {
 	}
 }
 
-// Two cables connect the hosts. Data takes the faster one without configuration. It takes the slower one while the faster one is
-// pulled, and the faster one again when it is back. No peer is lost, and no result.
+// Two networks connect the hosts. Data takes the faster network without configuration. It takes the
+// slower network while the faster one is down, and the faster network again when it is up. No peer
+// and no step is lost.
 func TestTwoCables(t *testing.T) {
 	parallel(t)
 	l := newTwoCables(t)
@@ -107,7 +110,8 @@ func TestAddressChanges(t *testing.T) {
 	j.finish(t)
 }
 
-// If long packets are lost and short ones are not, the members use short ones and say so.
+// If the network drops long packets but not short ones, the members use short packets, and the path
+// event names the MTU.
 func TestBlackHoleOfMTU(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 2)

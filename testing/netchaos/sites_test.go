@@ -25,7 +25,7 @@ const (
 	sitesVariable = "NETCHAOS_SITES"
 )
 
-// twoSites creates two sites with two hosts each, hosts 0 and 2 and hosts 1 and 3. One slow link connects the sites.
+// twoSites creates two sites: hosts 0 and 2, and hosts 1 and 3. One slow link connects the sites.
 func twoSites(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, 4)
@@ -58,9 +58,10 @@ func (l *lab) crossed(t *testing.T) int {
 	return n
 }
 
-// If peers name their sites, a sum crosses the link between two sites once in each direction. Otherwise it depends on the order
-// of arrival: if peers of the two sites arrive alternately, the sum crosses three times. The long form checks how much time this
-// saves.
+// If peers name their sites, a sum crosses the link between two sites once in each direction. If
+// peers name no sites, the number of crossings depends on the order in which peers join. If peers
+// of the two sites join alternately, the sum crosses three times. The long form checks how much
+// time sites save.
 func TestSites(t *testing.T) {
 	l := twoSites(t)
 	elements, rounds := times(1<<18, 1<<20), times(3, 9)
@@ -124,7 +125,7 @@ func sumAtSites(t *testing.T, l *lab, labelled bool, order []int, elements, roun
 	return seconds[rounds/2]
 }
 
-// sumAgain is the role that measures sums.
+// sumAgain is the role sites: it measures the time of a sum, several times.
 func sumAgain(ctx context.Context) error {
 	var elements, rounds int
 	if _, err := fmt.Sscanf(os.Getenv(sitesVariable), "%d,%d", &elements, &rounds); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// serveSSH starts an sshd on each host except the first. It returns the ssh command with which the first host reaches the others
-// by their host names.
+// serveSSH starts an sshd on each host except the first. It returns the ssh command with which the
+// first host reaches the other hosts by name.
 func (l *lab) serveSSH(t *testing.T) (ssh string) {
 	t.Helper()
 	const sshd = "/usr/sbin/sshd"
@@ -52,8 +52,9 @@ func (l *lab) serveSSH(t *testing.T) (ssh string) {
 	return "ssh -F " + path("ssh_config")
 }
 
-// The launcher runs on one host, and its peers on three others. One of these is cut off. The other peers go on. The peer that was
-// cut off gives up, and its agent ends because its connection ends.
+// The launcher runs on one host, and its peers run on three other hosts. One of these three is cut
+// off. The peers on the other two continue. The peer that is cut off gives up, and its agent ends
+// because the connection to the launcher ends.
 func TestCableOfAHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)

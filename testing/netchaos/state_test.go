@@ -12,13 +12,14 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// transfer has the measurements of a test when a peer joins.
+// transfer has the measurements of a newcomer's copy of the state, and of the steps of an earlier
+// member.
 type transfer struct {
 	bytes     int64
 	took      time.Duration
 	before    time.Duration // median step time of an earlier member before the peer joined
-	meanwhile time.Duration // the same while the peer joined
-	longest   time.Duration // longest of these steps
+	meanwhile time.Duration // median step time of the earlier member while the peer joined
+	longest   time.Duration // longest step while the peer joined
 	admission time.Duration // longest time between two steps when the peer was admitted
 }
 
@@ -32,14 +33,14 @@ func (x transfer) String() string {
 		x.longest.Milliseconds(), x.admission.Milliseconds())
 }
 
-// A newcomer gets the state from all members at once, each at its rate, and this hardly slows training. Only the long form has
-// enough steps to check the latter on a loaded machine.
+// A newcomer copies the state from all members at the same time, each at its rate. Steps become at
+// most a fifth longer meanwhile. Only the long form has enough steps to check step times.
 func TestState(t *testing.T) {
 	parallel(t)
 	// 10 MB at 2.5 MB/s, or 400 MB at 100 Mbit/s.
 	long := flagged[bool]("long")
 	o := order{Params: 1 << 14, Slots: 159, Rate: 2_500_000}
-	faster := 1.5 // in the short form, work that does not depend on the rates has a larger part
+	faster := 1.5 // lower in the short form, in which other work than sending has a larger part
 	if long {
 		o.Params, o.Slots, o.Rate = 1<<17, 762, 12_500_000
 		faster = 3
@@ -69,7 +70,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// joinWith lets one peer join the members of the first view.
+// joinWith lets one peer join the members of the first view, and returns the measurements.
 func joinWith(t *testing.T, o order) transfer {
 	t.Helper()
 	l := newLab(t, o.First+1)
@@ -113,7 +114,8 @@ func joinWith(t *testing.T, o order) transfer {
 	return x
 }
 
-// observe takes the step times from the journal of an earlier member. The peer joined in the time from begun to level.
+// observe computes the step times from the journal of an earlier member. The peer joined in the
+// time from begun to level.
 func (x *transfer) observe(events []event.Event, begun, level time.Time) {
 	var last time.Time
 	var before, meanwhile []time.Duration

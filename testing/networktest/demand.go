@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// demandChecks are of pairs that may be made only when they are needed: with a plan such as Chain.
+// demandChecks returns checks of pairs of ranks whose lanes may be made only when they are needed,
+// as with the plan Chain.
 func demandChecks(o Options) []check {
 	all := []check{
 		{"first messages cross", 6, firstMessages},
@@ -27,12 +28,11 @@ func demandChecks(o Options) []check {
 	return all
 }
 
-// moments is the number of points in time at which an event is tried, each a little later than the
-// one before.
+// moments is the number of delays with which meanwhile tries two events.
 const moments = 16
 
-// meanwhile calls try for one view after another. In try two events happen at about the same time: the first after the delay
-// wait, the second after the delay late.
+// meanwhile calls try for one view after another, each time with other delays. In try two events
+// happen at about the same time: the first after the delay wait, the second after the delay late.
 func meanwhile(g *group, try func(g *group, ts []transport.Transport, wait, late time.Duration) error) error {
 	for i := range moments {
 		var wait, late time.Duration
@@ -53,14 +53,15 @@ func meanwhile(g *group, try func(g *group, ts []transport.Transport, wait, late
 	return g.worksOnce(g.next())
 }
 
-// after waits.
+// after waits for the time d.
 func after(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)
 	}
 }
 
-// onlyOf returns an error if err is not the loss of rank, or that it has aborted.
+// onlyOf returns nil if err says that rank has aborted (with aborted) or that rank is lost
+// (without). Otherwise it returns an error.
 func onlyOf(err error, rank int, aborted bool) error {
 	var lost *transport.PeerError
 	var abort *transport.AbortError
@@ -73,7 +74,8 @@ func onlyOf(err error, rank int, aborted bool) error {
 	return fmt.Errorf("%v, want an error by rank %d, which has aborted: %t", err, rank, aborted)
 }
 
-// firstMessages has all ranks talk at once, in views with other ranks.
+// firstMessages lets all ranks send at the same time, in views in which the members have different
+// ranks.
 func firstMessages(g *group) error {
 	for _, order := range [][]int{nil, {5, 3, 1, 0, 2, 4}, {0, 2, 4, 1, 3, 5}, {2, 0, 1}, nil} {
 		if err := g.worksOnce(g.next(order...)); err != nil {
@@ -131,8 +133,8 @@ func beforeEntering(g *group) error {
 	return errors.Join(err, closeAll(ts))
 }
 
-// firstToClosing sends the first message to a rank that closes. Others are not disturbed, unless the message
-// came too late.
+// firstToClosing sends the first message to a rank that closes. If the message is sent, the view of
+// the other ranks continues to work. Otherwise the error is the loss of the closed rank.
 func firstToClosing(g *group, ts []transport.Transport, wait, late time.Duration) error {
 	closed := make(chan error, 1)
 	go func() {
@@ -147,7 +149,7 @@ func firstToClosing(g *group, ts []transport.Transport, wait, late time.Duration
 	return errors.Join(<-closed, onlyOf(err, 3, false))
 }
 
-// undisturbed has the first three ranks talk.
+// undisturbed exchanges messages between the first three ranks.
 func undisturbed(g *group, ts []transport.Transport, rank int) error {
 	if err := ts[rank].Send(g.ctx, (rank+1)%3, envelope(2), nil); err != nil {
 		return err
@@ -155,8 +157,8 @@ func undisturbed(g *group, ts []transport.Transport, rank int) error {
 	return ts[rank].Recv(g.ctx, (rank+2)%3, envelope(2), nil)
 }
 
-// firstToRevoking sends the first message to a rank that revokes. No member is blamed for the end
-// of a lane.
+// firstToRevoking sends the first message to a rank that revokes. The errors name the revocation,
+// and no loss of a member.
 func firstToRevoking(g *group, ts []transport.Transport, wait, late time.Duration) error {
 	go func() {
 		after(wait)
@@ -169,7 +171,8 @@ func firstToRevoking(g *group, ts []transport.Transport, wait, late time.Duratio
 	return each(3, func(rank int) error { return onlyOf(ts[rank].Recv(g.ctx, rank, envelope(2), nil), 3, true) })
 }
 
-// firstOfClosing closes a rank behind its first message to another one, which may take it.
+// firstOfClosing closes a rank directly after its first message to another rank, which must still
+// receive the message.
 func firstOfClosing(g *group, ts []transport.Transport, wait, late time.Duration) error {
 	closed := make(chan error, 1)
 	go func() {
@@ -186,7 +189,7 @@ func firstOfClosing(g *group, ts []transport.Transport, wait, late time.Duration
 	return errors.Join(err, <-closed, each(3, func(rank int) error { return undisturbed(g, ts, rank) }))
 }
 
-// firstOfRevoking revokes at the rank that sends its first message to another one.
+// firstOfRevoking revokes the view at a rank that is sending its first message to another rank.
 func firstOfRevoking(g *group, ts []transport.Transport, wait, late time.Duration) error {
 	sent := make(chan error, 1)
 	go func() { sent <- ts[3].Send(g.ctx, 0, envelope(1), []byte("hello")) }()
@@ -196,8 +199,8 @@ func firstOfRevoking(g *group, ts []transport.Transport, wait, late time.Duratio
 	return each(3, func(rank int) error { return onlyOf(ts[rank].Recv(g.ctx, rank, envelope(2), nil), 3, true) })
 }
 
-// firstSignal sends a signal, and then a message, to a rank that has closed. The signal disturbs nobody, and the message is an
-// error.
+// firstSignal sends a signal, and then a message, to a rank that has closed. The signal has no
+// effect on the other ranks, and the message is an error.
 func firstSignal(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {
@@ -214,7 +217,7 @@ func firstSignal(g *group) error {
 	return errors.Join(errors.Join(errs...), closeAll(ts), g.worksOnce(g.next()))
 }
 
-// waitForClosing waits for a message of a rank that closes without having sent one.
+// waitForClosing waits for a message of a rank that closes without sending any message.
 func waitForClosing(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {
@@ -228,7 +231,7 @@ func waitForClosing(g *group) error {
 	return errors.Join(err, closeAll(ts), g.worksOnce(g.next()))
 }
 
-// firstToDying sends the first message to a rank that dies, before the death and after it.
+// firstToDying sends messages to a rank that dies, until sending fails because of the death.
 func firstToDying(g *group) error {
 	ts, err := g.enter(g.next())
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 type mail struct {
 	mu    sync.Mutex
 	came  map[elastic.ID][][]byte
-	lost  int           // number of connections that ended
+	lost  int           // number of PeerDown events
 	fresh chan struct{} // closed and replaced when a message arrives
 }
 
 func newMail() *mail { return &mail{came: make(map[elastic.ID][][]byte), fresh: make(chan struct{})} }
 
-// read handles events until the network ends.
+// read handles events until the channel is closed.
 func (m *mail) read(events <-chan elastic.PeerEvent) {
 	for e := range events {
 		m.take(e)
@@ -38,7 +38,7 @@ func (m *mail) take(e elastic.PeerEvent) {
 	}
 }
 
-// losses returns how often a peer was reported lost.
+// losses returns the number of PeerDown events so far.
 func (m *mail) losses() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

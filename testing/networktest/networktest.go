@@ -1,6 +1,7 @@
-// Package networktest checks that an implementation of elastic.Network keeps its contract when views follow each other. Members
-// enter a view, revoke it, close it and enter the next one, in every order. No message of one view may arrive in another. There is
-// a test for every network, which calls Run:
+// Package networktest checks that an implementation of elastic.Network keeps its contract when
+// views follow each other. Members enter a view, revoke it, close it and enter the next one, in
+// every order. No message of one view may arrive in another. Each implementation has a test that
+// calls Run:
 //
 //	func TestViews(t *testing.T) {
 //		networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
@@ -29,16 +30,16 @@ import (
 
 // Options has the features that a network supports.
 type Options struct {
-	// Kill ends one endpoint, as the death of its process does. If Kill is nil, there are no tests of deaths; this is for
-	// networks on which others do not see a death.
+	// Kill ends one endpoint, as the death of its process does. If Kill is nil, there are no tests
+	// of deaths. Use nil for networks in which the other endpoints do not notice a death.
 	Kill func(elastic.Endpoint)
-	// Break ends the streams of views between two endpoints, while other streams between them stay. If Break is nil, there are
-	// no tests of broken streams.
+	// Break ends the streams of views between two endpoints, but no other stream between them. If
+	// Break is nil, there are no tests of broken streams.
 	Break func(a, b elastic.Endpoint)
 	// Bubble runs each subtest in a synctest bubble. A network that blocks goroutines in real I/O cannot use it.
 	Bubble bool
-	// Parallel runs subtests in parallel, because most of their time they wait. The functions of the options, and the function that
-	// makes endpoints, must allow it.
+	// Parallel runs subtests in parallel, because they mostly wait. The functions in the options
+	// and the argument make of Run must be safe for this.
 	Parallel bool
 	// Views is the number of views in the longest subtest; 0 means 30.
 	Views int
@@ -47,22 +48,24 @@ type Options struct {
 // hang is how long a subtest may take, even on a loaded machine.
 const hang = 10 * time.Minute
 
-// check is one subtest. Its error says how the network violates the contract.
+// check is one subtest. The error of run says how the network violates the contract.
 type check struct {
 	name  string
 	ranks int
 	run   func(*group) error
 }
 
-// Run tests a network. make returns n endpoints of one job that are in no view; their Self has their addresses. make registers
-// the release of other resources with t.Cleanup. After that no goroutine may remain.
+// Run tests a network. make returns n endpoints of one job that are in no view; their Self has
+// their addresses. make registers the release of other resources with t.Cleanup. No goroutine may
+// remain after the cleanup.
 func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
 	if o.Views == 0 {
 		o.Views = 30
 	}
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // after the last subtest
-	// Parallel subtests begin when this one, which counts the goroutines of the process, has ended.
+	// Parallel subtests begin only when this subtest has ended, which counts the goroutines of the
+	// process.
 	many := check{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }}
 	t.Run(many.name, func(t *testing.T) { bubbled(t, many, make, o) })
 	for _, c := range checks(o) {
