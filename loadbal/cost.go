@@ -94,8 +94,8 @@ func (c Cost) within(until int64, microbatches int) int {
 }
 
 // earliest returns the shortest time in which the ranks can compute all microbatches. The number of
-// microbatches that fit a time never decreases with the time, so a search over the time finds it.
-// Each step of the search is one pass over the ranks.
+// microbatches that fit a time never decreases with the time, so a search over the time finds the
+// shortest one. Each step of the search is one pass over the ranks.
 func earliest(costs []Cost, microbatches int) int64 {
 	fit := func(until int64) int64 {
 		n := 0

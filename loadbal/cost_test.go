@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would finish that microbatch first.
+// greedy is the slow reference implementation of Optimum: it gives each microbatch to the rank that
+// would finish that microbatch first.
 func greedy(costs []loadbal.Cost, microbatches int) []int {
 	shares := make([]int, len(costs))
 	for r, c := range costs {
@@ -74,7 +75,8 @@ func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
 	}
 }
 
-// In ten thousand small random cases Optimum has the step time that brute force finds, and the shares of the greedy twin.
+// In ten thousand small random cases Optimum has the step time that brute force finds, and the same
+// shares as greedy.
 func TestOptimumIsTheBest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
@@ -84,7 +86,8 @@ func TestOptimumIsTheBest(t *testing.T) {
 		if want := greedy(costs, microbatches); !slices.Equal(shares, want) {
 			t.Fatalf("Optimum(%+v, %d) = %v, one by one %v", costs, microbatches, shares, want)
 		}
-		// A rank without a microbatch takes no part in the step. Still Slowest and the twin count its fixed part.
+		// Slowest and shortestLag count the fixed part of every rank, also of a rank whose share is
+		// 0.
 		if got, want := loadbal.Slowest(costs, shares), shortestLag(costs, microbatches); got != want {
 			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
 		}
@@ -129,7 +132,7 @@ func TestOptimumWithoutRoom(t *testing.T) {
 	}
 }
 
-// This measures Optimum for ten thousand ranks.
+// BenchmarkOptimum measures Optimum for ten thousand ranks.
 func BenchmarkOptimum(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	costs := make([]loadbal.Cost, 10_000)

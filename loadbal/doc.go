@@ -22,8 +22,8 @@
 // # Invariants
 //
 // All arithmetic is in integers, and every function depends only on its arguments and on earlier
-// calls. So all ranks compute the same shares without a coordinator, on any processor. A test
-// refuses floating-point numbers in this package.
+// calls. So all ranks compute the same shares without a coordinator, on any processor. A test fails
+// if this package has floating-point numbers.
 //
 // # Change
 //

@@ -37,7 +37,7 @@ type adaptiveEWMA struct {
 	meanAbsError int64
 	deviation    int64 // the noise: EWMA of the absolute error over a longer time, jumps included
 	sinceJump    int64 // number of values since the last jump
-	age          int64 // number of values in all
+	age          int64 // number of values that were compared with a level
 	// lastFaster is the last value if the value was a jump to a faster pace that is not accepted
 	// yet; otherwise 0.
 	lastFaster int64
@@ -76,7 +76,7 @@ func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	e := quotient(pace-s.level, s.level)
 	off := max(e, quotient(s.level-pace, pace)) // symmetric: twice the pace and half the pace give the same
 	// Errors are clipped, so that a few jumps do not count as noise. Many jumps do count as noise:
-	// then the next one carries no information.
+	// then a further jump carries no information.
 	s.age++
 	s.deviation += (min(off, unit/2) - s.deviation) / min(16, s.age+3)
 	s.lastFaster = 0

@@ -11,10 +11,10 @@ const (
 // exchange is LB-BSP for accelerators (the paper is cited at predicting). The time of an
 // accelerator is t(b) = max(tau, a + c*b): below some share more microbatches cost nothing, so no
 // speed can be computed from a time. exchange needs only the times: after each window of steps it
-// moves some microbatches from the slowest to the fastest rank. If after that the fastest rank has
-// become the slowest, or the slowest the fastest, it has moved too many: it halves the number of
-// microbatches in a move and lengthens the window. If the imbalance stays large, it doubles the
-// number.
+// moves some microbatches from the slowest to the fastest rank. If the receiving rank is then the
+// slowest, or the giving rank the fastest, the move was too large: exchange halves the number of
+// microbatches in a move and lengthens the window. If the imbalance stays large, exchange doubles
+// the number and resets the window.
 type exchange struct {
 	table
 	times      []medianFilter // compute time of each rank since the last move, in ticks

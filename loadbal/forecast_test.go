@@ -69,7 +69,8 @@ func TestFixedPartKeepsOutJumps(t *testing.T) {
 // paceOf returns a pace with deterministic noise of up to 2 %, as input for forecasters.
 func paceOf(level int64, step int) int64 { return level + level*int64(step*7919%41-20)/1000 }
 
-// The smoother averages noise: its level stays within 1.5 %, and it reports no jumps.
+// adaptiveEWMA averages noise: the level stays within 1.5 % of the true pace, and no jump is
+// reported.
 func TestSmootherAveragesNoise(t *testing.T) {
 	s := newAdaptiveEWMA(0)
 	for step := range 200 {
@@ -82,8 +83,8 @@ func TestSmootherAveragesNoise(t *testing.T) {
 	}
 }
 
-// The smoother accepts a jump to a slower pace at once, and a jump to a faster pace at the second step. It takes a single faster
-// step as an outlier.
+// adaptiveEWMA accepts a jump to a slower pace at once, and a jump to a faster pace at the second
+// step. A single faster step counts as an outlier.
 func TestSmootherBelievesTheWorse(t *testing.T) {
 	s := newAdaptiveEWMA(1000)
 	for i, tt := range []struct {
@@ -148,7 +149,8 @@ func TestRandomJumpsHaveNoPeriod(t *testing.T) {
 	}
 }
 
-// Whatever the paces are, forecasts are not negative, and equal paces have equal forecasts.
+// For any paces, forecasts are not negative, and two forecasters with equal inputs have equal
+// forecasts.
 func TestForecastersOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<44)), 3, 3), 1, 30).Draw(t, "paces")

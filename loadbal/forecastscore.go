@@ -11,8 +11,8 @@ type forecastScore struct {
 	means          []int64 // mean pace of each rank over about meanSteps; 0 before the first measurement
 	age            int64   // number of recorded steps
 	advantage      int64   // EWMA of the time saved by the forecast, relative to the step time and times unit
-	forecastShares []int   // shares of the step under way by the forecast; nil before the first step
-	meanShares     []int   // shares of the step under way by the means
+	forecastShares []int   // shares of the current step by the forecast; nil before the first step
+	meanShares     []int   // shares of the current step by the means
 }
 
 // Parameters of forecastScore. meanSteps and advantageSteps are the memories of the means and of
@@ -88,8 +88,8 @@ func stepTime(shares []int, paces []int64, fixed []fixedPart) int64 {
 	return longest
 }
 
-// followForecast reports whether to use the shares by the forecast. After a jump they are used
-// unless the forecast was clearly worse before.
+// followForecast reports whether to use the shares by the forecast. After a jump these shares are
+// used unless the forecast was clearly worse than the means before.
 func (t *forecastScore) followForecast(jumped bool) bool {
 	return t.advantage >= 0 || jumped && t.advantage > minAdvantage
 }

@@ -30,8 +30,8 @@ func (m *medianFilter) Add(value int64) (changed bool) {
 // Value returns the median, 0 before the first value.
 func (m *medianFilter) Value() int64 { return median(m.window) }
 
-// deviationSign returns 1 if value is above middle by more than a quarter, -1 if it is below by
-// more than a quarter, and else 0.
+// deviationSign returns 1 if value is above middle by more than a quarter, -1 if value is below
+// middle by more than a quarter, and 0 otherwise.
 func deviationSign(value, middle int64) int {
 	switch {
 	case value > middle+middle/4:
@@ -42,7 +42,8 @@ func deviationSign(value, middle int64) int {
 	return 0
 }
 
-// quotient returns x/y times unit, limited to 16 units either way. A y below 1 counts as 1.
+// quotient returns x/y times unit, for x/y limited to the range from -16 to 16. A y below 1 counts
+// as 1.
 func quotient(x, y int64) int64 {
 	y = max(1, y)
 	if abs(x)/16 >= y {

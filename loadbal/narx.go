@@ -16,9 +16,9 @@ const (
 // ranks, and a constant. The output is a linear combination of the inputs plus one hidden layer of
 // piecewise linear units.
 //
-// All ranks share one network. It learns online, by one gradient step per rank and training step,
-// and computes in fixed point, so that all peers have the same weights. With its initial weights it
-// forecasts as periodic does.
+// All ranks share one network. It learns online, by one gradient step per rank and training step.
+// It computes in fixed point, so that it has the same weights at all peers. With its initial
+// weights it forecasts as periodic does.
 //
 // The network has 62 weights. A step takes some 200 multiplications per rank: the prediction, and
 // the prediction and the gradient step for the measurement that follows.

@@ -11,7 +11,7 @@ const (
 
 // periodic extends ewmaForecaster by periodicity: it finds the period after which a rank repeats
 // its jumps, and forecasts the next jump. The period is a lag for which the mean absolute
-// difference of paces is small (AMDF).
+// difference of paces is small (average magnitude difference function, AMDF).
 type periodic struct {
 	ewmaForecaster
 	histories []history // by rank
@@ -21,7 +21,7 @@ type periodic struct {
 // history is the recent paces of one rank and the period found in them.
 type history struct {
 	values []int64               // at most errorMemory paces, the latest last
-	errors [longestLag + 1]int64 // by lag: EWMA of the relative difference between a pace and the pace that many steps before
+	errors [longestLag + 1]int64 // by lag: EWMA of the relative difference between a pace and the pace lag steps before
 	lag    int                   // the period in steps; 0 if none was found
 }
 
@@ -75,9 +75,9 @@ func (h *history) record(pace, band int64) {
 	h.lag = h.findLag()
 }
 
-// findLag returns the shortest period, or 0. A period must have been seen twice, and its error must
-// be below a quarter of the error of lag 1. A longer period must have less than half the error of a
-// shorter one, because every multiple of a period is a period.
+// findLag returns the period in steps, or 0 if the paces have no period. A period must have been
+// seen twice, and its error must be below a quarter of the error of lag 1. A longer period must
+// have less than half the error of a shorter one, because every multiple of a period is a period.
 func (h *history) findLag() int {
 	best := 0
 	for lag := shortestLag; lag <= min(longestLag, len(h.values)/2); lag++ {

@@ -11,7 +11,7 @@ type Report struct {
 	// Share is the number of microbatches that the rank computed.
 	Share  int
 	Micros int64 // compute time of the share, in microseconds; 0 if unknown
-	// Max bounds the microbatches that the rank can compute in a step; 0 stands for no bound.
+	// Max bounds the microbatches that the rank can compute in a step; 0 means no bound.
 	Max int
 }
 
@@ -20,13 +20,13 @@ type Report struct {
 // owner: it is not safe for concurrent use.
 type Policy interface {
 	// Begin starts a session of len(speeds) ranks and forgets the session before. speeds are
-	// results of Speed, by rank; 0 stands for an unknown speed; the policy assumes the median of
-	// the known speeds for it.
+	// results of Speed, by rank; 0 means that the speed of the rank is unknown; then the policy
+	// assumes the median of the known speeds.
 	Begin(speeds []int64)
 
 	// Next takes the reports of the last committed step, by rank, or nil before the first step of
 	// the session. It returns the number of microbatches that each rank computes in the next step,
-	// and the reason why the shares changed, in words: "" if they did not.
+	// and the reason why the shares changed, in words: "" if they did not change.
 	//
 	// The shares add up to microbatches. No share is above the last reported Max, unless these
 	// bounds together leave too little room for all microbatches. Each share is at least 1 if there
@@ -37,11 +37,12 @@ type Policy interface {
 	Next(reports []Report, microbatches int) (shares []int, why string)
 
 	// Forecast returns the expected compute time of each rank, in microseconds, for the last shares
-	// that Next returned; 0 where no speed is known yet. The caller owns the result.
+	// that Next returned; all times are 0 if no speed of any rank is known yet. The caller owns the
+	// result.
 	Forecast() []int64
 
 	// Costs returns the cost model of each rank as the policy has learned it, with times in
-	// nanoseconds; nil where no speed is known yet. The caller owns the result.
+	// nanoseconds; nil if no speed of any rank is known yet. The caller owns the result.
 	Costs() []Cost
 }
 
@@ -71,7 +72,7 @@ func Variants() []string {
 }
 
 // New returns the policy with the given name, one of Names or Variants. The names "" and "auto"
-// stand for the default policy. It returns an error for any other name.
+// select the default policy. It returns an error for any other name.
 func New(name string) (Policy, error) {
 	switch name {
 	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-narx":
@@ -129,7 +130,7 @@ func (t *table) complete() {
 	}
 }
 
-// paces returns each rank's time for a microbatch, in ticks; 0 where no speed is known.
+// paces returns each rank's time for a microbatch, in ticks; all times are 0 if no speed is known.
 func (t *table) paces() []int64 {
 	paces := make([]int64, len(t.costs))
 	for r, c := range t.costs {
@@ -182,7 +183,7 @@ func (t *table) needsNewShares(microbatches int) bool {
 
 // restoreShares restores the shares of the last step that had the given number of microbatches, if
 // the step just before had another number. The last step of a pass over the data may be short;
-// after it the shares of the full steps are still good.
+// after the short step the shares of the full steps are still good.
 func (t *table) restoreShares(microbatches int) {
 	if total(t.shares) != microbatches && total(t.otherShares) == microbatches {
 		t.shares = t.otherShares
@@ -190,7 +191,7 @@ func (t *table) restoreShares(microbatches int) {
 }
 
 // set makes the given shares the present ones. It returns a copy of them, and the reason why they
-// differ from the last returned shares, or "" if they do not.
+// differ from the last returned shares, or "" if the shares are equal.
 func (t *table) set(shares []int) ([]int, string) {
 	before := t.lastShares
 	if total(before) != total(shares) {
@@ -248,7 +249,7 @@ func (t *table) Forecast() []int64 {
 }
 
 // measured returns the reported compute time in ticks, at most maxTime. The result ok is false for
-// a report without a measurement, or with an impossible one.
+// a report without a measurement, or with an impossible measurement.
 func (r Report) measured() (ticks int64, ok bool) {
 	return min(r.Micros, maxTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
 }

@@ -38,7 +38,7 @@ func reported(shares []int, paces []int64) []loadbal.Report {
 	return reports
 }
 
-// The guarantees of Policy hold for all reports, even for nonsense.
+// The guarantees of Policy hold for all reports, even for invalid ones.
 func TestPoliciesKeepTheirPromises(t *testing.T) {
 	for _, name := range everyName() {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func bound(reports []loadbal.Report, rank int) int {
 	return max(0, reports[rank].Max)
 }
 
-// A time close to the largest integer is only a long time: no product overflows.
+// A time close to the largest integer is treated as a long time: no product overflows.
 func TestEndlessTimes(t *testing.T) {
 	for _, name := range []string{"lbbsp-cpu", "lbb", "proportional"} {
 		p := policy(t, name)
@@ -359,7 +359,7 @@ func TestOnlyIntegers(t *testing.T) {
 	}
 }
 
-// This measures a step of the default policy with ten thousand ranks.
+// BenchmarkDefaultNext measures a step of the default policy with ten thousand ranks.
 func BenchmarkDefaultNext(b *testing.B) {
 	p, paces := policy(b, ""), manyPaces(10_000)
 	p.Begin(make([]int64, len(paces)))

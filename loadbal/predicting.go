@@ -91,7 +91,7 @@ func (p *predicting) measure(reports []Report) {
 }
 
 // choose returns the best shares, by the forecast or by the means. The result eagerly is true if
-// they follow the forecast. choose sets p.costs to the costs that it used.
+// best follows the forecast. choose sets p.costs to the costs that it used.
 func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	t := &p.score
 	t.forecastShares = p.solve(microbatches)

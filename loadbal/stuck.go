@@ -5,9 +5,9 @@ package loadbal
 //
 // The first estimates of a fixed part come from few changes of the share, while the noise is not
 // known yet, and may be far too large. Then the time seems not to depend on the share, so the share
-// stays. Without changes of the share nothing more is learned, although the rank holds up all
-// others. If the fixed part really is that large, the rank gets the least share; stuckDetector
-// leaves such a rank alone.
+// does not change. Without changes of the share nothing more is learned, although the rank delays
+// all other ranks. If the fixed part really is that large, the rank gets the smallest allowed
+// share, and does not count as stuck.
 type stuckDetector struct {
 	rank int // slowest rank of the last step
 	// steps is the number of steps in a row in which the suspected rank was stuck.
@@ -41,7 +41,8 @@ func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cos
 	return slow
 }
 
-// farSlower reports whether a rank took more than one and a half times the median of the others.
+// farSlower reports whether a rank took more than one and a half times the median of the other
+// ranks.
 func farSlower(reports []Report, slow int, longest int64) bool {
 	var others []int64
 	for r, report := range reports {

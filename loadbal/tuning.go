@@ -1,22 +1,22 @@
 package loadbal
 
 // Parameters of tuning. The imbalance is (longest - shortest) / mean of the times, in parts of
-// unit. Below holdBelow the shares stay, below tuneBelow one microbatch is moved, and above it the
-// shares are solved for. For tuneSteps steps after the shares were solved for, only single
-// microbatches are moved.
+// unit. Below holdBelow the shares stay. From holdBelow to tuneBelow one microbatch is moved. From
+// tuneBelow on, Optimum computes new shares; in the next tuneSteps steps only single microbatches
+// are moved.
 const (
 	holdBelow = unit / 20
 	tuneBelow = unit * 3 / 10
 	tuneSteps = 5
 )
 
-// tuning is the policy LBB (load-balanced batching). It keeps the shares while the ranks' times are
-// near each other, moves one microbatch from the slowest to the fastest rank while they are not far
-// apart, and otherwise solves for the shares with the costs of the last measurement.
+// tuning is the policy LBB (load-balanced batching). It keeps the shares if the imbalance is small.
+// If the imbalance is moderate, it moves one microbatch from the slowest to the fastest rank.
+// Otherwise it computes the optimal shares for the costs of the last measurement.
 type tuning struct {
 	table
 	fixed    []fixedPart
-	tuneOnly int // remaining steps in which shares are not solved for
+	tuneOnly int // remaining steps in which only single microbatches are moved
 }
 
 // Begin implements Policy.
