@@ -18,8 +18,8 @@ type Plays struct {
 	Over  bool
 }
 
-// queue is the state of the service: games for the learners, and the latest policy. It lives in
-// the process of the service.
+// queue is the state of the service: games for the learners, and the latest policy. It exists only
+// in the process of the service.
 type queue struct {
 	games chan Play
 
@@ -37,7 +37,8 @@ func newQueue() *queue {
 	return &queue{games: make(chan Play, queueLength), over: make(chan struct{})}
 }
 
-// put adds an actor's games to the queue. It returns whether more are wanted.
+// put adds an actor's games to the queue. It returns false if the learners have finished and want
+// no more games.
 func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	for _, g := range p.Games {
 		select {
@@ -51,7 +52,8 @@ func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	return true, nil
 }
 
-// take removes n games from the queue for a learner. It waits until there are enough.
+// take removes n games, but at most queueLength, from the queue for a learner. It waits until the
+// queue has had as many games.
 func (q *queue) take(ctx context.Context, n int) (Plays, error) {
 	var p Plays
 	for range min(n, queueLength) {

@@ -1,5 +1,5 @@
-// Evaluator trains a classifier while a service evaluates the model on a test set. No step waits for the service, and training
-// survives its death.
+// Evaluator trains a classifier while a service evaluates the model on a test set. No step waits
+// for the service, and training continues if the service dies.
 //
 //	evaluator                              3 peers and the evaluator on this host
 //	elrun -n 3 evaluator                   the same

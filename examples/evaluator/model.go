@@ -60,8 +60,8 @@ type Score struct {
 	Images   int
 }
 
-// weightsOf returns the current parameters as a message. It shares their memory: a call copies
-// them.
+// weightsOf returns the current parameters as a message. The message shares the memory of the
+// parameters: a call copies it.
 func weightsOf(step int64, params []trainer.Param) Weights {
 	w := Weights{Step: step}
 	for _, p := range params {
@@ -70,7 +70,7 @@ func weightsOf(step int64, params []trainer.Param) Weights {
 	return w
 }
 
-// evaluator is the state of the service. It lives in the service's process.
+// evaluator is the state of the service. It exists only in the process of the service.
 type evaluator struct {
 	mu      sync.Mutex // a network is not safe for concurrent use
 	network *nn.Network

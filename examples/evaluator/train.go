@@ -34,7 +34,7 @@ func (l learner) train(ctx context.Context, g *elastic.Group) error {
 		},
 	})
 	calls, cancel := context.WithCancel(ctx)
-	defer cancel() // do not wait for an evaluator that is missing at the end
+	defer cancel() // at the end, do not wait for a call that is still pending
 	var asked *launch.Future[Score]
 	for p := range run.Points(ctx, trainer.Interval(l.every)) {
 		asked = tell(asked)

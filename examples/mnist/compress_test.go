@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A peer without others sends nothing, so compression has no effect. It can resume from a checkpoint of a training with another
-// coding.
+// A single peer sends nothing, so compression has no effect. A peer can resume from a checkpoint of
+// a training with another coding.
 func TestCompressAlone(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
 	args := []string{"--data", data, "--steps", "14", "--hidden", "10", "--global-batch", "40"}

@@ -7,8 +7,8 @@
 // losses except for rounding, and with --exact the same weights to the bit. At the end elrun, or
 // mnist itself if it runs alone, prints the accuracy on the test set as the last line.
 //
-// The exit status is 0 on success and for a peer that has left the job on request (SIGTERM), 1 on
-// a failure, 2 for a wrong command line, and 75 if too few peers were left to go on.
+// The exit status is 0 on success and for a peer that has left the job on request (SIGTERM), 1 on a
+// failure, 2 for a wrong command line, and 75 if too few peers were left for a quorum.
 package main
 
 import (

@@ -54,7 +54,7 @@ type options struct {
 // MNIST.
 const defaultCheckpointEvery = 100
 
-// check returns an error for values that no training can have.
+// check returns an error for invalid values of flags, and for flags that do not fit together.
 func (o options) check() error {
 	switch {
 	case o.Passes < 0:
@@ -197,8 +197,8 @@ func (o options) optimizer() optim.Optimizer {
 	return optim.SGD{Momentum: 0.9, Nesterov: true}
 }
 
-// defaultPasses returns the default number of passes, a compromise between accuracy and time:
-// each model still improves a little with more.
+// defaultPasses returns the default number of passes, a compromise between accuracy and time: each
+// model still improves a little with more passes.
 func (o options) defaultPasses() int {
 	if o.Model == "cnn" {
 		return 3

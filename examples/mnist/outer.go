@@ -32,7 +32,8 @@ func (u *outer) UnmarshalText(text []byte) error {
 // String is the inverse of UnmarshalText.
 func (u outer) String() string { return fmt.Sprintf("%v,%v", u.rate, u.momentum) }
 
-// outer returns the effective value; the default is taken from DiLoCo (arXiv 2311.08105).
+// outer returns the effective value of --outer; the default is taken from DiLoCo (arXiv
+// 2311.08105).
 func (o options) outer() outer {
 	if o.Outer == nil {
 		return outer{rate: 0.7, momentum: 0.9}

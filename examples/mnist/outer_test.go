@@ -43,7 +43,7 @@ func TestLocalStepsWithDelay(t *testing.T) {
 	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
 }
 
-// A peer without others has one path per round with --by-speed.
+// With --by-speed a single peer has one path per round.
 func TestLocalStepsBySpeed(t *testing.T) {
 	args := []string{"--data", tinyMNIST(t), "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5"}
 	fixed, whole := trained(t, args...), trained(t, append(args, "--by-speed")...)

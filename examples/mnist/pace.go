@@ -18,8 +18,8 @@ type pacer struct {
 	slow   slowdowns
 	index  int   // index of this peer
 	step   int64 // the current step
-	// due is the time at which the previous microbatch should have ended; zero before the first one of a step. Timers fire late.
-	// To wait until due keeps these delays from adding up.
+	// due is the time at which the previous microbatch should have ended; zero before the first one
+	// of a step. Timers fire late. Waiting until due prevents that these delays add up.
 	due time.Time
 }
 
@@ -67,7 +67,7 @@ func (p *pacer) length(samples int, computed time.Duration) time.Duration {
 	return time.Duration(min(length, math.MaxInt64/2))
 }
 
-// wait sleeps for d if that is positive. The end of ctx interrupts it with an error.
+// wait sleeps for d, if d is positive. If ctx ends first, wait returns the cause at once.
 func (p *pacer) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

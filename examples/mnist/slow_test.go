@@ -73,8 +73,8 @@ func fixed(takes time.Duration, err error) trainer.Model {
 	}}
 }
 
-// slowly returns the result of a model for 10 samples. No part of it may be complete before the
-// end.
+// slowly returns the result of a model for 10 samples. No gradient may be reported as complete
+// before the end.
 func slowly(t *testing.T, m trainer.Model) (loss float64, took time.Duration, err error) {
 	t.Helper()
 	begun := time.Now()

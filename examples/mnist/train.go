@@ -15,8 +15,9 @@ import (
 	"github.com/elrun/elrun/trainer/idx"
 )
 
-// train joins the job, trains and leaves. Without elrun, which shows progress and the result,
-// these are written to out. Messages for people during training are written to errs.
+// train joins the job, trains and leaves. elrun shows the progress and the result of its peers;
+// without elrun, train writes both to out. Messages to the user during training are written to
+// errs.
 func train(ctx context.Context, o options, out, errs io.Writer) error {
 	group, err := launch.Init(ctx)
 	if err != nil {
@@ -84,7 +85,7 @@ func evaluating(ctx context.Context, run *trainer.Training, every int64, evaluat
 	return run.Err()
 }
 
-// evaluation returns the score on one of several parts of the test set.
+// evaluation is a function that returns the score on one of several parts of the test set.
 type evaluation = func(ctx context.Context, part, parts int) (trainer.Score, error)
 
 // hashOf returns a hash of the data's content, the same for compressed and uncompressed files.
@@ -109,8 +110,9 @@ func logTo(errs io.Writer) func(line string) {
 	}
 }
 
-// save writes the parameters to path, unless that is empty. Each finished peer does, as they may
-// be on different hosts. On one host the files replace each other; they are equal.
+// save writes the parameters to path, unless path is empty. Each peer that finishes writes a file,
+// as the peers may be on different hosts. On one host the files replace each other; their content
+// is equal.
 func save(path string, params []trainer.Param) error {
 	if path == "" {
 		return nil

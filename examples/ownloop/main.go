@@ -62,8 +62,8 @@ func run(ctx context.Context, steps int64, pace time.Duration) error {
 	return g.Report(elastic.Result{Loss: new(m.Loss())})
 }
 
-// Train takes part in training m until the given number of steps is committed. A step takes at
-// least pace, so that people can watch.
+// Train trains m together with the other peers until the given number of steps is committed. A step
+// takes at least pace, so that a user can follow the training.
 func (m *Model) Train(ctx context.Context, g *elastic.Group, steps int64, pace time.Duration) error {
 	for t := range g.Steps(ctx, elastic.Vectors(&m.Steps, m.Weights[:]), steps) {
 		lo, hi := t.Part(Batch)

@@ -50,8 +50,8 @@ func (f *finals) train(ctx context.Context, g *elastic.Group) error {
 	return nil
 }
 
-// check requires one model per member: equal to the bit, and equal to the model of a run alone except for the
-// order of sums.
+// check requires one model per member. The models must be equal to the bit, and equal to the result
+// of alone except for rounding.
 func (f *finals) check(t *testing.T, members int) {
 	t.Helper()
 	if len(f.models) != members {
@@ -116,8 +116,8 @@ func TestChurn(t *testing.T) {
 }
 
 // A member dies when it sends message number k, counted from the first message of its first step.
-// The values of k cover a few steps with all their calls. The others notice only the change in
-// the size of the group.
+// The values of k cover a few steps with all their calls. The other members get the same result as
+// without the death.
 func TestKillAtMessage(t *testing.T) {
 	for k := int64(1); k <= 24; k++ {
 		synctest.Test(t, func(t *testing.T) {

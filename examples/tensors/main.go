@@ -6,7 +6,7 @@
 //
 // The model classifies points by which of three rings around the origin they are in. model.go has
 // the model: the tensor library's matrix products, forward and backward. Package trainer/tensors
-// makes parameters of tensors, which training then updates in place.
+// turns tensors into parameters, which training then updates in place.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(ctx context.Context, passes int) error {
 	})
 }
 
-// Train takes part in training a new model, and passes the result to done.
+// Train trains a new model together with the other peers, and passes the result to done.
 func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.Result)) error {
 	m, err := NewModel(points(trainingSet))
 	if err != nil {

@@ -74,7 +74,7 @@ func TestGradient(t *testing.T) {
 		t.Fatal(err)
 	}
 	samples := []int{2, 0, 1, 2}
-	const before = 1 // sum of other microbatches in the gradient
+	const before = 1 // value of the gradient before the call, as from other microbatches
 	loss := func() (float64, [][]float32) {
 		grad := make([][]float32, len(m.Params()))
 		for i, p := range m.Params() {

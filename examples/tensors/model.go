@@ -76,7 +76,8 @@ func NewModel(data Data) (*Model, error) {
 // Params returns the parameters, which share the memory of the tensors.
 func (m *Model) Params() []trainer.Param { return m.params }
 
-// Gradient adds the gradients of a batch to the trainer's, and returns the sum of its losses.
+// Gradient adds the gradients of a batch to the gradients of the trainer, and returns the sum of
+// the losses of the batch.
 func (m *Model) Gradient(b *trainer.Batch) (loss float64, err error) {
 	views := make([]*tensor.Dense, len(m.params))
 	for i, p := range m.params {
