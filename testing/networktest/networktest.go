@@ -87,7 +87,7 @@ func bubbled(t *testing.T, c check, make func(t *testing.T, n int) []elastic.End
 	runOne(t, c, make, o)
 }
 
-// runOne runs c. As members do, it reads the events of the network all the time.
+// runOne runs c. Meanwhile it reads the events of all endpoints, as members do.
 func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -116,11 +116,12 @@ type group struct {
 	mail    []*mail          // received messages of ends
 	kill    func(elastic.Endpoint)
 	cut     func(a, b elastic.Endpoint)
-	atOnce  time.Duration // limit for operations that wait for nothing
+	atOnce  time.Duration // time limit for operations that need not wait for another rank
 	last    elastic.View
 }
 
-// soon returns an error if an operation that waits for nothing took long.
+// soon returns an error if an operation that need not wait for another rank has taken longer than
+// atOnce.
 func (g *group) soon(what string, began time.Time) error {
 	if d := time.Since(began); d > g.atOnce {
 		return fmt.Errorf("%s after %v, want at most %v", what, d, g.atOnce)
@@ -128,7 +129,8 @@ func (g *group) soon(what string, began time.Time) error {
 	return nil
 }
 
-// next returns a new view. order lists the endpoints by rank; without it all endpoints are in the view, in their own order.
+// next returns a new view. order lists the indices of the endpoints by rank. If order is empty,
+// rank i is endpoint i.
 func (g *group) next(order ...int) elastic.View {
 	v := elastic.View{Epoch: g.last.Epoch + 1}
 	if g.last.Epoch > 0 {

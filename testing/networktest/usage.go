@@ -25,14 +25,16 @@ func used() usage {
 	return u
 }
 
-// These are limits for the resources that a view may leave behind. Goroutines and connections of
-// the last views may still be ending. So the limits for them are lower than one for each view.
+// These are limits for the resources that a view may leave behind. viewHeap is in bytes for each
+// view, and slackHeap is in bytes in all. For goroutines and descriptors function grown allows half
+// of the number of views plus ten, because those of the last views may still be ending.
 const (
 	viewHeap  = 16 << 10
 	slackHeap = 8 << 20
 )
 
-// grown returns an error if usage has grown so much that each of the views must have left something behind.
+// grown returns an error if the resources in now exceed u by more than the limits for this number
+// of views.
 func (u usage) grown(now usage, views int) error {
 	if n := now.goroutines - u.goroutines; n > views/2+10 {
 		return fmt.Errorf("%d goroutines more after %d views", n, views)

@@ -62,7 +62,8 @@ func nextBeforeClose(g *group) error {
 	return errors.Join(g.works(v, first), closeAll(first), g.works(w, second), closeAll(second))
 }
 
-// twoViews lets each rank enter the second view as soon as it has entered and closed the first.
+// twoViews lets each rank enter the second view as soon as the rank has entered and closed the
+// first.
 func twoViews(g *group) error {
 	v, w := g.next(), g.next()
 	first, second := make([]transport.Transport, 3), make([]transport.Transport, 3)
@@ -92,7 +93,8 @@ func comeAndGo(g *group) error {
 	return nil
 }
 
-// large is the length of a message that does not fit into the buffers of a connection. A mailbox has no room for many of them.
+// large is the length of a message that does not fit into the buffers of a connection. A mailbox
+// has no room for many such messages.
 const large = 64 << 20
 
 // blockedSend revokes a view in the middle of a message that the peer does not receive. Send
@@ -106,7 +108,7 @@ func blockedSend(g *group) error {
 	}
 	buf := make([]byte, large)
 	sent := make(chan error, 1)
-	go func() { // sends until the other side has no room
+	go func() { // sends until the receiver has no room
 		var err error
 		for seq := uint32(7); err == nil; seq++ {
 			err = ts[0].Send(g.ctx, 1, envelope(seq), buf)
@@ -163,8 +165,8 @@ func lateMessages(g *group) error {
 	return g.worksOnce(g.next())
 }
 
-// closedBehind closes a rank after it has sent messages that the other rank receives later. The other's mailbox has room for all
-// of them.
+// closedBehind closes a rank after it has sent messages that the other rank receives later. The
+// mailbox of the receiver has room for all messages.
 func closedBehind(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -193,7 +195,8 @@ func closedBehind(g *group) error {
 	return errors.Join(sent, ts[1].Close(), g.worksOnce(g.next()))
 }
 
-// closedBehindFull does the same with more messages than the other's mailbox has room for.
+// closedBehindFull is like closedBehind, but the mailbox of the receiver does not have room for all
+// messages.
 func closedBehindFull(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -219,8 +222,9 @@ func closedBehindFull(g *group) error {
 	return errors.Join(append(errs, ts[1].Close(), g.worksOnce(g.next()))...)
 }
 
-// laneLost breaks the streams that two ranks have for a view. All ranks get an error. The two can still send control messages to
-// each other, no member is taken for dead, and the next view works.
+// laneLost breaks the streams that two ranks have for a view. All ranks get an error. The two ranks
+// can still send control messages to each other, no member is reported lost, and the next view
+// works.
 func laneLost(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -254,8 +258,9 @@ func (g *group) greet(from, to int) error {
 	return nil
 }
 
-// revokedWhileEntering lets each subset of ranks revoke a view as soon as they have entered it, while the others still enter. The
-// others get an error, while they enter or after that. All ranks can enter the next view.
+// revokedWhileEntering lets each subset of ranks revoke a view as soon as they have entered it,
+// while the other ranks still enter. The other ranks get an error, while they enter or later. All
+// ranks can enter the next view.
 func revokedWhileEntering(g *group) error {
 	for set := range 1 << 3 {
 		if err := g.revokedBy(set); err != nil {
@@ -283,7 +288,7 @@ func (g *group) revokedBy(set int) error {
 		switch {
 		case set == 0 && err == nil,
 			errors.As(err, &abort) && set>>abort.Rank&1 == 1,
-			set != 0 && errors.Is(err, transport.ErrRevoked): // a peer whose answer was lost has entered and left
+			set != 0 && errors.Is(err, transport.ErrRevoked): // without a rank, if a peer has entered and left before its answer arrived
 			return nil
 		}
 		return fmt.Errorf("rank %d: %w, want that one of the ranks has aborted", rank, err)
@@ -299,7 +304,8 @@ func (g *group) revokedBy(set int) error {
 	return errors.Join(closeAll(ts), g.works(w, next), closeAll(next))
 }
 
-// givenUp cancels the attempts of two ranks to enter a view. The rank between them, with which both have planned lanes, never comes.
+// givenUp cancels the attempts of two ranks to enter a view. The rank between them, with which both
+// have planned lanes, never enters.
 func givenUp(g *group) error {
 	v := g.next()
 	ctx, cancel := context.WithCancelCause(g.ctx)
@@ -325,7 +331,7 @@ func givenUp(g *group) error {
 	return errors.Join(append(errs, g.worksOnce(g.next()))...)
 }
 
-// missing checks that the error names the rank that does not come in time.
+// missing checks that the error names a rank that does not enter in time.
 func missing(g *group) error {
 	v := g.next()
 	ctx, cancel := context.WithTimeout(g.ctx, time.Second)
@@ -343,8 +349,8 @@ func missing(g *group) error {
 	return errors.Join(err, g.worksOnce(g.next()))
 }
 
-// dies kills a member for which others wait. They get an error, while they enter the view or in it. Then they enter the next view
-// without the dead member.
+// dies kills a member for which two other members wait. These get an error, while they enter the
+// view or in a call. Then they enter the next view without the dead member.
 func dies(g *group) error {
 	v := g.next()
 	told := make(chan error, 2)
@@ -369,7 +375,7 @@ func dies(g *group) error {
 	return errors.Join(append(errs, g.worksOnce(g.next(1, 0)))...)
 }
 
-// over checks that a view is refused after a later one.
+// over checks that no rank can enter a view after a later view.
 func over(g *group) error {
 	v := g.next()
 	if err := errors.Join(g.worksOnce(v), g.worksOnce(g.next())); err != nil {
@@ -403,8 +409,8 @@ func controlMessages(g *group) error {
 	return nil
 }
 
-// cross sends control messages from each endpoint to each other one at the same time, at first while there are no connections.
-// Each message arrives once and in order.
+// cross sends control messages between all endpoints at the same time. The first messages are sent
+// before there are connections. Each message arrives once and in order.
 func cross(g *group) error {
 	const count = 50
 	text := func(from, i int) []byte { return fmt.Appendf(nil, "message %d of %d", i, from) }

@@ -19,8 +19,8 @@ const (
 	elrunVariable = "PROCESS_TEST_ELRUN" // path of elrun; WithElrun sets it
 )
 
-// WithElrun builds elrun, calls run and returns its result. If elrun cannot be built, it prints why to standard error and returns
-// 1. It is for TestMain, with m.Run.
+// WithElrun builds elrun, calls run and returns its result. If elrun cannot be built, WithElrun
+// prints the error to standard error and returns 1. TestMain calls it with m.Run.
 func WithElrun(run func() int) int {
 	status, err := withElrun(run)
 	if err != nil {
@@ -73,7 +73,8 @@ func UserProgram(t testing.TB, name, text string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	// The file is in a folder that only the go command sees, and that is always the same: the cache takes the folder into account.
+	// The overlay gives the file a path that is always the same, because the path is part of the
+	// key in the cache of the go command.
 	file, source := "/user/"+name+".go", filepath.Join(t.TempDir(), name+".go")
 	overlay := source + ".json"
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: source}})
@@ -86,14 +87,16 @@ func UserProgram(t testing.TB, name, text string) string {
 	return path
 }
 
-// Build builds the command of this module that is in a folder. The binary is written to path. As in a distribution, it is static
-// and has no debug information. The error has the output of the go command.
+// Build builds the command of this module that is in a folder. The binary is written to path. As in
+// a distribution, the binary is static and has no debug information. The error has the output of
+// the go command.
 func Build(path, folder string) error { return link(path, module+folder) }
 
 // link builds a command, which the last of args names, and writes the binary to path.
 //
-// The go command keeps in its cache what it links for "go run", unlike what it links for "go build". So a program is linked once for
-// the tests of all packages. In place of the program cp runs, which copies it.
+// The go command caches the binaries that it links for "go run", but not for "go build". So "go
+// run" links a program once for the tests of all packages. With -exec=cp it copies the binary to
+// path and does not run it.
 func link(path string, args ...string) error {
 	cmd := exec.Command("go", slices.Concat([]string{"run", "-exec=cp", "-ldflags=-s -w"}, args, []string{path})...)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")

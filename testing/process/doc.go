@@ -22,6 +22,7 @@
 //		}
 //	}
 //
-// To wait means to evaluate a condition every few milliseconds. A test fails if the condition is not true within Limit. The
-// package finds peers by their environment in /proc, so it works on Linux only.
+// Functions that wait evaluate a condition every few milliseconds. A test fails if the condition is
+// not true within Limit. The package finds peers by their environment in /proc, so it works on
+// Linux only.
 package process

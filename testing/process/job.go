@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// endPeriod is how long processes may take to print their stacks, and to end after they were killed.
+// endPeriod is the time that processes have to print their stacks, and to end after SIGKILL.
 const endPeriod = 3 * time.Second
 
-// Job is a job with the elrun processes of it that the test has started.
+// Job is a job of elrun, with the elrun processes that the test has started for this job.
 type Job struct {
 	Name   string // unique to the test
 	Elruns []*Process
 }
 
-// NewJob returns a job with a unique name. A peer of the job that still runs at the end of the test is an error. Such peers and
-// the job's elrun processes are killed. If the test has failed, the peers first print their stacks, and the test's log gets all
-// output. The test's temporary folders are removed only after that.
+// NewJob returns a job with a unique name. A peer of the job that still runs at the end of the test
+// is an error. At the end of the test such peers and the job's elrun processes are killed. If the
+// test has failed, the peers first print their stacks, and the test's log gets all output. The
+// test's temporary folders are removed only after that.
 func NewJob(t testing.TB) *Job {
 	t.Helper()
 	_ = t.TempDir() // removes the folders after the job's clean-up, because it is registered first

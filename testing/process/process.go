@@ -23,9 +23,10 @@ type Process struct {
 	ended chan struct{}
 }
 
-// Start starts a command. Its standard output and error are collected, unless it has other streams already. At the latest, the
-// end of the test kills it. If the test has failed by then, the test's log gets the output, and a Go program that still runs
-// prints the stacks of its goroutines first. The test's temporary folders are removed only after the process has ended.
+// Start starts a command. Its standard output and error are collected, unless it has other streams
+// already. The end of the test kills the process if it still runs. If the test has failed, the
+// test's log gets the output, and a Go program that still runs prints the stacks of its goroutines
+// first. The test's temporary folders are removed only after the process has ended.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	_ = t.TempDir() // removes the folders after the process's clean-up, because it is registered first
@@ -40,7 +41,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// start is Start without the clean-up.
+// start is Start without the cleanup.
 func start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, ended: make(chan struct{})}

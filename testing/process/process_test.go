@@ -15,7 +15,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// recorder is a test within a test, and may fail. Its Fatalf does not end the goroutine; function run handles that.
+// recorder is the testing.TB of a test within a test, which may fail. Its Fatalf panics, and
+// function run recovers.
 type recorder struct {
 	testing.TB
 	errors, logs []string
@@ -83,7 +84,8 @@ func TestStartKeepsStreams(t *testing.T) {
 	}
 }
 
-// A process does not outlive its test. If the test has failed, its log has the output of the process.
+// The end of a test kills its processes. If the test has failed, its log has the output of the
+// processes.
 func TestStartCleansUp(t *testing.T) {
 	var p *process.Process
 	errors, logs := run(t, func(t testing.TB) {
@@ -225,7 +227,8 @@ func TestCheckGone(t *testing.T) {
 	}
 }
 
-// elrun exists only while run runs. A job of this elrun has peers, and a program in a test is built beside it.
+// elrun exists only during the call of WithElrun. A job of this elrun has peers, and UserProgram
+// builds a program in the same folder.
 func TestWithElrun(t *testing.T) {
 	path := ""
 	status := process.WithElrun(func() int {

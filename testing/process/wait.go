@@ -9,15 +9,17 @@ import (
 // Limit is so long that only a hang exceeds it, even on a loaded machine.
 const Limit = 4 * time.Minute
 
-// Conditions are evaluated at intervals of pollPeriod. If an evaluation takes long, as one that reads all of /proc, the interval is
-// idleShare times as long, up to longestPoll, so that most of the processor time remains for the processes under test.
+// Conditions are evaluated at intervals of pollPeriod. If an evaluation takes long, for example
+// because it reads all of /proc, the interval is idleShare times the time of the evaluation, up to
+// longestPoll. So most of the processor time remains for the processes under test.
 const (
 	pollPeriod  = 5 * time.Millisecond
 	longestPoll = 100 * time.Millisecond
 	idleShare   = 5
 )
 
-// Holds waits until a condition is true, and reports whether that happened within a time and before ctx was cancelled.
+// Holds waits until a condition is true. It returns false if the time within has passed or ctx is
+// cancelled before.
 func Holds(ctx context.Context, within time.Duration, condition func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -42,7 +44,7 @@ func Until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Stays checks that a state that holds now holds for a time. what describes the state in messages.
+// Stays checks that a state holds now and during the time d. what describes the state in messages.
 func Stays(t testing.TB, d time.Duration, what string, state func() bool) {
 	t.Helper()
 	if Holds(t.Context(), d, func() bool { return !state() }) {

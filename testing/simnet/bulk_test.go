@@ -36,7 +36,7 @@ func serve(e elastic.Endpoint, data []byte) {
 	})
 }
 
-// fetch asks a member, and reads the whole answer.
+// fetch sends a request to a member, and reads the whole answer.
 func (b *bench) fetch(ctx context.Context, at int, from elastic.ID, request string) ([]byte, error) {
 	r, err := b.ends[at].Network.Request(ctx, from, []byte(request))
 	if err != nil {
@@ -91,7 +91,7 @@ func TestRequestErrors(t *testing.T) {
 	})
 }
 
-// If an answer is broken off, both sides see it, whatever the cause.
+// If an answer is interrupted, both sides get an error, for each cause.
 func TestRequestBrokenOff(t *testing.T) {
 	errMine := errors.New("mine")
 	tests := map[string]func(b *bench, r io.Closer, cancel context.CancelCauseFunc){
@@ -137,9 +137,8 @@ func TestRequestBrokenOff(t *testing.T) {
 	}
 }
 
-// Each answer is complete, whatever the links are, however both sides pause, and however many
-// answers there are at a time. No call waits for an acknowledgement that does not come, or for a
-// buffer that is not freed.
+// Each answer is complete on links of any speed, with pauses at both sides, and with several
+// answers at a time. No call waits for ever for an acknowledgement or for room in a buffer.
 func TestRequestsEnd(t *testing.T) {
 	const members, requests = 3, 3 // requests to each other member at a time
 	for seed := range uint64(8) {
@@ -209,7 +208,7 @@ func (b *bench) readSlowly(ctx context.Context, random *rand.Rand, at int, from 
 	return errors.Join(err, r.Close())
 }
 
-// A short answer does not wait behind a long one.
+// A short message does not wait for the end of a long answer.
 func TestBandwidthIsFair(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Bandwidth: 1 << 20}}, func(t *testing.T, b *bench) {
 		serve(b.ends[1], state(100<<20))

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// clock calls functions at given times, one after the other, in one goroutine. So everything that happens on the network has one
-// order. The functions must not block. In a synctest bubble the time is the bubble's.
+// clock calls functions at given times, one after the other, in one goroutine. So all events on the
+// network have one order. The functions must not block. In a synctest bubble times are virtual.
 type clock struct {
-	wake chan struct{} // has a token if the goroutine should look at the agenda again
+	wake chan struct{} // has an element if the agenda may have a new first entry
 	done chan struct{} // closed by stop
 	run  sync.WaitGroup
 
@@ -64,8 +64,8 @@ func (c *clock) loop() {
 	}
 }
 
-// due removes and returns the first function if its time has come. Otherwise next is the time until then, or negative if nothing
-// is scheduled.
+// due removes and returns the first function if it is due. Otherwise next is the time until the
+// first function is due, or negative if nothing is scheduled.
 func (c *clock) due() (f func(), next time.Duration, stopped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

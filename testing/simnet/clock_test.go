@@ -38,7 +38,7 @@ func TestClockOrder(t *testing.T) {
 	})
 }
 
-// A call may schedule others. After stop there are no calls.
+// A call may schedule further calls. After stop there are no calls.
 func TestClockStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock()

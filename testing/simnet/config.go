@@ -32,7 +32,7 @@ func (p Plane) String() string {
 	return "unknown plane"
 }
 
-// Any stands for every member in the methods that name a link, also for members that join later.
+// Any means every member in the methods that name a link, including members that join later.
 const Any elastic.ID = ""
 
 // Link describes the connection from one member to another.
@@ -55,16 +55,18 @@ type Config struct {
 	Seed uint64
 	// Link describes all links until SetLink changes them.
 	Link Link
-	// Window is the number of unread bytes that a stream accepts before Send blocks. 0 means 1 MiB. With a bandwidth, the stream
-	// also accepts the bytes that are on the way.
+	// Window is the number of unread bytes that a stream accepts before Send blocks. 0 means 1 MiB.
+	// With a bandwidth, the stream also accepts the bytes that are in flight.
 	Window int
-	// Plan says between which pairs views have lanes from their beginning; nil is the usual plan.
+	// Plan chooses the pairs of ranks that have lanes from the beginning of a view. nil means the
+	// default of package mesh.
 	Plan mesh.Plan
-	// ResetDelay is the time from the kill of a member to the end of its connections, in addition to the delay of the links. It
-	// stands for the time in which a process frees its memory. 0 means 1 ms.
+	// ResetDelay is the time from the kill of a member to the end of its connections, in addition
+	// to the delay of the links. It simulates the time in which a kernel frees the memory of a
+	// process. 0 means 1 ms.
 	ResetDelay time.Duration
-	// Backoff is the maximum time between the end of a cut and the moment when a stream flows again. As with TCP, the sender
-	// retries at growing intervals. The time is drawn from [0, Backoff).
+	// Backoff is the maximum time between the end of a cut and the next frame of a stream. As with
+	// TCP, the sender retries at growing intervals. The time is drawn from [0, Backoff).
 	Backoff time.Duration
 }
 

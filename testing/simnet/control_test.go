@@ -106,7 +106,8 @@ func (b *bench) numbers(n int) (got []int) {
 	}
 }
 
-// shuffled counts the numbers that arrive after a greater one, and those that arrive again.
+// shuffled counts the numbers that arrive after a greater number, and the numbers that arrive
+// again.
 func shuffled(got []int) (late, again int) {
 	seen, greatest := make(map[int]bool), -1
 	for _, i := range got {
@@ -155,7 +156,7 @@ func TestLinkFaults(t *testing.T) {
 	}
 }
 
-// The same seed gives the same faults, and another seed gives others.
+// The same seed gives the same faults, and another seed gives other faults.
 func TestSeed(t *testing.T) {
 	run := func(seed uint64) (out string) {
 		inBubble(t, 2, simnet.Config{Seed: seed, Link: simnet.Link{Lag: time.Second, Loss: 0.3, Duplicate: 0.3, Reorder: 0.3}}, func(t *testing.T, b *bench) {

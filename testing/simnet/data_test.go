@@ -45,7 +45,7 @@ func TestRevokeTravels(t *testing.T) {
 	})
 }
 
-// The last messages of a dead member arrive before the news of its death.
+// The last messages of a dead member can be received before the error about its death.
 func TestKillAfterSend(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Seed: 1, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Second}}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -133,7 +133,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 }
 
-// After Continue a stopped member takes part as before.
+// After Continue a stopped member sends and receives as before.
 func TestStopInSession(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -155,7 +155,7 @@ func TestStopInSession(t *testing.T) {
 	})
 }
 
-// If a member is stopped, the end of ctx ends its Send, and the session.
+// If a member is stopped, the end of ctx ends its Send, and revokes the session.
 func TestStoppedSendIsBounded(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -178,10 +178,10 @@ func TestStoppedSendIsBounded(t *testing.T) {
 	})
 }
 
-// A revocation reaches a rank that still connects, at the latest when the rank begins.
+// A revocation also reaches ranks that are still in Connect.
 func TestRevokedBeforeBegun(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
-		b.Cut("c", "b") // both are connected with a, which begins without waiting for them
+		b.Cut("c", "b") // b and c are connected with a, whose Connect returns
 		waiting := b.connecting(t.Context(), b.view, 0, 1, 2)
 		first := <-waiting[0]
 		if first.err != nil {
@@ -206,8 +206,8 @@ func TestRevokedBeforeBegun(t *testing.T) {
 	})
 }
 
-// If a rank gives up and connects again, the new attempt replaces the first one, unless another rank has already begun with the
-// first.
+// If a rank gives up and connects again, the new attempt replaces the first attempt, unless another
+// rank has already entered the view because of the first.
 func TestConnectAgain(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		first := b.connecting(t.Context(), b.view, 0)[0]
@@ -292,7 +292,7 @@ func TestDeathDuringConnect(t *testing.T) {
 	}
 }
 
-// Over a cut Connect hangs until the cut is healed.
+// Connect over a cut waits until the cut is healed.
 func TestConnectOverCut(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		b.Cut("a", "b")
@@ -316,7 +316,8 @@ func TestConnectOverCut(t *testing.T) {
 	})
 }
 
-// A rank gives up after it has let others begin. They learn that it is gone.
+// A rank gives up Connect after another rank has entered the view. The other ranks get the loss of
+// this rank.
 func TestGiveUp(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		b.Cut("c", "a") // the hello of c does not reach a
@@ -337,7 +338,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// If a lower rank skips a view, a rank that waits in this view is refused in the end.
+// If lower ranks skip a view, the Connect of a rank that waits in this view fails.
 func TestSkippedView(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 		waiting := b.connecting(t.Context(), b.view, 2)[0]

@@ -12,11 +12,13 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// manyRanks is how many members the tests of large views have. log2 of it is less than 8.
+// manyRanks is the number of members in the tests of large views. Its binary logarithm is less than
+// 8.
 const manyRanks = 200
 
-// Many members each send to some others at random, most of which they are not connected with. Everything
-// arrives, and all close in good order while others may still receive.
+// Each of many members sends messages to members that are chosen at random, with most of which it
+// has no lane. All messages arrive. A member closes without an error while other members may still
+// receive.
 func TestManyTalk(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -38,7 +40,7 @@ func TestManyTalk(t *testing.T) {
 	}
 }
 
-// talk lists messages: each has a number.
+// talk lists messages. Message i goes from rank from[i] to rank to[i].
 type talk struct{ from, to []int }
 
 // drawTalk draws five messages for each rank.
@@ -78,7 +80,7 @@ func (p talk) take(t *testing.T, e transport.Transport, rank int) error {
 	return errors.Join(errs...)
 }
 
-// A revocation, and a death, come to all of a large view over few hops.
+// A revocation and a death reach all members of a large view over few hops.
 func TestManyRevoked(t *testing.T) {
 	const delay = time.Millisecond
 	for name, end := range map[string]func(b *bench, ts []transport.Transport){
@@ -91,7 +93,7 @@ func TestManyRevoked(t *testing.T) {
 				begun := time.Now()
 				end(b, ts)
 				for rank, e := range ts {
-					err := e.Recv(t.Context(), rank, transport.Envelope{}, nil) // its own message, which never comes
+					err := e.Recv(t.Context(), rank, transport.Envelope{}, nil) // waits for a message of the rank itself, which no rank sends
 					if rank == 77 {
 						continue
 					}
@@ -101,7 +103,7 @@ func TestManyRevoked(t *testing.T) {
 						t.Errorf("rank %d: %v", rank, err)
 					}
 				}
-				// The death is seen after a hop and the time that a process takes to end.
+				// A death is detected one hop and ResetDelay later.
 				if took := time.Since(begun); took > 8*delay+5*time.Millisecond {
 					t.Errorf("it took %v", took)
 				}

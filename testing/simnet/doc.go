@@ -44,17 +44,17 @@
 //
 // The network behaves as TCP does. The session protocol of elrun, transport/mesh, runs on top of it:
 //
-//   - A stream never loses or reorders bytes; it only delays them. Only Kill, Reset, Close and
-//     its two ends can break it. Control messages can be lost, come twice or be overtaken,
-//     but only if Link says so.
-//   - A cut (Cut, Partition) is a black hole: frames that enter it do not arrive, and nobody
-//     learns of that. A sender can write until the window is full, then it blocks. A cut of one
-//     direction also stops the acknowledgements for the other. When the cut is healed, streams
-//     deliver what they have accepted, unless the protocol above has given them up.
-//   - To open a stream takes one frame to the peer and one back. Over a cut it hangs until
-//     the cut is healed or ctx ends. It also waits for a member that is not there yet.
-//   - Kill is SIGKILL: frames that are on their way arrive, then the connections to all members
-//     that can be reached break. The host of the dead member refuses connections.
+//   - A stream never loses or reorders bytes; it only delays them. Only Kill, Reset, Close and its
+//     two ends can break it. Control messages can be lost, duplicated or overtaken, but only if
+//     Link has probabilities for these faults.
+//   - A cut (Cut, Partition) is a black hole: frames that enter it do not arrive, and no member
+//     gets an error. A sender can write until the window is full, and then blocks. A cut of one
+//     direction also stops the acknowledgements for the other direction. When the cut is healed,
+//     streams deliver what they have accepted, unless the protocol above has given them up.
+//   - To open a stream takes one frame to the peer and one back. Over a cut it waits until the cut
+//     is healed or ctx ends. It also waits for a member that does not exist yet.
+//   - Kill is SIGKILL: frames in flight arrive, then the connections to all members that can be
+//     reached break. The host of the dead member refuses connections.
 //   - Stop is SIGSTOP as far as a network can do it: the member neither sends nor reads.
 //     Its goroutines run until their next call.
 //   - Revocations of a session have a stream of their own, on which they overtake messages.
@@ -62,7 +62,7 @@
 //
 // # Repeating a run
 //
-// Each link has its own sequence of random numbers, which depends on Seed and the two IDs. So the same messages over a link meet
-// the same faults. The order in which goroutines run at one instant is not repeatable. A run that depends on this order is not
-// repeatable either.
+// Each link has its own sequence of random numbers, which depends on Seed and the two IDs. So the
+// same messages over a link have the same faults. The order in which goroutines run at one instant
+// is not repeatable. A run that depends on this order is not repeatable either.
 package simnet

@@ -34,8 +34,9 @@ func (n *Network) ruleLocked(from, to elastic.ID, plane Plane) *rule {
 	return nil // not reached: the first rule applies to every link
 }
 
-// SetLink changes the link from one member to another on the given planes. Any stands for all members. If several calls apply to
-// a link, the last one counts. Planes that one call names share the Bandwidth. Frames that are on their way are not affected.
+// SetLink changes the link from one member to another on the given planes. Any stands for all
+// members. If several calls apply to a link, the last one counts. Planes that one call names share
+// the Bandwidth. Frames in flight are not affected.
 func (n *Network) SetLink(from, to elastic.ID, k Link, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,8 +84,8 @@ func (n *Network) Mend(from, to elastic.ID, planes ...Plane) {
 	n.releaseLocked()
 }
 
-// Partition cuts the links between members of different groups, and replaces an earlier partition. Members that are in none of
-// the groups, also later ones, form another group.
+// Partition cuts the links between members of different groups, and replaces an earlier partition.
+// Members that are in none of the groups, including members that join later, form another group.
 func (n *Network) Partition(groups ...[]elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,7 +107,7 @@ func (n *Network) Heal() {
 	n.releaseLocked()
 }
 
-// releaseLocked resumes the traffic on all links that are not cut any more.
+// releaseLocked resumes the traffic on all links whose cuts have ended.
 func (n *Network) releaseLocked() {
 	for _, l := range n.order {
 		l.releaseLocked()
@@ -125,7 +126,7 @@ func (n *Network) Stop(id elastic.ID) {
 	}
 }
 
-// Continue undoes Stop. The member then reads the bytes that have arrived before.
+// Continue undoes Stop. The member then reads the bytes that have arrived meanwhile.
 func (n *Network) Continue(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,18 +145,18 @@ func (n *Network) Continue(id elastic.ID) {
 	m.resumeLocked()
 }
 
-// Kill ends a member as SIGKILL ends a process. Its calls fail with transport.ErrClosed. After ResetDelay its connections break
-// at all members that can be reached; a member behind a cut learns of it when the cut is healed. Later dials to the dead member
-// are refused.
+// Kill ends a member as SIGKILL ends a process. Its calls fail with transport.ErrClosed. After
+// ResetDelay its connections break at all members that can be reached; at a member behind a cut
+// they break when the cut is healed. Later dials to the dead member are refused.
 func (n *Network) Kill(id elastic.ID) {
 	if m := n.find(id); m != nil {
 		m.quit(errKilled)
 	}
 }
 
-// Gone returns a channel that is closed when the member is off the network, because it was killed or closed. It is nil for a
-// member that is not there yet. The goroutines of a killed member continue to run, although a real process would be dead. A test
-// can use the channel to end them.
+// Gone returns a channel that is closed when the member is off the network, because it was killed
+// or closed. It is nil for a member that does not exist yet. The goroutines of a killed member
+// continue to run, although a real process would be dead. A test can use the channel to end them.
 func (n *Network) Gone(id elastic.ID) <-chan struct{} {
 	if m := n.find(id); m != nil {
 		return m.gone
@@ -218,8 +219,8 @@ func (n *Network) spread(m *node) {
 	}
 }
 
-// Reset breaks all connections between two members on the given planes, as when a firewall loses its state. Both members see it,
-// and may connect again.
+// Reset breaks all connections between two members on the given planes, as when a firewall loses
+// its state. Both members get an error, and may connect again.
 func (n *Network) Reset(a, b elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

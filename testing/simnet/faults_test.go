@@ -17,8 +17,8 @@ import (
 // env returns an envelope with the given sequence number.
 func env(seq uint32) transport.Envelope { return transport.Envelope{Seq: seq} }
 
-// A cut behaves as with TCP: silence in both directions and no error. After healing everything that was accepted arrives in
-// order.
+// A cut behaves as with TCP: silence in both directions and no error. After healing, all accepted
+// messages arrive in order.
 func TestBlackHole(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}, Window: 10_000}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")
@@ -47,8 +47,9 @@ func TestBlackHole(t *testing.T) {
 	})
 }
 
-// If a sender gives up a message because the window is full, half of the message may have been sent. The sender then gives up the
-// connection. The next message opens a new one when the cut is healed.
+// If a sender gives up a message because the window is full, half of the message may have been
+// sent. The sender then gives up the connection. The next message opens a new connection when the
+// cut is healed.
 func TestGiveUpMessage(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Window: 10_000}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")
@@ -61,7 +62,7 @@ func TestGiveUpMessage(t *testing.T) {
 		if err := b.ends[0].Network.Send(ctx, "b", make([]byte, 1000)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a send into the full window: %v", err)
 		}
-		<-b.ends[0].Network.Events() // the event that the connection is down
+		<-b.ends[0].Network.Events() // PeerDown
 		b.Heal()
 		b.say(0, 1, "after")
 		b.hears(0, "b up")
@@ -186,7 +187,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// The others learn of a kill at once, or when the cut is healed. Dials to the dead member are refused.
+// The other members are notified of a kill after ResetDelay and the delay of the link, or when the
+// cut is healed. Dials to the dead member are refused.
 func TestKill(t *testing.T) {
 	inBubble(t, 3, simnet.Config{Link: simnet.Link{Delay: 10 * time.Millisecond}, ResetDelay: 5 * time.Millisecond}, func(t *testing.T, b *bench) {
 		for from := range 2 {
@@ -218,7 +220,7 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// Both sides of a broken connection learn of it, and connect again.
+// Both sides of a broken connection get an event, and connect again.
 func TestReset(t *testing.T) {
 	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
 		ts := b.connect()
@@ -241,7 +243,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// After healing it takes up to Backoff until a stream flows.
+// After healing, a stream resumes within Backoff.
 func TestBackoff(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Seed: 3, Backoff: time.Second}, func(t *testing.T, b *bench) {
 		b.say(0, 1, "before")

@@ -2,7 +2,8 @@ package simnet
 
 import "time"
 
-// reorderTime is the least maximum of the additional delay of a control message that may be overtaken.
+// reorderTime is a lower limit for the maximum additional delay of a control message that may be
+// overtaken.
 const reorderTime = 10 * time.Millisecond
 
 // fate is the effect of Link on a control message. Other frames on Control, and frames of other

@@ -27,7 +27,7 @@ type frame struct {
 	deliver func()
 	refuse  func()        // called instead of deliver if the receiver is dead; may be nil
 	loose   bool          // later frames may overtake it; it has no sequence number
-	process bool          // only a running process can take it; the host takes other frames, too
+	process bool          // needs a running process; the host of a stopped process handles other frames
 	final   bool          // sent by the host of a process that has died
 	extra   time.Duration // additional delay
 	seq     uint64        // sequence number in its pipe
@@ -44,7 +44,7 @@ type link struct {
 	lanes  map[*rule]*lane
 	pipes  []*pipe
 	urgent [planes]*pipe     // for short frames that must not wait for room in a window
-	last   [planes]time.Time // arrival time of the last frame on the way
+	last   [planes]time.Time // arrival time of the last frame in flight
 }
 
 // linkLocked returns the link between two members, and creates it on first use.
@@ -97,7 +97,7 @@ func (l *link) submitLocked(p *pipe, f frame) {
 	}
 }
 
-// departLocked puts a frame on the way for the first time, with a sequence number.
+// departLocked launches a frame for the first time, with a sequence number.
 func (l *link) departLocked(p *pipe, f frame, now time.Time) {
 	if !f.loose && !f.final {
 		f.seq = p.sent
@@ -106,7 +106,7 @@ func (l *link) departLocked(p *pipe, f frame, now time.Time) {
 	l.launchLocked(p, f, now)
 }
 
-// launchLocked puts a frame on the way at the time now.
+// launchLocked schedules the arrival of a frame that is launched at the time now.
 func (l *link) launchLocked(p *pipe, f frame, now time.Time) {
 	due := now.Add(l.delayLocked(p.plane) + f.extra)
 	if !f.loose && due.Before(p.last) {
@@ -179,8 +179,8 @@ func (l *link) take(p *pipe, f frame) (calls []func()) {
 	return calls
 }
 
-// releaseLocked handles the end of a cut, on the planes that are not cut any more. It sends again
-// the frames that were held, and acknowledges the bytes that were read during the cut.
+// releaseLocked handles the end of a cut on the planes that are no longer cut. It launches the held
+// frames again, and acknowledges the bytes that were read during the cut.
 func (l *link) releaseLocked() {
 	n := l.net
 	for _, p := range l.pipes {
@@ -219,7 +219,7 @@ type lane struct {
 	over   bool      // a change of rules has replaced this lane
 }
 
-// quantum is the number of bytes of one pipe that are transmitted before the next pipe's turn.
+// quantum is the number of bytes of one pipe that are transmitted before bytes of the next pipe.
 const quantum = 16 << 10
 
 // laneLocked returns the lane of the rule r.
@@ -230,7 +230,7 @@ func (l *link) laneLocked(r *rule) *lane {
 	return l.lanes[r]
 }
 
-// addLocked adds a pipe that has something to send.
+// addLocked adds a pipe that has frames to transmit.
 func (a *lane) addLocked(p *pipe) {
 	a.active = append(a.active, p)
 	if !a.busy {
@@ -280,7 +280,7 @@ func (a *lane) end(p *pipe, size int) {
 	a.startLocked()
 }
 
-// refreshLocked applies changed rules, also to frames that wait for bandwidth.
+// refreshLocked applies changed rules to the link, including frames that wait for bandwidth.
 func (l *link) refreshLocked() {
 	for _, a := range l.lanes {
 		a.over = true

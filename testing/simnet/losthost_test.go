@@ -26,7 +26,7 @@ type hostsGroup struct {
 
 	mu    sync.Mutex
 	may   map[string]bool      // short IDs of the members that may be lost
-	lost  []string             // short IDs of the others that were lost
+	lost  []string             // short IDs of members that were lost although they must not be
 	views map[string]time.Time // when a member had its first view without the members that may be lost
 }
 
@@ -84,7 +84,7 @@ func (g *hostsGroup) mayLose(m elastic.Member) bool {
 	return g.may[m.ID.Short()]
 }
 
-// lose allows that members are lost.
+// lose permits the loss of these members.
 func (g *hostsGroup) lose(members ...elastic.Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *hostsGroup) lose(members ...elastic.Member) {
 	}
 }
 
-// Emit notes the losses and the views of members that may not be lost.
+// Emit records the losses and the views that members report which must not be lost.
 func (g *hostsGroup) Emit(e event.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,8 +113,8 @@ func (g *hostsGroup) Emit(e event.Event) {
 	}
 }
 
-// last returns the time of the last of the views, and the members that were lost although they may
-// not be.
+// last returns the time of the latest first view in g.views, and the members that were lost
+// although they must not be.
 func (g *hostsGroup) last() (at time.Time, lost []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,8 +138,8 @@ func (g *hostsGroup) on(host string) (here, others []elastic.Member) {
 	return here, others
 }
 
-// eachHostLayout runs a test in a bubble for seeds of groups of 32 members on three hosts and on eight. Make test runs the first two
-// seeds, in which the first host and another one are lost.
+// eachHostLayout runs a test in a bubble for seeds of groups of 32 members on three hosts and on
+// eight. In the first two seeds, which make test runs, the faults are at host 0 and at host 1.
 func eachHostLayout(t *testing.T, seeds uint64, run func(t *testing.T, seed uint64, sizes []int)) {
 	for _, sizes := range [][]int{{11, 11, 10}, {4, 4, 4, 4, 4, 4, 4, 4}} {
 		t.Run(fmt.Sprint(len(sizes), " hosts"), func(t *testing.T) {
@@ -152,9 +152,9 @@ func eachHostLayout(t *testing.T, seeds uint64, run func(t *testing.T, seed uint
 	}
 }
 
-// All members of a host that does not hear the others, is not heard by them, or both, are out within
-// two seconds, whenever the heartbeats come, and also if the host has the first proposers. No other
-// member is lost.
+// A host does not receive, does not send, or both. All its members are put out within two seconds,
+// at any phase of the heartbeats, even if the first proposers are on this host. No other member is
+// lost.
 func TestLostHostIsOut(t *testing.T) {
 	for _, fault := range []struct {
 		name          string
@@ -187,8 +187,8 @@ func TestLostHostIsOut(t *testing.T) {
 	}
 }
 
-// A member is stopped while other members, and all other members of its host, are paused again and
-// again, each for up to 0.6 s. Only the stopped member is lost.
+// A member is stopped. Meanwhile all other members of its host, or two members of other hosts, are
+// paused five times for up to 0.6 s. Only the stopped member is lost.
 func TestPausedHostStays(t *testing.T) {
 	eachHostLayout(t, 6, func(t *testing.T, seed uint64, sizes []int) {
 		g := startHosts(t, seed, sizes)

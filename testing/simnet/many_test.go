@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// crowd is a group whose members add up values all the time, with counts of what happens.
+// crowd is a group whose members add up a value every 10 ms, with counts of the messages.
 type crowd struct {
 	net      *simnet.Network
 	letters  atomic.Int64 // messages on Control
@@ -25,8 +25,8 @@ type crowd struct {
 }
 
 // A large group forms with its data plane. It continues when a member dies, and when another member
-// joins. scripts/scale makes docs/scale.md from the log of this test. All pairs of members have
-// streams, which limits the flag -many.
+// joins. scripts/scale makes docs/scale.md from the log of this test. The memory for the streams
+// between members limits the flag -many.
 func TestManyMembers(t *testing.T) {
 	n := flag.Lookup("many").Value.(flag.Getter).Get().(int)
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,8 @@ func TestManyMembers(t *testing.T) {
 	})
 }
 
-// phase waits until the given number of members have finished a sum in a session of a size. It logs how long that took.
+// phase waits until the given number of members have finished a sum in a session of a size. It logs
+// the virtual time and the numbers of messages.
 func (c *crowd) phase(t *testing.T, name string, n, members, size int) {
 	begun, letters, messages := time.Now(), c.letters.Load(), c.messages.Load()
 	for left := members; left > 0; {
@@ -94,7 +95,7 @@ func (c *crowd) count(m simnet.Message) bool {
 	return false
 }
 
-// train takes part in a sum every 10 ms, until ctx ends.
+// train joins the group and adds up a value every 10 ms, until ctx ends.
 func (c *crowd) train(ctx context.Context, self elastic.Member, cfg elastic.Config) error {
 	cfg.Endpoint = c.net.Endpoint(self)
 	g, err := elastic.Join(ctx, cfg)

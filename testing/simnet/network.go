@@ -20,7 +20,7 @@ type Network struct {
 	nodes  map[elastic.ID]*node
 	links  map[[2]elastic.ID]*link
 	order  []*link                // all links, in the order of creation
-	absent map[elastic.ID][]frame // frames for members that are not there yet
+	absent map[elastic.ID][]frame // frames for members that do not exist yet
 	rules  []*rule                // a later rule overrides earlier ones
 	cuts   map[cut]bool           // made by Cut
 	groups map[elastic.ID]int     // made by Partition; nil without a partition
@@ -41,9 +41,10 @@ func New(c Config) *Network {
 	return n
 }
 
-// Endpoint returns the endpoint of the member self, which is always the same for an ID. From the first call on the member is on
-// the network. Members that address it earlier wait for it. To close the endpoint takes the member off the network, and its ID
-// never comes back.
+// Endpoint returns the endpoint of the member self, which is always the same for an ID. From the
+// first call on the member is on the network. Messages and streams to a member that does not exist
+// yet wait for it. Closing the endpoint takes the member off the network, and its ID cannot be used
+// again.
 func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := n.node(self)
 	over := m.network()
@@ -68,7 +69,7 @@ func (n *Network) node(self elastic.Member) *node {
 	return m
 }
 
-// find returns the node of a member, or nil if the member is not there yet.
+// find returns the node of a member, or nil if the member does not exist yet.
 func (n *Network) find(id elastic.ID) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,8 +86,8 @@ func (n *Network) sortedLocked() []*node {
 	return out
 }
 
-// Close takes all members off the network, which ends their sessions, and waits for all goroutines of the network. To close it
-// again does nothing.
+// Close takes all members off the network, which ends their sessions, and waits for all goroutines
+// of the network. A second call does nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true

@@ -31,7 +31,7 @@ type node struct {
 
 	// Guarded by the network's mu.
 	mesh      *mesh.Mesh                   // the session protocol on top
-	take      func(mesh.Kind, mesh.Stream) // nil while the member is not there yet
+	take      func(mesh.Kind, mesh.Stream) // nil before Handle
 	cause     error                        // why the session protocol takes the member off the network
 	dead      error                        // why the member is off the network
 	stopped   bool
@@ -54,10 +54,11 @@ func newNode(n *Network, self elastic.Member) *node {
 // ID implements mesh.Carrier.
 func (m *node) ID() elastic.ID { return m.self.ID }
 
-// Introduce implements mesh.Carrier. All members of one process know each other, so it does nothing.
+// Introduce implements mesh.Carrier. It does nothing, because every member can open streams to
+// every other member.
 func (m *node) Introduce([]elastic.Member) error { return nil }
 
-// Handle implements mesh.Carrier. From now on other members can reach this one.
+// Handle implements mesh.Carrier. From now on other members can open streams to this member.
 func (m *node) Handle(take func(mesh.Kind, mesh.Stream)) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -67,8 +68,8 @@ func (m *node) Handle(take func(mesh.Kind, mesh.Stream)) {
 	m.resumeLocked()
 }
 
-// Close implements mesh.Carrier. It takes the member off the network. The others see an orderly end, unless quit has set another
-// cause.
+// Close implements mesh.Carrier. It takes the member off the network. The streams of other members
+// end with io.EOF, unless quit has set another cause.
 func (m *node) Close() error {
 	m.net.end(m)
 	m.takes.Wait()

@@ -19,8 +19,8 @@ type opening struct {
 	err   error         // set before ended is closed
 }
 
-// Open implements mesh.Carrier. It takes one frame to the peer and one back. Over a cut it hangs until the cut is healed. If the
-// peer is not there yet, Open waits for it.
+// Open implements mesh.Carrier. It takes one frame to the peer and one back. Over a cut it waits
+// until the cut is healed. If the peer does not exist yet, Open waits for it.
 func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	o, err := m.beginOpen(ctx, to, k)
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Strea
 	}
 }
 
-// beginOpen asks the peer to accept a stream. If this member is stopped, beginOpen first waits until it continues.
+// beginOpen asks the peer to accept a stream. While this member is stopped, beginOpen waits.
 func (m *node) beginOpen(ctx context.Context, to elastic.ID, k mesh.Kind) (*opening, error) {
 	if to == m.self.ID {
 		return nil, fmt.Errorf("a member cannot connect to itself: %w", mesh.ErrBadID)
@@ -100,7 +100,7 @@ func (m *node) accept(o *opening) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if m.dead != nil || o.s.writeEnd != nil {
-		return // given up in the meantime
+		return // the opener has given up
 	}
 	s := m.newStreamLocked(o.s.node.self.ID, o.s.kind)
 	s.other, o.s.other = o.s, s
@@ -128,7 +128,7 @@ func (o *opening) endLocked(err error) {
 	}
 }
 
-// giveUp ends a stream at both sides, because its opener does not want it any more.
+// giveUp ends a stream at both sides, because the context of Open has ended.
 func (o *opening) giveUp() {
 	n := o.s.node.net
 	n.mu.Lock()

@@ -2,8 +2,8 @@ package simnet
 
 import "time"
 
-// pipe is one direction of a stream. Frames arrive in the order in which they were sent, except loose ones. The network's mu
-// guards all fields.
+// pipe is one direction of a stream. Frames arrive in the order in which they were sent, except
+// loose frames. The network's mu guards all fields.
 type pipe struct {
 	link  *link
 	plane Plane
@@ -11,7 +11,7 @@ type pipe struct {
 
 	queue   []frame // frames that wait for transmission
 	through int     // transmitted bytes of the first frame in queue
-	flying  int     // frames on the way
+	flying  int     // frames in flight
 	last    time.Time
 	held    []frame // frames that arrived at a cut
 
@@ -58,7 +58,8 @@ func (p *pipe) inOrder(f frame) []frame {
 	}
 }
 
-// limitLocked returns how many unread bytes the pipe accepts: the window, and with a bandwidth also the bytes on the way.
+// limitLocked returns how many unread bytes the pipe accepts: the window, and with a bandwidth also
+// the bytes in flight.
 func (p *pipe) limitLocked() int {
 	k := p.link.rules[p.plane].link
 	return p.link.net.config.Window + int(float64(k.Bandwidth)*(k.Delay+k.Lag).Seconds())
@@ -68,9 +69,9 @@ func (p *pipe) limitLocked() int {
 // the link.
 const chunkSize = 256 << 10
 
-// roomLocked returns how many of want bytes the pipe accepts now. It returns 0 instead of a small number, until more bytes were
-// read, because a full window would otherwise move byte by byte. If whole is set, it returns want or 0: want if all bytes fit or
-// the pipe is empty.
+// roomLocked returns how many of want bytes the pipe accepts now. It returns 0 instead of a small
+// number, so that a full window does not move byte by byte. If whole is set, it returns want or 0:
+// want if all bytes fit or the pipe is empty.
 func (p *pipe) roomLocked(want int, whole bool) int {
 	limit := p.limitLocked()
 	free := limit - p.used
@@ -98,8 +99,8 @@ func (p *pipe) freeLocked(n int) {
 	}
 }
 
-// readLocked is called when the receiver has read n bytes. If the way back is cut, the sender learns of it when the cut is
-// healed.
+// readLocked is called when the receiver has read n bytes. If the opposite direction is cut, the
+// sender gets the acknowledgement when the cut is healed.
 func (p *pipe) readLocked(n int) {
 	if p.link.net.cutLocked(p.link.to, p.link.from, p.plane) {
 		p.owed += n
@@ -108,7 +109,7 @@ func (p *pipe) readLocked(n int) {
 	p.freeLocked(n)
 }
 
-// dropLocked drops frames that are not yet on the wire.
+// dropLocked drops the frames that are not transmitted yet.
 func (p *pipe) dropLocked() {
 	p.queue, p.through = nil, 0
 	p.used = 0

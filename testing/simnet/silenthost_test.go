@@ -14,10 +14,11 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// The hosts and the peers on each in TestSilentHost.
+// silentHosts is the number of hosts in TestSilentHost, and silentPeers the number of peers on each
+// host.
 const silentHosts, silentPeers = 8, 4
 
-// lostLog collects the members that others have lost, by epoch.
+// lostLog collects the losses that members report which may not be lost themselves.
 type lostLog struct {
 	mu      sync.Mutex
 	victims []string // short IDs of the members that may be lost
@@ -25,7 +26,7 @@ type lostLog struct {
 	epochs  []uint64 // in which members were lost, ascending
 }
 
-// Emit notes a loss that one of the others reports.
+// Emit records a loss, unless a victim reports it.
 func (l *lostLog) Emit(e event.Event) {
 	body, ok := e.Body.(event.Lost)
 	l.mu.Lock()
@@ -46,9 +47,9 @@ func (l *lostLog) may(id elastic.ID) bool {
 	return slices.Contains(l.victims, id.Short())
 }
 
-// A host that is not heard, or does not hear, goes as a whole: the others agree on one view without
-// all its members, within two seconds. This also holds for a host between two that went before,
-// whose members have been watched from outside for a short time only.
+// If a host does not send, or does not receive, the members of the other hosts agree on one view
+// without all its members, within two seconds. This also holds for a host between two hosts that
+// were put out before, whose members have new watchers.
 func TestSilentHost(t *testing.T) {
 	for _, name := range []string{"mute", "deaf"} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// siteElements is the number of int64 to add up: a megabyte, in two segments.
+// siteElements is the number of int64 in a vector to add up: 1.28 MB.
 const siteElements = 160_000
 
 // siteMembers returns three members at each of two sites, alternately. Their IDs begin with the name of the site.
@@ -86,7 +86,8 @@ func runSites(t *testing.T, named bool, kill func(n int64) bool) (took time.Dura
 // siteSteps is the number of sums.
 const siteSteps = 3
 
-// sumSteps takes part in siteSteps sums with the members that are left. It returns the duration of the last sum.
+// sumSteps adds up a vector siteSteps times with the members that are left. It returns the duration
+// of the last sum.
 func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, members []elastic.Member) (took time.Duration, err error) {
 	g, err := elastic.Join(ctx, elastic.Config{Endpoint: n.Endpoint(self), Peers: members})
 	if err != nil {
@@ -114,7 +115,7 @@ func TestSumOfSites(t *testing.T) {
 	nobody := func(int64) bool { return false }
 	const once = 8 * siteElements
 	took, crossed := runSites(t, true, nobody)
-	if crossed != siteSteps*2*once || took > 400*time.Millisecond { // to send it takes 205 ms
+	if crossed != siteSteps*2*once || took > 400*time.Millisecond { // sending the vector takes 205 ms
 		t.Errorf("with sites %d bytes cross, want %d, and a sum takes %v", crossed, siteSteps*2*once, took)
 	}
 	flat, more := runSites(t, false, nobody)
@@ -124,7 +125,7 @@ func TestSumOfSites(t *testing.T) {
 	t.Logf("without sites %.2f times the bytes and %.2f times as long", float64(more)/float64(crossed), float64(flat)/float64(took))
 }
 
-// If the member that sums for its site dies, the others go on.
+// If the member that sums for its site dies, the other members continue.
 func TestHeadOfSiteDies(t *testing.T) {
 	for _, at := range []int64{0, 1, 3, 6} {
 		runSites(t, true, func(n int64) bool { return n == at })

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// errReset means that the other side, or a fault of the network, has broken the connection.
+// errReset means that the peer's side, or a fault of the network, has broken the connection.
 var errReset = fmt.Errorf("connection lost: %w", mesh.ErrReset)
 
 // errEnded means that this side has ended the stream.
@@ -76,13 +76,14 @@ func (s *stream) Peer() elastic.ID { return s.peer }
 // Path implements mesh.Stream.
 func (s *stream) Path() event.Path { return event.Path{} }
 
-// Read implements mesh.Stream. Bytes that have arrived before the end of the stream are read first.
+// Read implements mesh.Stream. It returns the bytes that have arrived before it returns the error
+// for the end of the stream.
 func (s *stream) Read(b []byte) (int, error) {
 	data, err := s.take(len(b))
 	return copy(b, data), err
 }
 
-// take waits until there is something to read, and returns at most n bytes of it.
+// take waits until bytes have arrived or the stream has ended, and returns at most n bytes.
 func (s *stream) take(n int) ([]byte, error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -147,9 +148,9 @@ func (s *stream) write(head, body []byte) (done int, err error) {
 	return done, nil
 }
 
-// reserve waits for room, and returns how many of the next n bytes there is room for. An urgent stream of a stopped member gets
-// room, too. Bytes written to it leave when the member continues; otherwise calls of this process that end a session would wait
-// for the member.
+// reserve waits for room, and returns for how many of the next n bytes there is room. A stopped
+// member waits, except on urgent streams, whose bytes are sent when the member continues. So calls
+// of the stopped member that end a session do not wait.
 func (s *stream) reserve(n int) (int, error) {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -197,7 +198,7 @@ func (s *stream) receive(c chunk) {
 	defer s.node.net.mu.Unlock()
 	s.in = append(s.in, c)
 	if s.readEnd != nil {
-		s.discardLocked() // nobody reads any more, so the writer must not wait for a reader
+		s.discardLocked() // this side reads no more, so the writer must not wait for a reader
 	}
 	s.readable.Broadcast()
 }
@@ -219,8 +220,8 @@ func (s *stream) setLimit(limit *time.Time, t time.Time, c *sync.Cond) error {
 	return nil
 }
 
-// expiredLocked reports whether a deadline has passed. While the member is stopped, time stands still for its deadlines: a
-// deadline that had passed before ends the wait, and no other does.
+// expiredLocked reports whether a deadline has passed. While the member is stopped, only deadlines
+// before the time of Stop count as passed.
 func (m *node) expiredLocked(limit time.Time) bool {
 	now := time.Now()
 	if m.stopped {
@@ -232,7 +233,7 @@ func (m *node) expiredLocked(limit time.Time) bool {
 // waitLocked waits for c, at most until limit if that is in the future.
 func (s *stream) waitLocked(c *sync.Cond, limit time.Time) {
 	if s.node.stopped {
-		s.node.streams[s] = true // Continue must wake it, even if the stream has ended
+		s.node.streams[s] = true // Continue must wake the waiting goroutine, even if the stream has ended
 	}
 	if d := time.Until(limit); !limit.IsZero() && d > 0 {
 		timer := time.AfterFunc(d, func() {
@@ -275,7 +276,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// discardLocked discards the bytes that were not read. For the peer it counts as read.
+// discardLocked discards the bytes that were not read. The peer gets the acknowledgement as if they
+// were read.
 func (s *stream) discardLocked() {
 	for _, c := range s.in {
 		if !c.free && s.other != nil {
@@ -285,8 +287,8 @@ func (s *stream) discardLocked() {
 	s.in = nil
 }
 
-// Reset implements mesh.Stream. The peer first receives the frames on the wire. Frames that are not
-// yet on the wire are dropped.
+// Reset implements mesh.Stream. The peer first receives the frames in flight. Frames that are not
+// transmitted yet are dropped.
 func (s *stream) Reset() error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
@@ -314,7 +316,7 @@ func (s *stream) reset() {
 	}
 }
 
-// breakLocked ends this side at once. Bytes that have arrived and were not read are lost.
+// breakLocked ends this side at once. Bytes that have arrived but were not read are lost.
 func (s *stream) breakLocked(why error) {
 	s.discardLocked()
 	s.cutOffLocked(why)
@@ -340,7 +342,7 @@ func (s *stream) endRead(why error) {
 	s.endReadLocked(why)
 }
 
-// endReadLocked makes Read return why after everything that has arrived.
+// endReadLocked makes Read return the error why after the bytes that have arrived.
 func (s *stream) endReadLocked(why error) {
 	if s.readEnd == nil {
 		s.readEnd = why

@@ -15,7 +15,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// streams is a network without a session protocol. For each member it has the streams that others have opened to it.
+// streams is a network without a session protocol. taken has, for each member, the streams that
+// other members have opened to it.
 type streams struct {
 	*Network
 	t     testing.TB
@@ -74,7 +75,7 @@ func inBubble(t *testing.T, c Config, f func(t *testing.T, n *streams)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newStreams(t, c, "a", "b")) })
 }
 
-// All written bytes can be read, whatever the sizes of writes and reads.
+// All written bytes can be read, in both directions.
 func TestStreamCarries(t *testing.T) {
 	for k := range mesh.Kinds {
 		inBubble(t, Config{Link: Link{Delay: time.Millisecond, Lag: 5 * time.Millisecond}}, func(t *testing.T, n *streams) {
@@ -112,7 +113,7 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// A link keeps to its bandwidth whatever its delay, in each direction independently.
+// The throughput of a link equals its bandwidth with any delay, independently in each direction.
 func TestStreamBandwidth(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond} {
 		inBubble(t, Config{Link: Link{Delay: delay, Bandwidth: 12_500_000}}, func(t *testing.T, n *streams) {
@@ -182,8 +183,8 @@ func TestStreamBandwidthShared(t *testing.T) {
 	}
 }
 
-// A stream accepts no more than the window while the peer does not read. If the peer has read everything behind a cut, the stream
-// accepts more when the cut is healed.
+// A stream accepts no more than the window while the peer does not read. If the peer has read the
+// bytes but a cut holds back the acknowledgement, the stream accepts more when the cut is healed.
 func TestStreamWindow(t *testing.T) {
 	inBubble(t, Config{Window: 10_000}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -229,7 +230,8 @@ func busy(a, b *stream) map[string]<-chan error {
 	return ends
 }
 
-// Every way to end a stream, and every death, ends waiting readers and writers at both sides, in time.
+// Each way to end a stream, and the death of a member, ends the waiting reads and writes at both
+// sides, at the expected time.
 func TestStreamEnds(t *testing.T) {
 	const delay = 10 * time.Millisecond
 	tests := map[string]struct {
@@ -356,7 +358,8 @@ func TestStreamOfStopped(t *testing.T) {
 	})
 }
 
-// A stream ends before its member is stopped, or while it is. The reader sees the end when the member continues.
+// A stream ends before or while its member is stopped. The reader gets the end when the member
+// continues.
 func TestStreamEndsWhileStopped(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		inBubble(t, Config{}, func(t *testing.T, n *streams) {
@@ -384,7 +387,7 @@ func TestStreamEndsWhileStopped(t *testing.T) {
 	}
 }
 
-// A stream whose reader has closed it does not block the writer.
+// A stream that the reader has closed does not block the writer.
 func TestStreamClosed(t *testing.T) {
 	inBubble(t, Config{Window: 10_000}, func(t *testing.T, n *streams) {
 		a, b := n.open(mesh.Data)
@@ -428,7 +431,7 @@ func TestHangUp(t *testing.T) {
 	})
 }
 
-// To open a stream waits for a member that is not there yet, and fails for a member that has died.
+// Open waits for a member that does not exist yet, and fails for a member that has died.
 func TestStreamOpen(t *testing.T) {
 	inBubble(t, Config{Link: Link{Delay: time.Second}}, func(t *testing.T, n *streams) {
 		a := n.find("a")

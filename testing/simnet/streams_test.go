@@ -35,7 +35,7 @@ func drawFault(rt *rapid.T) func(n *simnet.Network) {
 	}).Draw(rt, "fault")
 }
 
-// When all faults have passed, whatever they were, every stream has delivered everything, once and in order.
+// When all faults have ended, every stream has delivered all messages, once and in order.
 func TestStreamsSurvive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -80,10 +80,10 @@ func TestStreamsSurvive(t *testing.T) {
 	})
 }
 
-// many is the number of messages from each member to each other one on each plane.
+// many is the number of messages from each member to each other member on each plane.
 const many = 30
 
-// payload returns message i: its number, and bytes that fill windows.
+// payload returns message i: its number, and zero bytes that fill windows.
 func payload(i int) []byte {
 	return binary.LittleEndian.AppendUint32(make([]byte, 0, 4+i*97%3000), uint32(i))[:4+i*97%3000]
 }

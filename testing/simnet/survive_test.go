@@ -14,7 +14,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// way is a slow, obvious twin of one direction of a stream: the bytes that were written and not read yet.
+// way is one direction of a stream under test, with all bytes to write and the number of bytes
+// read.
 type way struct {
 	from, to *stream
 	written  []byte
@@ -41,7 +42,8 @@ func fault(rt *rapid.T) func(n *Network) {
 	}).Draw(rt, "fault")
 }
 
-// carry writes pieces of the given sizes, and reads in pieces of the size by, until everything has arrived.
+// carry writes pieces of the given sizes, and reads pieces of at most by bytes until the end of the
+// stream.
 func (w *way) carry(sizes []int, by int) []<-chan error {
 	for _, size := range sizes {
 		for i := range size {
@@ -78,7 +80,7 @@ func (w *way) carry(sizes []int, by int) []<-chan error {
 	return []<-chan error{write, read}
 }
 
-// When all faults have passed, every stream has delivered the written bytes, once and in order, and
+// When all faults have ended, every stream has delivered the written bytes, once and in order, and
 // then its end.
 func TestStreamsSurvive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

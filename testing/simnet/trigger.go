@@ -33,8 +33,9 @@ func (n *Network) KillWhen(f func(Message) bool) {
 	n.hook = f
 }
 
-// Sent returns how many messages a member has sent on a plane, which is the Number of the last one. After a run without faults,
-// this is the number of points at which another run can be disturbed.
+// Sent returns how many messages a member has sent on a plane, which is the Number of the last one.
+// After a run without faults, this is the number of messages at which KillWhen can kill in another
+// run.
 func (n *Network) Sent(id elastic.ID, plane Plane) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,8 +73,8 @@ func (s *stream) Sending(o mesh.Outgoing) (lost bool, err error) {
 	return s.draw(), nil
 }
 
-// KillAt kills the member with the given rank in its view when it begins the step, once. The network learns of steps from Begin,
-// or from the event log by Sink.
+// KillAt kills the member with the given rank in its view when it begins the step, once. The
+// program reports steps by calling Begin, or by events that pass through Sink.
 func (n *Network) KillAt(rank int, step int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,9 +100,10 @@ func (n *Network) due(f func(plan) bool) bool {
 	return true
 }
 
-// Sink returns a sink that watches the events of members for KillAt, and passes them on to inner. A trainer reports a step only
-// when it is stable, at the end of the next one. So a kill at step s happens when the member ends step s-1. A kill at step 1
-// happens when the member enters its session. A kill at step 2 happens one step late, because no report precedes it.
+// Sink returns a sink that watches the events of members for KillAt, and passes the events to
+// inner. A trainer reports a step only when it is stable, at the end of the next one. So a kill at
+// step s happens when the member ends step s-1. A kill at step 1 happens when the member enters its
+// session. A kill at step 2 happens one step late, because no report precedes it.
 func (n *Network) Sink(inner event.Sink) event.Sink { return sink{n, inner} }
 
 // sink implements event.Sink.

@@ -16,7 +16,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// train runs sums at all ranks, and returns how many steps each rank has made.
+// train runs steps with one sum each at all ranks, and returns the number of completed steps by
+// rank.
 func (b *bench) train(ts []transport.Transport, steps int64) []int64 {
 	b.t.Helper()
 	made := make([]int64, len(ts))
@@ -53,7 +54,7 @@ func TestKillAtStep(t *testing.T) {
 		for step := int64(1); step <= 3; step++ {
 			inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
 				b.KillAt(rank, step)
-				b.KillAt(rank, 100) // the job ends earlier
+				b.KillAt(rank, 100) // has no effect, because the job ends earlier
 				if made := b.train(b.connect(), 10); slices.Max(made) != step-1 || slices.Min(made) != step-1 {
 					t.Errorf("rank %d killed at step %d: made %v steps", rank, step, made)
 				}
@@ -62,7 +63,7 @@ func TestKillAtStep(t *testing.T) {
 	}
 }
 
-// A kill is possible at every message of a run. All calls then end, and in time.
+// A member can be killed at each message of a run. After the kill all calls end.
 func TestKillWhen(t *testing.T) {
 	var total map[elastic.ID]int
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
@@ -139,7 +140,8 @@ type record struct{ events int }
 
 func (r *record) Emit(event.Event) { r.events++ }
 
-// Sink learns from the events which rank a member has in the last view, and which steps it has reported.
+// Sink derives from the events which rank a member has in its last view, and which steps it has
+// reported.
 func TestKillAtByEvents(t *testing.T) {
 	view := func(epoch uint64, who string, members ...string) event.Event {
 		return event.Event{Peer: who, Epoch: epoch, Body: event.View{Members: members}}
@@ -181,7 +183,8 @@ func TestKillAtByEvents(t *testing.T) {
 	}
 }
 
-// The program calls Begin, and a member dies at that step. The others see the loss and could go on without it.
+// The program calls Begin, and a member dies at that step. The calls of the other members return
+// the loss, and they could continue without it.
 func ExampleNetwork_KillAt() {
 	// In a test this would be in synctest.Test, so that time is virtual.
 	n := simnet.New(simnet.Config{Seed: 1})

@@ -12,7 +12,7 @@ import (
 
 func TestViews(t *testing.T) { views(t, nil) }
 
-// Pairs that are made when they are needed behave in the same way.
+// Views whose lanes are made only when they are needed pass the same checks.
 func TestViewsOnDemand(t *testing.T) { views(t, networktest.Chain) }
 
 func views(t *testing.T, plan mesh.Plan) {

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// cause is a reason for a job to stand still, at the member f.culprit.
+// cause is a cause of a stall that a test injects at the member f.culprit.
 type cause struct {
 	name   string
 	inject func(f *field)
@@ -80,8 +80,9 @@ func (f *field) link(l simnet.Link, in, out bool, planes ...simnet.Plane) {
 	}
 }
 
-// collapse takes nearly all bandwidth from the links to the culprit, or from it. This happens when the first message of a bucket
-// uses such a link. Heartbeats go on, as on a real link, where short packets pass between long ones.
+// collapse takes nearly all bandwidth from the links to the culprit, or from it. This happens when
+// the first message of a bucket uses such a link. Heartbeats continue, as on a real link, where
+// short packets pass between long packets.
 func (f *field) collapse(in, out bool) {
 	var begun atomic.Bool
 	f.network.KillWhen(func(m simnet.Message) bool {

@@ -52,7 +52,7 @@ type member struct {
 type snare struct {
 	at   place
 	d    time.Duration
-	busy string // what the member reports to the group meanwhile; empty for nothing
+	busy string // argument of Group.Busy meanwhile; empty for no call
 }
 
 // place is a place at which a member can be held.
@@ -152,7 +152,7 @@ func (f *field) sets() {
 	}
 }
 
-// holds sets a snare for the member.
+// holds sets the snare of the member.
 func (m *member) holds(s snare) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *member) pass(at place) {
 	m.wait(s.d)
 }
 
-// wait lets the member spend time, as if in the program's code.
+// wait lets time pass in the program's code of the member.
 func (m *member) wait(d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -9,14 +9,14 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// promised is the time within which the culprit must be named.
+// promised is the time within which the other members must name the culprit.
 const promised = 2 * time.Second
 
-// tally counts what the logs of all members except the culprit say, over some runs.
+// tally counts the verdicts on the logs of all members except the culprit, over some runs.
 type tally struct {
 	right, wrong, missing int
 	times                 []time.Duration // times from the beginning of the cause to the first right event
-	notes                 []string        // what went wrong
+	notes                 []string        // descriptions of the wrong and missing reports
 }
 
 func (a *tally) add(b tally) {
@@ -73,7 +73,8 @@ func (f *field) gone(id elastic.ID) bool {
 	}
 }
 
-// judgeMember returns how soon a member has named the culprit, or 0 if it has not, and its first mistake.
+// judgeMember returns the time from the beginning of the cause until a member named the culprit, or
+// 0 if it did not, and the first mistake of the member.
 func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem string) {
 	culprit := f.culprit.ID.Short()
 	for _, e := range f.log() {

@@ -55,8 +55,8 @@ func (m *model) gradient(b *trainer.Batch) (float64, error) {
 	return 1, nil
 }
 
-// begin spends the part of a step that varies, as if the program read data. Shares depend on the time for computing, which is the
-// same at all members. So the shares stay equal.
+// begin waits for the part of a step's time that varies, as if the program read data. Shares depend
+// only on the time in gradient, which is the same at all members, so they stay equal.
 func (m *model) begin() {
 	d := time.Duration(30+m.random.IntN(100)) * time.Millisecond
 	if m.random.IntN(50) == 0 && m.owner.pace == 1 {

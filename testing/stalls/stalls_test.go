@@ -24,7 +24,7 @@ func option[T any](name string) T {
 	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
 }
 
-// Whatever makes a job stand still, each of the other members names the member that causes it.
+// For each cause of a stall, the other members name the member that causes it.
 func TestCauses(t *testing.T) {
 	seeds, first := option[int]("seeds"), option[uint64]("first")
 	table := []string{fmt.Sprintf("%-30s %6s %6s %8s %10s %10s", "cause", "right", "wrong", "missing", "median", "worst")}
@@ -67,7 +67,8 @@ func runWith(t *testing.T, c cause, seed uint64) (out tally) {
 	return out
 }
 
-// If steps vary, or a member always takes five times as long as the others, no member is named.
+// If step times vary, or a member always takes five times as long as the others, no member reports
+// a stall.
 func TestQuiet(t *testing.T) {
 	for name, slowest := range map[string]float64{"equal": 1, "straggler": 5} {
 		t.Run(name, func(t *testing.T) {

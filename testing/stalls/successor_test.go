@@ -14,19 +14,19 @@ import (
 
 // The first bytes of the control messages by which a culprit is put out (package elastic: controlKind).
 const (
-	agreement = 1 // between the membership machines
-	stepDown  = 3 // asks the culprit to make way
+	agreement = 1 // a message of the membership protocol
+	stepDown  = 3 // asks the culprit to leave
 )
 
-// death is the moment at which the judge dies: the member that names the culprit, asks it to make way and proposes the view
-// without it.
+// death is the moment at which the judge dies. The judge is the member that reports the culprit,
+// asks the culprit to leave and proposes the view without it.
 type death struct {
-	reports  int // when it reports this stall of the culprit; 0 for later
-	messages int // when it sends this message about the culprit: 1 is the request to make way, the others are of the agreement
+	reports  int // number of the judge's stall report at which it dies, from 1; 0 for another moment
+	messages int // number of the judge's message at which it dies: 1 is the request to leave, later messages are of the agreement
 }
 
-// Whenever the judge dies, from its first report until the view without the culprit is known, the other members put out the
-// culprit and nobody else, and go on.
+// The judge dies at any moment from its first report until the members enter the view without the
+// culprit. The other members put out the culprit and no other live member, and continue.
 func TestJudgeDies(t *testing.T) {
 	var worst time.Duration
 	for reports := 1; reports <= 6; reports++ {
@@ -46,8 +46,9 @@ func TestJudgeDies(t *testing.T) {
 	t.Logf("%d messages; out at most %v after the death", died, worst)
 }
 
-// judgeDies runs a job in which a member computes for ever, and the judge dies. It returns the time from the death until all
-// others have committed a step without both, or 0 if the judge never came to send the message.
+// judgeDies runs a job in which a member computes for ever, and the judge dies. It returns the time
+// from the death until all other members have committed a step without both, or 0 if the judge has
+// not reached the moment of death.
 func judgeDies(t *testing.T, at death) (took time.Duration) {
 	t.Run(fmt.Sprintf("%+v", at), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -65,7 +66,7 @@ func judgeDies(t *testing.T, at death) (took time.Duration) {
 				if took = f.recovers(begun, j.member); took == 0 {
 					t.Error("the others do not go on within five minutes")
 				}
-			case <-time.After(2 * time.Minute): // it has sent fewer messages
+			case <-time.After(2 * time.Minute): // the judge has sent fewer messages
 			}
 			f.onlyOut(t)
 			f.stop(t)
@@ -74,8 +75,9 @@ func judgeDies(t *testing.T, at death) (took time.Duration) {
 	return took
 }
 
-// In a large group members have connections with few others and hear of few. Some of them begin the calls of a new session while
-// others still wait in Connect for a member that does not come. None of them names a member that waits itself.
+// In a large group a member has connections with, and heartbeats of, few other members. Some
+// members begin the calls of a new session while others still wait in Connect for a member that
+// does not enter. No member names a member that only waits.
 func TestLargeGroupNamesNobodyThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFieldOf(18, option[uint64]("first"))
@@ -99,7 +101,7 @@ func TestLargeGroupNamesNobodyThatWaits(t *testing.T) {
 	})
 }
 
-// judge is the member that is killed.
+// judge kills a member, the judge, at a moment of its agreement with the others.
 type judge struct {
 	field  *field
 	member *member
@@ -117,8 +119,8 @@ func (j *judge) reports(e event.Event) {
 	}
 }
 
-// sends reports whether the judge dies instead of sending a message: the request to make way, or a message of the agreement
-// after it.
+// sends reports whether the judge dies instead of sending a message: the request to leave, or a
+// message of the agreement after this request.
 func (j *judge) sends(m simnet.Message) bool {
 	if m.From != j.member.ID || m.Plane != simnet.Control || len(m.Payload) == 0 {
 		return false
@@ -145,8 +147,8 @@ func (j *judge) knownWithout() bool {
 	return entered == len(j.field.members)-1
 }
 
-// recovers waits until all members except the culprit and the dead one have committed a step in a view without both. It returns
-// the time that this took, or 0 if it takes more than five minutes.
+// recovers waits until all members except the culprit and the dead member have committed a step in
+// a view without both. It returns the time since begun, or 0 after five minutes.
 func (f *field) recovers(begun time.Time, dead *member) time.Duration {
 	for time.Since(begun) < 5*time.Minute {
 		<-time.After(100 * time.Millisecond)
@@ -168,7 +170,8 @@ func (f *field) recovers(begun time.Time, dead *member) time.Duration {
 	return 0
 }
 
-// onlyOut checks that no member but the culprit was named, or has left, and that none but those that were killed was lost.
+// onlyOut checks that only the culprit is named in a stall or leaves, and that only killed members
+// are lost.
 func (f *field) onlyOut(t *testing.T) {
 	t.Helper()
 	dead := make(map[string]bool)

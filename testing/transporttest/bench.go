@@ -22,7 +22,8 @@ func Benchmark(b *testing.B, make func(b *testing.B) []transport.Transport) {
 	}
 }
 
-// measure runs f at both ranks. Before the measured rounds it runs a few others, which fill pools and windows.
+// measure runs f at both ranks. Before the measured rounds it runs ten other rounds, which fill
+// pools and windows.
 func measure(b *testing.B, ts []transport.Transport, f func(ctx context.Context, t transport.Transport, rank, rounds int) error) {
 	b.ReportAllocs()
 	g := &group{ctx: context.Background(), ts: ts}

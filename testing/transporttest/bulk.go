@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// bulkChecks move so much that every buffer between the ranks is full, in both directions.
+// bulkChecks returns checks that fill every buffer between the ranks, in both directions.
 func bulkChecks() []check {
 	return []check{
 		{"large messages both ways at once", 2, largeBothWays},
@@ -21,7 +21,8 @@ func largeBothWays(g *group) error {
 	return g.stream(2, func(int) int { return 8 << 20 })
 }
 
-// manyBothWays sends messages of all sizes, in particular around those at which implementations change how they send.
+// manyBothWays sends messages of many sizes up to 100 KiB, because implementations send short and
+// long messages in different ways.
 func manyBothWays(g *group) error {
 	return g.stream(120, func(i int) int { return i * i * 7 % (100 << 10) })
 }
@@ -51,9 +52,10 @@ func (g *group) stream(count int, size func(i int) int) error {
 	})
 }
 
-// postedIsAskedFor checks that Post asks for a message before Wait is called. Each rank posts a receive and sends messages; the
-// posted one comes last. The earlier messages are more than a transport holds unasked, so the ranks would hang if only Wait
-// asked.
+// postedIsAskedFor checks that Post requests a message before Wait is called. Each rank posts a
+// receive and sends messages, the last of which is for the posted receive. A transport does not
+// buffer as many messages without a receive, so the ranks would hang if only Wait requested the
+// message.
 func postedIsAskedFor(g *group) error {
 	const count, size, last = 8, 4 << 20, 1000
 	return g.each(func(rank int) error {
@@ -75,7 +77,8 @@ func postedIsAskedFor(g *group) error {
 	})
 }
 
-// ring passes segments around as collectives do: each rank forwards a segment while it receives the next.
+// ring passes segments around a ring, as collectives do: each rank forwards a segment while it
+// receives the next.
 func ring(g *group) error {
 	const segments, size = 20, 64 << 10
 	n := len(g.ts)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// closeChecks cover item 9 of the contract.
+// closeChecks returns the checks of item 9 of the contract.
 func closeChecks() []check {
 	return []check{
 		{"9 Close ends calls of the rank itself", 2, closeEndsOwnCalls},
@@ -54,7 +54,8 @@ func closeTwice(g *group) error {
 	return err
 }
 
-// sentBeforeClose receives only after the sender is closed. It sends so little that a transport must accept it unasked.
+// sentBeforeClose receives only after the sender is closed. The messages are so short that a
+// transport must buffer them without a receive.
 func sentBeforeClose(g *group) error {
 	const count, size = 8, 100_000
 	for i := range count {
@@ -77,7 +78,8 @@ func sentBeforeClose(g *group) error {
 	return nil
 }
 
-// waitingForClosed waits for a message that rank 0 has not sent when it closes. The other ranks learn of the close.
+// waitingForClosed closes rank 0 while another rank waits for a message of rank 0. All other ranks
+// get the loss of rank 0.
 func waitingForClosed(g *group) error {
 	waiting := g.pending()
 	closed := begin(g.ts[0].Close) // rank 2 waits for rank 0, rank 1 for rank 2
@@ -87,7 +89,7 @@ func waitingForClosed(g *group) error {
 	return errors.Join(err, wantLost(late, 0))
 }
 
-// sendingToClosed sends to a closed rank until a send fails, which may take a few messages.
+// sendingToClosed sends to a closed rank until a send fails. The first sends may succeed.
 func sendingToClosed(g *group) error {
 	if err := g.ts[0].Close(); err != nil {
 		return err
@@ -95,7 +97,8 @@ func sendingToClosed(g *group) error {
 	return wantLost(g.flood(g.ctx, 1, 0, make(chan struct{})), 0)
 }
 
-// closeDisturbsNobody closes rank 0 when the others do not need it any more.
+// closeDisturbsNobody closes rank 0 when the other ranks have received all its messages and send it
+// none. The other ranks continue without an error.
 func closeDisturbsNobody(g *group) error {
 	if err := g.each(func(rank int) error { return g.exchange(rank, 1) }); err != nil {
 		return err

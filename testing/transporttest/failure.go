@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// failureChecks cover items 4, 5 and 7 of the contract.
+// failureChecks returns the checks of items 4, 5 and 7 of the contract.
 func failureChecks() []check {
 	return []check{
 		{"4 cancelled Recv", 3, cancelledRecv},
@@ -40,8 +40,8 @@ func (g *group) pending() []<-chan error {
 	return out
 }
 
-// flood sends from rank from to rank to, which does not receive, until an error. It closes started after the first message. No
-// transport has memory for all messages.
+// flood sends from rank from to rank to, which does not receive, until a send fails, and returns
+// the error. It closes started after the first message. No transport buffers all 512 MiB.
 func (g *group) flood(ctx context.Context, from, to int, started chan<- struct{}) error {
 	buf := pattern(1<<20, from, to, 0)
 	for i := range 512 {
@@ -71,7 +71,8 @@ func wantAborted(from int, why string, pending ...<-chan error) error {
 	return errors.Join(errs...)
 }
 
-// cancelledRecv cancels the ctx of a Recv. The caller gets the error of the ctx, and the other ranks a revocation.
+// cancelledRecv cancels the ctx of a Recv. The caller gets the error of the ctx, and the other
+// ranks get a revocation.
 func cancelledRecv(g *group) error {
 	ctx, cancel := context.WithCancel(g.ctx)
 	others := g.pending()
@@ -97,7 +98,8 @@ func cancelledSend(g *group) error {
 	return wantAborted(0, "canceled", others...)
 }
 
-// endedWhilePosted revokes between Post and Wait, and posts a receive after that.
+// endedWhilePosted revokes between Post and Wait, and then posts another receive. Both receives
+// fail.
 func endedWhilePosted(g *group) error {
 	before := g.ts[0].Post(1, tag(1), make([]byte, 5))
 	g.ts[2].Revoke(errors.New("enough"))
@@ -118,7 +120,7 @@ func deadline(g *group) error {
 	return wantAborted(0, "deadline", g.pending()...)
 }
 
-// remoteRevocation revokes at a rank for which no other rank waits.
+// remoteRevocation revokes at one rank, which ends the receives of all other ranks.
 func remoteRevocation(g *group) error {
 	waiting := g.pending()
 	g.ts[2].Revoke(errors.New("enough"))
@@ -149,8 +151,8 @@ func causesArrive(g *group) error {
 	return errors.Join(errs...)
 }
 
-// plainCause revokes with an error of no special type. The rank itself gets the same error, and the others an *AbortError with
-// its text.
+// plainCause revokes with an error of no special type. The revoking rank gets the same error, and
+// the other ranks get an *AbortError with the text of this error.
 func plainCause(g *group) error {
 	cause := errors.New("disk full")
 	waiting := g.pending()
@@ -167,7 +169,7 @@ func plainCause(g *group) error {
 	return nil
 }
 
-// firstCauseStays revokes again at each rank after that rank has got the first revocation.
+// firstCauseStays revokes again at each rank after this rank has got the first revocation.
 func firstCauseStays(g *group) error {
 	first := &transport.AbortError{Rank: 0, Cause: "first"}
 	waiting := g.pending()
@@ -233,7 +235,7 @@ func death(g *group) error {
 	return errors.Join(errs...)
 }
 
-// exchange sends a message to every rank, and receives one from every rank.
+// exchange sends a message from a rank to every rank, and receives a message from every rank.
 func (g *group) exchange(rank int, seq uint32) error {
 	for to := range g.ts {
 		if err := g.send(rank, to, tag(seq), "hello"); err != nil {
@@ -248,7 +250,7 @@ func (g *group) exchange(rank int, seq uint32) error {
 	return nil
 }
 
-// deathWhileSending kills a rank that does not receive while another sends to it.
+// deathWhileSending kills a rank that does not receive while another rank sends to it.
 func deathWhileSending(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
@@ -257,7 +259,7 @@ func deathWhileSending(g *group) error {
 	return wantLost(<-done, 1)
 }
 
-// sendBufferIntact interrupts sends. flood checks that the buffer has not changed.
+// sendBufferIntact interrupts a blocked send. flood checks that the send buffer has not changed.
 func sendBufferIntact(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// messageChecks cover items 1 to 3 and 6 of the contract.
+// messageChecks returns the checks of items 1 to 3 and 6 of the contract.
 func messageChecks() []check {
 	return []check{
 		{"1 buffer may be reused after Send", 2, bufferReuse},
@@ -162,8 +162,8 @@ func tagsIndependent(g *group) error {
 	return nil
 }
 
-// unaskedBlocksNothing sends more than any transport buffers, under tags for which the receiver asks only after a later message
-// has come.
+// unaskedBlocksNothing sends more than any transport buffers, under tags that the receiver receives
+// only after a later message.
 func unaskedBlocksNothing(g *group) error {
 	const count, size = 12, 2 << 20
 	var sends []<-chan error
@@ -204,7 +204,8 @@ func sendToSelf(g *group) error {
 	return errors.Join(g.want(0, 0, tag(2), string(big)), g.want(0, 0, tag(1), "one"), g.want(0, 0, tag(1), "two"), <-sent)
 }
 
-// concurrentUse sends between all pairs of ranks, also from each rank to itself, under several tags at the same time.
+// concurrentUse sends between all pairs of ranks, and from each rank to itself, under several tags
+// at the same time.
 func concurrentUse(g *group) error {
 	const tags, count = 4, 40
 	size := func(i int) int { return i * i * i % 5000 }

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// signalChecks cover item 8 of the contract.
+// signalChecks returns the checks of item 8 of the contract.
 func signalChecks() []check {
 	return []check{
 		{"8 signals arrive in order", 2, signalsInOrder},
@@ -31,14 +31,15 @@ func (g *group) next(rank int) (transport.Signal, error) {
 	}
 }
 
-// signalsInOrder sends one signal after another has arrived, so that none is lost because of a full channel.
+// signalsInOrder sends each signal after the previous one has arrived, so that none is lost because
+// of a full channel.
 func signalsInOrder(g *group) error {
 	msg := make([]byte, transport.MaxSignal)
 	for i := range 20 {
 		copy(msg, pattern(len(msg), 0, 1, i))
 		g.ts[0].Signal(1, msg[:i*len(msg)/19])
 		want := pattern(len(msg), 0, 1, i)[:i*len(msg)/19]
-		clear(msg) // the buffer belongs to the caller again
+		clear(msg) // permitted, because Signal does not keep the buffer
 		s, err := g.next(1)
 		if err != nil {
 			return fmt.Errorf("signal %d: %w", i, err)
@@ -54,8 +55,8 @@ func signalsInOrder(g *group) error {
 	return nil
 }
 
-// signalsFollowMessages closes the sender after its signal has come. If the signal had overtaken a message, the message could not
-// be received any more.
+// signalsFollowMessages closes the sender after its signal has arrived. A message that the signal
+// had overtaken could not be received after the close.
 func signalsFollowMessages(g *group) error {
 	if err := g.send(0, 1, tag(1), "before"); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package transporttest checks that an implementation of transport.Transport keeps the contract in the comment of that interface.
-// There is a test for every transport, which calls Run:
+// Package transporttest checks that an implementation of transport.Transport keeps the contract in
+// the comment of that interface. Each implementation has a test that calls Run:
 //
 //	func TestConformance(t *testing.T) {
 //		transporttest.Run(t, func(t *testing.T, n int) []transport.Transport {
@@ -36,7 +36,7 @@ type Options struct {
 // hang is how long a subtest may take, even on a loaded machine.
 const hang = 10 * time.Minute
 
-// check is one subtest. Its error says how the transport violates the contract.
+// check is one subtest. The error of run says how the transport violates the contract.
 type check struct {
 	name  string
 	ranks int
@@ -52,8 +52,9 @@ func checks() []check {
 	return all
 }
 
-// Run tests a transport. make returns new endpoints of ranks 0..n-1 of one epoch, and registers the release of other resources
-// with t.Cleanup. Run closes the transports. After that no goroutine may remain.
+// Run tests a transport. make returns new endpoints of ranks 0..n-1 of one epoch, and registers the
+// release of other resources with t.Cleanup. Run closes the transports. No goroutine may remain
+// after the cleanup.
 func Run(t *testing.T, make func(t *testing.T, n int) []transport.Transport, o Options) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +96,7 @@ type group struct {
 	kill func(transport.Transport)
 }
 
-// each calls f for every rank at the same time, and joins the errors.
+// each calls f for every rank at the same time, and returns the joined errors.
 func (g *group) each(f func(rank int) error) error {
 	return errors.Join(g.errors(f)...)
 }

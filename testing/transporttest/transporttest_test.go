@@ -48,7 +48,7 @@ func newBroken(t *mem.Transport) *broken {
 	return &broken{Transport: t, send: t.Send, recv: t.Recv, post: t.Post, signal: t.Signal, revoke: t.Revoke, close: t.Close}
 }
 
-// late is a receive that begins only when it is waited for.
+// late is a posted receive that begins only when Wait is called.
 type late func(ctx context.Context) error
 
 func (l late) Wait(ctx context.Context) error { return l(ctx) }
