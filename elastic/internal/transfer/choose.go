@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // before a failed request is repeated; it doubles up to longPause
+	firstPause = 50 * time.Millisecond // pause before a failed request is repeated; doubles up to longPause
 	longPause  = 2 * time.Second
 )
 
@@ -26,17 +26,18 @@ type chooser struct {
 	client
 	odd      map[string]bool // donors that are not used
 	forged   map[string]bool // donors that sent a chunk whose hash is not in the majority's manifest
-	distance int64           // steps from the furthest donor to the snapshot; doubles after a miss
-	missed   bool            // the last choice came too late
-	full     bool            // donors have no memory for another snapshot
+	distance int64           // steps from the most advanced donor's step to the snapshot; doubles after a miss
+	missed   bool            // at the last choice a donor had already passed the chosen step
+	full     bool            // at the last choice a donor had no memory for another snapshot
 }
 
-// choose asks until donors have promised a snapshot, or ctx ends. Each round costs two round trips.
-// A newcomer has one lease per donor, so a request for another step withdraws the earlier one.
+// choose repeats rounds until donors have promised a snapshot, or ctx ends. Each round costs two
+// round trips. A newcomer has one lease per donor, so a request for another step withdraws the
+// earlier one.
 func (c *chooser) choose(ctx context.Context) (promise, error) {
 	for wait := firstPause; ; wait = min(2*wait, longPause) {
 		p, again := c.round(ctx)
-		for again && ctx.Err() == nil { // too late: try at once, further ahead
+		for again && ctx.Err() == nil { // a donor had passed the step: try a later step at once
 			p, again = c.round(ctx)
 		}
 		if len(p.donors) > 0 {
@@ -52,7 +53,7 @@ func (c *chooser) choose(ctx context.Context) (promise, error) {
 func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	names := slices.DeleteFunc(slices.Clone(c.o.Donors()), func(n string) bool { return c.odd[n] })
 	names = names[:min(len(names), c.o.MaxDonors)]
-	// First round trip: the steps of the donors, and the snapshots that they hold.
+	// First round trip: ask the donors for their steps, and for the snapshots that they hold.
 	where := c.gather(ctx, names, request{Do: opWhere})
 	names = slices.DeleteFunc(names, func(n string) bool { _, ok := where[n]; return !ok })
 	if len(names) == 0 {
@@ -60,8 +61,8 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	}
 	ahead := false
 	p.step, p.donors, ahead = c.target(names, where)
-	// Second round trip: order the snapshot at the chosen donors. The donors go on meanwhile, so
-	// some may have passed the step.
+	// Second round trip: order the snapshot at the chosen donors. The donors continue to train
+	// between the round trips, so some may have passed the step.
 	took := c.gather(ctx, p.donors, request{Do: opTake, Step: p.step})
 	c.missed, c.full = false, false
 	p.donors = slices.DeleteFunc(p.donors, func(n string) bool {
@@ -72,7 +73,7 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 		return !ok || h.Code != codeOK && h.Code != codePending
 	})
 	if c.missed {
-		// Only a step in the future can be chosen further ahead.
+		// The distance matters only for the choice of a future step.
 		if ahead {
 			c.distance *= 2
 		}
@@ -81,10 +82,11 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	return p, false
 }
 
-// target chooses the step, and the donors to ask for it: a step that most donors hold already, or
-// one a little ahead of all. A donor can save only the state of its present step, so all donors can
-// save the same step only if none of them has passed it. The result ahead reports that the step is
-// ahead of all.
+// target chooses the step of the snapshot, and the donors to ask for it. It chooses the present
+// step if a donor rests there, or a step of which at least half of the donors hold a snapshot, or a
+// step a little ahead of all donors. A donor can save only the state of its present step, so all
+// donors can save the same step only if none of them has passed it. The result ahead reports that
+// the step is ahead of all donors.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
 	highest := int64(0)
 	var resting []string
@@ -94,11 +96,11 @@ func (c *chooser) target(names []string, where map[string]header) (step int64, d
 			resting = append(resting, n)
 		}
 	}
-	if len(resting) == len(names) { // no donor will come to a later step
+	if len(resting) == len(names) { // no donor will reach a later step
 		return highest, names, false
 	}
 	resting = slices.DeleteFunc(resting, func(n string) bool { return where[n].At < highest })
-	if len(resting) > 0 { // the other donors wait for the resting ones, so no donor comes to a later step soon
+	if len(resting) > 0 { // the other donors wait for the resting ones, so no donor reaches a later step soon
 		return highest, resting, false
 	}
 	if step, donors := c.shared(names, where); len(donors) > 0 {
@@ -128,6 +130,6 @@ func (c *chooser) shared(names []string, where map[string]header) (best int64, d
 			best, donors = step, list
 		}
 	}
-	// The caller deletes from the slice.
+	// The result is a copy, because the caller deletes elements from it.
 	return best, slices.Clone(donors)
 }

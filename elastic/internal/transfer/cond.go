@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// cond is a condition variable, as sync.Cond is, whose waits have a time limit and a context.
+// cond is a condition variable like sync.Cond, but its waits have a time limit and a context.
 type cond struct {
 	mu      *sync.Mutex   // guards the data for which goroutines wait, and changed
 	changed chan struct{} // closed at the next change; nil if no goroutine waits
 }
 
-// wakeLocked lets all waiting goroutines look again.
+// wakeLocked wakes all waiting goroutines, which then call done again.
 func (c *cond) wakeLocked() {
 	if c.changed != nil {
 		close(c.changed)
@@ -37,7 +37,7 @@ func (c *cond) await(ctx context.Context, limit time.Duration, done func() (bool
 	for late := false; ; {
 		c.mu.Lock()
 		finished, err := done()
-		// The channel is taken under the lock under which done was called, so no change in between
+		// The channel is taken while the lock is still held, so no change between done and the wait
 		// is missed.
 		changes := c.changesLocked()
 		c.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	maxFails = 4 // failed requests of a donor in a row, after which it is not used
+	maxFails = 4 // failed requests to a donor in a row, after which the donor is not used
 	maxWrong = 3 // chunks with a wrong hash, after which a donor is not used
 )
 
-// errOdd means that a donor's manifest is not the majority's.
+// errOdd means that a donor's manifest differs from the elected manifest.
 var errOdd = errors.New("differs from the other donors")
 
 // copying is the copy of one snapshot in progress, shared by one worker per donor. mu is not held
@@ -25,22 +25,22 @@ type copying struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	changed chan struct{}    // closed at the next change, and then replaced
+	changed chan struct{}    // closed at the next change, and then replaced by a new channel
 	hands   map[string]*hand // donors by name
 	working int              // number of workers that have not ended
 	elected *manifest        // the majority's manifest; nil until enough donors have answered
 	plan    *plan            // nil until a manifest is elected
 	chunks  [][]byte         // received chunks by index
-	wasted  int64            // bytes that arrived twice
+	wasted  int64            // bytes of chunks that arrived more than once
 }
 
 // hand is the state of a donor's worker.
 type hand struct {
 	name string
-	rank int // order in which donors were added; breaks ties
+	rank int // order in which donors were added; decides between equally common manifests
 	// vote is the manifest of the donor. Only the donor's own worker writes it.
 	vote  *manifest
-	fails int   // failed requests in a row
+	fails int   // failed requests to the donor in a row
 	wrong int   // chunks with a wrong hash
 	ended bool  // the worker has ended
 	bytes int64 // bytes of chunks that were kept
@@ -74,7 +74,8 @@ func (c *copying) hand(name string) *hand {
 
 // next returns the range of chunks to request from a donor. A count of 0 means that there is none
 // at present; changes is closed at the next change. A donor gets no range before a manifest is
-// elected, nor if its own manifest is another one: each chunk is compared with its own manifest.
+// elected, nor if its own manifest differs from the elected one: each chunk of a donor is compared
+// with the manifest of that donor.
 func (c *copying) next(h *hand) (first, count int, changes <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +103,7 @@ func (c *copying) needs(first, count int) bool {
 // deliver verifies a chunk and keeps it, unless another donor was faster. A kept chunk owns data.
 func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 	// Hashing takes most of the time of deliver. Without the lock the workers hash in parallel.
-	wrong := sumOf(data) != h.vote.hashes[i] // only hands of the elected vote fetch chunks
+	wrong := sumOf(data) != h.vote.hashes[i] // only donors with the elected manifest are asked for chunks
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if wrong {
@@ -124,8 +125,8 @@ func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 	return true, nil
 }
 
-// note counts the failed requests of a donor. It returns maxFails if the donor must not be used any
-// more.
+// note records the result of a request to a donor, and returns the number of failed requests in a
+// row. It returns maxFails if the donor must no longer be used.
 func (c *copying) note(h *hand, err error) (fails int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *copying) note(h *hand, err error) (fails int) {
 		c.odd[h.name] = true
 		return maxFails
 	}
-	c.electLocked() // without waiting for this donor's manifest
+	c.electLocked() // the election no longer waits for this donor's manifest
 	if errors.Is(err, errLost) {
 		return maxFails
 	}
@@ -171,11 +172,11 @@ func (c *copying) differs(h *hand) bool {
 	return c.elected != nil && h.vote.sum != c.elected.sum
 }
 
-// electLocked elects the manifest that more than half of the donors have sent; donors that may
-// still send one count, too. If no further manifest can come the most common one wins, and of
-// equally common manifests the one of the donor that was added first. The choice is final: chunks
-// of two manifests would not be one state. The majority counts because a single donor could
-// otherwise give the newcomer a state that no other member has.
+// electLocked elects the manifest that more than half of the donors have sent, counting also the
+// donors that may still send one. If no further manifest is expected the most common one wins, and
+// of equally common manifests the manifest of the donor that was added first. The choice is final,
+// as chunks of two manifests do not make up one state. A majority is needed because a single donor
+// could otherwise give the newcomer a state that no other member has.
 func (c *copying) electLocked() {
 	if c.elected != nil {
 		return

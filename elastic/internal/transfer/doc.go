@@ -3,7 +3,8 @@
 // committed meanwhile. The package contains no network code: a newcomer (joiner) sends requests
 // through a Source, and a member answers by Donor.Serve.
 //
-// A member reports each step to its Donor, and gives it what newcomers wait for:
+// A member reports each step to its Donor, and gives the Donor the snapshots and updates that
+// newcomers wait for:
 //
 //	if donor.Wanted(step) {
 //		err = donor.Snapshot(step, state.Save)
@@ -12,7 +13,7 @@
 //		err = donor.Update(step, state.Update)
 //	}
 //
-// A newcomer copies, loads, and follows until it is admitted:
+// A newcomer copies a snapshot, loads it, and then applies updates until it is admitted:
 //
 //	snap, err := transfer.Fetch(ctx, source, options)
 //	err = transfer.Keep(ctx, source, options, snap.Step, func() error {
@@ -27,8 +28,8 @@
 // # Protocol
 //
 // All members that have committed the same step hold the same bytes, so the step identifies a
-// snapshot. A request is a line of JSON. The answer is a line of JSON with a number of bytes, and
-// then so many raw bytes.
+// snapshot. A request is a line of JSON. The answer is a line of JSON (the header), followed by raw
+// bytes, whose number the header determines.
 //
 //	joiner                                 every donor
 //	   | where                                |
@@ -52,26 +53,26 @@
 //	   |------------------------------------->|   waits for the next one: level
 //
 // Each chunk is verified when it arrives, by its BLAKE3 hash in the manifest. The majority's
-// manifest counts, and no chunk is fetched before it is known. A donor with another manifest is
-// named in the result and not used; a donor that sends a chunk with another hash is named, too. So
-// as long as most donors are honest the others cannot forge a state. If two manifests are equally
-// common the manifest of the donor that was named first counts, as nothing shows which one is
-// honest.
+// manifest counts, and no chunk is fetched before the majority is known. A donor with another
+// manifest is named in the result (Odd) and not used. A donor that sends a chunk with another hash
+// is named, too (Forged). So as long as most donors are honest the others cannot forge a state. If
+// two manifests are equally common the manifest of the donor that was added first counts, as
+// nothing shows which manifest is honest.
 //
-// A donor that fails loses only the chunks that it had not sent. When all chunks are requested,
-// idle donors steal chunks from slow ones (work stealing), so that the slowest donor does not
-// determine the time of the copy.
+// If a donor fails, only the chunks that it has not sent are requested again. When all chunks are
+// requested, idle donors steal chunks from slow ones (work stealing), so that the slowest donor
+// does not determine the time of the copy.
 //
-// An update comes from one donor and has an xxHash64, which detects broken memory and links, but no
-// forgery. The network below decides which peers may be donors.
+// An update comes from one donor and has an xxHash64, which detects errors of memory and links, but
+// not a forgery. The caller decides which peers may be donors (Options.Donors).
 //
-// A donor keeps memory for a newcomer under a lease, which each request renews: the snapshot, and
-// the updates after it. If the updates take too many bytes the oldest are dropped. The memory of a
-// newcomer that died is free after one lease.
+// A donor keeps a snapshot and the updates after it for a newcomer under a lease, which each
+// request of the newcomer renews. If the updates take too many bytes the oldest updates are
+// dropped. The memory for a newcomer that died is freed when its lease expires.
 //
-// A newcomer shares a fresh snapshot that was made for another newcomer. While the state rests, as
-// between two sessions, a donor provides a snapshot of the present step (Donor.Rest). So a newcomer
-// that cannot catch up while the job runs catches up in one of the job's pauses.
+// A newcomer may use a recent snapshot that was made for another newcomer. While the state does not
+// change, as between two sessions, a donor provides a snapshot of the present step (Donor.Rest). So
+// a newcomer that cannot catch up while the job trains can catch up in a pause of the job.
 //
 // # Costs
 //

@@ -12,20 +12,21 @@ import (
 // Config bounds the memory and the bandwidth of a donor. The zero value is usable.
 type Config struct {
 	// Chunk is the size of the chunks in which a snapshot is hashed and sent, in bytes; 0 means 1
-	// MiB, the maximum is 64 MiB. It must be the same at all donors.
+	// MiB, the maximum is 64 MiB. The size must be the same at all donors.
 	Chunk int
 	// LogBytes bounds the memory for updates, in bytes; 0 means 32 times the size of the state, but
-	// at least 16 MiB and at most 256 MiB. It should hold the updates of several steps; otherwise
-	// no newcomer can catch up.
+	// at least 16 MiB and at most 256 MiB. The memory should hold the updates of several steps;
+	// otherwise no newcomer can catch up.
 	LogBytes int64
 	// Rate bounds the sent bytes per second; 0 means no limit.
 	Rate int64
-	// Lease is the time for which memory is kept for a newcomer without a request; 0 means 15 s.
+	// Lease is the time for which a donor keeps memory for a newcomer that sends no request; 0
+	// means 15 s.
 	Lease time.Duration
 	// Snapshots bounds the number of snapshots held at once; 0 means 2, the maximum is 16.
 	Snapshots int
-	// StateBytes is the approximate length of a snapshot, if known. Memory is then prepared before
-	// the step of the snapshot.
+	// StateBytes is the approximate length of a snapshot in bytes, 0 if unknown. If it is known,
+	// memory is allocated before the step of the snapshot.
 	StateBytes int64
 	// Replays means that the owner calls Update when Logging returns true.
 	Replays bool
@@ -47,8 +48,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The default bounds of the memory for updates. If a newcomer lacks more steps than fit into this
-// memory, another copy of the state brings it level sooner.
+// The default bounds of the memory for updates. If a newcomer lacks more updates than fit into this
+// memory, it catches up sooner by another copy of the state.
 const (
 	logStates = 32        // multiple of the state's size
 	logLeast  = 16 << 20  // lower bound, in bytes
@@ -63,7 +64,7 @@ func (c Config) logBytes(state int64) int64 {
 	return min(max(logLeast, logStates*min(state, logMost)), logMost)
 }
 
-// never is a step that does not come.
+// never is a step that no job reaches.
 const never = math.MaxInt64
 
 // Donor is the member's side of transfers: it holds the data for newcomers. Wanted, Snapshot,
@@ -74,8 +75,9 @@ type Donor struct {
 	bucket *bucket       // limits the rate
 	asked  chan struct{} // the channel of Asked
 
-	// Read by the owner after each step, without mu. Each side writes its own value and then reads
-	// the other's, so that at least one side notices the other's change (as in Dekker's algorithm).
+	// The fields that the owner uses after each step, without mu. The owner writes at and then
+	// reads next; a request writes next and then reads at. So at least one of the two sees the
+	// other's change (as in Dekker's algorithm).
 	at      atomic.Int64 // committed step
 	next    atomic.Int64 // lowest step at which a snapshot is wanted
 	logging atomic.Bool
@@ -92,8 +94,8 @@ type Donor struct {
 	logSize   int   // bytes of the newest update
 }
 
-// NewDonor returns a donor whose state is the state after step, 0 at the start of a job. It holds
-// no bytes of the state until a newcomer asks for a snapshot. The caller closes it.
+// NewDonor returns a donor whose committed step is step, 0 at the start of a job. The donor holds
+// no bytes of the state until a newcomer asks for a snapshot. The caller closes the donor.
 func NewDonor(step int64, cfg Config) *Donor {
 	cfg = cfg.withDefaults()
 	d := &Donor{
@@ -107,9 +109,9 @@ func NewDonor(step int64, cfg Config) *Donor {
 	return d
 }
 
-// Wanted reports that a step is committed, and returns whether the owner must call Snapshot before
-// the state changes. It costs two atomic operations, unless a newcomer has requested this step or
-// an earlier one.
+// Wanted tells the donor that a step is committed, and returns whether the owner must call Snapshot
+// before the state changes. It costs two atomic operations, unless a newcomer has requested this
+// step or an earlier one.
 func (d *Donor) Wanted(step int64) bool {
 	d.at.Store(step)
 	if step < d.next.Load() {
@@ -122,7 +124,7 @@ func (d *Donor) Wanted(step int64) bool {
 }
 
 // Snapshot calls save, which writes the state after a step, if a snapshot of that step is still
-// wanted. The bytes are copied; requests hash them later. It returns the error of save.
+// wanted. The written bytes are copied; a later request hashes them. It returns the error of save.
 func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.mu.Lock()
 	s := d.snapshots.wanted(step)
@@ -134,7 +136,8 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.refreshLocked()
 	d.mu.Unlock()
 
-	// The lock is free meanwhile: requests for other data go on while the state is written.
+	// The lock is not held while the state is written, so that requests for other data are
+	// answered.
 	err := save(&s.data)
 
 	s.data.fit()
@@ -158,9 +161,9 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 func (d *Donor) Logging() bool { return d.logging.Load() }
 
 // Update calls the function write, which writes the difference between the state after step-1 and
-// the state after step, if a newcomer may need it. Steps come in order. A gap clears the log; a
-// step that is in the log already is not written again. Update is called after Wanted for the same
-// step, or while the state rests. It returns the error of write.
+// the state after step, if a newcomer may need it. The owner calls Update in the order of steps. A
+// gap clears the log; an update that is in the log already is not written again. Update is called
+// after Wanted for the same step, or while the state rests. It returns the error of write.
 func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	// The first piece has the size of the last update, so small updates take little memory.
@@ -185,10 +188,10 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	return nil
 }
 
-// Rest tells the donor whether the state stays unchanged until further notice, as between two
-// sessions. While the state rests newcomers may get a snapshot of the committed step itself:
-// whenever Asked has a value, the owner calls Wanted again. Updates are kept, too, for members that
-// lag behind, even before one has asked.
+// Rest tells the donor whether the state stays unchanged until the next call of Rest, as between
+// two sessions. While the state rests newcomers may get a snapshot of the committed step itself:
+// whenever Asked has a value, the owner calls Wanted again. The donor also keeps updates for
+// members that lag behind, even before any of them has sent a request.
 func (d *Donor) Rest(resting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,7 +209,7 @@ func (d *Donor) signalLocked() {
 	if d.resting && d.snapshots.wanted(d.at.Load()) != nil {
 		select {
 		case d.asked <- struct{}{}:
-		default: // a value is waiting already
+		default: // the channel has a value already
 		}
 	}
 }
@@ -233,7 +236,7 @@ func (d *Donor) Close() {
 // clearLocked ends all leases and drops their data.
 func (d *Donor) clearLocked() {
 	clear(d.leases.by)
-	clear(d.snapshots.by) // Snapshot drops a snapshot that it does not find here any more
+	clear(d.snapshots.by) // Snapshot drops a snapshot that is no longer in this map
 	d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
 	d.refreshLocked()
 	d.changes.wakeLocked()
@@ -248,17 +251,17 @@ func (d *Donor) expire() {
 	d.changes.wakeLocked()
 }
 
-// Release drops the data for a newcomer that needs nothing more: it was admitted, or is known to be
-// dead.
+// Release drops the data for a newcomer that needs no more data: the newcomer was admitted, or is
+// known to be dead.
 func (d *Donor) Release(who string) { d.end(who) }
 
-// wantLocked returns the snapshot of a step for a newcomer, and orders it if it does not exist yet.
-// Without a snapshot the code is the reason.
+// wantLocked returns the snapshot of a step for a newcomer, and orders the snapshot if it does not
+// exist yet. If it returns no snapshot the code is the reason.
 func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	d.refreshLocked()
 	if d.snapshots.by[step] == nil {
 		at := d.at.Load()
-		// The state has passed the step, or may leave it at any moment.
+		// The state is already after the step, or may leave the step at any moment.
 		if step < at || step == at && !d.resting {
 			return nil, codePast
 		}
@@ -272,9 +275,9 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	}
 	l.snapshot, l.after = step, step
 	d.snapshots.order(step)
-	// The state may have moved on meanwhile. Either the owner has seen the order in time, or this
-	// refresh finds the step passed. If the state is exactly at the step both are possible; the
-	// next step decides.
+	// The owner may have committed a step meanwhile. Either the owner has seen the order in time,
+	// or this refresh finds that the step has passed. If the state is exactly at the step both are
+	// possible, and the next call of Wanted decides.
 	d.refreshLocked()
 	s := d.snapshots.by[step]
 	if s == nil {
@@ -285,10 +288,10 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 }
 
 // refreshLocked derives all other fields from the leases and the committed step. It is called after
-// each change of one of them.
+// each change of a lease or of the committed step.
 func (d *Donor) refreshLocked() {
 	d.next.Store(d.snapshots.trim(d.leases.needed()))
-	// The committed step is read after next was stored: see Donor.
+	// The committed step is read after next was stored, see Donor.at.
 	if d.snapshots.miss(d.at.Load()) {
 		d.changes.wakeLocked()
 	}
@@ -302,8 +305,9 @@ func (d *Donor) refreshLocked() {
 	d.logging.Store(on)
 }
 
-// floorLocked returns the step up to which no updates are needed. It is the constant never if there
-// are no leases, and none (-1) while the state rests, as a newcomer may still come.
+// floorLocked returns the step up to which no updates are needed. The result is the constant never
+// if no lease needs updates. It is -1 while the state rests, as a member that lags behind may still
+// ask for updates.
 func (d *Donor) floorLocked() int64 {
 	if d.resting {
 		return none
@@ -319,8 +323,8 @@ func (d *Donor) Kept(after int64) [][]byte {
 	return d.log.copies(after, d.at.Load())
 }
 
-// KeptAfter returns the lowest step after which all updates are kept; the committed step if none
-// are.
+// KeptAfter returns the lowest step after which all updates are kept; the committed step if no
+// updates are kept.
 func (d *Donor) KeptAfter() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -42,7 +42,7 @@ func ask(t testing.TB, d *Donor, r request) (header, []byte) {
 	return h, rest
 }
 
-// commit makes the donor's calls of a member after a step.
+// commit makes the calls to a donor that a member makes after a step.
 func commit(t testing.TB, d *Donor, step int64) {
 	t.Helper()
 	if d.Wanted(step) {
@@ -203,7 +203,7 @@ func TestKept(t *testing.T) {
 	d.Rest(true)
 	for step := int64(4); step <= 6; step++ {
 		commit(t, d, step)
-		commit(t, d, step) // to repeat the calls of a step changes nothing
+		commit(t, d, step) // repeated calls for a step change nothing
 	}
 	for after := int64(2); after <= 6; after++ {
 		want := int(6 - after)
@@ -227,7 +227,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// A newcomer that sends no requests costs memory for the time of a lease.
+// A donor keeps memory for a newcomer that sends no requests only until the lease expires.
 func TestLeasesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := readyDonor(t, 5)
@@ -258,7 +258,7 @@ func TestLeasesExpire(t *testing.T) {
 	})
 }
 
-// A long answer renews the lease of its newcomer while it is sent.
+// A long answer renews the lease of its newcomer while the answer is sent.
 func TestLongAnswerKeepsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 40 << 10
@@ -301,7 +301,7 @@ func TestReset(t *testing.T) {
 	if !d.Wanted(9) {
 		t.Fatal("not wanted")
 	}
-	// The state is replaced while it is written: the snapshot is void.
+	// The state is replaced while Snapshot writes it, so the snapshot is void.
 	err := d.Snapshot(9, func(w io.Writer) error { d.Reset(20); return nil })
 	if h, _ := ask(t, d, request{Do: opWhere}); err != nil || h.At != 20 || len(h.Held) != 0 || d.Memory() != 0 || d.Logging() {
 		t.Errorf("after a reset: %+v, %v", h, err)
@@ -323,7 +323,7 @@ func TestManyLeases(t *testing.T) {
 	}
 }
 
-// All answers of a donor together keep its rate.
+// All answers of a donor together do not exceed its rate.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, rate = 2 << 20, 1 << 20
@@ -360,7 +360,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// Donors prepare the memory of a snapshot before its step.
+// Donors allocate the memory of a snapshot before its step.
 func TestMemoryIsReady(t *testing.T) {
 	d := NewDonor(3, Config{Chunk: 1 << 10, StateBytes: 5000})
 	defer d.Close()

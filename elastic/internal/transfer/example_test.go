@@ -16,7 +16,7 @@ type direct map[string]*transfer.Donor
 func (d direct) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(ctx)
-	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) }) // the end of the stream unblocks both sides
+	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) }) // the end of the pipe unblocks reader and writer
 	go func() { w.CloseWithError(d[donor].Serve(ctx, request, w)) }()
 	return stream{r, cancel}, nil
 }
@@ -84,7 +84,7 @@ func Example() {
 	// Output: transfer: follow: context canceled
 }
 
-// member makes the donor's calls of a member after a step.
+// member makes the calls to a donor that a member makes after a step.
 func member(d *transfer.Donor, step, sum int64) error {
 	if d.Wanted(step) {
 		if err := d.Snapshot(step, func(w io.Writer) error { _, err := fmt.Fprint(w, sum); return err }); err != nil {

@@ -12,30 +12,31 @@ import (
 	"github.com/elrun/elrun/internal/pause"
 )
 
-// feed prefetches updates for the goroutine that applies them, so that a step takes the longer of
-// the times to receive and to apply, not their sum. At most three updates are in memory.
+// feed prefetches updates for the goroutine that applies them, so that each update takes the longer
+// of the times to receive and to apply it, not their sum. At most three updates are in memory.
 type feed struct {
 	client
 	items   chan item   // for the goroutine of Follow
-	free    chan []byte // buffers of applied updates, to be used again
+	free    chan []byte // buffers of applied updates, for new updates
 	running sync.WaitGroup
 
 	received atomic.Int64 // step of the last received update
-	tired    atomic.Bool  // another donor may be faster
-	// turn is the number of donors in use that are skipped, so that another donor comes first.
+	tired    atomic.Bool  // set by Follow: the present donor is too slow
+	// turn rotates the list of the donors in use: the number of donors that come last instead of
+	// first.
 	turn int
-	// silent is the number of donors at the head of Options.Donors that are not in use, as none of
-	// them has answered.
+	// silent rotates the list of all donors: the number of donors at the head of Options.Donors
+	// that come last, because they have not answered.
 	silent atomic.Int64
 }
 
-// item is the beginning of a batch of updates, one update, or the report that the needed updates
-// are gone.
+// item is one of three things: the beginning of a batch of updates, one update, or the report that
+// no donor has the next update.
 type item struct {
-	at   int64   // committed step of the donor; set at the beginning of a batch, and if gone
+	at   int64   // committed step of the donor; set at the beginning of a batch, and with gone
 	step int64   // step of data
 	data *[]byte // the update; nil at the beginning of a batch
-	last bool    // the last item of the batch
+	last bool    // set in the last item of a batch
 	gone bool    // no donor has the needed updates
 }
 
@@ -60,12 +61,12 @@ func newFeed(c client, after int64) *feed {
 // for running.
 func (f *feed) start(ctx context.Context) {
 	f.running.Go(func() { f.read(ctx) })
-	// Received updates need no donor any more, whether applied or not.
+	// The leases need not cover received updates, whether applied or not.
 	f.running.Go(func() { f.renew(ctx, f.received.Load) })
 }
 
-// renew renews the leases of a newcomer at all its donors until ctx ends. So the donors that do not
-// serve it now can take over when the present donor dies.
+// renew renews the leases of a newcomer at all donors in use until ctx ends. So another donor can
+// take over when the donor that sends the updates dies.
 func (c client) renew(ctx context.Context, after func() int64) {
 	for {
 		c.gather(ctx, c.o.names(), request{Do: opKeep, Step: after()})
@@ -75,8 +76,9 @@ func (c client) renew(ctx context.Context, after func() int64) {
 	}
 }
 
-// Keep runs f in the caller's goroutine. Meanwhile the donors keep the updates after a step. It is
-// for long work between Fetch and Follow, such as loading the snapshot. It returns the error of f.
+// Keep runs f in the caller's goroutine, and renews the leases until f returns, so that the donors
+// keep the updates after a step. It is for long work between Fetch and Follow, such as loading the
+// snapshot. It returns the error of f.
 func Keep(ctx context.Context, src Source, o Options, after int64, f func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := client{src, o.withDefaults()}
@@ -87,7 +89,7 @@ func Keep(ctx context.Context, src Source, o Options, after int64, f func() erro
 	return f()
 }
 
-// read reads updates from one donor after another, until ctx ends or no donor has the next one.
+// read reads updates from one donor after another, until ctx ends or no donor has the next update.
 func (f *feed) read(ctx context.Context) {
 	wait := firstPause
 	for goneRounds := 0; ctx.Err() == nil; {
@@ -97,7 +99,8 @@ func (f *feed) read(ctx context.Context) {
 			goneRounds, wait = 0, firstPause
 			continue
 		}
-		// Only rounds in which a donor lacks the updates count; unreachable donors may come back.
+		// Only rounds in which a donor lacks the updates count; unreachable donors may become
+		// reachable again.
 		if goneRounds++; !gone {
 			goneRounds = 0
 			f.silent.Add(int64(f.o.MaxDonors))
@@ -113,9 +116,9 @@ func (f *feed) read(ctx context.Context) {
 	}
 }
 
-// round reads from each donor in turn, as long as that donor serves. The result gone reports that
-// at least one donor lacks the needed updates, and the result at is the committed step of that
-// donor.
+// round reads from each donor in turn, and from each of them until it fails. The result gone
+// reports that at least one donor lacks the next update, and the result at is the highest committed
+// step of such donors.
 func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 	names := f.o.names()
 	for i := range names {
@@ -129,7 +132,7 @@ func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 			gone, at = true, max(at, h.At)
 		}
 		if errors.Is(err, errOther) {
-			// The next round begins with the donor behind the slow one.
+			// The next round begins with the donor after the slow one.
 			f.turn += i + 1
 			return gone, at
 		}
@@ -137,7 +140,8 @@ func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 	return gone, at
 }
 
-// batch sends a request for updates to a donor, and passes the answer on.
+// batch sends a request for updates to a donor, and passes the updates of the answer to the
+// goroutine of Follow.
 func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	after := f.received.Load()
 	wait := int(f.o.wait() / time.Millisecond)
@@ -168,9 +172,9 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	return a.header, nil
 }
 
-// update receives one update and passes it on. The buffer comes from free, or is new. It belongs to
-// the goroutine of Follow from send on, until that goroutine calls recycle. After an error the rest
-// of the answer is unusable.
+// update receives one update and passes it to the goroutine of Follow. The buffer comes from free,
+// or is new. From send on the buffer belongs to the goroutine of Follow, until that goroutine calls
+// recycle. After an error the remaining answer is unusable.
 func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) error {
 	var buf []byte
 	select {
@@ -188,7 +192,8 @@ func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) err
 	if err := f.send(ctx, item{step: step, data: &data, last: last}); err != nil {
 		return err
 	}
-	// Only now, when Follow has the update: a new donor is asked for the update after it.
+	// The step is stored only now, when Follow has the update: the next request asks for the update
+	// after it.
 	f.received.Store(step)
 	return nil
 }
