@@ -16,10 +16,10 @@ type Snapshot struct {
 	Step  int64
 	Bytes int64
 	// Replays is set if the donors keep the updates after Step, so that Follow can continue from
-	// it.
+	// Step.
 	Replays bool
-	// Odd names donors that were not used any more, because their manifest was not the majority's,
-	// or because they sent wrong chunks repeatedly.
+	// Odd names the donors that were excluded because their manifest differed from the majority's,
+	// or because they sent several chunks with a wrong hash.
 	Odd []string
 	// Forged names donors that sent a chunk whose hash is not in the majority's manifest. Such a
 	// chunk was refused, and fetched from another donor.
@@ -32,21 +32,22 @@ type Snapshot struct {
 // Stats are the statistics of a copy.
 type Stats struct {
 	From map[string]int64 // bytes of the kept chunks, by donor
-	// Wasted is the number of bytes that arrived twice.
+	// Wasted is the number of bytes of chunks that arrived more than once.
 	Wasted int64
-	// Attempts is the number of snapshots whose copy was begun: 1, and one more for each that all
-	// donors lost.
+	// Attempts is the number of snapshots whose copy was begun: 1, and one more for each snapshot
+	// that all donors lost.
 	Attempts int
 	Elapsed  time.Duration // time of Fetch
 }
 
-// Reader returns a reader of the bytes of the state. It does not copy them. Each Reader begins at
-// the start.
+// Reader returns a reader of the bytes of the state. The reader does not copy the bytes. Each
+// Reader begins at the start.
 func (s *Snapshot) Reader() *Reader { return &Reader{pieces: s.chunks} }
 
-// Fetch copies a snapshot of the state from several donors at once. It continues, with other donors
-// and other snapshots, until it has one or ctx ends; its error wraps the cause of ctx. The donors
-// keep the updates after the snapshot, if they can, for the time of a lease; see Keep and Follow.
+// Fetch copies a snapshot of the state from several donors at once. It tries other donors and other
+// snapshots until it has a complete snapshot or ctx ends; its error wraps the cause of ctx. Donors
+// with Config.Replays keep the updates after the snapshot for the time of a lease; see Keep and
+// Follow.
 func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 	start := time.Now()
 	o = o.withDefaults()
@@ -79,7 +80,7 @@ func (c *copying) run(ctx context.Context) error {
 	defer c.workers.Wait()
 	defer cancel()
 	c.hire(ctx, c.promise.donors)
-	// The list of donors has no notice of a change, so it is polled.
+	// No event reports a change of the list of donors, so the list is polled.
 	tick := time.NewTicker(c.o.Patience / 8)
 	defer tick.Stop()
 	for {
@@ -106,7 +107,7 @@ func (c *copying) hire(ctx context.Context, donors []string) bool {
 	var fresh []string
 	c.mu.Lock()
 	for _, name := range donors {
-		// A donor whose worker has ended keeps its entry, so it is not tried again for this
+		// A donor whose worker has ended keeps its entry, so this donor is not tried again for this
 		// snapshot.
 		if c.hands[name] == nil && !c.odd[name] && c.working < c.o.MaxDonors {
 			c.hands[name] = &hand{name: name, rank: len(c.hands)}
@@ -121,7 +122,7 @@ func (c *copying) hire(ctx context.Context, donors []string) bool {
 	return len(fresh) > 0
 }
 
-// work sends requests to a donor until it has nothing more to give, fails too often, or ctx ends.
+// work sends requests to a donor until the donor is lost, fails too often, or ctx ends.
 func (c *copying) work(ctx context.Context, h *hand) {
 	defer c.leave(h)
 	for ctx.Err() == nil {
@@ -136,8 +137,8 @@ func (c *copying) work(ctx context.Context, h *hand) {
 	}
 }
 
-// turn sends the next request to a donor, for its manifest or a range of chunks, or waits until
-// there is one to send.
+// turn sends the next request to a donor, for its manifest or a range of chunks. If there is
+// nothing to request, turn waits for a change of the copy.
 func (c *copying) turn(ctx context.Context, h *hand) error {
 	first, count, changes := c.next(h)
 	switch {
@@ -178,9 +179,9 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	return nil
 }
 
-// fetchRange requests chunks. It stops early when other donors have sent the rest.
+// fetchRange requests chunks. It stops early when other donors have sent the remaining chunks.
 func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) error {
-	// Chunks that this donor does not send become available to others.
+	// Chunks that this donor does not send may be requested from other donors.
 	defer c.giveBack(h, first, count)
 	a, err := c.ask(ctx, h.name, request{Do: opChunks, Step: c.promise.step, First: first, Count: count})
 	if err != nil {
@@ -194,7 +195,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 		return fmt.Errorf("%w: the answer has %d chunks, want %d", errWire, a.Count, count)
 	}
 	var buf []byte
-	// The rest is not read if other donors have sent it: stop breaks the answer off.
+	// The remaining chunks are not read if other donors have sent them: stop cancels the answer.
 	for i := first; i < first+count && c.needs(i, first+count-i); i++ {
 		if buf, err = readN(a, buf, int64(h.vote.length(i))); err != nil {
 			return fmt.Errorf("chunk %d of %s: %w", i, h.name, err)
@@ -204,7 +205,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 			return err
 		}
 		if kept {
-			// The chunk belongs to the copy now.
+			// The copy owns the memory of the chunk now.
 			buf = nil
 		}
 	}
@@ -212,7 +213,7 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 }
 
 // thank tells the donors that the snapshot is no longer needed, but the updates after it are. A
-// donor that misses the message drops both after the lease.
+// donor that does not receive this request drops both when the lease expires.
 func (c *copying) thank(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience/8)
 	defer cancel()

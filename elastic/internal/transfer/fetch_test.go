@@ -37,7 +37,7 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// The speed grows with the number of donors.
+// Four donors with links of equal rate are at least three times as fast as one.
 func TestFourDonorsAreFaster(t *testing.T) {
 	took := map[int]time.Duration{}
 	for _, n := range []int{1, 4} {
@@ -57,13 +57,13 @@ func TestFourDonorsAreFaster(t *testing.T) {
 	}
 }
 
-// Whatever fault one donor has, the copy is exact and takes little longer than without that donor.
+// Whatever fault one donor has, the copy is exact, and the time is bounded by limit.
 func TestFaultyDonor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault func(n *node)
 		odd   bool
-		limit time.Duration // without faults it takes half a second
+		limit time.Duration // without faults the copy takes half a second
 	}{
 		{"dies", func(n *node) { n.budget = 100 << 10 }, false, 2 * time.Second},
 		{"falls silent", func(n *node) { n.limit = 100 << 10 }, false, 2 * time.Second},
@@ -101,8 +101,8 @@ func damageChunks(req, b []byte) {
 	}
 }
 
-// A minority of donors that forges the state, in the chunks alone or in the hashes as well, is
-// refused and named, and none of its bytes are kept.
+// If a minority of donors forges the state, only in the chunks or also in the hashes, these donors
+// are named, and none of their forged bytes are kept.
 func TestForgersAreNamed(t *testing.T) {
 	for _, c := range []struct{ donors, forgers int }{{3, 1}, {5, 2}} {
 		for _, hashes := range []bool{false, true} {
@@ -184,7 +184,7 @@ func TestShortSteps(t *testing.T) {
 	})
 }
 
-// Donors that become known during the copy help, if they have the snapshot.
+// Donors that become known during the copy are used, too, if they have the snapshot.
 func TestDonorsComeLater(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		all := w.options().Donors()
@@ -206,8 +206,8 @@ func TestDonorsComeLater(t *testing.T) {
 	})
 }
 
-// Newcomers that ask at the same time share snapshots, and need no more snapshots than the donors
-// allow.
+// Newcomers that join at the same time share snapshots, so that the donors need no more snapshots
+// than they allow.
 func TestManyJoiners(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		done := make(chan error)
@@ -232,7 +232,7 @@ func TestManyJoiners(t *testing.T) {
 }
 
 // While the state rests a newcomer gets a snapshot of the present step. One resting donor is
-// enough, as the others commit nothing without it.
+// enough, as the other donors commit nothing without it.
 func TestFetchAtRest(t *testing.T) {
 	for _, resting := range []int{2, 1} {
 		synctest.Test(t, func(t *testing.T) { fetchAtRest(t, resting) })
@@ -270,7 +270,7 @@ func fetchAtRest(t *testing.T, resting int) {
 	synctest.Wait()
 }
 
-// A job that comes to rest before the promised step still provides a snapshot.
+// A job that stops before the promised step still provides a snapshot.
 func TestRestBeforeTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, linkRate, Config{})
@@ -313,7 +313,8 @@ func TestFetchEndsWithContext(t *testing.T) {
 	})
 }
 
-// Whichever donors die, and whenever, the bytes are right as long as one donor lives.
+// Whichever donors fail, and whenever they fail, the bytes are right as long as one donor has no
+// fault.
 func TestFetchProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		donors := rapid.IntRange(1, 6).Draw(rt, "donors")

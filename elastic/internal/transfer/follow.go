@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrNeverLevel means that a newcomer cannot catch up while steps go on; the error is a
-// *NeverLevelError. The remedy is a snapshot while the state rests.
+// ErrNeverLevel means that a newcomer cannot catch up while the job trains; the error is a
+// *NeverLevelError. The remedy is a snapshot of a pause in which the state does not change.
 var ErrNeverLevel = errors.New("cannot catch up while training goes on")
 
 // NeverLevelError contains the rates of a newcomer that cannot catch up. They are 0 if the updates
@@ -43,16 +43,16 @@ type Following struct {
 	// ends Follow.
 	Apply func(step int64, update []byte) error
 	// Level, if set, is called when the newcomer becomes level, and when it is no longer level; at
-	// is the step of its state. Level means at most one step behind, or so few steps that they take
-	// no longer than Options.Slack.
+	// is the step of its state. A newcomer is level if it is at most one step behind, or so few
+	// steps behind that receiving and applying them takes at most Options.Slack.
 	Level func(at int64, level bool)
 }
 
 // Follow applies the updates after a snapshot in order, and continues with the updates that are
 // committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies
 // Follow uses another donor. Follow returns only with an error: an error that wraps the cause of
-// ctx (a started Apply returns first), an error of Apply, or a *NeverLevelError. The state is then
-// the state after the last applied step.
+// ctx (Follow waits for an Apply in progress), an error of Apply, or a *NeverLevelError. The state
+// is then the state after the last applied step.
 func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	o = o.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -83,10 +83,9 @@ type follower struct {
 	level   bool  // the last argument of a call of Level
 	gauge   gauge
 
-	// The present batch of updates.
-	// at is the step that the donor had committed when it made the batch.
+	// The present batch of updates. at is the donor's committed step in the header of the batch.
 	at int64
-	// behind is the number of steps that the newcomer lacked at that time.
+	// behind is the number of steps that the newcomer lacked when it received the header.
 	behind int64
 	// begun is the time at which the header of the batch was handled.
 	begun time.Time
@@ -107,8 +106,8 @@ func (f *follower) take(it item) error {
 		f.fd.recycle(*it.data)
 	default:
 		f.at, f.behind, f.begun = it.at, it.at-f.applied, time.Now()
-		// After one window in which the distance did not shrink, another donor is tried; after two
-		// in a row the newcomer gives up.
+		// The distance is the number of missing steps. After one window in which it did not shrink
+		// another donor is tried; after two such windows in a row the newcomer gives up.
 		switch f.gauge.strike(it.at, f.applied, f.level) {
 		case 1:
 			f.fd.tired.Store(true)
@@ -123,7 +122,8 @@ func (f *follower) take(it item) error {
 }
 
 // judge decides at the end of a batch whether the newcomer is level. If steps are short a newcomer
-// is always some steps behind, so a batch that takes at most Slack counts as level, too.
+// is always some steps behind, so a newcomer that applies a batch within Slack counts as level,
+// too.
 func (f *follower) judge() {
 	level := f.at-f.applied <= 1 && (f.behind <= 1 || time.Since(f.begun) <= f.slack)
 	if level != f.level && f.Level != nil {
@@ -132,17 +132,18 @@ func (f *follower) judge() {
 	f.level = level
 }
 
-// gauge detects that the distance to the donors does not shrink, over windows of time.
+// gauge detects that the distance (the number of missing steps) does not shrink. It compares the
+// distance at the beginning and the end of windows of time.
 type gauge struct {
 	window time.Duration
 
-	// Since the beginning of the window.
+	// Set at the beginning of the window, or counted since then.
 	begun       time.Time
 	at, applied int64 // committed step of the donor, and step of the newcomer, at the beginning
 	updates     int64 // number of updates applied
 	// bytes is the number of bytes of these updates.
 	bytes   int64
-	strikes int // windows in a row in which the distance did not shrink
+	strikes int // number of windows in a row in which the distance did not shrink
 
 	needed, measured float64 // rates in bytes a second, see NeverLevelError
 }
@@ -163,7 +164,7 @@ func (g *gauge) strike(at, applied int64, level bool) int {
 		g.strikes = 0
 		return 0
 	}
-	// The rates are measured also in a window that is too short or has too few updates to count.
+	// The rates are computed even if the window is not complete yet.
 	g.rates(at, elapsed)
 	if elapsed < g.window || g.updates < 2 {
 		return 0
@@ -188,7 +189,7 @@ func (g *gauge) rates(at int64, elapsed time.Duration) {
 	g.needed = float64(g.bytes) / float64(g.updates) * float64(at-g.at) / seconds
 }
 
-// restart begins a window.
+// restart begins a new window.
 func (g *gauge) restart(now time.Time, at, applied int64) {
 	g.begun, g.at, g.applied, g.updates, g.bytes = now, at, applied, 0, 0
 }

@@ -83,7 +83,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// Every two seconds the donor in use dies, is reset, or falls silent.
+// Three of four donors fail, one every seven seconds. Follow continues with another donor.
 func TestFollowChangesDonors(t *testing.T) {
 	faults := map[string]func(n *node){
 		"dies":         func(n *node) { n.kill() },
@@ -120,7 +120,7 @@ func TestFollowChangesDonors(t *testing.T) {
 	}
 }
 
-// If none of the donors in use answers, others take their place.
+// If none of the donors in use answers, Follow uses other donors.
 func TestFollowLeavesSilentDonors(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		c := fetch(ctx, w)
@@ -205,7 +205,7 @@ func TestNeverLevel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, func(t *testing.T) *world {
 				w := newWorld(t, 2, linkRate, Config{LogBytes: c.log})
-				w.size, w.upd = 256<<10, 200<<10 // an update in 100 ms needs twice the rate of a link
+				w.size, w.upd = 256<<10, 200<<10 // an update every 100 ms needs twice the rate of a link
 				if c.slow > 0 {
 					w.upd = 1000
 				}
@@ -263,7 +263,7 @@ func TestFollowErrorOfApply(t *testing.T) {
 	})
 }
 
-// Keep holds the updates while loading takes its time.
+// With Keep the donors still have the updates after a minute of loading, without Keep they do not.
 func TestKeep(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		run(t, four, func(ctx context.Context, w *world) {

@@ -18,10 +18,10 @@ type lease struct {
 // leases holds the leases of a donor, and the timer that ends them. It is not safe for concurrent
 // use; the timer calls a function in a goroutine of its own.
 type leases struct {
-	// term is the time after which a lease without a request expires.
+	// term is the time after its last request at which a lease expires.
 	term   time.Duration
 	by     map[string]*lease // by name of the newcomer; nil after stop
-	expire func()            // called when the first lease may have ended; it calls end
+	expire func()            // called when a lease may have expired; must call end
 	timer  *time.Timer       // nil before the first lease
 }
 
@@ -30,12 +30,11 @@ func newLeases(term time.Duration, expire func()) leases {
 	return leases{term: term, by: make(map[string]*lease), expire: expire}
 }
 
-// renew makes or renews the lease of a newcomer. It returns nil if there are too many, or after
-// stop.
+// renew makes or renews the lease of a newcomer. It returns nil if there are too many leases, or
+// after stop.
 func (l *leases) renew(who string) *lease {
 	if l.by[who] == nil {
-		// stop sets by to nil. The bound limits the snapshots and updates that newcomers can make a
-		// donor keep.
+		// stop sets by to nil. The bound limits the memory of a donor that newcomers can claim.
 		if l.by == nil || len(l.by) >= maxLeases {
 			return nil
 		}
@@ -44,7 +43,7 @@ func (l *leases) renew(who string) *lease {
 	l.touch(who)
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.term, l.expire)
-		// No lease was left, so end has not set the timer again.
+		// This is the only lease: end has not set the timer again, as no other lease was left.
 	} else if len(l.by) == 1 {
 		l.timer.Reset(l.term)
 	}
@@ -58,7 +57,7 @@ func (l *leases) touch(who string) {
 	}
 }
 
-// end ends the leases whose time is over at now, and sets the timer to the next end.
+// end ends the leases that have expired at the time now, and sets the timer to the next expiry.
 func (l *leases) end(now time.Time) {
 	var first time.Time
 	for who, held := range l.by {
@@ -91,7 +90,7 @@ func (l *leases) needed() map[int64]bool {
 }
 
 // floor returns the step up to which no updates are needed, or never. A newcomer needs no updates
-// before its snapshot, which the function begun reports.
+// until its snapshot is being written, which the function begun reports.
 func (l *leases) floor(begun func(step int64) bool) int64 {
 	floor := int64(never)
 	for _, held := range l.by {

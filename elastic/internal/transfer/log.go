@@ -20,9 +20,9 @@ func newUpdateLog(max int64) updateLog { return updateLog{max: max, base: -1} }
 // last returns the step of the newest update, or base.
 func (l *updateLog) last() int64 { return l.base + int64(len(l.entries)) }
 
-// append appends the update of a step. If it does not follow the last update the log is cleared
-// first, as a gap makes earlier updates useless. The oldest updates make room for the new one; an
-// update larger than the log is not kept.
+// append appends the update of a step. If the step does not follow the last step the log is cleared
+// first, as a gap makes earlier updates useless. The oldest updates are dropped until the others
+// fit into max bytes; an update larger than max is not kept.
 func (l *updateLog) append(step int64, u *slabs) {
 	if step != l.last()+1 {
 		l.entries, l.bytes, l.base = nil, 0, step-1
@@ -51,7 +51,7 @@ func (l *updateLog) trim(step int64) {
 
 // covers reports whether the log can bring a peer from one step, given as after, to the committed
 // step, given as at. The update of the committed step itself may still be missing: it is appended
-// after the step was reported as committed.
+// only after the donor has stored the committed step.
 func (l *updateLog) covers(after, at int64) bool {
 	return after >= l.base && (after < l.last() || after >= at-1)
 }
@@ -98,8 +98,8 @@ func (l *updateLog) copies(after, at int64) [][]byte {
 	return out
 }
 
-// lowest returns the lowest step from which the log brings a peer to the step at, which is at
-// itself if there is no other.
+// lowest returns the lowest step from which the log can bring a peer to the step at. If the log can
+// do so from no earlier step the result is at.
 func (l *updateLog) lowest(at int64) int64 {
 	if l.base < 0 || l.last() < at {
 		return at

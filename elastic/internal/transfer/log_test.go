@@ -18,7 +18,7 @@ func slabsOf(n int) *slabs {
 	return s
 }
 
-// The log agrees with a slow twin that keeps every update.
+// The log agrees with a list of all steps since the last gap, and with the sizes of their updates.
 func TestUpdateLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 1000
@@ -61,8 +61,7 @@ func TestUpdateLog(t *testing.T) {
 						t.Fatalf("%d bytes since %d, not %d", l.since(after), after, sum)
 					}
 				}
-				// The log keeps the updates since the last gap: the newest of them, as far as they
-				// fit.
+				// The log keeps at least the newest updates since the last gap that fit.
 				var kept int64
 				for i := len(all) - 1; i >= 0 && kept+sizes[all[i]] <= most && all[i] > trimmed; i-- {
 					kept += sizes[all[i]]
@@ -98,7 +97,7 @@ func TestUpdateLogLimits(t *testing.T) {
 	}
 }
 
-// The bytes read are the bytes written, whatever the sizes of the writes.
+// A Reader reads the bytes that were written, whatever the sizes of the writes.
 func TestSlabs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &slabs{size: rapid.IntRange(1, 50).Draw(t, "size"), first: rapid.IntRange(0, 50).Draw(t, "first")}

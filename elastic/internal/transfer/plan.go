@@ -4,14 +4,14 @@ package transfer
 // range of this length makes that negligible.
 const maxRange = 16
 
-// plan assigns chunks to donors, with work stealing at the end. It is pure, and not safe for
+// plan assigns chunks to donors, with work stealing at the end. It does no I/O, and is not safe for
 // concurrent use.
 type plan struct {
 	chunks []chunkState
 	left   int // number of chunks not received
 	// open is the number of missing chunks that are requested from no donor.
 	open int
-	// cursor is an index below which no chunk is open.
+	// cursor is an index; no chunk before it is open.
 	cursor int
 }
 
@@ -27,10 +27,10 @@ func newPlan(chunks int) *plan {
 	return &plan{chunks: make([]chunkState, chunks), left: chunks, open: chunks}
 }
 
-// next returns the range of chunks to request from a donor; donors is the number of all donors.
-// While there are open chunks it returns a run of them, shorter towards the end, so that all donors
-// finish at about the same time. Then it steals. count is 0 if there is nothing useful to request
-// at present.
+// next returns the range of chunks to request from a donor; donors is the number of donors in use.
+// While there are open chunks it returns successive open chunks. The ranges get shorter towards the
+// end of the snapshot, so that all donors finish at about the same time. When no chunk is open it
+// steals. count is 0 if there is nothing useful to request at present.
 func (p *plan) next(donor string, donors int) (first, count int) {
 	if p.open == 0 {
 		return p.steal(donor)
@@ -49,9 +49,9 @@ func (p *plan) next(donor string, donors int) (first, count int) {
 	return first, count
 }
 
-// steal returns a chunk that is requested from others and has not arrived: it takes the chunk that
-// is requested from the fewest donors, and of several such chunks the last, because a slow donor
-// sends it last.
+// steal returns a chunk that is requested from other donors and has not arrived. It chooses the
+// chunk that is requested from the fewest donors, and of several such chunks the last, because a
+// slow donor sends the last chunk last.
 func (p *plan) steal(donor string) (first, count int) {
 	best := -1
 	// The end of the snapshot comes first, as slow donors send in ascending order.
@@ -68,7 +68,7 @@ func (p *plan) steal(donor string) (first, count int) {
 	return best, 1
 }
 
-// finish marks a chunk as received, and reports whether it is new.
+// finish marks a chunk as received, and reports whether the chunk has arrived for the first time.
 func (p *plan) finish(i int) bool {
 	c := &p.chunks[i]
 	if c.done {
@@ -95,7 +95,7 @@ func (p *plan) release(donor string, first, count int) {
 		if c.open() {
 			p.open++
 			// All chunks before the cursor are requested or done, so a chunk that is open again
-			// moves it back.
+			// moves the cursor back.
 			p.cursor = min(p.cursor, i)
 		}
 	}

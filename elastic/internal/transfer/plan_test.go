@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowPlan is the slow twin of plan: it records which donors hold which chunks, and counts on
-// demand.
+// slowPlan is a simple, slow model of plan: it records from which donors each chunk is requested,
+// and counts on demand.
 type slowPlan struct {
 	done    map[int]bool
 	holders map[int]map[string]bool
@@ -26,7 +26,7 @@ func (s *slowPlan) open(chunks int) []int {
 	return out
 }
 
-// check fails unless the twin allows the range.
+// check fails the test unless the model allows the range.
 func (s *slowPlan) check(t *rapid.T, chunks int, donor string, first, count int) {
 	open := s.open(chunks)
 	for i := first; i < first+count; i++ {

@@ -13,11 +13,12 @@ const (
 	// piece bounds the bytes of one write: between two pieces other requests proceed, and leases
 	// are renewed.
 	piece = 64 << 10
-	// burst bounds the time for which a late timer is compensated.
+	// burst bounds the unused time that a bucket may make up for, such as the delay of a late
+	// timer.
 	burst = 20 * time.Millisecond
 )
 
-// bucket is a token bucket: it limits the bytes per second of all its users together. They are
+// bucket is a token bucket: it limits the bytes per second of all its users together. The users are
 // served in order of arrival.
 type bucket struct {
 	rate int64 // bytes a second; 0: no limit
@@ -28,7 +29,7 @@ type bucket struct {
 }
 
 // piece returns the number of bytes to send at once. It is small at low rates, so that no newcomer
-// waits long for its turn.
+// waits long while a piece for another newcomer is sent.
 func (b *bucket) piece() int {
 	if b.rate <= 0 {
 		return piece
@@ -49,7 +50,7 @@ func (b *bucket) reserve(n int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	// An idle bucket saves up at most burst of sending time.
+	// An idle bucket accumulates at most burst of sending time.
 	if earliest := now.Add(-burst); b.next.Before(earliest) {
 		b.next = earliest
 	}

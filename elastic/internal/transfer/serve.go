@@ -14,8 +14,8 @@ const batchBytes = 64 << 20
 var errClosed = errors.New("donor is closed")
 
 // Serve answers one request of a newcomer. It returns when the answer is written completely. After
-// an error the answer is incomplete, and the caller must break the stream off, so that the newcomer
-// does not read a regular end. It ends with ctx.
+// an error the answer is incomplete, and the caller must abort the stream, so that the newcomer
+// does not read a regular end. Serve returns an error when ctx ends.
 func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	r, err := decodeRequest(req)
 	if err != nil {
@@ -27,7 +27,7 @@ func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	if closed {
 		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, errClosed)
 	}
-	// A long answer renews the lease while it is sent.
+	// Each written piece renews the lease, so that the lease does not expire during a long answer.
 	p := &pacedWriter{ctx: ctx, w: w, bucket: d.bucket, sent: func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -65,8 +65,8 @@ func (d *Donor) headerLocked(c code) header {
 	return header{Code: c, At: d.at.Load(), Resting: d.resting, Replays: d.cfg.Replays, Bytes: d.stateSize}
 }
 
-// where returns the committed step and the snapshots of the donor. It lists only snapshots whose
-// later updates are kept.
+// where returns the committed step and the snapshots of the donor. With Config.Replays it lists
+// only snapshots whose later updates are kept.
 func (d *Donor) where() header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,7 +80,7 @@ func (d *Donor) where() header {
 	return h
 }
 
-// serveTake orders a snapshot. It prepares memory for it after the newcomer has its answer.
+// serveTake orders a snapshot. It allocates memory for the snapshot after it has sent the answer.
 func (d *Donor) serveTake(r request, w io.Writer) error {
 	d.mu.Lock()
 	s, c := d.wantLocked(r.Who, r.Step)
@@ -89,7 +89,7 @@ func (d *Donor) serveTake(r request, w io.Writer) error {
 	}
 	h := d.headerLocked(c)
 	d.mu.Unlock()
-	// The answer goes out first, as the allocation takes long.
+	// The answer is sent first, as the allocation takes long.
 	if err := writeLine(w, h); err != nil || c != codePending {
 		return err
 	}
@@ -106,7 +106,8 @@ func (d *Donor) prepare(s *snapshot, bytes int64) {
 	if !due {
 		return
 	}
-	// The allocation takes long, so it happens without the lock; the state may change meanwhile.
+	// The allocation takes long, so it happens without the lock. The snapshot may change meanwhile,
+	// so its phase is checked again.
 	spare := touched(bytes, d.cfg.Chunk)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +125,7 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 			return false, errClosed
 		}
 		var c code
-		// Each look renews the lease, so it lasts through a long wait.
+		// Each call renews the lease, so the lease does not expire during a long wait.
 		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.phase != ready {
 			c = codePending
 		}
@@ -159,7 +160,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 	}
 	// A ready snapshot is immutable, so it is read without the lock.
 	pieces := s.data.pieces
-	// decodeRequest knows the form of a request, and not the number of chunks.
+	// decodeRequest could not check this, as it does not know the number of chunks.
 	if r.First+r.Count > len(pieces) {
 		return fmt.Errorf("%w: a request for the chunks from %d on, %d in all, of a snapshot of %d", errWire, r.First, r.Count, len(pieces))
 	}
@@ -186,7 +187,7 @@ func (d *Donor) keep(r request) header {
 	return d.headerLocked(d.keepLocked(r))
 }
 
-// keepLocked makes or renews the lease of a newcomer that needs no snapshot any more. It returns
+// keepLocked makes or renews the lease of a newcomer that no longer needs a snapshot. It returns
 // whether the updates after r.Step are, or will be, in the log.
 func (d *Donor) keepLocked(r request) code {
 	if !d.cfg.Replays {
@@ -197,13 +198,13 @@ func (d *Donor) keepLocked(r request) code {
 		return codeFull
 	}
 	l.snapshot, l.after = none, r.Step
-	// The log is switched on before the committed step is read. So an update that is neither in the
-	// log nor about to be appended is found missing.
+	// The log is switched on before the committed step is read. So covers detects an update that is
+	// neither in the log nor about to be appended.
 	d.refreshLocked()
 	if d.log.covers(r.Step, d.at.Load()) {
 		return codeOK
 	}
-	delete(d.leases.by, r.Who) // later updates cannot help it
+	delete(d.leases.by, r.Who) // the newcomer cannot use later updates
 	d.refreshLocked()
 	return codeGone
 }
@@ -217,7 +218,7 @@ func (d *Donor) end(who string) header {
 	return d.headerLocked(codeOK)
 }
 
-// serveUpdates sends the updates after a step. It waits up to r.WaitMS for the first.
+// serveUpdates sends the updates after a step. It waits at most r.WaitMS for the first update.
 func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error {
 	var h header
 	var list []*slabs
@@ -225,7 +226,7 @@ func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error 
 		if d.closed {
 			return false, errClosed
 		}
-		// A request for updates also says that all earlier ones were received.
+		// A request for updates also acknowledges all earlier updates.
 		c := d.keepLocked(r)
 		h, list = d.headerLocked(c), nil
 		if c == codeOK {

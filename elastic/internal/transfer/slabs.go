@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// slabs is a writer into pieces of memory that never move, so growing does not copy the data
-// written before.
+// slabs is a writer into pieces of memory that never move, so that it grows without copying the
+// data written before.
 type slabs struct {
 	size   int      // bytes of a piece
 	first  int      // bytes of the first piece, if not 0 and less than size
@@ -40,7 +40,7 @@ func (s *slabs) grow() {
 	if len(s.pieces) == 0 && s.first > 0 {
 		size = min(s.first, size)
 	}
-	// The first piece may be smaller. Then it gets new memory.
+	// If the first piece is smaller than a spare piece it gets new memory.
 	if n := len(s.spare); n > 0 && cap(s.spare[n-1]) == size {
 		s.pieces = append(s.pieces, s.spare[n-1][:0])
 		s.spare = s.spare[:n-1]
@@ -49,8 +49,8 @@ func (s *slabs) grow() {
 	s.pieces = append(s.pieces, make([]byte, 0, size))
 }
 
-// fit frees unused memory if that is a large part of the whole: a small state fills only a small
-// part of its piece. It copies at most one piece. No write may follow.
+// fit frees unused memory if this memory is a large part of the whole: a small state fills only a
+// small part of its piece. It copies at most one piece. No write may follow.
 func (s *slabs) fit() {
 	s.spare = nil
 	last := len(s.pieces) - 1
@@ -101,8 +101,8 @@ func touched(bytes int64, size int) [][]byte {
 	return out
 }
 
-// Reader reads the bytes of a snapshot, without copying the whole. It is not safe for concurrent
-// use.
+// Reader reads the bytes of a snapshot from the pieces in which they were received. It is not safe
+// for concurrent use.
 type Reader struct {
 	pieces [][]byte
 	at     int // bytes already read from the first piece

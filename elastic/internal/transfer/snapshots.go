@@ -2,14 +2,14 @@ package transfer
 
 import "sync"
 
-// phase is the stage of a snapshot.
+// phase is the progress of a snapshot.
 type phase uint8
 
 const (
-	wanted  phase = iota // its step has not come yet
+	wanted  phase = iota // the owner has not reached its step yet
 	writing              // the owner writes the state into it
 	ready                // complete
-	void                 // saving failed, or it was dropped meanwhile
+	void                 // saving failed, or the snapshot was dropped meanwhile
 )
 
 // snapshot is the state after one step. From the phase ready on data is immutable.
@@ -22,8 +22,8 @@ type snapshot struct {
 
 // snapshots holds the snapshots that newcomers have ordered. It is not safe for concurrent use.
 type snapshots struct {
-	most  int                 // bounds their number
-	chunk int                 // size of the pieces of their data, in bytes
+	most  int                 // largest number of snapshots
+	chunk int                 // size of the pieces of a snapshot's data, in bytes
 	by    map[int64]*snapshot // by step
 }
 
@@ -35,7 +35,7 @@ func newSnapshots(most, chunk int) snapshots {
 // full reports whether no other snapshot can be ordered.
 func (l *snapshots) full() bool { return len(l.by) >= l.most }
 
-// order makes the snapshot of a step, unless there is one.
+// order makes a snapshot of a step in the phase wanted, unless the step has a snapshot already.
 func (l *snapshots) order(step int64) {
 	if l.by[step] != nil {
 		return
@@ -55,7 +55,7 @@ func (l *snapshots) wanted(step int64) *snapshot {
 	return nil
 }
 
-// begun reports whether the snapshot of a step is written, or was.
+// begun reports whether the owner has begun to write the snapshot of a step.
 func (l *snapshots) begun(step int64) bool {
 	s := l.by[step]
 	return s != nil && s.phase != wanted
@@ -86,7 +86,8 @@ func (l *snapshots) miss(at int64) (missed bool) {
 	return missed
 }
 
-// memory returns the bytes of the complete snapshots. The data of the others belongs to the owner.
+// memory returns the bytes of the complete snapshots. The data of the other snapshots may not be
+// read, as the owner may be writing it.
 func (l *snapshots) memory() (bytes int64) {
 	for _, s := range l.by {
 		if s.phase == ready {

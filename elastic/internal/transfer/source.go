@@ -14,8 +14,8 @@ import (
 // Source is the access to the donors.
 type Source interface {
 	// Request sends a request to a donor and returns the answer as a stream. The caller closes the
-	// stream, early to cancel the rest. ctx bounds the whole answer. An answer that the donor broke
-	// off ends with an error other than io.EOF.
+	// stream; closing it early cancels the remaining answer. ctx bounds the whole answer. An answer
+	// that the donor has aborted ends with an error other than io.EOF.
 	Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error)
 }
 
@@ -26,20 +26,20 @@ type Options struct {
 	// Donors returns the available donors, preferred ones first. It is called repeatedly, from
 	// several goroutines; the caller must not change the slice afterwards.
 	Donors func() []string
-	// MaxDonors bounds the donors in use at once; 0 means 8. Each donor in use costs the group a
-	// copy of the state.
+	// MaxDonors bounds the donors in use at once; 0 means 8. Each donor in use has to make a copy
+	// of its state.
 	MaxDonors int
-	// Patience is the time without data after which a donor counts as dead; 0 means 4 s. It should
-	// be less than half of the donors' Lease.
+	// Patience is the time without data after which a donor counts as dead; 0 means 4 s. Patience
+	// should be less than half of the donors' Lease.
 	Patience time.Duration
 	// MaxBytes bounds a snapshot, and an update, in bytes; 0 means 1 TiB. Memory is allocated only
 	// as the bytes arrive.
 	MaxBytes int64
-	// Window is the time over which Follow observes whether the distance shrinks; 0 means 5 s.
-	// After two such windows in a row without success Follow gives up.
+	// Window is the time over which Follow observes whether the number of missing steps shrinks; 0
+	// means 5 s. After two such windows in a row without success Follow gives up.
 	Window time.Duration
-	// Slack is for short steps: a newcomer that is more than one step behind still counts as level
-	// if it can catch up within Slack; 0 means 50 ms.
+	// Slack is a tolerance for short steps: a newcomer that is more than one step behind still
+	// counts as level if it applies the missing steps within Slack; 0 means 50 ms.
 	Slack time.Duration
 }
 
@@ -63,8 +63,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// wait returns the time for which a donor may delay an answer until there is data: well below
-// Patience.
+// wait returns the time for which a donor may delay an answer until there is data. It is well below
+// Patience, so that such a delay does not count as silence.
 func (o Options) wait() time.Duration { return o.Patience / 4 }
 
 // names returns the donors to use at once.
@@ -92,7 +92,7 @@ type answer struct {
 }
 
 // ask sends a request and reads the header of the answer. If the donor sends nothing for Patience,
-// ask, or the read of the rest, fails with errSilent.
+// ask or a later read of the answer fails with errSilent.
 func (c client) ask(ctx context.Context, donor string, r request) (*answer, error) {
 	r.Who = c.o.Self
 	line, err := json.Marshal(r)
@@ -100,7 +100,7 @@ func (c client) ask(ctx context.Context, donor string, r request) (*answer, erro
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	inner, cancel := context.WithCancelCause(ctx)
-	// The alarm runs while the request is sent, and later during each read, see watched.
+	// The alarm runs while the request is sent, and later during each read (watched).
 	alarm := time.AfterFunc(c.o.Patience, func() { cancel(errSilent) })
 	stop := func() { alarm.Stop(); cancel(nil) }
 	body, err := c.src.Request(inner, donor, line)
@@ -158,8 +158,9 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 // gather sends a request to all donors at once, and returns the headers of the answers, by donor.
-// When half of them have answered it waits for the rest only for the same time again, and a little
-// longer: a donor that hangs must not delay the others, whose steps go on.
+// When half of the donors have answered, gather waits for the others only as long again, and a
+// little longer: a donor that hangs must not delay the newcomer, because the other donors continue
+// to train.
 func (c client) gather(ctx context.Context, donors []string, r request) map[string]header {
 	type result struct {
 		donor string
@@ -189,7 +190,7 @@ func (c client) gather(ctx context.Context, donors []string, r request) map[stri
 			if res.err != nil {
 				continue
 			}
-			// True once: for the answer that makes it half of the donors.
+			// This is true once, for the answer with which half of the donors have answered.
 			if got[res.donor] = res.header; 2*len(got) >= len(donors) && 2*(len(got)-1) < len(donors) {
 				grace.Reset(min(c.o.Patience, time.Since(start)+c.o.Patience/16))
 			}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The limits that a decoder enforces. Memory for more than a line is allocated as the bytes arrive,
-// so a false header costs nothing.
+// The limits that a decoder enforces. Memory for more than a line is allocated only as the bytes
+// arrive, so a header with false numbers costs no memory.
 const (
 	maxLine   = 4 << 10  // bytes of a request or of a header, with the newline
 	maxName   = 256      // bytes of a joiner's name
@@ -35,11 +35,11 @@ type op string
 const (
 	opWhere    op = "where"    // the donor's step, and the snapshots that it holds
 	opTake     op = "take"     // order a snapshot of Step
-	opManifest op = "manifest" // the hashes of the snapshot of Step, as soon as it exists
+	opManifest op = "manifest" // the hashes of the snapshot of Step, as soon as the snapshot exists
 	opChunks   op = "chunks"   // Count chunks of the snapshot of Step, from First on
 	opKeep     op = "keep"     // the snapshot is no longer needed, but the updates after Step are
 	opUpdates  op = "updates"  // the updates after Step
-	opEnd      op = "end"      // nothing is needed any more
+	opEnd      op = "end"      // the newcomer needs no more data
 )
 
 // request is a request, encoded as one line. Step is the number of a committed step. First and
@@ -47,7 +47,7 @@ const (
 // be faulty, so decodeRequest checks all numbers against the limits above.
 type request struct {
 	Do     op     `json:"do"`
-	Who    string `json:"who"` // the newcomer, whose lease is renewed
+	Who    string `json:"who"` // name of the newcomer, whose lease is renewed
 	Step   int64  `json:"step,omitempty"`
 	First  int    `json:"first,omitempty"`
 	Count  int    `json:"count,omitempty"`
@@ -60,7 +60,7 @@ type code string
 // The outcomes.
 const (
 	codeOK      code = "ok"
-	codePending code = "pending" // the step of the snapshot has not come yet
+	codePending code = "pending" // the snapshot is ordered, but not ready yet
 	codePast    code = "past"    // there is no such snapshot, and its step has passed
 	codeFull    code = "full"    // no memory for another snapshot or newcomer
 	codeGone    code = "gone"    // some of the updates are missing
@@ -79,10 +79,10 @@ type header struct {
 	Sum     sum    `json:"sum,omitzero"`    // in a manifest
 }
 
-// held is a snapshot that a donor holds, or has promised to make.
+// held describes a snapshot that a donor holds or has promised to make.
 type held struct {
 	Step   int64 `json:"step"`
-	Behind int64 `json:"behind,omitempty"` // bytes of the updates since
+	Behind int64 `json:"behind,omitempty"` // bytes of the updates after Step
 }
 
 // frame is the line before the bytes of one update.
@@ -117,7 +117,7 @@ func decodeRequest(line []byte) (request, error) {
 // wait returns how long the answer may wait for data.
 func (r request) wait() time.Duration { return time.Duration(r.WaitMS) * time.Millisecond }
 
-// check returns an error for a header beyond the limits.
+// check returns an error for a header with a number beyond the limits.
 func (h header) check(maxBytes int64) error {
 	ok := h.At >= 0 && h.Bytes >= 0 && h.Bytes <= maxBytes && h.Chunk >= 0 && h.Chunk <= maxChunk &&
 		h.Count >= 0 && h.Count <= maxChunks && len(h.Held) <= maxHeld
@@ -168,7 +168,7 @@ func readHeader(r *bufio.Reader, maxBytes int64) (header, error) {
 }
 
 // readFrame reads one update, at most maxBytes long, and verifies its hash. It uses the memory of
-// buf if that suffices.
+// buf if buf is large enough.
 func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, error) {
 	var f frame
 	if err := readLine(r, &f); err != nil {
@@ -181,7 +181,8 @@ func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, erro
 	if err != nil {
 		return f, nil, fmt.Errorf("update of step %d: %w", f.Step, err)
 	}
-	// The hash finds damage on the way, not a forgery: a donor can compute it over any bytes.
+	// The hash detects errors of memory and links, not a forgery: a donor can compute the hash of
+	// any bytes.
 	if sum := xxhash.Sum64(data); sum != f.Sum {
 		return f, nil, fmt.Errorf("%w: update of step %d has hash %016x, not %016x", errWire, f.Step, sum, f.Sum)
 	}
@@ -211,8 +212,8 @@ func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// sum is a BLAKE3 hash of 256 bits. It is collision resistant: other bytes with the same hash
-// cannot be found.
+// sum is a BLAKE3 hash of 256 bits. It is collision resistant: nobody can find other bytes with the
+// same hash.
 type sum [32]byte
 
 // sumOf returns the hash of b.
@@ -267,8 +268,8 @@ func (m *manifest) length(i int) int {
 
 // readManifest reads the hashes that follow the header h, and checks their number and the sum.
 func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
-	// The check of the header has bounded Bytes and Count. Here they must agree, as chunks are
-	// found by their numbers.
+	// The check of the header has bounded Bytes and Count. Here the two must agree, because the
+	// index of a chunk gives its position in the snapshot.
 	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
 		return nil, fmt.Errorf("%w: a manifest of %d bytes cannot have %d chunks of %d bytes", errWire, h.Bytes, h.Count, h.Chunk)
 	}

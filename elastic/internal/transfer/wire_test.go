@@ -44,7 +44,7 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// A length greater than the data costs no more memory than the data.
+// A false length in a header makes readN allocate no more than the data needs.
 func TestReadNTakesMemoryAsItComes(t *testing.T) {
 	allocated := testing.AllocsPerRun(1, func() {
 		if _, err := readN(strings.NewReader("abc"), nil, 1<<40); err != io.ErrUnexpectedEOF {

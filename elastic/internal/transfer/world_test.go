@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var errDead = errors.New("peer is dead")
 
 // world is a job whose donors commit steps together, and a network with a link to each donor. It
-// lives in a synctest bubble.
+// runs in a synctest bubble.
 type world struct {
 	t     *testing.T
 	every time.Duration // time between steps
@@ -40,11 +40,11 @@ type node struct {
 	donor   *Donor
 	link    *bucket
 	latency time.Duration
-	spoil   bool // its state differs from the others'
+	spoil   bool // its state differs from the state of the other donors
 
 	mu     sync.Mutex
-	budget int64                  // bytes until it dies; 0 for never
-	limit  int64                  // bytes until it falls silent; 0 for never
+	budget int64                  // number of bytes after which the node dies; 0 for never
+	limit  int64                  // number of bytes after which the node sends no more; 0 for never
 	sent   int64                  // number of bytes sent
 	damage func(req, b []byte)    // changes the bytes of answers
 	reqs   []string               // requests received
@@ -153,7 +153,7 @@ func (w *world) train(ctx context.Context) {
 	}
 }
 
-// run runs f in a bubble in which the job trains, and then ends both.
+// run runs f in a synctest bubble in which the job trains until f returns.
 func run(t *testing.T, make func(t *testing.T) *world, f func(ctx context.Context, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func (l *linkWriter) Write(b []byte) (int, error) {
 	return total, nil
 }
 
-// pass carries out the node's faults.
+// pass applies the node's faults to a part of an answer.
 func (n *node) pass(ctx context.Context, req, part []byte) error {
 	n.mu.Lock()
 	n.sent += int64(len(part))
