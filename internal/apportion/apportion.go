@@ -8,15 +8,16 @@ import "slices"
 // levelUnit is the fixed-point unit of the level in Fill: 20 fractional bits.
 const levelUnit = 1 << 20
 
-// Fill divides free additional units among receivers in proportion to their weights, and returns
-// the number of units for each receiver. totals has the units that the receivers have already. The
-// result is the same as if each unit in turn were given to the receiver for which (total+1)/weight
-// is least; if this is equal for several, to the one with the lowest index. This is the method of
-// highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
+// Fill divides free additional units among receivers so that the final totals are, as nearly as
+// whole units allow, in proportion to the weights. It returns the number of additional units for
+// each receiver. totals has the units that the receivers have already. The result is the same as if
+// each unit in turn were given to the receiver for which (total+1)/weight is least, and of equal
+// receivers to the one with the lowest index. This is the method of highest averages (D'Hondt,
+// Jefferson). A receiver with weight 0 gets nothing.
 //
-// With these bounds no product in the computation exceeds 63 bits.
-// Totals, weights and free must be below 1<<19. Fill panics if there are no totals, if the number
-// of weights differs, if no weight is above 0, or if free is negative.
+// Totals, weights and free must be below 1<<19, so that no product in the computation exceeds 63
+// bits. Fill panics if there are no totals, if the number of weights differs, if no weight is above
+// 0, or if free is negative.
 func Fill(totals, weights []int, free int) []int {
 	if len(totals) == 0 || len(weights) != len(totals) || slices.Max(weights) <= 0 || free < 0 {
 		panic("apportion: Fill needs a weight for each total, one of them above 0, and no negative number")

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// dealt is the slow twin of Fill: it assigns the units one by one.
+// dealt is the slow reference implementation of Fill: it assigns the units one by one.
 func dealt(totals, weights []int, free int) []int {
 	more := make([]int, len(totals))
 	for range free {
@@ -22,7 +22,7 @@ func dealt(totals, weights []int, free int) []int {
 	return more
 }
 
-// Fill has the result of its slow twin.
+// Fill has the same result as dealt.
 func TestFillIsDealing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")

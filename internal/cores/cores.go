@@ -87,8 +87,8 @@ func listed(list, word string) bool {
 	return false
 }
 
-// groupOf returns the path of this process's cgroup from the content of /proc/self/cgroup. Its
-// lines are such as "0::/a/b" for version 2 and "4:cpu,cpuacct:/a/b" for version 1.
+// groupOf returns the path of this process's cgroup from the content of /proc/self/cgroup. A line
+// is "0::/a/b" for version 2, and "4:cpu,cpuacct:/a/b" for version 1, for example.
 func groupOf(groups string, unified bool) string {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
@@ -129,7 +129,7 @@ func (m mount) quota(root fs.FS, dir string) float64 {
 	return share(parse(words[0]), parse(words[1]))
 }
 
-// share returns quota/period; infinity if either is not above 0, which stands for no quota.
+// share returns quota/period; infinity if either is not above 0, which means no quota.
 func share(quota, period float64) float64 {
 	if quota > 0 && period > 0 {
 		return quota / period
@@ -137,7 +137,7 @@ func share(quota, period float64) float64 {
 	return math.Inf(1)
 }
 
-// number returns the number in a file, or 0 without one.
+// number returns the number in a file, or 0 if the file cannot be read or has no number.
 func number(root fs.FS, name string) float64 {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {

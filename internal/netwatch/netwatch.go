@@ -7,22 +7,22 @@
 //		// read net.InterfaceAddrs again
 //	}
 //
-// It reports that there was a change, not which one. Users compare the present addresses with the
-// addresses before, so that they do not depend on a message that may have been lost. On Linux the
+// A Watcher reports that there was a change, and does not say what has changed. Users compare the
+// present addresses with the previous addresses, so that a lost message does no harm. On Linux the
 // kernel reports changes by rtnetlink (RFC 3549) within a millisecond, and an idle Watcher costs
 // nothing. On other systems Open returns an error that wraps errors.ErrUnsupported.
 package netwatch
 
 // Watcher receives the kernel's reports until Close.
 type Watcher struct {
-	// changes has room for one value, which stands for any number of changes.
+	// changes has room for one value, which reports one or more changes.
 	changes chan struct{}
 	stop    func() error  // ends the reader goroutine
 	done    chan struct{} // closed when the reader goroutine has ended
 }
 
 // Changes returns a channel that gets a value after one or more changes since the last received
-// value. Close closes it.
+// value. Close closes the channel.
 func (w *Watcher) Changes() <-chan struct{} { return w.changes }
 
 // Close ends the Watcher, closes the channel and waits for the reader goroutine.
@@ -32,7 +32,8 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// note records a change. If a value is in the channel already, it stands for this change, too.
+// note records a change. If the channel has a value already, this value reports the new change as
+// well.
 func (w *Watcher) note() {
 	select {
 	case w.changes <- struct{}{}:

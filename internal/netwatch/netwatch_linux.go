@@ -12,7 +12,7 @@ import (
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 
 // Open returns a Watcher of the caller's network namespace, by an rtnetlink socket. The caller
-// closes it. It needs no privileges.
+// closes the Watcher. Open needs no privileges.
 func Open() (*Watcher, error) {
 	f, err := listen()
 	if err != nil {
@@ -42,7 +42,7 @@ func listen() (*os.File, error) {
 func (w *Watcher) read(f *os.File) {
 	defer close(w.done)
 	defer close(w.changes)
-	// The content of a message is not needed, so a message that is cut off does no harm.
+	// The content of a message is not needed, so a truncated message does no harm.
 	b := make([]byte, 16<<10)
 	for {
 		_, err := f.Read(b)

@@ -16,7 +16,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// If the environment variable insideVar is set, the test binary watches the network namespace in which it was started.
+// insideVar is the name of an environment variable. If it is set, the test binary runs inside
+// instead of the tests.
 const insideVar = "ELRUN_NETWATCH_INSIDE"
 
 // inside makes changes to the network, and expects a report of each. It returns the exit code.
@@ -49,7 +50,8 @@ func inside() int {
 	return 0
 }
 
-// A Watcher reports changes of interfaces and addresses. The test makes them in a network namespace of its own.
+// A Watcher reports changes of interfaces and addresses. The test makes the changes in a network
+// namespace of its own.
 func TestChanges(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")

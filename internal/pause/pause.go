@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// For waits for d. It returns the cause of ctx if ctx ends before, also for a d of 0 or less.
+// For waits for d; it does not wait if d is 0 or less. If ctx has ended, or ends during the wait,
+// For returns the cause at once.
 func For(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil || d <= 0 {
 		return context.Cause(ctx)

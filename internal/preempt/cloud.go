@@ -29,7 +29,7 @@ const (
 // clouds returns the metadata service of each cloud by the cloud's name.
 func clouds() map[string]*metadata {
 	// Use no proxy: these addresses belong to this machine, and a proxy would answer for another
-	// one.
+	// machine.
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}
 	return map[string]*metadata{
 		"aws":   {"http://169.254.169.254", client},

@@ -18,7 +18,8 @@ type command string
 
 // runScript evaluates its first argument, and writes to descriptor 3 if the status is 0. The exit
 // status of the shell is not enough. If the program is the first process of a container (PID 1),
-// another part of it may wait for all children, and so take the status of the shell.
+// another part of the program may wait for all child processes, and so collect the status of the
+// shell.
 const runScript = `(eval "$1") 3>&- && echo notice >&3`
 
 // run runs the command once and returns the notice. An end without the notice is an error. The end
@@ -36,9 +37,9 @@ func (c command) run(ctx context.Context) (string, error) {
 	cmd := exec.Command("sh", "-c", runScript, "sh", string(c))
 	// The write end of the pipe becomes descriptor 3 of the shell.
 	cmd.ExtraFiles, cmd.Stderr, cmd.SysProcAttr = []*os.File{w}, &said, attributes()
-	cmd.WaitDelay = retryPeriod // for processes that the command leaves behind
+	cmd.WaitDelay = retryPeriod // limits the wait for processes that the command leaves behind
 	err = cmd.Start()
-	_ = w.Close() // the command has a duplicate
+	_ = w.Close() // the command has its own copy of the descriptor
 	if err != nil {
 		return "", fmt.Errorf("start %q: %w", string(c), err)
 	}
@@ -59,7 +60,7 @@ func (c command) run(ctx context.Context) (string, error) {
 }
 
 // maxTail bounds the text that is kept of a command's standard error, in bytes. Only the last line
-// is reported; the rest is for lines longer than usual.
+// is reported; the limit leaves room for a long line.
 const maxTail = 4 << 10
 
 // tail is a writer that keeps the end of the text.

@@ -37,7 +37,7 @@ type Source struct {
 //	                 the notice is the appearance of the file
 //	anything else    a shell command, which ends with status 0 when the notice comes
 //
-// The absolute path of an existing file must be executable and is a command.
+// The absolute path of an existing file is a command, and the file must be executable.
 func Parse(text string) (*Source, error) {
 	if look := cloud(text, clouds()[text]); look != nil {
 		return &Source{look, cloudPeriod}, nil

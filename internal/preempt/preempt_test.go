@@ -35,7 +35,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// After an error Wait looks again after 5 s. It reports each error once, and returns when there is a notice.
+// After an error Wait polls again after 5 s. It reports each error once, and returns when there is
+// a notice.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []any{"", errors.New("a"), errors.New("b"), errors.New("a"), "", "", "the end"}

@@ -60,8 +60,8 @@ func (b *ballot) grant(c candidate, at netip.Addr, now time.Time) bool {
 	return true
 }
 
-// withdraw cancels this launcher's grant to itself after its own claim has failed. It needs no
-// lease: the launcher knows that it has not started the job.
+// withdraw cancels this launcher's grant to itself after its own claim has failed. There is no need
+// to wait for the end of the lease: the launcher knows that it has not started the job.
 func (b *ballot) withdraw() {
 	if b.granted == b.self {
 		b.granted = candidate{}
@@ -129,7 +129,7 @@ func (r rules) decide(self candidate, s survey, waited time.Duration) (decision,
 		return join, ""
 	}
 	there := len(s.answers) + 1
-	// The order of the cases gives people the most basic obstacle first.
+	// The cases are ordered so that the reason names the most basic obstacle.
 	switch {
 	case s.err != nil:
 		return wait, fmt.Sprintf("no other launcher is known yet: %v", s.err)

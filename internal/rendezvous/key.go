@@ -18,7 +18,8 @@ import (
 const minKey = 32
 
 // errForeign reports that the other side has another key, and so belongs to another job. Such a
-// launcher is not counted.
+// launcher does not count as present, but like an unreachable address it prevents the start of the
+// job.
 var errForeign = errors.New("it has another key, or is not elrun")
 
 // newTLS returns the TLS configuration of both sides for holders of a key. A key that is too short

@@ -31,14 +31,14 @@ type answer struct {
 
 const (
 	// maxMessage is the maximum length of a question or answer in bytes. The limit protects against
-	// a faulty sender. A ticket has at most half of it.
+	// a faulty sender. A ticket has at most half of this length.
 	maxMessage = 64 << 10
 	// maxName is the maximum length of a host's name or an ID in bytes.
 	maxName = 255
 )
 
-// errMessage reports an invalid message. Its sender has the key, so it is another version of
-// elrun.
+// errMessage reports an invalid message. The sender of the message has the key, so it runs another
+// version of elrun.
 var errMessage = errors.New("it runs another version of elrun: use the same version on all hosts")
 
 // read reads a question or an answer of at most maxMessage bytes and checks it.

@@ -24,9 +24,9 @@ type Config struct {
 	Key  string
 	Addr netip.Addr // address to listen on and to connect from; zero for all
 	Host string     // name of this launcher, by which launchers are ordered; "" for the host's name
-	// Need is the number of launchers, this one included, that must be there to start the job. It
-	// must be more than half of all launchers that will take part, so that two jobs never start. If
-	// fewer launchers have been there for the time Patience, they start the job.
+	// Need is the number of launchers, this one included, that must be present to start the job. It
+	// must be more than half of all launchers of the job, so that two jobs never start. After the
+	// time Patience fewer launchers start the job as well.
 	Need     int
 	Patience time.Duration
 	// Say is called with the reason why the job is not found yet, whenever the reason changes. It
@@ -63,7 +63,7 @@ type Point struct {
 }
 
 // Listen starts a Point that answers the questions of others, at the port of the name. ctx limits
-// the start only. It fails if the port is in use. End it with Close.
+// the start only. Listen fails if the port is in use. End the Point with Close.
 func Listen(ctx context.Context, cfg Config) (*Point, error) {
 	secure, err := newTLS(cfg.Key)
 	if err != nil {

@@ -29,7 +29,7 @@ type lab struct {
 	need int
 }
 
-// newLab returns a lab in which a job starts only if need launchers are there.
+// newLab returns a lab in which a job starts only if need launchers are present.
 func newLab(t *testing.T, need int) *lab {
 	t.Helper()
 	return &lab{dns.Start(t, "127.0.0.1:0"), fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256)), need}
@@ -62,7 +62,8 @@ func (l *lab) point(t *testing.T, i int, key string, say func(string)) *rendezvo
 	return p
 }
 
-// All launchers that look at the same time agree on the one with the lowest address. It gives tickets to the others.
+// Of launchers that seek the job at the same time, the launcher with the lowest name starts the
+// job, and gives tickets to the other launchers.
 func TestSeek(t *testing.T) {
 	l := newLab(t, 3)
 	l.publish(0, 1, 2, 3)
@@ -139,7 +140,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A newcomer is not in the DNS. The others learn of it from its questions.
+// A newcomer is not in the DNS. Its questions make it known to the other launchers.
 func TestVisitors(t *testing.T) {
 	l := newLab(t, 2)
 	l.publish(0)
@@ -157,7 +158,8 @@ func TestVisitors(t *testing.T) {
 	work.Wait()
 }
 
-// A launcher that comes after the end of the job learns of the end. Finish returns when all other launchers know it.
+// A launcher that starts after the end of the job gets the answer that the job has finished. Finish
+// returns when the stage of all other launchers is finished.
 func TestFinish(t *testing.T) {
 	l := newLab(t, 1)
 	l.publish(0, 1)
@@ -173,7 +175,7 @@ func TestFinish(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	first.Finish(ctx) // late has to ask, because first does not wait
+	first.Finish(ctx) // with an ended context Finish returns at once
 }
 
 // A launcher asks again for a ticket that is not available yet.

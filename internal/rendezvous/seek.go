@@ -55,7 +55,7 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 		if ok {
 			return f, nil
 		}
-		// People get a line only when the reason changes.
+		// The user gets a line only when the reason changes.
 		if why != said {
 			p.cfg.Say(why)
 			said = why
@@ -84,8 +84,8 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 }
 
 // claim asks this launcher and all others to grant that this launcher starts the job. A launcher
-// grants only one claim at a time, its own included. So of two launchers that claim at the same
-// time and know of each other, at most one gets all grants.
+// grants only one claim at a time, its own included. So if two launchers claim at the same time,
+// and at least one launcher is asked by both, at most one of the two gets all grants.
 func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, why string) {
 	// First get the grant of this launcher itself: from here it grants no other claim.
 	begun := time.Now()
@@ -129,7 +129,8 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 // survey asks all addresses of the name for the stage of their launchers. It also asks the
 // launchers that have asked recently or have the grant, because the DNS may omit them. It makes a
 // connection to each address, all at the same time, and takes at most about askPeriod after the
-// lookup. The answers are sorted, so that the decision does not depend on which came first.
+// lookup. The answers are sorted, so that the decision does not depend on the order in which they
+// arrive.
 func (p *Point) survey(ctx context.Context) survey {
 	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, ticketPeriod)
@@ -157,8 +158,8 @@ func (p *Point) survey(ctx context.Context) survey {
 	return s
 }
 
-// add records the result of asking an address. An address that refuses the connection counts as
-// free, because a launcher that has the job listens.
+// add records the result of asking an address. An address that refuses the connection is left out,
+// because no launcher has the job there: a launcher with the job listens.
 func (s *survey) add(v addressedAnswer, err error, self candidate) {
 	switch {
 	case err == nil && v.From != self:
@@ -212,8 +213,9 @@ func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience 
 	return a, nil
 }
 
-// Finish reports the end of the job to the others until all of them know it, or ctx ends.
-// Otherwise a launcher that is looking for the job would start it again.
+// Finish answers the questions of other launchers with the end of the job, and returns when all
+// launchers that answer have the stage finished, or when ctx ends. Otherwise a launcher that is
+// looking for the job would start it again.
 func (p *Point) Finish(ctx context.Context) {
 	p.setStage(finished)
 	for ctx.Err() == nil {

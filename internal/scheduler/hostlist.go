@@ -78,8 +78,7 @@ func expandItem(item string) ([]string, error) {
 		text, rest, bracket := strings.Cut(item, "[")
 		ends := []string{text}
 		item = ""
-		// The bound for the numbers keeps the product below maxHosts before anything is
-		// allocated.
+		// The bound for the numbers limits the product to maxHosts before anything is allocated.
 		if bracket {
 			ranges, after, _ := strings.Cut(rest, "]")
 			numbers, err := expandRanges(ranges, maxHosts/len(names))

@@ -1,7 +1,7 @@
 // Package scheduler finds the resources that a batch system (Slurm, PBS, LSF) has given to a job:
 // the hosts with their slots, and the rank of this process among the tasks that srun has started.
-// It reads them from environment variables and files. It does no I/O: the caller passes functions
-// that read the environment and files.
+// The batch system describes both in environment variables and files. This package does no I/O: the
+// caller passes functions that read the environment and files.
 package scheduler
 
 import (
