@@ -13,8 +13,9 @@ import (
 	"slices"
 )
 
-// maxBack is the share of the references between the files of a package that may run back up, in percent. A reader of a package
-// begins at the top file and needs few files above the one at hand.
+// maxBack is the maximum share, in percent, of the references between the files of a package that
+// run back up: from a file to an earlier file in the best order of the files. With few such
+// references a reader can read the files in this order.
 const maxBack = 25
 
 // checkArrows reports a package of the product in which too many references between files run back up, in the best order of its
@@ -65,7 +66,7 @@ func fileGraphOf(p *Package) fileGraph {
 	// for methods.
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	config := types.Config{Error: func(error) {}, Importer: emptyPackages{}}
-	pkg, _ := config.Check(p.Dir, fset, syntax, info) // the error is that imported packages are empty
+	pkg, _ := config.Check(p.Dir, fset, syntax, info) // the type checker reports that imported packages are empty
 	for use, object := range info.Uses {
 		if object.Pkg() == pkg && (object.Parent() == pkg.Scope() || isMethod(object)) {
 			g.refs[at[fset.Position(use.Pos()).Filename]][at[fset.Position(object.Pos()).Filename]]++
@@ -115,7 +116,8 @@ func (g fileGraph) all() (n int) {
 	return n
 }
 
-// back returns the number of references from a file to one before it in the order.
+// back returns the number of references that run back up: from a file to an earlier file in the
+// order.
 func (g fileGraph) back(order []int) (n int) {
 	for i, file := range order {
 		for _, above := range order[:i] {
@@ -138,9 +140,10 @@ func (g fileGraph) worst(order []int) string {
 	return fmt.Sprintf("%s to %s", g.names[from], g.names[to])
 }
 
-// order returns the files from the top down, so that few references run back up. It is the heuristic of Eades, Lin and Smyth (A
-// fast and effective heuristic for the feedback arc set problem, 1993), which finds an order without any if there is one, and
-// then moves single files while a move lowers the number of references that run back up.
+// order returns the files from the top down, so that few references run back up. It is the
+// heuristic of Eades, Lin and Smyth (A fast and effective heuristic for the feedback arc set
+// problem, 1993), which finds an order without such references if there is one. Then order moves
+// single files while a move lowers the number of references that run back up.
 func (g fileGraph) order() []int {
 	var left []int
 	for i := range g.names {
@@ -187,9 +190,9 @@ func (g fileGraph) next(left []int) (at int, sink bool) {
 	return at, false
 }
 
-// improve looks for the first file that has a better place in the order, and moves it to its best
-// place. It reports whether it moved a file. Each move lowers the number of references that run
-// back up, so repeated calls end.
+// improve moves the first file that has a better place in the order to the best place for it. It
+// reports whether it moved a file. Each move lowers the number of references that run back up, so
+// repeated calls end.
 func (g fileGraph) improve(order []int) bool {
 	for i, file := range order {
 		gain, best, where := 0, 0, i

@@ -35,7 +35,7 @@ func forbidden(f *File, callee string) string {
 		if library(f) {
 			return "report it to an event.Sink or a callback; only package main logs"
 		}
-	// Deferred calls do not run on these, and the caller has no say.
+	// These end the process or panic, so the caller cannot handle the failure.
 	case "os.Exit", "log.Fatal", "log.Fatalf", "log.Fatalln", "log.Panic", "log.Panicf", "log.Panicln":
 		if library(f) {
 			return "return an error; only package main ends the process"
@@ -47,8 +47,8 @@ func forbidden(f *File, callee string) string {
 // library reports whether other packages can import the code of the file.
 func library(f *File) bool { return !f.Test() && f.Syntax.Name.Name != "main" }
 
-// callee returns the function of a call as "import/path.Name", or its bare name if
-// it is not qualified, or "" if it is neither.
+// callee returns the function of a call as "import/path.Name", as the bare name if it is not
+// qualified, or as "" for any other expression.
 func (f *File) callee(call *ast.CallExpr) string {
 	switch fun := call.Fun.(type) {
 	case *ast.Ident:

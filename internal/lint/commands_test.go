@@ -41,7 +41,8 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// The packages, tests and flags in "go test" commands of documents exist. So do the packages in "go run" commands.
+// The packages, tests and flags in "go test" commands of documents exist. The packages in "go run"
+// commands exist, too.
 func TestGoCommands(t *testing.T) {
 	count := 0
 	for _, name := range documents(t) {

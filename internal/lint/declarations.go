@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// checkDeclarations reports init functions and package variables: state that nobody
-// passed in, and that tests running side by side would share.
+// checkDeclarations reports init functions and package variables: global state is not visible in
+// the parameters of a function, and tests that run in parallel would share it.
 func checkDeclarations(f *File) []Problem {
 	var found []Problem
 	for _, d := range f.Syntax.Decls {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// examplesDue lists, by package, the exported functions that have no example yet. It has every
-// package that programs use first; the lists only get shorter.
+// examplesDue lists, by package, the exported functions that have no example yet. Its keys are the
+// packages in which each exported function needs an example. The lists only get shorter.
 func examplesDue() map[string][]string {
 	return map[string][]string{
 		"collective":           {},
@@ -24,7 +24,7 @@ func examplesDue() map[string][]string {
 }
 
 // checkExamples reports exported functions without an example, and functions in examplesDue that
-// have one by now. An example counts for the functions that it calls, too.
+// have one by now. An example counts for all functions that it uses.
 func checkExamples(p *Package) []Problem {
 	due, ok := examplesDue()[p.Dir]
 	if !ok {

@@ -17,17 +17,17 @@ type layer struct {
 // with "...", a package may import the packages in folders below its own.
 func layers() []layer {
 	return []layer{
-		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
+		// Code that all other packages may use: element types, vector kernels, events, shares.
 		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause"}},
 		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
-		// Algorithms over the connections to two neighbours; they do not know the network.
+		// Algorithms over the connections to two neighbours; they do not depend on a network.
 		{"level 1", []string{"ring"}},
 		// The interface that a transport implements, the headers of messages, and the errors that
 		// ranks send to each other.
 		{"level 2, below collective", []string{"collective/transport"}},
-		// The search for the rank that holds up a call, and the time limit for it. Pure code.
+		// The search for the rank that blocks a call, and the adaptive timeout of calls. Pure code.
 		{"level 2, over the transport", []string{"collective/internal/stall"}},
 		// The collective calls of users, over a Transport that the caller passes in.
 		{"level 2", []string{"collective"}},
@@ -39,7 +39,8 @@ func layers() []layer {
 		// Frames, tickets, mailboxes, and the lookup of members: parts that several transports
 		// share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
-		// Connections between two processes that know each other already, for use by a transport.
+		// Connections between two processes that already have each other's identities, for use by a
+		// transport.
 		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
 		// Streams between processes of one host that share a key.
 		{"level 4, within a host", []string{"transport/internal/colocated"}},
@@ -52,11 +53,11 @@ func layers() []layer {
 		// Parts of the training loop: optimisers and schedules, data files, exact sums,
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
-		// The transports and the training loop, which do not know each other.
+		// The transports and the training loop, which do not import each other.
 		{"level 4", []string{"transport/...", "trainer"}},
 		// Models, and ways to train them.
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
-		// The only package that knows both the concrete transports and the rest.
+		// The package that connects the concrete transports with membership and collective calls.
 		{"level 5", []string{"launch/..."}},
 		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
 		// policies of loadbal on traces of speeds.
@@ -118,19 +119,19 @@ func confinements() []confinement {
 	}
 }
 
-// ban says that some packages, except for their tests, must not import some others.
+// ban lists packages that, except for their tests, must not have some imports.
 type ban struct {
 	Packages []string
 	Imports  []string // patterns of import paths
 	Instead  string
 }
 
-// bans lists the imports that packages must do without, although the layers would allow them.
+// bans lists the imports that packages must not have, although the layers would allow them.
 func bans() []ban {
 	return []ban{
 		{
-			// Without clock, network and chance, the same inputs give the same decisions at every
-			// rank, and in every replay of a test.
+			// Without clock, network and randomness, the same inputs give the same decisions at
+			// every rank, and in every replay of a test.
 			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "internal/apportion", "trainer/internal/ledger", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
@@ -205,7 +206,7 @@ type place struct {
 }
 
 // placeOf finds the place of a package by the most specific pattern, so that a folder can have
-// another layer than the rest of its tree.
+// another layer than the folder above it.
 func placeOf(dir string) (found place, ok bool) {
 	for i, l := range layers() {
 		for _, pattern := range l.Packages {

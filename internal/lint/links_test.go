@@ -72,7 +72,7 @@ func anchors(t *testing.T, name string) (all []string) {
 	return all
 }
 
-// links returns the targets of a document's links to files, relative to it.
+// links returns the targets of a document's links to files, as they are in the document.
 func links(t *testing.T, name string) (targets []string) {
 	t.Helper()
 	link := regexp.MustCompile(`\]\(([^()\s]+)\)`)
@@ -84,7 +84,7 @@ func links(t *testing.T, name string) (targets []string) {
 	return targets
 }
 
-// Each link of a document leads to a file, and to a heading if it names one.
+// The file of each link in a document exists. If a link names a heading, the heading exists, too.
 func TestLinks(t *testing.T) {
 	count := 0
 	for _, name := range documents(t) {
@@ -128,7 +128,7 @@ func TestNamedDocuments(t *testing.T) {
 	}
 }
 
-// If a document for contributors names a file or a folder, it exists.
+// If a document for contributors names a file or a folder, the file or folder exists.
 func TestNamedFiles(t *testing.T) {
 	named := regexp.MustCompile("`((?:[a-z0-9_]+/)+[a-z0-9_]+(?:\\.go)?)`")
 	for _, name := range documents(t) {

@@ -7,11 +7,11 @@
 // and every problem comes with a remedy.
 //
 // The rules read syntax only, so that they see every file of the tree whatever its build
-// constraints, and work on code that does not compile; only the arrows between files need the types
-// of a package. Checks that need the types of imported packages are left to go vet and staticcheck,
+// constraints, and work on code that does not compile; only the rule "arrows" needs the types of a
+// package. Checks that need the types of imported packages are left to go vet and staticcheck,
 // which the test runs as well. The tables are in levels.go, where a new package gets its line, and
-// vocabulary.go. The lists of old breaches (wordsDue, examplesDue) only get
-// shorter: an entry that is no longer needed is a problem, too.
+// vocabulary.go. The lists of old breaches (wordsDue, examplesDue) only get shorter: an entry that
+// is no longer needed is a problem, too.
 package lint
 
 import (
@@ -51,7 +51,7 @@ type Package struct {
 type Problem struct {
 	Rule string
 	File string
-	Line int // 0 where the file as a whole is meant
+	Line int // 0 for a problem of the whole file
 	Text string
 }
 
@@ -69,9 +69,8 @@ type Rule struct {
 	Check func(p *Package) []Problem
 }
 
-// Rules lists all rules. Each has a name, by which an exemption refers to it, and
-// sees one package at a time: no rule looks at two packages at once, because everything about pairs
-// of packages is in tables.
+// Rules lists all rules. Exemptions refer to a rule by its name. A rule sees one package at a time:
+// what depends on two packages is in the tables.
 func Rules() []Rule {
 	return []Rule{
 		{"imports", checkImports},
@@ -106,9 +105,9 @@ func (r Rule) problems(packages []*Package) []Problem {
 	return found
 }
 
-// Load parses all Go files below root, the folder of go.mod, in the order of their
-// names. Like the go command it leaves out testdata, the modules of other projects, and names that
-// start with a dot or an underscore. Nested modules of this project belong to it.
+// Load parses all Go files below root, the folder of go.mod, in the order of their names. Like the
+// go command it leaves out testdata, the modules of other projects, and names that start with a dot
+// or an underscore. Nested modules of this project are included.
 func Load(root string) ([]*Package, error) {
 	var packages []*Package
 	err := eachFolder(root, func(dir string) error {
@@ -166,7 +165,7 @@ func isModule(dir string) bool {
 }
 
 // foreign reports whether dir is the root of a module of another project: its name does not follow
-// from its place in this module. Such a module has its own checks.
+// from its place in this module. Such a module is not checked here.
 func foreign(root, dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	rel, relErr := filepath.Rel(root, dir)
@@ -177,7 +176,7 @@ func foreign(root, dir string) bool {
 	return !slices.Contains(strings.Split(string(text), "\n"), want)
 }
 
-// loadPackage parses the Go files of one folder. It returns nil where there are none.
+// loadPackage parses the Go files of one folder. It returns nil if the folder has no Go files.
 func loadPackage(root, dir string) (*Package, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(names) == 0 {
@@ -229,9 +228,9 @@ func (f *File) problem(pos token.Pos, format string, args ...any) Problem {
 	return Problem{File: f.Name, Line: f.line(pos), Text: fmt.Sprintf(format, args...)}
 }
 
-// imported returns the path that a name of the file stands for, or "" if it is not
-// the name of an import. If an import has no alias, its name is the last element of the path that
-// is not a version.
+// imported returns the path of the package that the file imports under a name, or "" if there is no
+// such import. If an import has no alias, its name is the last element of the path that is not a
+// version.
 func (f *File) imported(name string) string {
 	for _, spec := range f.Syntax.Imports {
 		p := importPath(spec)
@@ -263,8 +262,8 @@ func eachFile(check func(f *File) []Problem) func(p *Package) []Problem {
 	}
 }
 
-// matches reports whether name, a package or a file, is one of patterns. A pattern
-// that ends in "/..." stands for a folder and all below it.
+// matches reports whether name, a package or a file, is one of patterns. A pattern that ends in
+// "/..." matches a folder and everything below it.
 func matches(name string, patterns ...string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		dir, tree := strings.CutSuffix(pattern, "/...")

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/internal/lint"
 )
 
-// root is the folder of go.mod, seen from the folder of this package, in which its tests run.
+// root is the folder of go.mod, relative to the folder of this package, in which the tests run.
 const root = "../.."
 
 // TestMain reads the flag of these tests.
@@ -60,7 +60,7 @@ func TestStaticcheck(t *testing.T) {
 		unavailable(t, "cannot build staticcheck, which needs a module proxy the first time: %v\n%s", err, out)
 	}
 	if isQuick() {
-		tool = append(tool, "-tests=false") // it would look for facts in all packages between these and what their tests import
+		tool = append(tool, "-tests=false") // with tests, staticcheck would analyse all packages that the tests import
 	}
 	overModules(t, tool...)
 }
@@ -71,8 +71,8 @@ func isQuick() bool {
 	return given.Value.String() != given.DefValue
 }
 
-// overModules runs the go command with the arguments for all packages of each module. If the flag names packages, it runs the
-// command for these.
+// overModules runs the go command with the arguments for all packages of each module. If the flag
+// names packages, it runs the command only for these packages.
 func overModules(t *testing.T, args ...string) {
 	t.Helper()
 	if isQuick() {

@@ -27,7 +27,8 @@ func write(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// TestLoad checks which files belong to the module. Files for other systems do; files that the go command ignores do not.
+// TestLoad checks which files belong to the module. Files for other systems belong to it; files
+// that the go command ignores do not belong to it.
 func TestLoad(t *testing.T) {
 	root := write(t, map[string]string{
 		"go.mod":              "module " + lint.Module,

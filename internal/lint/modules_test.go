@@ -35,7 +35,8 @@ func TestModulesOfPackages(t *testing.T) {
 	}
 }
 
-// modulesOf returns the modules of the packages in a program that imports dir, sorted. It leaves out this module.
+// modulesOf returns, sorted, the modules of all packages on which the package dir depends, except
+// this module.
 func modulesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	out, err := goCommand(".", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./"+dir).Output()

@@ -57,7 +57,7 @@ func compare(t *testing.T, got []lint.Problem, want []string) {
 	}
 }
 
-// A function has an example if one is named after it or calls it.
+// A function has an example if an example is named after the function or calls it.
 func TestExampleRule(t *testing.T) {
 	const shown = "package collective_test\nimport \"" + lint.Module + "/collective\"\n"
 	for _, s := range []struct {
@@ -226,7 +226,7 @@ func TestDocumentation(t *testing.T) {
 	})
 }
 
-// Every type that an exported declaration mentions can be imported.
+// Every type in an exported declaration can be imported.
 func TestSurface(t *testing.T) {
 	head := "package ring\nimport \"" + lint.Module + "/internal/kernel\"\ntype hidden int\n"
 	hidden, kernel := []string{"names hidden"}, []string{"internal/kernel.X"}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Documents name tests as `folder.TestName`. Each of these tests exists. SECURITY.md names one for each promise.
+// Documents name tests as `folder.TestName`, and each of these tests exists. SECURITY.md names a
+// test for each promise, so at least 20.
 func TestDocumentsNameTests(t *testing.T) {
 	named := regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
 	for _, name := range documents(t) {

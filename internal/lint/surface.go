@@ -9,7 +9,7 @@ import (
 // checkSurface reports exported declarations that use a type that other packages cannot name: a
 // type of an internal package, or a type that the package does not export.
 func checkSurface(p *Package) []Problem {
-	// Nobody outside the module can import such a package, so it may use any type.
+	// Other modules cannot import such a package, so it may use any type.
 	if isInternal(p.Dir) || p.Files[0].Syntax.Name.Name == "main" {
 		return nil
 	}
@@ -64,14 +64,14 @@ func specsOf[S ast.Spec](d ast.Decl) (all []S) {
 	return all
 }
 
-// surface looks at the exported declarations of one file.
+// surface checks the exported declarations of one file.
 type surface struct {
 	file   *File
 	hidden map[string]bool // types of the package by name
 	found  []Problem
 }
 
-// function looks at an exported function, or an exported method of an exported type.
+// function checks an exported function, or an exported method of an exported type.
 func (s *surface) function(d *ast.FuncDecl) {
 	if d.Recv != nil && len(d.Recv.List) > 0 && !ast.IsExported(receiverName(d.Recv.List[0].Type)) {
 		return
@@ -81,8 +81,7 @@ func (s *surface) function(d *ast.FuncDecl) {
 	}
 }
 
-// group looks at exported types, and at exported constants and variables that are declared with a
-// type.
+// group checks exported types, and exported constants and variables that are declared with a type.
 func (s *surface) group(d *ast.GenDecl) {
 	for _, spec := range specsOf[*ast.TypeSpec](d) {
 		if !spec.Name.IsExported() {
@@ -100,8 +99,8 @@ func (s *surface) group(d *ast.GenDecl) {
 	}
 }
 
-// named reports the types in an expression that outsiders cannot name. Fields and methods that are
-// not exported are not part of the surface, and neither are embedded types whose names are not
+// named reports the types in an expression that other packages cannot name. Fields and methods that
+// are not exported are not part of the surface, and neither are embedded types whose names are not
 // exported.
 func (s *surface) named(owner string, n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
@@ -129,7 +128,7 @@ func (s *surface) named(owner string, n ast.Node) {
 	})
 }
 
-// members looks at the fields of a struct, or at the methods of an interface.
+// members checks the fields of a struct, or the methods of an interface.
 func (s *surface) members(owner string, list *ast.FieldList) {
 	for _, m := range list.List {
 		embedded := len(m.Names) == 0 && (receiverName(m.Type) == "" || ast.IsExported(receiverName(m.Type)))
@@ -139,7 +138,7 @@ func (s *surface) members(owner string, list *ast.FieldList) {
 	}
 }
 
-// report notes that a declaration names a type that outsiders cannot name.
+// report adds the problem that a declaration names a type that other packages cannot name.
 func (s *surface) report(owner string, n ast.Node, name string) {
 	s.found = append(s.found, s.file.problem(n.Pos(),
 		"%s names %s, which users cannot import: export the type where it belongs, or hide the declaration", owner, name))

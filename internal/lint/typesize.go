@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// The limits of a type. A larger type usually has several subjects. The remedy is a new type for
-// the fields that change together and the methods that use them.
+// The limits of a type. A larger type usually has several responsibilities. The remedy is a new
+// type for the fields that change together and the methods that use them.
 const (
 	maxFields  = 20
 	maxMethods = 30

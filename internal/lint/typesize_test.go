@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// members returns the source of a struct T with so many fields and methods.
+// members returns the source of a struct T with the given numbers of fields and methods.
 func members(fields, methods int) string {
 	var b strings.Builder
 	b.WriteString("package ring\ntype T struct {\n")

@@ -16,14 +16,14 @@ const (
 type word struct {
 	text    string // with a capital letter where another word begins, as in handBack
 	where   scope
-	folder  string // the word is forbidden in this folder and below; "" stands for all
+	folder  string // the word is forbidden in this folder and below; "" means all folders
 	instead string
 }
 
 // vocabulary lists the forbidden words with the standard terms that replaced them. A word of
 // ordinary English is only forbidden as a name, and a common one only in the folder where it had a
 // private meaning. Names of local variables are free except for the words of the first two groups,
-// because their meaning is in sight.
+// because their meaning is visible nearby.
 func vocabulary() (all []word) {
 	for _, group := range []struct {
 		where  scope

@@ -117,15 +117,15 @@ func (c *wordCheck) declared(d ast.Decl) {
 // name checks a declared name.
 func (c *wordCheck) name(name *ast.Ident) { c.whole(name.Pos(), name.Name) }
 
-// whole reports a name that is a word as a whole.
+// whole reports a name that equals a forbidden word.
 func (c *wordCheck) whole(pos token.Pos, name string) {
 	if w, ok := c.asName[name]; ok {
 		c.report(pos, w)
 	}
 }
 
-// parts reports the words in a text of a scope. A word that is forbidden in identifiers only is no problem in
-// a text of scope anywhere.
+// parts reports the forbidden words in an identifier (where is identifiers) or in another text
+// (where is anywhere). A word that is forbidden only in identifiers may occur in other texts.
 func (c *wordCheck) parts(pos token.Pos, text string, where scope) {
 	for _, part := range wordsOf(text) {
 		if w, ok := c.part(part); ok && (w.where == anywhere || where == identifiers) {
