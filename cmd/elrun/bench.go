@@ -65,8 +65,8 @@ func (f *benchFlags) config() (bench.Config, error) {
 
 // args returns the flags as the arguments of a bench-peer.
 func (f *benchFlags) args() []string {
-	// Every flag is passed, also with its default value, so that bench alone decides about
-	// defaults.
+	// Every flag is passed, even if it has its default value, so that the defaults of bench apply
+	// at all peers.
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
 		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),
@@ -87,7 +87,7 @@ type benchCommand struct {
 
 // Run starts the peers. The peer with rank 0 prints the results.
 func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
-	// The peers run this very program, so that they have the same version.
+	// The peers run the executable of this process, so that they have the same version.
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
@@ -104,8 +104,8 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
 		o.Remote.Srun, o.Remote.Dir, o.Network.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
-	// Peers of other launchers join: they could not connect to a peer that listens on this host
-	// only, and their links may be slow.
+	// Peers of other launchers take part in the job. They could not connect to a peer that listens
+	// on this host only, and their links may be slow.
 	case c.Ticket != "" || c.Group > 0: // peers of other launchers
 		o.Network.Listen, c.Links = "auto", true
 	}
@@ -125,9 +125,9 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 // benchPeerCommand is the hidden command bench-peer: one peer of elrun bench.
 type benchPeerCommand struct{ benchFlags }
 
-// Run joins the job and measures together with the other peers. The measurement is in one session:
-// if a peer is lost, all others end with the error of the call, because their figures would be for
-// another number of ranks.
+// Run joins the job and measures together with the other peers. The whole measurement runs in one
+// session. If a peer is lost, all others end with the error of the call, because later figures
+// would be for another number of ranks.
 func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -151,16 +151,17 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	if err := measure(ctx, t, s, cfg); err != nil {
 		return err
 	}
-	// Wait for the peers that are still in the last call: to them an early exit would be a loss.
+	// Wait for the peers that are still in the last call, which would fail if this peer exited
+	// earlier.
 	if err := collective.Barrier(ctx, s.Comm); err != nil {
 		return err
 	}
 	return g.Close()
 }
 
-// awaitSession returns the session in which to measure. While peers join, views follow one
-// another, and not every member enters each of them. A barrier that succeeds proves that all are
-// in the same session.
+// awaitSession returns the session in which to measure. While peers join, views follow one another,
+// and a member may skip some views. A barrier that succeeds proves that all members of the view are
+// in this session.
 func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
 	s, err := g.Next(ctx, 0)
 	for c.Group > 0 && err == nil {
@@ -194,14 +195,14 @@ func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.
 	})
 }
 
-// slowest returns the speed of the slowest link in 1e9 bytes/s; 0 if links are not measured, and
-// at other ranks than 0. Rank 0 prints the speeds of all links.
+// slowest returns the speed of the slowest link in 1e9 bytes/s. It returns 0 if links are not
+// measured, and at all ranks except 0. Rank 0 prints the speeds of all links.
 func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.Session) (float64, error) {
 	if !c.Links {
 		return 0, nil
 	}
 	links, err := bench.Links(ctx, s.Comm)
-	// All ranks have taken part in the measurement, and only rank 0 has the results.
+	// All ranks know the speeds; only rank 0 prints and uses them.
 	if err != nil || len(links) == 0 || s.Rank != 0 {
 		return 0, err
 	}
@@ -228,8 +229,8 @@ func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Ses
 			if err != nil {
 				return err
 			}
-			// elastic has measured these costs when the session began, so that printing them
-			// takes no call.
+			// Package elastic has measured these costs at the beginning of the session, so this
+			// needs no collective call.
 			cost := s.Comm.Cost()
 			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us and %.3f ns a byte; each concurrent message of another rank adds %.1f us and %.3f ns a byte; reducing takes %.3f ns a byte\n",
 				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.Beta*1e9, cost.OtherAlpha*1e6, cost.OtherBeta*1e9, cost.Gamma*1e9)

@@ -35,8 +35,8 @@ func (f *dhtFlags) check() error {
 	return usage("--bootstrap", err)
 }
 
-// usage returns the error of a flag with the flag's name in place of the package's name, which
-// means nothing to users.
+// usage returns the error of a flag with the flag's name in place of the name of package discovery,
+// which means nothing to users.
 func usage(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -49,7 +49,7 @@ func (f *dhtFlags) add(o *launch.Options) {
 	if !f.DHT {
 		return
 	}
-	if d, err := discovery.New(f.Bootstrap...); err == nil { // no else: the method check reports this error
+	if d, err := discovery.New(f.Bootstrap...); err == nil { // the method check has reported an error
 		o.Network.Discovery = d
 	}
 }
@@ -61,8 +61,8 @@ type bootstrapCommand struct {
 	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this node shares its records; can be repeated."`
 }
 
-// bootstrapPort is the default TCP port of bootstrap nodes. It is fixed, because other hosts have
-// the address in their command lines.
+// bootstrapPort is the default TCP port of bootstrap nodes. It is fixed, because the command lines
+// of other hosts contain the node's address.
 const bootstrapPort = 7474
 
 // Validate implements kong's validation: its errors are usage errors.
@@ -76,16 +76,16 @@ func (c *bootstrapCommand) Validate() error {
 	return err
 }
 
-// parseListen parses the flag --listen; empty stands for all interfaces, of IPv4 and of IPv6. It
-// refuses addresses with a zone: the zone has a meaning on this host only, and the node gives its
-// address to others.
+// parseListen parses the flag --listen; an empty list stands for all interfaces, of IPv4 and of
+// IPv6. It refuses addresses with a zone: a zone is valid on this host only, and the node gives its
+// address to other hosts.
 func parseListen(list string) ([]netip.AddrPort, error) {
 	if list == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), bootstrapPort), netip.AddrPortFrom(netip.IPv6Unspecified(), bootstrapPort)}, nil
 	}
 	var out []netip.AddrPort
 	for text := range strings.SplitSeq(list, ",") {
-		// An address without a port is no error: it gets the default port.
+		// An address without a port gets the default port.
 		at, err := netip.ParseAddrPort(text)
 		if addr, plain := netip.ParseAddr(text); plain == nil {
 			at, err = netip.AddrPortFrom(addr, bootstrapPort), nil
@@ -99,7 +99,7 @@ func parseListen(list string) ([]netip.AddrPort, error) {
 }
 
 // Run serves until a signal ends it. It prints the node's addresses on standard output, one per
-// line, for the --bootstrap flags of others.
+// line, for the --bootstrap flags of other hosts.
 func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()

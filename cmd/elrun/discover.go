@@ -13,8 +13,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// discoverFlags configure the rendezvous of launchers that are started with one and the same
-// command line.
+// discoverFlags configure the rendezvous of launchers that are started with the same command line.
 type discoverFlags struct {
 	Discover        string        `placeholder:"dns:NAME[:PORT]" help:"Join job --name at the addresses that a DNS name has, or start it there: all elruns of the job get the same command line. NAME@SERVER[:PORT] asks another DNS server."`
 	KeyFile         string        `placeholder:"FILE" help:"File with the key that elruns with --discover share, of 32 characters or more."`
@@ -25,14 +24,14 @@ type discoverFlags struct {
 
 const (
 	// discoverPatience is how long launchers wait for the number of launchers in --start-with. It
-	// leaves time for answers from DNS caches: servers may cache an answer for half of it.
+	// is twice the time for which DNS servers may cache an answer without the latest launchers.
 	discoverPatience = time.Minute
 	// discoverGrace is the time that peers get to leave after a signal. It is shorter than the 60
 	// s after which Kubernetes kills the pods of elrun k8s.
 	discoverGrace = 50 * time.Second
 	// cachedTicketValid is the validity of a ticket that a launcher gives to others. The launcher
-	// gives the same ticket again until ticketReuse has passed, because the number of a job's
-	// tickets is limited.
+	// gives the same ticket again until ticketReuse has passed, because the number of tickets of a
+	// job is limited.
 	cachedTicketValid = 10 * time.Minute
 	ticketReuse       = 5 * time.Minute
 	// finishPeriod is how long a launcher stays after the end of its job, to inform others of the
@@ -67,8 +66,8 @@ func (f *discoverFlags) Validate() error {
 //  3. run the peers of this launcher,
 //  4. inform the others of the end (finishRendezvous).
 //
-// The deferred calls run in reverse order: readiness ends before its goroutine is waited for, and
-// the port is closed last.
+// The deferred calls run in reverse order: hide ends the goroutine of showReady, Wait waits for it,
+// and the rendezvous port is closed last.
 func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*launch.Options)) error {
 	cfg, err := c.rendezvous(t)
 	if err != nil {
@@ -80,14 +79,14 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	}
 	defer p.Close()
 	found, err := c.findJob(ctx, t, p)
-	// A launcher that comes after the end has nothing to do, and that is no failure.
+	// If the job has finished this launcher has nothing to do, and succeeds.
 	if err != nil || found.Finished {
 		return err
 	}
 	pass := &ticketCache{job: c.Name}
 	p.Serve(pass.ticket)
-	// hide ends the readiness as soon as the peers have ended, before finishRendezvous waits for
-	// others: a pod without members must not count as ready.
+	// hide closes the readiness port as soon as the peers have ended, before finishRendezvous waits
+	// for other launchers: a pod without members must not count as ready.
 	showing, hide := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { c.showReady(showing, t, cfg.Addr, pass) })
@@ -122,7 +121,7 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 	if err != nil {
 		return rendezvous.Config{}, fmt.Errorf("--key-file: %w", err)
 	}
-	addr, _ := netip.ParseAddr(c.Listen) // other forms of --listen do not name one address
+	addr, _ := netip.ParseAddr(c.Listen) // invalid, and so unused, if --listen is not a single address
 	return rendezvous.Config{Name: name, Key: string(key), Addr: addr, Need: c.StartWith, Patience: discoverPatience,
 		Say: func(text string) {
 			// Texts may have names from other hosts, so control characters are replaced.
@@ -172,7 +171,7 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", errors.New("its peers are starting")
 	}
-	// The time before the request: the age of a ticket must not be underestimated.
+	// The time is taken before the request, so that the ticket is never older than it seems.
 	made := time.Now()
 	ticket, err := job.Ticket(ctx, cachedTicketValid)
 	if err == nil {
@@ -182,10 +181,10 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 }
 
 // finishRendezvous informs other launchers of the job's end. If err says that this launcher could
-// not join any more, it asks them whether the job has finished; if it has, that is no failure.
+// not join, it asks the other launchers whether the job has finished. If the job has finished the
+// result is nil.
 func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
-	// After a signal or a wrong flag the others need no answer: the outcome is the same, whether
-	// the job has finished or not.
+	// After a signal or a wrong flag the outcome does not depend on whether the job has finished.
 	if err != nil && isPermanent(err) {
 		return err
 	}

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// shownCommands returns the command lines of elrun in a document. The commands in whole are on
-// indented lines. The commands in parts are in backticks within a sentence, and may lack arguments.
+// shownCommands returns the command lines of elrun in a document. The list whole has the commands
+// on indented lines. The list parts has the commands in backticks within a sentence, which may lack
+// arguments.
 func shownCommands(text string) (whole, parts []string) {
 	line := regexp.MustCompile(`(?m)^    (?:\$ )?((?:bin/)?elrun [^\n]*)$`)
 	for _, found := range line.FindAllStringSubmatch(text, -1) {

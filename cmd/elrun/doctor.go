@@ -42,7 +42,7 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	default:
 		checks = launch.Doctor(ctx)
 	}
-	// After a signal the checks that were cut short would be reported as failures.
+	// After a signal, the interrupted checks would be reported as failures.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -51,7 +51,8 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	failed := false
 	for _, check := range checks {
-		// Warnings do not fail the command: jobs run with them, if more slowly.
+		// Warnings do not fail the command: jobs run in spite of them, although possibly more
+		// slowly.
 		failed = failed || check.Level == launch.Fail
 		if _, err := fmt.Fprintln(t.stdout, printable.Line(check.String())); err != nil {
 			return err

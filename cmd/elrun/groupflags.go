@@ -7,9 +7,9 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// groupFlags configure when the group of a job goes on after losses, whether crashed peers are
-// started again, and how fast newcomers get the state.
-// All launchers of a job should pass the same --quorum.
+// groupFlags configure when a job continues after the loss of peers, whether crashed peers are
+// started again, and how fast newcomers get the state. All launchers of a job should pass the same
+// --quorum.
 type groupFlags struct {
 	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`

@@ -34,7 +34,7 @@ func (f *sshFlags) hosts() ([]launch.Host, error) {
 	switch {
 	case f.Hosts != nil && f.Hostfile != nil:
 		return nil, errors.New("-H does not go with --hostfile: name the hosts in one way")
-	case f.Hosts != nil: // -H "" is a mistake, as from an unset variable
+	case f.Hosts != nil: // ParseHosts refuses "", which may come from an unset variable
 		return launch.ParseHosts(*f.Hosts)
 	case f.Hostfile == nil:
 		return nil, nil

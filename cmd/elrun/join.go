@@ -45,8 +45,8 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	// In a task of a Slurm step the peers of each task join on their own; without -n each task
-	// has one peer, as srun starts a task for each.
+	// In a Slurm step each task is a launcher whose peers join the job. Without -n a task has one
+	// peer, as srun starts one task for each peer.
 	task, err := c.task()
 	if err != nil {
 		return err
@@ -60,8 +60,8 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 }
 
 // joinForever joins again whenever the job ends or cannot be found. A ticket in a file is read
-// before each attempt, because elrun ticket --follow replaces it; so a bad ticket there is no
-// reason to give up. A ticket on standard input is read once.
+// before each attempt, because elrun ticket --follow replaces it. So a bad ticket in a file does
+// not end the attempts. A ticket on standard input is read once.
 func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	if c.Ticket == fromInput {
 		reading, release := t.interruptible(ctx)
@@ -74,7 +74,7 @@ func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	}
 	return retryJoin(ctx, t, func(ctx context.Context) error {
 		err := c.join(ctx, t)
-		// retryJoin would end on a bad ticket. A failed status in its place makes it try again.
+		// retryJoin ends after the error of a bad ticket, but tries again after statusFailed.
 		if strings.HasPrefix(c.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
 			report(t.stderr, err)
 			return exitStatus(statusFailed)
@@ -92,8 +92,8 @@ func nameTicket(args []string) []string {
 	if len(args) < 2 || args[0] != "join" {
 		return args
 	}
-	// With "--" after it any word is a ticket. Without "--" only a word in the form of a ticket
-	// is: a program may have any other name.
+	// With "--" after it any word is a ticket. Without "--" only a word in the form of a ticket is
+	// a ticket, as any other word may be a program.
 	first, dashes := args[1], len(args) > 2 && args[2] == "--"
 	form, _, dotted := strings.Cut(first, ".")
 	switch {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A ticket as the first argument becomes a flag. Words that only look like one do not.
+// A ticket as the first argument becomes a flag. Words that only resemble a ticket do not become a
+// flag.
 func TestNameTicket(t *testing.T) {
 	for line, want := range map[string]string{
 		"join elrun1.abc -n 2 -- prog x": "join --ticket=elrun1.abc -n 2 -- prog x",
@@ -95,7 +96,8 @@ func TestReadTicket(t *testing.T) {
 	}
 }
 
-// Input that comes piece by piece through a pipe is read to its end. An interrupt ends the wait for input.
+// Input that arrives in pieces through a pipe is read to its end. An interrupt ends the wait for
+// input.
 func TestReadTicketFromPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -165,7 +167,8 @@ func FuzzNameTicket(f *testing.F) {
 	})
 }
 
-// FuzzParse checks that no command line makes the parser panic. An accepted command line of scale names a job and a number.
+// FuzzParse checks that no command line makes the parser panic. In an accepted command line of
+// scale a single argument is a number of peers, not a job.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{"scale j 3 --elrun 7", "scale --elrun=7 3", "scale j --elrun 7 3", "-n 2 prog -x", "join - prog",
 		"--state-rate 10MB/s prog", "status j --json", "stop", "ps j", "bench allreduce --sizes 4", "--", "run -- --", "ticket --valid 1h j"} {

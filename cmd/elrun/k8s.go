@@ -23,8 +23,8 @@ type k8sCommand struct {
 	Program   []string  `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
 }
 
-// Run prints the Kubernetes manifest of a job, with a new random key. So two manifests of the
-// same flags differ in the Secret: apply one of them only.
+// Run prints the Kubernetes manifest of a job, with a new random key. So two manifests made with
+// the same flags differ in the Secret: apply only one of them.
 func (c *k8sCommand) Run(t *terminal) error {
 	spec := k8s.Spec{Name: c.Name, Namespace: c.Namespace, Image: c.Image, Peers: int(c.Peers), MinPeers: c.MinPeers, MaxPeers: c.Max,
 		CPU: c.CPU, Memory: c.Memory, Queue: c.Queue, Program: c.Program}

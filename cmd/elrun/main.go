@@ -30,8 +30,8 @@ const (
 	statusUsage  = 2 // wrong command line; nothing was started
 )
 
-// commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself:
-// it starts them on other hosts (agent) or as the program of a job (bench-peer).
+// commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself,
+// which starts them on other hosts (agent) or as the program of a job (bench-peer).
 type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
@@ -92,7 +92,7 @@ func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
 	switch {
 	case !ok:
 		cancel(exitStatus(statusFailed))
-	case sig == syscall.SIGCONT: // the process goes on already
+	case sig == syscall.SIGCONT: // the kernel has continued this process already
 	case sig == syscall.SIGTSTP:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	default:
@@ -122,7 +122,7 @@ func run(args []string, t *terminal) int {
 	if err != nil {
 		return report(t.stderr, err)
 	}
-	// Parse returns after --help too; exited then has the status.
+	// Parse returns even after --help. In this case exited has the status.
 	k, err := parser.Parse(nameTicket(args))
 	if exited >= 0 { // --help
 		return exited

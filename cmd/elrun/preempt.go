@@ -14,8 +14,8 @@ import (
 )
 
 // preemptGrace is the time that peers get to leave after a notice of preemption. Clouds take a
-// machine away 30 s after the notice or later, and elrun needs some seconds to end after its
-// peers.
+// machine away 30 s after the notice or later, and elrun needs some seconds to end after its peers
+// have ended.
 const preemptGrace = 25 * time.Second
 
 // preemption is the cause of a context that a notice of preemption has cancelled. launch prints
@@ -45,16 +45,16 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 			cancel(preemption{text})
 		}
 	})
-	// The deferred calls run in reverse order: first the watch is cancelled, then its goroutine
-	// is waited for.
+	// The deferred calls run in reverse order: cancel ends source.Wait, and then Wait waits for its
+	// goroutine.
 	defer work.Wait()
 	defer cancel(nil)
 	return preempted(ctx, t, job(ctx))
 }
 
 // preempted returns the outcome of a job whose machine may have been taken away. If the notice came
-// before the job had started, err is only a consequence: it is printed, and the status equals the
-// status of a job that SIGTERM has ended.
+// before the job had started, err is only a consequence of the notice. Then err is printed, and the
+// status equals the status of a job that SIGTERM has ended.
 func preempted(ctx context.Context, t *terminal, err error) error {
 	var p preemption
 	var s exitStatus

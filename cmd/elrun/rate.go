@@ -22,7 +22,8 @@ func (r *byteRate) UnmarshalText(text []byte) error {
 func parseRate(s string) (int, error) {
 	number := strings.TrimRight(strings.TrimSuffix(s, "/s"), "kKMGiB")
 	unit, ok := rateUnit(strings.TrimSuffix(s, "/s")[len(number):])
-	// Only digits and a point: ParseFloat also accepts forms such as 0x1p4 and Inf.
+	// Only digits and a point are allowed, whereas ParseFloat also accepts forms such as 0x1p4 and
+	// Inf.
 	plain := number != "" && strings.Trim(number, "0123456789.") == ""
 	v, err := strconv.ParseFloat(number, 64)
 	if !ok || !plain || err != nil {
@@ -30,15 +31,15 @@ func parseRate(s string) (int, error) {
 	}
 	// The upper bound keeps the conversion to int from overflowing.
 	v = math.Round(v * unit)
-	// The lower bound catches slips: nobody could join at such a rate.
+	// A rate below minRate is probably a missing unit: no peer could join at such a rate.
 	if v < minRate || v > math.MaxInt/2 {
 		return 0, fmt.Errorf("rate %q: want at least %d bytes a second", s, minRate)
 	}
 	return int(v), nil
 }
 
-// minRate is the lowest rate, in bytes per second. A smaller number is a slip, such as a missing
-// unit.
+// minRate is the lowest rate, in bytes per second. A smaller number is probably a mistake, such as
+// a missing unit.
 const minRate = 1000
 
 // rateUnit returns the number of bytes in a unit, with or without its B. Units without an i are

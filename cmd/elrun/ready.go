@@ -14,8 +14,8 @@ import (
 const readyPeriod = 500 * time.Millisecond
 
 // showReady accepts connections at --ready-port, as a readiness probe, until ctx ends. It begins
-// when a peer of this launcher is a member. An open port is the whole protocol: Kubernetes only
-// connects. A port that cannot be opened is reported and is no reason to end the job.
+// when a peer of this launcher is a member. The open port is enough, as Kubernetes only connects. A
+// port that cannot be opened is reported, but does not end the job.
 func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *ticketCache) {
 	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
@@ -30,7 +30,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 		fmt.Fprintf(t.stderr, "elrun: --ready-port: %v\n", err)
 		return
 	}
-	// Accept takes no context: closing the listener ends it.
+	// Accept takes no context: closing the listener ends Accept.
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	tick := time.NewTicker(readyPeriod)
@@ -41,7 +41,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 			_ = conn.Close()
 			continue
 		}
-		select { // as with too many open files: try again later
+		select { // a failure may be temporary, such as too many open files: try again later
 		case <-tick.C:
 		case <-ctx.Done():
 		}

@@ -18,9 +18,9 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// retryJoin repeats attempts to join a job. It returns on a signal, on a notice of preemption,
-// and after an error that further attempts cannot cure. An attempt that succeeds or lasts longer
-// than longestPause resets the pause.
+// retryJoin repeats attempts to join a job. It returns on a signal, on a notice of preemption, and
+// after an error with which all further attempts would end, too. An attempt that succeeds or lasts
+// longer than longestPause resets the pause.
 func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
 	pause := firstPause
 	for {
@@ -33,8 +33,8 @@ func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) e
 		if err == nil || time.Since(begun) > longestPause {
 			pause = firstPause
 		}
-		// A job that has finished is no reason to end: the machine is offered for the next job of
-		// this ticket file, too.
+		// After a job has finished retryJoin continues, so that this machine joins the next job of
+		// the ticket file, too.
 		report(t.stderr, err)
 		fmt.Fprintf(t.stderr, "elrun: join --forever tries again in %v\n", pause)
 		if err := t.wait(ctx, pause); err != nil {

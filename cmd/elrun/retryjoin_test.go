@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// attempts calls retryJoin with attempts that end with the errors in ends; lasts is the duration of
-// each attempt. The last error repeats until a signal comes, after the duration until. attempts
-// returns the start times of the attempts.
+// attempts calls retryJoin with attempts of the duration lasts, which end with the errors in ends
+// in turn, and then always with the last of these errors. A signal comes after the duration until.
+// attempts returns the start times of the attempts.
 func attempts(t *testing.T, until time.Duration, lasts time.Duration, ends ...error) (at []time.Duration, err error) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -56,7 +56,7 @@ func TestForever(t *testing.T) {
 	}
 }
 
-// An attempt that lasted long counts as a job, whatever its error.
+// An attempt that lasted longer than longestPause resets the pause, whatever its error.
 func TestForeverAfterLongJob(t *testing.T) {
 	at, _ := attempts(t, 25*time.Minute, 10*time.Minute, exitStatus(statusFailed))
 	if want := []time.Duration{0, 605 * time.Second, 1210 * time.Second}; !slices.Equal(at, want) {

@@ -37,7 +37,7 @@ type jobFlags struct {
 // Validate implements kong's validation: its errors are usage errors.
 func (f *jobFlags) Validate() error {
 	var audit error
-	if !(f.Audit >= 0 && f.Audit <= 1) { // also for NaN
+	if !(f.Audit >= 0 && f.Audit <= 1) { // the condition is also true for NaN
 		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
 	return cmp.Or(f.groupFlags.check(), audit, f.dhtFlags.check())
@@ -53,8 +53,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		fmt.Fprintln(t.stderr, "elrun: no program given\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]")
 		return exitStatus(statusUsage)
 	}
-	// A log that cannot be opened ends the command before a peer starts, or the events of the
-	// start would be lost.
+	// The event log is opened before a peer starts, so that no events of the start are lost.
 	events, closeEvents, err := openEvents(f.Events, t.stderr)
 	if err != nil {
 		return err
@@ -69,7 +68,8 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		o.Grace = preemptGrace
 	}
 	f.dhtFlags.add(&o)
-	// After the flags, so that the way to run (task, discovery, join) can override them.
+	// change is called after the flags are set, so that a task, --discover and join can override
+	// them.
 	change(&o)
 	if f.Audit > 0 {
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", f.Audit))
@@ -103,7 +103,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	var hosts []launch.Host
 	var srun bool
 	// A task of a Slurm step runs its own peers only, and with --discover each host has its own
-	// launcher. In both cases this launcher needs no other hosts.
+	// launcher. In both cases this launcher starts no peers on other hosts.
 	if err == nil && task == nil && c.Discover == "" {
 		hosts, srun, err = c.chooseHosts(t, &c.sshFlags, &c.Peers)
 	}
@@ -131,7 +131,7 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 type peerCount int
 
 // Decode implements kong's decoding: its errors are usage errors. It uses Pop because PopValue
-// takes a negative number for a flag.
+// would treat a negative number as a flag.
 func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 	text, _ := ctx.Scan.Pop().Value.(string) // "" if the value is missing
 	v, err := strconv.Atoi(text)
@@ -183,9 +183,9 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	return f, func() { _ = f.Close() }, nil // launch has reported failed writes
 }
 
-// beginLog truncates an event log, unless another running launcher writes to it: then both
-// append. Writers hold a shared lock (flock) on the file, so if an exclusive lock can be had, no
-// other launcher writes to it.
+// beginLog truncates an event log, unless another running launcher writes to the log: then both
+// append. Each writer holds a shared lock (flock) on the file, so an exclusive lock succeeds only
+// if no other launcher writes to the file.
 func beginLog(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

@@ -48,7 +48,7 @@ func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 		job, last = "", c.Job
 	}
 	number, onHost := last, false
-	// The last colon, because an IPv6 address has colons, too.
+	// The last colon separates host and number, because an IPv6 address has colons, too.
 	if i := strings.LastIndexByte(last, ':'); i >= 0 {
 		h.Name, number, onHost = last[:i], last[i+1:], true
 	}
@@ -59,7 +59,7 @@ func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 	case onHost && h.Name == "":
 		return "", h, fmt.Errorf("%q: want a host before the colon", last)
 	case h.Slots < 1 && !onHost:
-		// A host may have no peers, but an elrun without peers has ended.
+		// A host may have 0 peers, but an elrun without peers would end.
 		return "", h, fmt.Errorf("%d peers: want at least 1, or end the job by elrun stop", h.Slots)
 	case h.Slots < 0:
 		return "", h, fmt.Errorf("%d peers on host %s: want 0 or more", h.Slots, h.Name)

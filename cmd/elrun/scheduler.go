@@ -24,7 +24,8 @@ func schedulerEnv() scheduler.Environment {
 	}}
 }
 
-// task returns the task of this launcher in a Slurm step of several tasks; nil outside of one.
+// task returns the task of this launcher in a Slurm step of several tasks; nil outside of such a
+// step.
 func (f *schedulerFlags) task() (*scheduler.Task, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
@@ -36,7 +37,8 @@ func (f *schedulerFlags) task() (*scheduler.Task, error) {
 	return &task, nil
 }
 
-// allocation returns the hosts of the batch job in which this launcher runs; nil outside of one.
+// allocation returns the hosts of the batch job in which this launcher runs; nil outside of a batch
+// job.
 func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
@@ -45,8 +47,8 @@ func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	return a, schedulerError(err)
 }
 
-// schedulerError adds advice to an error in the data of a batch system: such data comes from the
-// site's configuration, which users cannot change.
+// schedulerError adds advice to an error in the data of a batch system. Users cannot correct such
+// data, as it comes from the configuration of the cluster.
 func schedulerError(err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +60,7 @@ func schedulerError(err error) error {
 // which this launcher runs, unless the user gives a number of peers. srun reports whether srun
 // reaches the hosts.
 func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
-	// The user's choice counts more than the allocation of the batch system.
+	// The user's choice takes precedence over the allocation of the batch system.
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
 	}

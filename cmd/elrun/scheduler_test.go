@@ -44,7 +44,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A task of Slurm learns its rank from the environment.
+// A task of Slurm gets its rank from the environment.
 func TestTask(t *testing.T) {
 	for v, value := range map[string]string{"SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
 		"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n2", "SLURM_RESTART_COUNT": ""} {

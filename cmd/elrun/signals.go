@@ -17,8 +17,8 @@ import (
 // An ignored SIGINT needs a handler that drops it. elrun forwards SIGINT to its peers, and
 // children inherit ignored signals but not handled ones.
 func watchSignals() <-chan os.Signal {
-	// Buffered: signal.Notify drops a signal whose channel is full, and a second Ctrl-C has a
-	// meaning of its own.
+	// The channel is buffered, because package signal drops a signal if the channel is full, and a
+	// second Ctrl-C has a meaning of its own.
 	taken := make(chan os.Signal, 8)
 	dropped := make(chan os.Signal, 1)     // never read
 	toDrop := []os.Signal{syscall.SIGPIPE} // writes to a closed pipe must fail with an error

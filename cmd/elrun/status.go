@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// psCommand is the command elrun ps. It lists running jobs only; elrun status JOB also knows jobs
-// that have ended.
+// psCommand is the command elrun ps. It lists only running jobs; elrun status JOB also shows a job
+// that has ended.
 type psCommand struct {
 	Job  string `arg:"" optional:"" help:"Name of a job, or its beginning; default: all of them."`
 	JSON bool   `name:"json" help:"One JSON array."`
@@ -96,7 +96,7 @@ func statusOf(ctx context.Context, name string, paths bool) (launch.Status, erro
 // lastStatusOf is statusOf, but if the named job has ended it returns the job's last status.
 func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
 	s, err := statusOf(ctx, name, paths)
-	// Only a name can stand for an ended job: without one the user means a job that runs.
+	// Only a named job may have ended: without a name the user means a running job.
 	if name == "" || !errors.Is(err, launch.ErrNoJob) {
 		return s, err
 	}
@@ -106,10 +106,10 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 	return s, err
 }
 
-// writeStatus writes the status of a running job: a line about the job, lines about the time of
-// the last step and about the shares if they are known, and the table of members, which the
-// function write writes. A dash stands for an unknown value: a program over sessions of its own,
-// for example, reports no steps. Long lines are cut for reading; --json has everything.
+// writeStatus writes the status of a running job: a line about the job, lines about the time of the
+// last step and about the shares if they are known, and the table of members, which the function
+// write writes. A dash stands for an unknown value: for example, a program without package trainer
+// may report no steps. Long lines are truncated; --json has the full values.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &lineTruncator{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))
@@ -160,7 +160,7 @@ func formatStep(s launch.Status) string {
 // writeMember writes the table row of one member.
 func writeMember(w io.Writer, m launch.MemberStatus) {
 	share := countText(m.Share)
-	if m.StepMS > 0 { // it was in a step, so a share of 0 is known
+	if m.StepMS > 0 { // the member was in a step, so its share is known even if it is 0
 		share = fmt.Sprint(m.Share)
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", indexText(m.Rank), indexText(m.Index), text(m.ID), text(m.Host),

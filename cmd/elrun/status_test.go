@@ -228,7 +228,7 @@ PAIRS  BETWEEN    AND        PATH  ENCRYPTED  WHY NO BETTER ONE
 	}
 }
 
-// No line of the status exceeds the limit, by hosts or by paths, whatever the number of peers.
+// No line of the status exceeds the limit, whatever the number of peers and in whatever table.
 func TestStatusIsNarrow(t *testing.T) {
 	s := hostsOfMany(64)
 	for range 128 {

@@ -23,7 +23,7 @@ type hostStatus struct {
 func byHost(members []launch.MemberStatus) []hostStatus {
 	var hosts []hostStatus
 	for _, m := range members {
-		// Members without a machine ID are grouped by the name of their host, as the next best.
+		// Members without a machine ID are grouped by the name of their host.
 		i := slices.IndexFunc(hosts, func(h hostStatus) bool { return h.machine == m.Machine && (m.Machine != "" || h.name == m.Host) })
 		if i < 0 {
 			i = len(hosts)
@@ -72,7 +72,8 @@ func writeHost(w io.Writer, h hostStatus) {
 				paths = append(paths, kind)
 			}
 		}
-		// Unknown of one member makes the host's value unknown; otherwise the oldest counts.
+		// If the value of one member is unknown the host's value is unknown. Otherwise the longest
+		// time counts.
 		if seen < 0 || m.SeenMS < 0 {
 			seen = -1
 		} else {
@@ -108,7 +109,7 @@ func formatStates(states []string) string {
 	return strings.Join(words, ", ")
 }
 
-// maxLine is the maximum length of a line for people, in bytes. Names and reasons from other
+// maxLine is the maximum length of a line of elrun status, in bytes. Names and reasons from other
 // hosts may have any length.
 const maxLine = 200
 
@@ -147,7 +148,7 @@ const shownPeers = 3
 
 // shortList returns a list of peers as text, shortened to shownPeers.
 func shortList(ids []string) string {
-	// One more is named too: "and 1 more" would be no shorter.
+	// If only one more peer is left it is named, too: "and 1 more" would be no shorter.
 	if more := len(ids) - shownPeers; more > 1 {
 		return fmt.Sprintf("%s and %d more", list(ids[:shownPeers]), more)
 	}

@@ -11,7 +11,7 @@ import (
 // pathGroup identifies the pairs of members on two hosts that use the same path for the same
 // reason.
 type pathGroup struct {
-	a, b, kind, why string // names of both hosts, kind of path, and why no better one is used
+	a, b, kind, why string // names of both hosts, kind of path, and why no better path is used
 	encrypted       bool
 }
 
@@ -34,7 +34,7 @@ func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pa
 				told[pair] = true
 			}
 			g := pathGroup{host[m.ID], host[p.ID], p.Kind, p.Why, p.Encrypted}
-			// A group has no direction: count a pair with the group that came first.
+			// The order of the hosts does not matter: a pair counts with the group that came first.
 			if back := (pathGroup{g.b, g.a, g.kind, g.why, g.encrypted}); pairs[back] > 0 {
 				g = back
 			}

@@ -8,8 +8,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// stopCommand is the command elrun stop. A signal ends the wait, and leaves the job to end by
-// itself.
+// stopCommand is the command elrun stop. A signal ends only the wait; the job still ends.
 type stopCommand struct {
 	Job string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 }

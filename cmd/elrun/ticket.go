@@ -29,16 +29,16 @@ type ticketCommand struct {
 // revokeWord in place of a job's name makes the command revoke a ticket.
 const revokeWord = "revoke"
 
-// Run prints a ticket, keeps one in a file, or revokes one.
+// Run prints a ticket, keeps a ticket in a file, or revokes tickets.
 func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case c.Job == revokeWord:
-		// A job of this very name can be named by the beginning of its name instead.
+		// A job with the name "revoke" can be named by the beginning of its name.
 		return c.revoke(ctx, t)
 	case c.First != "":
 		fmt.Fprintf(t.stderr, "elrun: unexpected argument %s\nusage: elrun ticket [JOB] [flags], or elrun ticket revoke [JOB] [TICKET]\n", printable.Line(c.First))
 		return exitStatus(statusUsage)
-	case c.Valid <= 0: // checked first: a mistake even if there is no such job
+	case c.Valid <= 0: // checked before the job is looked up: a usage error even if there is no such job
 		return fmt.Errorf("%w: ticket valid for %v, want more than 0", launch.ErrOptions, c.Valid)
 	case c.Uses < 0:
 		return fmt.Errorf("%w: ticket for %d peers, want 0 (any number) or more", launch.ErrOptions, c.Uses)
@@ -103,8 +103,8 @@ const (
 )
 
 // follow keeps a valid ticket in the file of --follow until the job ends or a signal comes. The
-// file changes only when the ticket does. While the job does not answer, the last ticket stays in
-// the file: the members in it may be reachable by others.
+// file changes only when the ticket changes. While the job does not answer, the last ticket stays
+// in the file: other hosts may still reach the members that it names.
 func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -145,7 +145,7 @@ func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job,
 		if err == nil {
 			return now, nil
 		}
-		// The job has ended, which is the normal end of this command.
+		// ErrNoJob means that the job has ended, which is the normal end of this command.
 		if errors.Is(err, launch.ErrNoJob) {
 			return k, err
 		}
@@ -158,8 +158,8 @@ func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job,
 	return now, nil
 }
 
-// replaceFile replaces a file atomically: readers see the old text or the new one. Only the user
-// may read it.
+// replaceFile replaces a file atomically: readers see either the old text or the new text. Only the
+// user may read it.
 func replaceFile(name, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new") // with private.File
 	if err != nil {

@@ -35,16 +35,16 @@ type ticketFile struct {
 }
 
 const (
-	ticketFilePrefix = ".elrun-" // the rest of the name identifies the step
-	taskEnded        = "ended "  // before the exit status of task 0's launcher
+	ticketFilePrefix = ".elrun-" // prefix of the file's name; the ID of the step follows
+	taskEnded        = "ended "  // prefix of the text after the end of task 0's launcher; the exit status follows
 	// ticketFilePeriod is the period at which tasks poll the file, or task 0 polls its job for a
 	// ticket. Network file systems send no notice of changes on other hosts.
 	ticketFilePeriod = 100 * time.Millisecond
-	// ticketFileNotice is the time after which a waiting task prints a message.
+	// ticketFileNotice is the time after which a task that waits for the ticket prints a message.
 	ticketFileNotice = 10 * time.Second
 	// taskTicket is the validity of the ticket; tasks use it as soon as they read it.
 	taskTicket = time.Hour
-	// ticketFileLife is the time that the file stays after the end at least, for tasks that start
+	// ticketFileLife is how long the file of an ended job is kept at least, for tasks that start
 	// late.
 	ticketFileLife = 24 * time.Hour
 )
@@ -94,8 +94,8 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 // invite writes the job's ticket as soon as the job can make one.
 func (r *ticketFile) invite(ctx context.Context, name string) error {
 	for {
-		// Errors mean that the job is still starting, so they are not reported; the end of ctx ends
-		// the wait.
+		// An error means that the job is still starting, so it is not reported. The loop ends with
+		// ctx.
 		job, err := launch.Find(ctx, name)
 		if err == nil {
 			var ticket launch.Ticket
@@ -109,15 +109,15 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 	}
 }
 
-// join waits for the ticket, for at most patience, and calls run with it. It is no failure of
-// this task if the job has ended with success before.
+// join waits for the ticket, for at most patience, and calls run with it. If the job has ended with
+// success before this task could join, the task has not failed.
 func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
 	ticket, err := r.waitTicket(ctx, t, patience)
 	if err != nil {
 		return err
 	}
 	err = run(ticket)
-	// Success and specific statuses, such as a lost quorum, stand as they are.
+	// A success or a specific status, such as the status of a lost quorum, is returned unchanged.
 	if status := endStatus(err); status != statusFailed {
 		return err
 	}
@@ -128,8 +128,8 @@ func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Durati
 	return err
 }
 
-// waitTicket waits for the ticket and returns it. Its error is the outcome of the task if the
-// job has ended.
+// waitTicket waits for the ticket and returns it. If the job has ended, the text is "" and the
+// error is the outcome of the task.
 func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -160,8 +160,8 @@ func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.
 // errShared is advice for a missing ticket file: it may be on another host.
 var errShared = errors.New("if the hosts do not share this folder, name one by --rendezvous DIR")
 
-// lateOutcome returns the outcome of a task that starts after the end of the job: success if task
-// 0 had success, or else its status.
+// lateOutcome returns the outcome of a task that starts after the end of the job: success if task 0
+// succeeded, and otherwise the status of task 0.
 func (r *ticketFile) lateOutcome(t *terminal, status string) error {
 	fmt.Fprintf(t.stderr, "elrun: task %d: the job had ended before these peers were started (task 0: status %s)\n", r.task.Rank, printable.Line(status))
 	if n, err := strconv.Atoi(status); err != nil || n != 0 {
@@ -177,7 +177,8 @@ func (r *ticketFile) ended() (status int, ok bool) {
 		return 0, false
 	}
 	word, ok := strings.CutPrefix(text, taskEnded)
-	// A text without a number does not tell the end of a task: another program may have written it.
+	// A text without a number does not mean that the task has ended: another program may have
+	// written it.
 	status, err = strconv.Atoi(word)
 	return status, ok && err == nil
 }
@@ -188,8 +189,8 @@ func isTicket(text string) bool {
 	return dotted && isTicketForm(form)
 }
 
-// write replaces the file atomically: readers see the old text or the new one. Only the user may
-// read it.
+// write replaces the file atomically: readers see either the old text or the new text. Only the
+// user may read it.
 func (r *ticketFile) write(text string) error {
 	f, err := os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".new") // with private.File
 	if err != nil {
@@ -208,8 +209,8 @@ func (r *ticketFile) write(text string) error {
 // read returns the text in the file, "" if there is no file. It is an error if the file belongs
 // to another user or if others have access to it.
 func (r *ticketFile) read() (string, error) {
-	// Network file systems cache for a while that a file is missing. Opening its folder makes
-	// them look again.
+	// Network file systems cache for a while that a file is missing. Opening the folder makes the
+	// file system look for the file again.
 	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
 		_ = dir.Close()
 	}
@@ -249,7 +250,7 @@ func checkPrivate(f *os.File) error {
 
 // removeOldFiles deletes the old files of earlier jobs in the folder.
 func (r *ticketFile) removeOldFiles(now time.Time) {
-	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // errs only for brackets in the folder's name
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // the only possible error is a malformed pattern, from brackets in the folder's name
 	for _, path := range old {
 		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > ticketFileLife {
 			_ = os.Remove(path) // fails for another user's file, which stays
@@ -257,7 +258,8 @@ func (r *ticketFile) removeOldFiles(now time.Time) {
 	}
 }
 
-// endStatus returns the exit status for the outcome of a job, which late tasks then share.
+// endStatus returns the exit status for the outcome of a job. Tasks that start late end with the
+// same status.
 func endStatus(err error) int {
 	var s exitStatus
 	switch {

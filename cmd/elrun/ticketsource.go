@@ -16,8 +16,8 @@ const (
 	fromInput = "-"
 	// fromFile is the prefix of an argument that names a file with a ticket.
 	fromFile = "@"
-	// maxTicket is the maximum length of a ticket, in bytes. elrun's own tickets have about a
-	// hundred. The limit keeps a wrong file from being read into memory.
+	// maxTicket is the maximum length of a ticket, in bytes. A ticket has about a hundred bytes.
+	// The limit bounds the memory if the argument names a wrong file.
 	maxTicket = 64 << 10
 	// pollPeriod is the period, in milliseconds, at which a wait for input checks for
 	// interruption.
@@ -42,7 +42,7 @@ func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error)
 	}
 	var op *os.PathError
 	if errors.As(err, &op) {
-		err = op.Err // the message below has the name
+		err = op.Err // the message below contains the name of the file
 	}
 	text := strings.TrimSpace(string(b))
 	if err == nil && text == "" {
@@ -83,11 +83,11 @@ type interruptibleReader struct {
 // Read implements io.Reader. It waits for input, its end, or the end of ctx.
 func (p *interruptibleReader) Read(b []byte) (int, error) {
 	for p.ctx.Err() == nil {
-		// Poll with a time limit: a read of a terminal has no deadline.
+		// Poll has a time limit, because a read of a terminal cannot have a deadline.
 		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)
 		switch {
-		case n > 0: // input, its end, or an error, which Read returns
+		case n > 0: // input, the end of the input, or an error, which Read returns
 			return p.file.Read(b)
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return 0, fmt.Errorf("wait for input: %w", err)

@@ -33,7 +33,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// All files that name the version name the same one.
+// The files that contain the version of elrun have the version release.
 func TestVersionInFiles(t *testing.T) {
 	for file, pattern := range map[string]string{
 		"CHANGELOG.md":  `(?m)^## (\S+)$`, // the first one

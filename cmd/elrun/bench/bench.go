@@ -52,12 +52,13 @@ type Result struct {
 	Link    float64 `json:"link_gbs,omitempty"`
 	OfBound float64 `json:"of_bound,omitempty"`
 	Wrong   int64   `json:"wrong"` // wrong elements, over all ranks and iterations
-	// RSSAnon is the largest anonymous resident memory of all ranks. It includes the vectors.
+	// RSSAnon is the largest anonymous resident memory of all ranks. It includes the vectors,
+	// unless they are in shared memory.
 	RSSAnon int64 `json:"rss_anon"` // in bytes; 0 if the system does not report it
 }
 
-// warmup is the number of iterations before the timed ones. They open connections, fill caches,
-// and touch the pages of the buffers. Their results are checked, too.
+// warmup is the number of iterations before the timed ones. The warm-up iterations open
+// connections, fill caches, and touch the pages of the buffers. Their results are checked, too.
 const warmup = 3
 
 // Run measures the sizes one after the other and passes each result to report, at every rank. An
@@ -108,7 +109,8 @@ func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Conf
 
 // run measures all sizes with one element type.
 func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
-	// The exchange of figures has its own choice of algorithm, on the same communicator.
+	// Only the timed calls use cfg.Algorithm. The exchange of figures on c chooses its own
+	// algorithm.
 	timed := c.With(collective.CallOptions{Algorithm: cfg.Algorithm})
 	// Each size has buffers of its own. A large size leaves garbage that would count as memory of
 	// the next one.
@@ -117,7 +119,7 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 			releaseMemory()
 		}
 		if cfg.Collective == "barrier" {
-			// A barrier carries no data, whatever sizes are asked for.
+			// A barrier carries no data, whatever the requested size.
 			bytes = 0
 		}
 		k, err := newCase(cfg, timed, bytes, op)
@@ -129,7 +131,7 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 		if err != nil {
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
-		// Every rank has left the last call, because figures have been exchanged since.
+		// Every rank has left the last call, because the ranks have exchanged figures after it.
 		if err := k.free(c); err != nil {
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
@@ -221,9 +223,9 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// iterate makes iteration t. A rank that leaves the first barrier early waits for the others
-// inside the call, and that wait is a part of its time. The second barrier excludes the others'
-// checks: ranks that share a core would wait for checks that begin before all have left the call.
+// iterate makes iteration t. A rank that leaves the first barrier early waits for the others inside
+// the call, and this wait is a part of the measured time. No rank checks its result before the
+// second barrier: a check would slow down ranks on the same core that are still in the call.
 func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration, wrong int64, err error) {
 	k := &m.call
 	m.values.poison(k.dst) // before fill, because src may be a part of dst

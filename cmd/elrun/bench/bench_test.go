@@ -156,7 +156,7 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-// The speed of each link is measured, and all ranks know it.
+// The speed of each link is measured, and all ranks receive all speeds.
 func TestLinks(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -177,7 +177,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Corrupted data leads to an error that says so.
+// Corrupted data causes an error that reports the corruption.
 func TestLinksChecked(t *testing.T) {
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 0 { // rank 0 sends zeros

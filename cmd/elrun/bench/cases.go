@@ -80,9 +80,10 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 	return k, nil
 }
 
-// share returns the fraction of a vector that the other ranks have, (n-1)/n. A rank must receive at
-// least this fraction in a call that divides a vector among the ranks, and twice of it in an
-// allreduce (reduce-scatter and allgather). The bus bandwidth is defined by this fraction.
+// share returns (n-1)/n, the fraction of a vector that the other ranks hold if it is divided among
+// n ranks. A rank must receive at least this fraction in a call that divides a vector among the
+// ranks, and twice this fraction in an allreduce (reduce-scatter and allgather). The bus bandwidth
+// is defined by this fraction.
 func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
 // pair returns vectors of the given lengths, with dst <= src. If inPlace is set, the first vector
@@ -110,8 +111,8 @@ func (b *caseBuilder[T]) vector(n int) []T {
 }
 
 // reduction builds the calls that reduce. The spans say how many ranks contribute to each element
-// of the result: all of them, in a scan the ranks up to this one, in an exclusive scan the ranks
-// before.
+// of the result: all ranks, in a scan the ranks up to this one, and in an exclusive scan the ranks
+// before this one.
 func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 	k := benchCase[T]{whole: b.count, factor: 1}
 	k.src = b.vector(b.count)
@@ -141,7 +142,7 @@ func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 		}
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, b.c, dst, src, b.op) }
 	case "reducescatter":
-		// Take the parts from collective.Chunk, as ReduceScatter does, so that src may have any
+		// collective.Chunk gives the part of each rank, as in ReduceScatter, so src may have any
 		// length.
 		first, end := collective.Chunk(b.count, b.n, b.rank)
 		k.factor = b.share()
@@ -172,7 +173,7 @@ func (b *caseBuilder[T]) parts(name string) benchCase[T] {
 			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, from: r})
 		}
 		if name == "allgather" {
-			// Every rank gets the whole vector, so all spans are checked at each.
+			// Every rank gets the whole vector, so each rank checks all spans.
 			k.do = func(ctx context.Context, dst, src []T) error { return collective.AllGather(ctx, b.c, dst, src) }
 			return k
 		}
@@ -226,8 +227,8 @@ func (b *caseBuilder[T]) others(name string) benchCase[T] {
 	return k
 }
 
-// sendRecv sends a vector to the right neighbour and receives one from the left. The send does not
-// block, because all ranks send first: blocking sends of large vectors would wait for each other.
+// sendRecv sends a vector to the right neighbour and receives a vector from the left. The send is
+// nonblocking, because all ranks send first: blocking sends of large vectors would deadlock.
 func (b *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
 	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
 	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)
@@ -257,7 +258,7 @@ func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 	return nil, false
 }
 
-// bitOp returns the named operation, if it is a bitwise one of integers.
+// bitOp returns the named operation, if it is a bitwise operation of integers.
 func bitOp[T dtype.Integer](name string) (collective.Op[T], bool) {
 	switch name {
 	case "bitand":

@@ -2,7 +2,7 @@
 // communicator call Run with the same Config:
 //
 //	sizes, err := bench.ParseSizes("4,1K,64K")
-//	err = bench.Run(ctx, comm, bench.Config{Collective: "allreduce", Bytes: sizes, Type: kernel.F32, Op: "sum"}, report)
+//	err = bench.Run(ctx, comm, bench.Config{Collective: "allreduce", Bytes: sizes, Type: dtype.F32, Op: "sum"}, report)
 //
 // An iteration changes the input, passes a barrier, times one call, and passes another barrier.
 // Its time is the longest of all ranks. A few warm-up iterations precede the timed ones.

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	minLinkBytes = 256 << 10              // bytes of the first transfer; the length doubles from there
+	minLinkBytes = 256 << 10              // bytes of the first transfer; later transfers are twice as long as the one before
 	maxLinkBytes = 64 << 20               // bytes of the longest transfer
-	linkTime     = 200 * time.Millisecond // shortest duration of a transfer that counts, unless it has the maximum length
+	linkTime     = 200 * time.Millisecond // a shorter transfer does not count, unless it has the maximum length
 	linkRounds   = 3                      // transfers of the final length; the fastest counts
 )
 
@@ -24,8 +24,9 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 	}
 	speeds := make([]float64, n)
 	l := linkTest{comm: c, values: newValues[int32]("sum", n), data: make([]int32, maxLinkBytes/4)}
-	// One link after the other: links that share a network card or a switch would slow each other
-	// down. The barrier keeps all ranks idle that are at neither end of the link.
+	// The links are measured one after the other, because links that share a network card or a
+	// switch would slow each other down. The barrier keeps all ranks idle that are at neither end
+	// of the link.
 	for from := range n {
 		var err error
 		switch to := (from + 1) % n; c.Rank() {
@@ -53,7 +54,7 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 type linkTest struct {
 	comm   *collective.Comm
 	values values[int32]
-	data   []int32 // buffer of both roles, maxLinkBytes long
+	data   []int32 // buffer of the sender or the receiver, maxLinkBytes long
 }
 
 // send answers the receiver's requests, each a number of elements, until the request is 0.
@@ -73,12 +74,12 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 	}
 }
 
-// receive requests transfers of growing length until one takes linkTime, and then linkRounds
-// transfers of that length. It returns the best speed of these, in 1e9 bytes/s.
+// receive requests transfers of growing length until a transfer takes linkTime. It measures
+// linkRounds transfers of that length, and returns the best of their speeds, in 1e9 bytes/s.
 func (l *linkTest) receive(ctx context.Context, from int) (best float64, err error) {
 	for length, rounds := minLinkBytes/4, 0; rounds < linkRounds; {
 		got := l.data[:length]
-		// Poison it: data that does not arrive must not look like the data of the transfer
+		// Without poison, elements that do not arrive would have the right values of the transfer
 		// before.
 		l.values.poison(got)
 		begin := time.Now()
@@ -92,7 +93,7 @@ func (l *linkTest) receive(ctx context.Context, from int) (best float64, err err
 		if wrong := l.values.check(got, span{end: length, from: from}, 0); wrong > 0 {
 			return 0, fmt.Errorf("%d of %d elements arrived changed: look for bad memory or a bad network card", wrong, length)
 		}
-		// Too short to measure: the latency would dominate.
+		// In a short transfer the latency dominates, so the next transfer is longer.
 		if took < linkTime && length < maxLinkBytes/4 {
 			length *= 2
 			continue

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxBytes is the largest size: 16 GiB. It catches slips of the unit; each rank has at least one
-// vector of this size.
+// maxBytes is the largest size: 16 GiB. A larger size is probably a wrong unit, as each rank needs
+// at least one vector of this size.
 const maxBytes = 16 << 30
 
 // ParseSizes parses a list of sizes in bytes, such as "4,1K,64M"; K, M and G are powers of 1024.

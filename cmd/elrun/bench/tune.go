@@ -30,12 +30,12 @@ type AlgorithmTime struct {
 	P50       float64 `json:"us_p50"` // median of the medians of the rounds, in microseconds
 }
 
-// tuneRounds is the number of rounds. All algorithms take turns in each round, so that a
-// disturbance of the machine affects all of them alike.
+// tuneRounds is the number of rounds. Each round measures all algorithms, so that a disturbance of
+// the machine affects all of them alike.
 const tuneRounds = 5
 
-// Tune measures every algorithm that can do the call, in turns and several rounds. It passes the
-// comparison for each size to report, at every rank. cfg.Algorithm is ignored.
+// Tune measures every algorithm that can do the call, in several rounds. It passes the comparison
+// for each size to report, at every rank. cfg.Algorithm is ignored.
 func Tune(ctx context.Context, c *collective.Comm, cfg Config, report func(Tuned) error) error {
 	for _, bytes := range cfg.Bytes {
 		t, err := tune(ctx, c, cfg, bytes)
@@ -59,7 +59,7 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	candidates := candidates(c, cfg, bytes)
 	rounds := make([][]float64, len(candidates))
 	// All rounds together make as many iterations as a measurement without --tune; a median needs
-	// at least three in each.
+	// at least three iterations in each round.
 	cfg.Bytes, cfg.Iters = []int{bytes}, max(3, Iterations(cfg.Iters, bytes)/tuneRounds)
 	for range tuneRounds {
 		for i, a := range candidates {
@@ -83,7 +83,7 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 }
 
 // candidates returns the algorithms that can do the call, the same at all ranks. For an algorithm
-// that cannot do it Comm.Choice returns ErrArgument.
+// that cannot do the call Comm.Choice returns an error or another algorithm.
 func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
@@ -94,8 +94,8 @@ func candidates(c *collective.Comm, cfg Config, bytes int) []collective.Algorith
 	return out
 }
 
-// compare sets the fields that follow from the times. The median of each algorithm is compared, not
-// the mean, which one delayed call of a busy machine would dominate.
+// compare sets the fields that follow from the times. The medians of the algorithms are compared,
+// as one delayed call on a busy machine would dominate a mean.
 func (t *Tuned) compare() {
 	best, auto := t.Times[0], t.Times[0]
 	for _, taken := range t.Times {
@@ -128,9 +128,9 @@ func (t Tuned) WriteRow(w io.Writer) error {
 	return err
 }
 
-// Crossovers describes for people which algorithm Auto chooses from which size on, up to 1 GiB.
-// It tries powers of two, so the exact crossover lies between the size in the text and half of
-// it. It makes no call.
+// Crossovers returns a text that says which algorithm Auto chooses from which size on, up to 1 GiB.
+// It tries powers of two, so the exact crossover lies between the size in the text and half of this
+// size. It makes no collective call.
 func Crossovers(c *collective.Comm, name string) (string, error) {
 	var out []string
 	last := ""

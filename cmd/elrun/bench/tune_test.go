@@ -27,8 +27,8 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	}, cluster.Over(all))
 }
 
-// Tune measures each algorithm that can do the call, at every size, and auto's choice is one of them. All ranks get the same
-// result.
+// Tune measures each algorithm that can do the call, at every size, and auto's choice is one of
+// these algorithms. All ranks get the same result.
 func TestTune(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -64,7 +64,7 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// Crossovers agrees with Choice.
+// The text of Crossovers agrees with Comm.Choice for the smallest and the largest size.
 func TestCrossovers(t *testing.T) {
 	over(t, []int{1, 1, 1, 1}, func(_ context.Context, c *collective.Comm) error {
 		text, err := bench.Crossovers(c, "allreduce")

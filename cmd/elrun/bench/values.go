@@ -112,11 +112,11 @@ func (v *values[T]) reduced(ranks int) []T {
 	for x := range table {
 		acc := v.integer(x)
 		for r := 1; r < ranks; r++ {
-			// Rank r has the input of rank 0 at x + 7r, see start.
+			// The input of rank r at x is the input of rank 0 at x + 7r (start).
 			acc = reduceInt(v.op, acc, v.integer(x+7*r))
 		}
 		table[x] = fromInt[T](acc)
-		// An average divides once, at the end, as the engine does.
+		// An average divides once, after the sum, as package collective does.
 		if v.op == "average" {
 			table[x] = divide(table[x], ranks)
 		}
@@ -124,8 +124,9 @@ func (v *values[T]) reduced(ranks int) []T {
 	return table
 }
 
-// reduceInt computes the operation on integers. Wrap-around can wait until the final conversion:
-// inputs are never negative, and low bits of results depend only on low bits.
+// reduceInt computes the operation on integers. The results need not wrap around before the final
+// conversion to a smaller type: inputs are never negative, and the low bits of a result depend only
+// on the low bits of the inputs.
 func reduceInt(op string, a, b int64) int64 {
 	switch op {
 	case "sum", "average":

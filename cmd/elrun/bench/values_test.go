@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The table of results agrees with a reduction element by element.
+// The expected results agree with a reduction that is computed element by element.
 func TestReducedTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 16).Draw(t, "ranks")

@@ -9,8 +9,8 @@
 //   - a Secret with the key that admits a pod to the job,
 //   - a headless Service, whose DNS name resolves to the addresses of all pods,
 //   - a PodDisruptionBudget, for jobs of two pods or more,
-//   - an Indexed Job with one pod for each peer. All pods run the same command, which joins the job,
-//     or starts it if no pod has done so.
+//   - an Indexed Job with one pod for each peer. All pods run the same command, which joins the
+//     job, or starts the job if no other pod has started it.
 //
 // The pods conform to the Pod Security Standard "restricted". To change the number of peers,
 // patch the Job's parallelism and completions to the same number.

@@ -17,10 +17,10 @@ const (
 	// member. Only ready pods count for the disruption budget.
 	ReadyPort = 7474
 	// user is the user ID and group ID of the pods. It is not root, as the standard "restricted"
-	// requires; the image needs no user of this number.
+	// requires; the image need not define this user.
 	user = 65532
-	// grace is the time that a pod gets to terminate, in seconds. It is longer than the grace
-	// period of elrun with --discover (50 s), so that elrun ends the peers before Kubernetes
+	// grace is the time that Kubernetes gives a pod to terminate, in seconds. It is longer than the
+	// grace period of elrun with --discover (50 s), so that elrun ends the peers before Kubernetes
 	// kills the pod.
 	grace = 60
 	// retries is the number of replacements of each pod after failures or deletions. Evictions do
@@ -66,8 +66,8 @@ func (s *Spec) objects(key string) []object {
 			Selector:                 s.pods(), Ports: []port{{Name: peerName, Port: Port, Protocol: "TCP"}}}},
 	}
 	if s.Peers > 1 {
-		// The budget must be an absolute number: with other forms Kubernetes refuses all
-		// evictions of a Job's pods. It must be below the number of pods, or no node could be
+		// The budget must be an absolute number: with other forms Kubernetes refuses all evictions
+		// of a Job's pods. It must be below the number of pods, because otherwise no node could be
 		// drained.
 		all = append(all, object{APIVersion: "policy/v1", Kind: "PodDisruptionBudget", Metadata: s.metadata(),
 			Spec: budgetSpec{MinAvailable: s.Peers / 2, UnhealthyPodEvictionPolicy: "AlwaysAllow", Selector: selector{s.pods()}}})
@@ -109,7 +109,7 @@ func (s *Spec) addQueue(m *metadata) {
 }
 
 // job returns the Job. A pod that ends with status 0 has seen the end of the training, which
-// completes the Job. Status 2 is a wrong command line, which a new pod would not cure.
+// completes the Job. Status 2 means a wrong command line, so a new pod would fail in the same way.
 func (s *Spec) job() jobSpec {
 	// An eviction (DisruptionTarget) is no failure of the program and does not count as a retry.
 	// A pod is replaced only after its end, so that two pods of one index never run at the same
@@ -141,8 +141,8 @@ func (s *Spec) pod() podSpec {
 }
 
 // container returns the container, which runs elrun with one peer. Its root file system is
-// read-only: sockets and temporary files are in the scratch folder. There is no limit of CPU
-// time, which would throttle the pod in the middle of a step and hold up all other peers.
+// read-only: sockets and temporary files are in the scratch folder. There is no limit of CPU time,
+// as a limit could throttle the pod in the middle of a step and so delay all other peers.
 func (s *Spec) container() container {
 	return container{Name: peerName, Image: s.Image, Command: s.command(),
 		Env: []variable{
@@ -161,16 +161,16 @@ func (s *Spec) container() container {
 		}}
 }
 
-// command returns the command of the container, the same for all pods: which of them starts the
-// job is decided at run time. More than half of the pods must be there to start it, so that two
-// halves cannot start a job each.
+// command returns the command of the container. It is the same for all pods, which decide at run
+// time which pod starts the job. More than half of the pods must be present to start the job, so
+// that two halves cannot start a job each.
 func (s *Spec) command() []argument {
 	command := []argument{"elrun", "run", "--name", argument(s.Name), "-n", "1",
 		"--discover", argument(fmt.Sprintf("dns:%s:%d", s.Name, Port)), "--key-file", keyFolder + "/" + keyName, "--start-with", number(s.Peers/2 + 1),
 		"--ready-port", number(ReadyPort),
 		"--listen", "$(" + addressEnv + ")", "--min-peers", number(cmp.Or(s.MinPeers, 1)), "--"}
 	for _, word := range s.Program {
-		command = append(command, argument(strings.ReplaceAll(word, "$", "$$"))) // or Kubernetes would look for $(NAME)
+		command = append(command, argument(strings.ReplaceAll(word, "$", "$$"))) // Kubernetes replaces $(NAME), but not $$(NAME)
 	}
 	return command
 }

@@ -6,10 +6,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest
-// uses. The API's own Go packages would add large dependencies for these few fields. A field
-// without omitempty is written with its zero value too, because the API's default differs from
-// it.
+// Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest uses.
+// The API's own Go packages would add large dependencies for these few fields. A field without
+// omitempty is written even if it is zero, because the API's default is another value.
 
 // labels is any of the API's maps from strings to strings: labels, annotations, quantities of
 // resources, data of a Secret.

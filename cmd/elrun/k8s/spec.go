@@ -16,7 +16,7 @@ type Spec struct {
 	Name      string // name of the job and of all objects
 	Namespace string // "" for kubectl's current namespace
 	Image     string // image with elrun and the program in its PATH
-	Peers     int    // pods at the start, one peer in each; the program needs no other number
+	Peers     int    // pods at the start, one peer in each
 	MinPeers  int    // fewest peers to train with; 0 means 1
 	MaxPeers  int    // most peers that the Job is patched to; 0 means Peers
 
@@ -26,8 +26,8 @@ type Spec struct {
 	Program []string // the program and its arguments
 }
 
-// mostPeers is the maximum number of pods of a job. A larger number is taken as a typing error,
-// before a cluster tries to start so many pods.
+// mostPeers is the maximum number of pods of a job. A larger number is refused as a probable typing
+// error, before a cluster tries to start so many pods.
 const mostPeers = 4096
 
 // Limits of names, in bytes. The host name of a pod is the Job's name, a dash and an index, and
@@ -37,12 +37,12 @@ const (
 	longestLabel = 63
 )
 
-// NewKey returns a random key for Manifest: two texts of at least 128 random bits each, because
-// --key-file wants 32 characters or more and one text has 26.
+// NewKey returns a random key for Manifest. It joins two random texts of 26 characters, of at least
+// 128 random bits each, because --key-file requires at least 32 characters.
 func NewKey() string { return rand.Text() + rand.Text() }
 
 // Check returns an error of one line for the first field that is invalid. It checks names as
-// Kubernetes does, so that the mistake is found before kubectl apply.
+// Kubernetes does, so that mistakes are found before kubectl apply.
 func (s *Spec) Check() error {
 	least, most := cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
 	switch {
