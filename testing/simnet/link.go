@@ -14,7 +14,7 @@ import (
 //
 //	submit    if the sender's process is stopped, the frame is parked until it continues
 //	transmit  the frame waits for its part of the bandwidth
-//	launch    the frame is on the way for delay and lag
+//	launch    the frame is in flight for delay and lag
 //	arrive    if the link is cut, the frame is held until the cut is healed
 //	reorder   the frame waits for earlier frames of its pipe
 //	deliver   if the receiver's process is stopped, frames for it are deferred until it continues

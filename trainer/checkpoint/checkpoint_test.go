@@ -104,7 +104,7 @@ func TestLatestIsByStep(t *testing.T) {
 	checkLatest(t, dir, 1e12-1, 10)
 }
 
-// A file that is truncated at any byte is skipped, and the previous one is used.
+// Latest skips a file that is truncated at any byte, and opens the previous checkpoint.
 func TestTornAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, 1, stateOf(1, 100))
@@ -337,7 +337,8 @@ func TestCheckpointIsSafetensors(t *testing.T) {
 	}
 }
 
-// Two launchers may use the same folder. They may write at the same time, and each visible file is complete.
+// Several launchers may write to the same folder at the same time, and each checkpoint in it is
+// complete.
 func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

@@ -23,7 +23,7 @@ const (
 func fileName(step int64) string { return fmt.Sprintf("%s%0*d%s", prefix, digits, step, suffix) }
 
 // stepOf returns the step of a file name. ok is false for a name that fileName does not return,
-// such as step-12.safetensors: other files in the folder are never opened or deleted.
+// such as step-12.safetensors: files with other names are never opened or deleted.
 func stepOf(name string) (step int64, ok bool) {
 	number, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -43,10 +43,10 @@ type Problem struct {
 // String returns path and reason for people to read.
 func (p Problem) String() string { return fmt.Sprintf("%s: %v", p.Path, p.Err) }
 
-// Latest opens the checkpoint of the latest step in dir that is undamaged and that fits accepts;
-// a nil fits accepts all. It also returns, as problems, the later checkpoints that it skipped,
-// newest first, whether or not there is an error. If no checkpoint is usable, the error wraps
-// ErrNone. The caller closes the checkpoint.
+// Latest opens the checkpoint of the latest step in dir that is undamaged and that fits accepts; if
+// fits is nil, all headers fit. It also returns, as problems, the later checkpoints that it
+// skipped, newest first, whether or not there is an error. If no checkpoint is usable, the error
+// wraps ErrNone. The caller closes the checkpoint.
 func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

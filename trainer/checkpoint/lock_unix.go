@@ -11,7 +11,7 @@ import (
 )
 
 // openTemporary opens a temporary file of another writer, dead or alive. It follows no symbolic
-// link, and never blocks, as on a pipe.
+// link, and does not block, for example on a named pipe.
 func openTemporary(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Only the user may read models and checkpoints. Neither the umask nor the mode of a replaced file changes this. The same holds
-// for folders that are created for them.
+// Only the user may read models and checkpoints. Neither the umask nor the mode of a replaced file
+// changes this. The same holds for folders that Write creates.
 func TestFilesArePrivate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)

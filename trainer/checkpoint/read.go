@@ -56,7 +56,7 @@ func open(path string) (*Checkpoint, error) {
 
 // openRegular opens a regular file for reading and returns its size, which bounds later reads and
 // allocations. It refuses other files, such as pipes, which could block. Errors do not name the
-// path; callers do.
+// path; the callers add it.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 }
 
 // read calls load with a reader of the tensors' data; load must read all of it. Then read compares
-// the checksum of the file: the data is hashed while it is read, so one pass over the file is
+// the checksum of the file. It hashes the data while load reads it, so one pass over the file is
 // enough.
 func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error {
 	hash := xxhash.New()
@@ -134,8 +134,8 @@ func (c *Checkpoint) read(r io.ReaderAt, load func(data io.Reader) error) error 
 }
 
 // Load fills the data of the tensors, and verifies the checksum again. The tensors must have the
-// names and the shapes of the checkpoint's tensors, in any order: if not, Load returns an error and
-// leaves the tensors as they were. After another error their data must not be used.
+// names and the shapes of the checkpoint's tensors, in any order. Otherwise Load returns an error
+// and does not change the tensors. After any other error the data of the tensors is undefined.
 func (c *Checkpoint) Load(tensors []Tensor) error {
 	err := c.match(tensors)
 	if err == nil {

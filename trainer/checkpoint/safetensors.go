@@ -43,8 +43,8 @@ type tensorInfo struct {
 
 // WriteSafetensors writes tensors, and metadata, which may be nil, to a file in the format of
 // safetensors. Names must be UTF-8 and unique. The file appears at path only when it is complete
-// and on the disk; it then replaces an older file. Only the user may read it, whatever the mode
-// of the older file was.
+// and on the disk; it then replaces an older file. Only the user may read it, even if the older
+// file had another mode.
 func WriteSafetensors(path string, tensors []Tensor, metadata map[string]string) error {
 	err := replace(path, func(w io.Writer) error { return encodeTensors(w, tensors, metadata) })
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 // ReadSafetensors reads a safetensors file of float32 tensors, and returns them in the order of
 // their data. Other element types are refused. Errors wrap ErrDamaged if the file violates the
-// format. Files that the reference implementation refuses are refused here too. Duplicate names,
-// which it does not always detect, are always refused here.
+// format. ReadSafetensors refuses all files that the reference implementation refuses. It also
+// refuses all duplicate names, some of which the reference implementation accepts.
 func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string, err error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -82,8 +82,9 @@ func readLayout(r io.ReaderAt, size int64) (l layout, err error) {
 	return l, l.check(size - l.first())
 }
 
-// readTensorHeader returns the header of a file of size bytes. checkText has accepted the text. It
-// allocates the header only after its length was compared with the length of the file.
+// readTensorHeader returns the header of a file of size bytes. It checks the text of the header
+// with checkText. It compares the length of the header with the length of the file before it
+// allocates memory.
 func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%w: %d bytes are too few for safetensors", ErrDamaged, size)

@@ -100,7 +100,7 @@ func fieldsOf(object json.RawMessage) ([]field, error) {
 	return fields, nil
 }
 
-// metadataOf decodes an object whose values are strings; null stands for no metadata.
+// metadataOf decodes an object whose values are strings, or null, which means no metadata.
 func metadataOf(value json.RawMessage) (map[string]string, error) {
 	if string(value) == "null" {
 		return nil, nil

@@ -66,7 +66,7 @@ func TestSafetensorsHeadersRefused(t *testing.T) {
 	}
 }
 
-// A header that the reference implementation accepts is accepted here, however unusual it is.
+// Unusual headers that the reference implementation accepts are accepted here.
 func TestSafetensorsHeadersAccepted(t *testing.T) {
 	for _, header := range []string{
 		`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}    `,

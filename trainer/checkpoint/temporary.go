@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// A writer first creates a temporary file in the folder of the final one, such as
-// step-000000001200.safetensors.0123456789abcdef.tmp. The random digits keep concurrent writers
-// apart. The writer holds a lock (flock) on it, which the kernel releases when the process dies. So
-// the next writer can distinguish files of killed writers, which it deletes, from files that are
-// still being written.
+// A writer first creates a temporary file in the folder of the final file, such as
+// step-000000001200.safetensors.0123456789abcdef.tmp. The random digits make the names of
+// concurrent writers different. The writer holds a lock (flock) on the temporary file, which the
+// kernel releases when the process dies. So the next writer can distinguish files of killed
+// writers, which it deletes, from files that are still being written.
 const (
 	temporarySuffix = ".tmp"
 	temporaryDigits = 16
 	// temporaryTries limits the attempts to create a temporary file. An attempt fails if another
 	// writer deletes the file before it is locked (removeAbandonedFiles).
 	temporaryTries = 8
-	// abandoned is the age of the last change from which a file counts as abandoned on file systems
-	// without locks. A running writer changes its file much more often.
+	// abandoned is the time since the last change after which a file counts as abandoned on file
+	// systems without locks. A running writer changes its file much more often.
 	abandoned = 10 * time.Minute
 )
 
@@ -53,7 +53,8 @@ func createTemporary(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Between creation and lock a cleaner may have deleted the file; then try another name.
+		// Another writer may have deleted the file between its creation and the lock. Then the next
+		// attempt uses another name.
 		if err := flock(f, true); errors.Is(err, errors.ErrUnsupported) || isLinked(f) {
 			return f, nil
 		}
@@ -108,7 +109,7 @@ func removeAbandoned(path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	// A free lock means that the writer is dead, or that it has not locked the file yet. In the
-	// second case it notices the deletion and tries another name (createTemporary).
+	// second case the writer detects the deletion and tries another name (createTemporary).
 	err = flock(f, false)
 	if errors.Is(err, errors.ErrUnsupported) && isOld(f) {
 		err = nil

@@ -63,8 +63,8 @@ func temporaries(t *testing.T, dir string) []string {
 	})
 }
 
-// A writer deletes the temporary files of a killed writer. It does not delete files that others are writing, or files with
-// similar names.
+// A writer deletes the temporary files of a killed writer. It does not delete files that other
+// processes are writing, or files with similar names.
 func TestKilledWriterIsSweptUp(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no locks that end with a process")

@@ -54,7 +54,7 @@ func (l *conv) shareParams() layer {
 	return &conv{gemmer: l.gemmer, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
 }
 
-// The columns dominate: each input occurs in up to kernel*kernel of them.
+// size counts mostly columns: each input occurs in up to kernel*kernel columns.
 func (l *conv) size() int { return l.patch()*l.positions() + 2*l.out.Size() + l.in.Size() }
 
 // positions is the number of positions of the kernel on a sample.
@@ -92,8 +92,8 @@ func (l *conv) blocks(yield func(b block) bool) {
 // slice returns the block's part of v, a vector over all samples with size elements for each.
 func (b block) slice(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
-// forward multiplies each block's columns by W. It fills the columns of the first block before it
-// waits for the parameters, because that needs no parameters.
+// forward multiplies W by the columns of each block. It waits for the parameters after it has
+// filled the columns of the first block, which needs no parameters.
 func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
 	l.n, l.rowsHoldGrad = n, false
 	l.columns, l.rows = grow(l.columns, l.patch()*n*l.positions()), grow(l.rows, l.out.C*n*l.positions())
@@ -113,8 +113,8 @@ func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
 	return l.y
 }
 
-// transposeRows copies dy into the rows, with filters outermost, unless the rows have it already.
-// The outputs in the rows are no longer needed.
+// transposeRows copies dy into the rows, with filters outermost, unless the rows hold dy already.
+// It overwrites the outputs in the rows, which are no longer needed.
 func (l *conv) transposeRows(dy []float32) {
 	if l.rowsHoldGrad {
 		return

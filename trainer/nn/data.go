@@ -66,9 +66,9 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 	return nil
 }
 
-// grow returns a vector of n elements, in the memory of buf if that is large enough. Its contents
-// are undefined. It starts at an aligned address, as all operands of vector kernels must: at
-// other addresses kernels add in another order, and sums have other bits.
+// grow returns a vector of n elements, in the memory of buf if buf is large enough. Its contents
+// are undefined. The vector starts at an aligned address, like all operands of vector kernels: at
+// other addresses the kernels add in another order, and sums have other bits.
 func grow(buf []float32, n int) []float32 {
 	if cap(buf) < n {
 		return exact.Aligned(n)

@@ -21,6 +21,6 @@
 //
 // A gradient that is added to zeros depends only on the parameters, the samples and their order, to
 // the bit; earlier calls and addresses have no influence. Exact mode (package trainer/exact) relies
-// on that. Vector kernels add in an order that depends on the address of an operand modulo 16, so
+// on this. Vector kernels add in an order that depends on the address of an operand modulo 16, so
 // parameters and work space start at multiples of exact.Alignment.
 package nn

@@ -15,9 +15,10 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// In exact mode all peers must compute the same bits for the same microbatch. These networks have sizes at which vector kernels
-// treat the first and the last elements separately. Some parameters are so small that the allocator may place them at any
-// alignment.
+// exactNetworks returns networks for tests of exact mode, in which all peers must compute the same
+// bits for the same microbatch. The networks have sizes at which vector kernels treat the first and
+// the last elements separately. Some parameters are so small that the allocator may place them at
+// any alignment.
 func exactNetworks() []network {
 	in := nn.Shape{C: 1, H: 13, W: 13}
 	return []network{
@@ -29,8 +30,8 @@ func exactNetworks() []network {
 	}
 }
 
-// gradientHash computes one microbatch alone, into slices like the trainer's, and returns a hash of all bits of the gradient and
-// the loss.
+// gradientHash computes the gradient of one microbatch into slices that are aligned as in package
+// trainer. It returns a hash of all bits of the gradient and the loss.
 func gradientHash(t *testing.T, m *nn.Network, samples []int) uint64 {
 	t.Helper()
 	_, views := exact.Views(sizesOf(m))
@@ -130,8 +131,8 @@ func TestGradientInAnotherProcess(t *testing.T) {
 	}
 }
 
-// With exact sums the models have equal parameters, whichever peer computes which microbatch. A small training run with one peer
-// is compared with a run with three.
+// With exact sums the parameters do not depend on which peer computes which microbatch. The test
+// compares a small training run with one peer and with three peers.
 func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 	for _, n := range exactNetworks() {
 		data := randomTable(20, n.in, 2)

@@ -20,8 +20,8 @@ func stripes(in Shape, samples int) (data Table) {
 	return data
 }
 
-// lateNetworks returns networks whose layers defer none, some or all of their gradients. Each name says which layers defer
-// gradients.
+// lateNetworks returns networks whose layers defer none, some or all of their gradients. The name
+// of a network lists the layers that defer gradients.
 func lateNetworks(t *testing.T) map[string]*Network {
 	t.Helper()
 	in := Shape{1, 16, 16}
@@ -86,7 +86,8 @@ func TestLateGradients(t *testing.T) {
 	}
 }
 
-// Each row of a dense layer's weights whose input is not zero gets its gradient, whichever part of the matrix the row is in.
+// Each row of a dense layer's weights whose input is not zero gets its gradient, in the deferred
+// part of the matrix and in the other part.
 func TestLateRows(t *testing.T) {
 	for late, n := range lateNetworks(t) {
 		for at, any := range n.workspaces[0].layers {
@@ -112,8 +113,9 @@ func TestLateRows(t *testing.T) {
 	}
 }
 
-// A network waits for its parameters in the order in which sums arrive: one parameter after the other, each from its end to its
-// beginning. It has waited for all of them before it asks for the memory of gradients.
+// A network waits for its parameters in the order in which sums arrive: one parameter after the
+// other, each from its end to its beginning. It waits for all parameters before it requests the
+// memory of gradients.
 func TestForwardAsksInOrder(t *testing.T) {
 	for _, n := range lateNetworks(t) {
 		param, from, grad := 0, len(n.params[0].Data), gradientsOf(n)

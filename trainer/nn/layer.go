@@ -17,7 +17,7 @@ func (s Shape) Size() int { return s.C * s.H * s.W }
 // String returns the dimensions, as in 8x12x12.
 func (s Shape) String() string { return fmt.Sprintf("%dx%dx%d", s.C, s.H, s.W) }
 
-// Layer describes a layer for New. Dense, Conv, Pool and ReLU return one; the zero value is
+// Layer describes a layer for New. Dense, Conv, Pool and ReLU return a Layer. The zero value is
 // invalid.
 type Layer struct {
 	make func(b builder) (layer, Shape, error)
@@ -40,8 +40,8 @@ type layer interface {
 	// size returns the number of elements of work space for each sample.
 	size() int
 	// forward returns the outputs of n samples with the inputs x. The layer owns the outputs. It
-	// keeps x and the outputs for backward, so the caller must not change x; the next layer may
-	// overwrite the outputs. It calls params.wait for each parameter before it reads that
+	// keeps x and the outputs for backward, so the caller must not change x, but the next layer may
+	// overwrite the outputs. forward calls params.wait for each parameter before it reads the
 	// parameter.
 	forward(x []float32, n int, params paramWaiter) []float32
 	// accumulate adds the gradient of params()[i] to grad[i], computed from dy, the gradient of
@@ -102,7 +102,7 @@ func (l *dense) shareParams() layer {
 	return &dense{gemmer: l.gemmer, in: l.in, out: l.out, w: l.w, b: l.b}
 }
 
-// Outputs and the gradient of the inputs.
+// size counts the outputs and the gradient of the inputs.
 func (l *dense) size() int { return l.in + l.out }
 
 // forward multiplies by W in blocks of rows, from the last to the first, and adds the bias at the
@@ -125,7 +125,8 @@ func (l *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 }
 
 // pieceSize is the granularity of a large weight matrix, in elements: forward waits for at least
-// this many at a time, and accumulate reports at least this many as finished at a time.
+// pieceSize elements at a time, and accumulate reports at least pieceSize elements as finished at a
+// time.
 const pieceSize = 16 << 10
 
 // pieceBefore returns the first row of the piece of W that ends before row end. A piece is a
@@ -191,7 +192,7 @@ func (l *relu) params() []trainer.Param { return nil }
 
 func (l *relu) shareParams() layer { return &relu{} }
 
-// It needs no work space, because it computes in place.
+// size is 0, because relu computes in place.
 func (l *relu) size() int { return 0 }
 
 func (l *relu) accumulate([]float32, [][]float32, gradReporter) {}

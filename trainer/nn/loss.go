@@ -23,8 +23,8 @@ func crossEntropy(logits []float32, classes []int) (loss float64, correct int) {
 }
 
 // sampleLoss is crossEntropy for the logits of one sample. best is the class with the largest
-// logit, the first of equal ones. Sums are in float64; the logits are overwritten by the softmax in
-// float32.
+// logit, the lowest of several such classes. Sums are in float64; the logits are overwritten by the
+// softmax in float32.
 func sampleLoss(row []float32, class int) (loss float64, best int) {
 	for j, v := range row {
 		if v > row[best] {

@@ -90,13 +90,13 @@ const (
 )
 
 // tileArea is the number of elements of a and b that are multiplied into a tile of c at a time.
-// They are read repeatedly and stay in the L2 cache. Without the limit, products over all kernel
-// positions of all samples would read from the L3 cache, which peers and messages share: with two
-// peers on two cores they would take twice as long.
+// These elements are read repeatedly and stay in the L2 cache. Without the limit, products over all
+// kernel positions of all samples would read from the L3 cache, which is slower and which all peers
+// of a host share.
 const tileArea = 128 << 10
 
 // gemm adds op(a) * op(b) to c, tile by tile, and yields after each product. The order of the sums
-// depends on the shapes and on the alignment of the vectors only, not on the load of the machine.
+// depends only on the shapes and on the alignment of the vectors, not on the load of the machine.
 func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	terms := a.Cols
 	if opA == blas.Trans {

@@ -67,9 +67,9 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 
 // deferredLayers returns the layers that defer a part of their own gradient (out-of-order
 // backpropagation, Oh and others, EuroSys 2022). The next forward pass needs the first layer's
-// parameters first. With the deferral their gradient is complete earlier, and is summed over the
-// peers while the deferred parts are computed. The second layer with parameters defers, and so do
-// dense layers after it.
+// parameters first. With the deferral the gradient of the first layer is complete earlier, and is
+// summed over the peers while the deferred parts are computed. The second layer with parameters
+// defers, and so do dense layers after it.
 func (n *Network) deferredLayers() (deferred []int) {
 	found := 0
 	for i, l := range n.workspaces[0].layers {
@@ -87,7 +87,8 @@ func (n *Network) deferredLayers() (deferred []int) {
 }
 
 // order implements trainer.Model.Order: the order in which gradients are finished. If pipelined is
-// set, some layers defer a part of their gradient from now on. Before the first call no layer does.
+// set, some layers defer a part of their gradient from now on. Before the first call no layer
+// defers.
 func (n *Network) order(pipelined bool) (order []trainer.Piece) {
 	n.deferred = nil
 	if pipelined {
@@ -142,8 +143,8 @@ func Softmax(data Data, in Shape, classes int, seed uint64) (*Network, error) {
 	return New(data, in, seed, Dense(classes))
 }
 
-// MLP is a multi-layer perceptron: a dense layer with ReLU for each element of hidden, with that
-// many outputs, and a dense layer for the classes. Without hidden layers it equals Softmax.
+// MLP is a multi-layer perceptron: for each element h of hidden a dense layer with h outputs and
+// ReLU, and then a dense layer for the classes. Without hidden layers it equals Softmax.
 func MLP(data Data, in Shape, hidden []int, classes int, seed uint64) (*Network, error) {
 	var layers []Layer
 	for _, h := range hidden {
@@ -167,9 +168,10 @@ func CNN(data Data, in Shape, filters []int, hidden, classes int, seed uint64) (
 // network owns their memory.
 func (n *Network) Params() []trainer.Param { return n.params }
 
-// Model returns the network as a model for trainer.Run. It waits for updated parameters piece by
-// piece, computes as many samples at once as its work space allows, and computes each group of
-// samples as if alone. If the data is a Prefetcher it reads samples ahead.
+// Model returns the network as a model for trainer.Run. The model waits for updated parameters
+// piece by piece, and computes as many samples in one call as its work space allows. It computes
+// each group of samples independently of the other groups. If the data is a Prefetcher, the model
+// prefetches samples.
 func (n *Network) Model() trainer.Model {
 	m := trainer.Model{Params: n.params, Gradient: n.Gradient, Waits: true, MaxSamples: n.maxSamples(), Grouped: true, Order: n.order}
 	if p, ok := n.data.(Prefetcher); ok {
@@ -302,8 +304,8 @@ func (n *Network) maxSamples() int {
 }
 
 // forward computes the logits of samples of d and leaves them in ws.delta. If b is not nil, it
-// waits for each parameter before it reads the parameter, and returns early with b.Err if the batch
-// is cancelled.
+// waits for each parameter before it reads the parameter, and returns early with b.Err if this
+// error is not nil.
 func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
 	if len(samples) == 0 { // gonum panics for matrices without rows
 		return errors.New("nn: no samples: want at least one")
@@ -324,7 +326,7 @@ func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch
 	return nil
 }
 
-// evaluation returns the workspace of evaluations, and allocates it for the first one.
+// evaluation returns the workspace of evaluations, and allocates it in the first call.
 func (n *Network) evaluation() *workspace {
 	if n.evalWorkspace == nil {
 		n.evalWorkspace = n.workspaces[0].clone()
@@ -335,9 +337,9 @@ func (n *Network) evaluation() *workspace {
 // evalBatch is the number of samples that Evaluate computes together.
 const evalBatch = 32
 
-// Evaluate returns the score on the samples [first, end) of d. d may be other data than New got,
-// with inputs of the same shape. Evaluate may be called in the middle of a Gradient, from a
-// report of trainer.Run. If ctx ends, the error wraps its cause.
+// Evaluate returns the score on the samples [first, end) of d. d may differ from the data of New,
+// but its inputs must have the same shape. Evaluate may be called during a call of Gradient, from a
+// function that trainer.Run calls. If ctx ends, the error wraps its cause.
 func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
 	score, own := trainer.Score{}, n.evaluation()
 	samples := make([]int, 0, evalBatch)
@@ -361,8 +363,8 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 }
 
 // Predict returns the most likely class of a sample. The sample must have as many inputs as the
-// network. Predict does not change the inputs. It may be called in the middle of a
-// Gradient, as Evaluate may.
+// network. Predict does not change the inputs. Like Evaluate, Predict may be called during a call
+// of Gradient.
 func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())

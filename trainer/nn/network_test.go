@@ -28,8 +28,7 @@ func randomTable(samples int, in nn.Shape, classes int) nn.Table {
 	return t
 }
 
-// networks returns networks that the twin can compute. They have each layer in every position that
-// has its own code: as the first layer or a later one, with odd sides, with several channels.
+// network describes a network under test. twin has the same layers for the twin; it may be nil.
 type network struct {
 	name   string
 	in     nn.Shape
@@ -37,6 +36,8 @@ type network struct {
 	twin   []twinLayer
 }
 
+// networks returns networks that the twin can compute. They have each layer in every position that
+// has its own code: as the first layer or a later one, with odd sides, with several channels.
 func networks() []network {
 	return []network{
 		{"softmax", nn.Shape{C: 7, H: 1, W: 1},
@@ -79,8 +80,8 @@ func zeros(m *nn.Network) [][]float32 {
 	return grad
 }
 
-// The loss agrees with the loss of the twin, and each gradient with the central difference of that
-// loss, which is smooth at the scale of eps.
+// The loss agrees with the loss of the twin. Each gradient agrees with the central difference of
+// the twin's loss, which is smooth at the scale of eps.
 func TestGradientsAgainstCentralDifferences(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {
@@ -283,7 +284,8 @@ func TestWeightsDependOnTheSeedAlone(t *testing.T) {
 			t.Errorf("%s is the same for two seeds", a[i].Name)
 		}
 	}
-	// If these values change, runs with the same seed have other weights, and users must be told.
+	// If these values change, runs with the same seed have other weights, and the release notes
+	// must say so.
 	want := []float32{0.3607506, -0.055295534, 0.044342622}
 	if got := a[0].Data[:3]; !slices.Equal(got, want) {
 		t.Errorf("first weights of seed 1 are %v, want %v", got, want)

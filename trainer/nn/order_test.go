@@ -41,8 +41,8 @@ func (l *noting) backward(dy []float32) []float32 {
 }
 
 // The gradient of a layer's parameters is complete before the computation of the gradient of its
-// inputs begins. This computation can then overlap with communication. Gradients that no layer
-// needs are not computed.
+// inputs begins. This computation can then overlap with communication. The gradient of inputs is
+// not computed if no earlier layer has parameters.
 func TestGradientsAreCompleteEarly(t *testing.T) {
 	var notes []string
 	layers := []Layer{}

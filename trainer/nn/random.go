@@ -25,9 +25,9 @@ func (r *random) next() uint64 {
 func (r *random) symmetric() float64 { return float64(int64(r.next())>>11) / (1 << 52) }
 
 // weights returns a parameter with He's uniform initialisation (He, Zhang, Ren and Sun, Delving
-// deep into rectifiers, 2015). The variance 2/fanIn keeps the scale of activations from layer to
-// layer under ReLU. All operations are exact or correctly rounded, so every processor computes
-// the same weights.
+// deep into rectifiers, 2015). With the variance 2/fanIn the activations have the same scale in all
+// layers with ReLU. All operations are exact or correctly rounded, so every processor computes the
+// same weights.
 func (r *random) weights(name string, fanIn int, shape ...int) trainer.Param {
 	size := 1
 	for _, side := range shape {

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// A gradient has the same bits if each parameter is updated only when the network waits for it, and if other work is done before
-// there is memory for gradients.
+// A gradient has the same bits if each parameter is updated only when the network waits for it, and
+// if the network evaluates or predicts other samples before the call of Grad returns.
 func TestStages(t *testing.T) {
 	samples := []int{4, 0, 2}
 	wide := network{"wide", nn.Shape{C: 500, H: 1, W: 1}, []nn.Layer{nn.Dense(300), nn.ReLU(), nn.Dense(3)}, nil}
@@ -69,8 +69,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// When a network learns that its batch has failed, it stops computing the batch and makes no
-// gradients.
+// When the Err function of a batch returns an error, a network stops computing the batch and
+// reports no gradients.
 func TestUselessBatch(t *testing.T) {
 	c := networks()[1]
 	n, _ := newNetwork(t, c, randomTable(6, c.in, 2))

@@ -9,8 +9,9 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// Microbatches that are computed in one call have the same gradients and losses, bit for bit, as microbatches computed alone.
-// This also holds with deferred gradients, and whatever was computed before.
+// Microbatches that are computed in one call have the same gradients and losses, bit for bit, as
+// microbatches computed alone. This also holds with deferred gradients, and after other
+// computations.
 func TestSeveralMicrobatches(t *testing.T) {
 	late := []network{
 		{"late rows", nn.Shape{C: 40, H: 1, W: 1}, []nn.Layer{nn.Dense(400), nn.ReLU(), nn.Dense(300), nn.ReLU(), nn.Dense(200), nn.ReLU(), nn.Dense(3)}, nil},
@@ -35,7 +36,7 @@ func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
 	for k := range micros {
 		got[k], left[k] = zeros(n), slices.Clone(sizes)
 	}
-	last := -1 // the last part of a parameter that was reported for all microbatches
+	last := -1 // the last parameter that was reported
 	losses := make([]float64, len(micros))
 	rest, err := n.Gradient(trainer.NewBatch(micros, trainer.Gate{
 		Grad: func(i int) []float32 { return grad[i] },
