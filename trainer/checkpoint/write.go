@@ -21,7 +21,8 @@ const (
 	versionKey  = "elrun.version"
 	headerKey   = "elrun.header"
 	checksumKey = "elrun.checksum"
-	// noChecksum stands in the place of the checksum while it is computed.
+	// noChecksum takes the place of the checksum in the file during the computation of the
+	// checksum.
 	noChecksum = "0000000000000000"
 	// bufferSize is the size of reads and writes, in bytes.
 	bufferSize = 256 << 10
@@ -29,9 +30,9 @@ const (
 
 // Write writes a checkpoint with the tensors of the state, and returns its path. It creates dir if
 // necessary. Only the user may read folder and file. When Write returns, the checkpoint is on the
-// disk; until it is, no file has its name. An existing checkpoint of the same step is replaced.
-// Names of tensors must be UTF-8 and unique. Write is safe for concurrent use, also by several
-// processes in one folder. After an error dir has no new file.
+// disk. The file gets its name only when it is complete. An existing checkpoint of the same step is
+// replaced. Names of tensors must be UTF-8 and unique. Write is safe for concurrent use, even by
+// several processes in one folder. After an error dir has no new file.
 func Write(dir string, h Header, tensors []Tensor) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
 	if err := private.MkdirAll(dir); err != nil {
@@ -53,8 +54,8 @@ func encode(w io.Writer, h Header, tensors []Tensor) error {
 	if err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
-	// First the file with zeros in place of the checksum, which is hashed; then the same file with
-	// the checksum.
+	// Hash the file with zeros in place of the checksum, and then write the same file with the
+	// checksum.
 	start, err := tensorHeader(tensors, map[string]string{versionKey: version, headerKey: string(text), checksumKey: noChecksum})
 	if err != nil {
 		return err
@@ -83,9 +84,8 @@ func checksumAt(header []byte) int {
 }
 
 // replace writes a file by means of write, and renames it to path when it is complete and on the
-// disk. After a crash path is the old file or the new one; a temporary file may be left, which
-// the next call deletes. Only the user may read the new file, whatever the mode of the old one
-// was.
+// disk. After a crash path is the old file or the new one; a temporary file may be left, which the
+// next call deletes. Only the user may read the new file, even if the old file had another mode.
 func replace(path string, write func(io.Writer) error) (err error) {
 	removeAbandonedFiles(path)
 	temporary, err := createTemporary(path)

@@ -28,8 +28,8 @@ func must(t testing.TB, name string) collective.Coding {
 // names lists a coding of each kind.
 func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
-// decoded encodes a copy of v. It returns the decoded vector, and the rest that Encode left in the
-// copy.
+// decoded encodes a copy of v. It returns the decoded vector, and the coding error that Encode left
+// in the copy.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
 	t.Helper()
 	rest, out = slices.Clone(v), make([]float32, len(v))
@@ -65,8 +65,9 @@ func gradient(rt *rapid.T) []float32 {
 	return v
 }
 
-// The decoded vector plus the rest is the input. The sum is exact if the difference of the two float32 is exact. With values of
-// 2 bits a decoded magnitude may exceed the magnitude of the input.
+// The decoded vector plus the coding error is the input. The sum is exact if the difference of
+// input and decoded value is exact in float32. With values of 2 bits a decoded magnitude may exceed
+// the magnitude of the input.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -110,7 +111,7 @@ func TestPrecision(t *testing.T) {
 	})
 }
 
-// TopK selects the same elements as a twin that sorts them.
+// TopK selects the same elements as a reference implementation that sorts the elements.
 func TestTopKIsSorting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
@@ -123,7 +124,7 @@ func TestTopKIsSorting(t *testing.T) {
 		for i := range places {
 			places[i] = i
 		}
-		// If magnitudes are equal, the first one is kept.
+		// Of equal magnitudes the first is kept.
 		slices.SortStableFunc(places, func(a, b int) int { return -cmp.Compare(math.Abs(float64(v[a])), math.Abs(float64(v[b]))) })
 		k := min(len(v), max(256, int(math.Ceil(fraction*float64(len(v))))))
 		want, coarse := make([]float32, len(v)), make([]float32, len(v))
@@ -149,9 +150,10 @@ func TestTopKIsSorting(t *testing.T) {
 	})
 }
 
-// twoMagnitudes is a reference implementation of values with 2 bits. It rounds the elements of a chunk at the given positions to
-// one of two magnitudes. A threshold separates small from large elements. It starts at the mean magnitude. Then, eight times, it
-// moves to the midpoint between the means of the small and of the large elements.
+// twoMagnitudes is a reference implementation of values with 2 bits. It rounds the elements of a
+// chunk at the given positions to one of two magnitudes. A threshold separates small from large
+// elements. The threshold starts at the mean magnitude. Then, eight times, it becomes the midpoint
+// between the means of the small and of the large elements.
 func twoMagnitudes(dst, v []float32, places []int) {
 	mean := func(part []int) float64 {
 		sum := 0.0
@@ -186,8 +188,8 @@ func twoMagnitudes(dst, v []float32, places []int) {
 	}
 }
 
-// For values like noise the two magnitudes are close to the best pair. The test finds the best pair by trying all ways to split
-// the sorted magnitudes in two.
+// For random values the two magnitudes are close to the best pair. The test finds the best pair by
+// trying all ways to split the sorted magnitudes in two parts.
 func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for trial := range 50 {
@@ -278,7 +280,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A training run begins with an eighth of the elements, or with its own fraction if that is larger.
+// A training run begins with an eighth of the elements, or with the fraction of its coding if this
+// fraction is larger.
 func TestAt(t *testing.T) {
 	for _, name := range []string{"fp16", "bf16", "int8", "topk:0.125", "topk:0.3"} {
 		for step := range int64(300) {
@@ -298,7 +301,8 @@ func TestAt(t *testing.T) {
 	if compress.At(nil, 1) != nil {
 		t.Error("no coding becomes one")
 	}
-	// The additional elements of the first steps cost as much as a few uncompressed steps.
+	// The additional elements of the first steps have at most the bytes of eight uncompressed
+	// steps.
 	for _, fraction := range []float64{1e-6, 0.001, 0.01, 0.1} {
 		c, err := compress.NewTopK(fraction)
 		if err != nil {

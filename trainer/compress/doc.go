@@ -8,9 +8,8 @@
 //	topk:F:2bit
 //	         the same values as a sign and one of two magnitudes of their chunk, 1.7 bytes each
 //
-// A coding is used with collective.AllReduceCoded, which leaves the coding error at each rank.
-// With error feedback that error is added to the next gradients, so it is sent later and not
-// lost:
+// A coding is used with collective.AllReduceCoded, which leaves the coding error at each rank. With
+// error feedback this error is added to the next gradients, so that it is sent later and not lost:
 //
 //	coding, err := compress.Parse("topk:0.01")
 //	for step := range steps {

@@ -18,8 +18,8 @@ func own(rank, step, i int) float32 {
 	return float32(math.Sin(float64(rank*7919+step*104729+i*31))) * float32(i%7+1)
 }
 
-// applied runs steps with error feedback at n ranks. For each rank it returns the total of all steps' sums, and the rest that was
-// not sent.
+// applied runs steps with error feedback at n ranks. For each rank it returns the total of the sums
+// of all steps, and the coding error that is left.
 func applied(t testing.TB, ranks, n, steps int, coding collective.Coding) (sums, rests [][]float32) {
 	t.Helper()
 	sums, rests = make([][]float32, ranks), make([][]float32, ranks)
@@ -42,7 +42,8 @@ func applied(t testing.TB, ranks, n, steps int, coding collective.Coding) (sums,
 	return sums, rests
 }
 
-// All ranks get the same bits. This total, plus the rests of all ranks, is the sum of all gradients.
+// All ranks get the same bits. The total of the sums, plus the coding errors that are left at all
+// ranks, is the sum of all gradients.
 func TestErrorFeedbackConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks := rapid.IntRange(1, 5).Draw(rt, "ranks")
@@ -71,7 +72,7 @@ func TestErrorFeedbackConserves(t *testing.T) {
 	})
 }
 
-// The rest stays bounded, because each element is sent at some time.
+// The coding error that is left stays bounded, because each element is sent at some time.
 func TestWhatIsLeftIsBounded(t *testing.T) {
 	for _, name := range []string{"topk:0.01", "topk:0.01:2bit"} {
 		leftIsBounded(t, must(t, name))

@@ -47,9 +47,9 @@ func (BFloat16) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// Float16 codes each value as IEEE binary16. To fit its small range each block is scaled by the
-// power of two that puts the largest magnitude just below 2^15: nothing overflows, and values
-// down to 2^-29 of the largest keep 11 significant bits.
+// Float16 codes each value as IEEE binary16. To fit the small range of binary16, each block is
+// scaled by a power of two so that its largest magnitude is just below 2^15. So no value overflows,
+// and values down to 2^-29 of the largest value keep 11 significant bits.
 //
 // The code of n elements: one int8 for each block, the exponent of its power of two; then 2n
 // bytes, the values, little-endian.
@@ -96,7 +96,7 @@ func (Float16) Add(dst []float32, code []byte) error {
 }
 
 // exponentOf returns e such that m * 2^-e is just below 2^15, limited so that 2^e and 2^-e are
-// normal numbers. It returns 0 for 0 and for infinity, which are coded as they are.
+// normal numbers. It returns 0 for 0 and for infinity, which are coded without scaling.
 func exponentOf(m float32) int {
 	if m == 0 || math.IsInf(float64(m), 0) {
 		return 0
@@ -105,8 +105,8 @@ func exponentOf(m float32) int {
 	return min(max(x-15, -126), 126)
 }
 
-// power returns 2^e as a float32. For other e than exponentOf returns, as in a corrupt code, the
-// result is the nearest float32.
+// power returns 2^e as a float32. For an e outside the range of exponentOf, as in a corrupt code,
+// the result is the nearest float32.
 func power(e int) float32 { return float32(math.Ldexp(1, e)) }
 
 // largest returns the largest magnitude in v. It ignores NaN.

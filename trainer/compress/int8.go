@@ -55,9 +55,9 @@ func (Int8) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// stepSize returns the step size of a block, and its inverse. Both are zero if the
-// step size would be too small. If the block is not finite they are NaN and zero, so that all of
-// the block is decoded to NaN.
+// stepSize returns the step size of a block, and its inverse. Both are zero if the step size would
+// be too small. If a value of the block is not finite, the results are NaN and zero, so that the
+// whole block is decoded to NaN.
 func stepSize(v []float32) (scale, inverse float32) {
 	// x-x is NaN for an infinity or a NaN, and 0 otherwise.
 	spoiled := float32(0)
@@ -75,9 +75,9 @@ func stepSize(v []float32) (scale, inverse float32) {
 	return scale, inverse
 }
 
-// roundInt8 rounds x to the nearest integer, ties to even. x must be at most slightly above levels.
-// Then the sum with magic has no bits for a fraction, and its low bits are the integer. This is
-// faster than math.RoundToEven. The result for NaN is arbitrary.
+// roundInt8 rounds x to the nearest integer, ties to even. The magnitude of x must not be much
+// larger than levels. Then the sum of x and magic has no bits for a fraction, and the low bits of
+// the sum are the integer. This is faster than math.RoundToEven. The result for NaN is arbitrary.
 func roundInt8(x float32) int8 {
 	const magic = 3 << 22
 	q := int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))

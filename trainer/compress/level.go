@@ -7,12 +7,12 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// Values of 2 bits are grouped into chunks with two magnitudes each. To find these, the kept
-// values of a chunk are split at their mean magnitude, and then repeatedly at the midpoint of the
-// means of both parts (Lloyd's algorithm: Least squares quantization in PCM, 1957), which comes
-// near to the least squared error.
+// Values of 2 bits are grouped into chunks with two magnitudes each. To find the magnitudes, the
+// kept values of a chunk are split at their mean magnitude, and then repeatedly at the midpoint of
+// the means of both parts (Lloyd's algorithm: Least squares quantization in PCM, 1957). The squared
+// error is then close to the least possible error.
 const (
-	splits     = 8               // largest number of iterations of Lloyd's algorithm
+	splits     = 8               // maximum number of iterations of Lloyd's algorithm
 	chunkRuns  = 16              // runs of a chunk
 	chunk      = chunkRuns * run // elements of a chunk
 	levelBytes = 4               // bytes of a chunk's two magnitudes
@@ -21,12 +21,12 @@ const (
 // chunks returns the number of chunks of n elements.
 func chunks(n int) int { return (n + chunk - 1) / chunk }
 
-// levelPair has the two magnitudes of a chunk, the smaller one first.
+// levelPair has the two magnitudes of a chunk, the smaller magnitude first.
 type levelPair [2]float32
 
 // levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold from:
-// values whose magnitude is at least from are coded as the second one. A value that is not finite
-// makes the second magnitude not finite.
+// values whose magnitude is at least from are coded as the second magnitude. A value that is not
+// finite makes the second magnitude not finite.
 func levelsOf(values []float32) (pair levelPair, from float64) {
 	var mean [2]float64
 	for range 1 + splits { // in the first iteration all values are in the second part
@@ -41,7 +41,7 @@ func levelsOf(values []float32) (pair levelPair, from float64) {
 		if count[0] == 0 {
 			next = mean[1]
 		}
-		// The split no longer changes, or a value is not finite.
+		// Stop when the split no longer changes, or if a value is not finite.
 		if next == from || next-next != 0 {
 			break
 		}
@@ -66,8 +66,8 @@ func encodeLevels(values, counts, positions []byte, v []float32) {
 	clear(bits)
 	k := 0 // index of the next kept element
 	for c := range chunks(len(v)) {
-		// The array is on the stack: a chunk of 2 bits per value needs all its values before it has
-		// a magnitude.
+		// The array, which is on the stack, has all kept values of the chunk, because the
+		// magnitudes depend on all of them.
 		var kept [chunk]float32
 		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], positions, v[c*chunk:])
 		pair, from := levelsOf(kept[:n])

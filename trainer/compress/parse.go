@@ -8,11 +8,11 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// None is the name that stands for no compression.
+// None is the name for no compression.
 const None = "none"
 
-// DefaultFraction is the fraction of the values that the name "topk" stands for. Lin and others
-// (2018) reached full accuracy with less.
+// DefaultFraction is the fraction of the values for the name "topk". Lin and others (2018) reached
+// full accuracy with smaller fractions.
 const DefaultFraction = 0.01
 
 // Parse returns the coding of a name: fp16, bf16, int8, topk, topk:F or topk:F:2bit, with a
@@ -57,7 +57,7 @@ func parseTopK(name, rest string) (collective.Coding, error) {
 }
 
 // Name returns the canonical name of a coding, which Parse accepts, and None for nil. Peers compare
-// it, so one coding must have one name.
+// the names of their codings, so each coding must have only one name.
 func Name(c collective.Coding) string {
 	if c == nil {
 		return None

@@ -18,8 +18,9 @@ import (
 // The code of n elements, of which k are kept, has three parts: one byte for each run of 255
 // elements, the number of elements kept in it; k bytes, their positions in the run, ascending; k
 // times 2 bytes, their values. With values of 2 bits the last part is: for each chunk of 16 runs
-// two bfloat16 magnitudes, the smaller one first; then k times 2 bits, from the low bits of each
-// byte up: bit 0 is the sign, bit 1 is set for the larger magnitude (level.go).
+// two bfloat16 magnitudes, the smaller one first; then k times 2 bits, four values in a byte, the
+// first in the low bits. Of the 2 bits of a value, bit 0 is the sign, and bit 1 is set for the
+// larger magnitude (level.go).
 type TopK struct {
 	// fraction is the part of the elements that is kept, at most 0.5.
 	fraction float64
@@ -34,17 +35,17 @@ const minKept = 256
 // in it, fits one byte.
 const run = 255
 
-// A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, then
-// half of that, and so on. An element that is not kept is delayed, by about 1/fraction steps on
-// average, and a model changes fastest in its first steps. The additional elements are at most as
-// many as in warmupSteps/4 steps without compression.
+// A training begins with a larger fraction: warmupFraction in the first warmupSteps steps, half of
+// it in the next warmupSteps steps, and so on. The reason is that an element which is not kept is
+// delayed by about 1/fraction steps on average, and a model changes fastest in its first steps. The
+// additional elements are at most as many as in warmupSteps/4 steps without compression.
 const (
 	warmupFraction = 0.125
 	warmupSteps    = 32
 )
 
 // At returns the coding for a step, from 1, of a training with the coding c: a TopK with a larger
-// fraction in the first steps (the warm-up of Lin and others 2018), else c itself. Halving a
+// fraction in the first steps (the warm-up of Lin and others 2018), or else c itself. Halving a
 // fraction is exact, so peers on all architectures agree on the size of codes.
 func At(c collective.Coding, step int64) collective.Coding {
 	k, ok := c.(TopK)
@@ -102,7 +103,7 @@ func (c TopK) valueBytes(n int) int {
 	return 2 * c.kept(n)
 }
 
-// kept returns how many of n elements are kept.
+// kept returns the number of elements that a code of n elements keeps.
 func (c TopK) kept(n int) int {
 	return min(n, max(minKept, int(math.Ceil(c.fraction*float64(n)))))
 }
@@ -129,7 +130,7 @@ func (c TopK) Encode(code []byte, v []float32) {
 		for i, at := range positions[:kept] {
 			h := dtype.ToBFloat16(part[at])
 			binary.LittleEndian.PutUint16(values[2*i:], uint16(h))
-			// The rest is the rounding error.
+			// v keeps the rounding error.
 			part[at] -= h.Float32()
 		}
 		positions, values = positions[kept:], values[2*kept:]
@@ -137,8 +138,9 @@ func (c TopK) Encode(code []byte, v []float32) {
 }
 
 // selectLargest selects the len(positions) largest elements of v by magnitude. It writes the number
-// of selected elements in each run to counts, and their positions within the run to positions. Of
-// elements as large as the smallest selected one it takes the first, so that the number is exact.
+// of selected elements in each run to counts, and their positions within the run to positions. If
+// more elements than needed have the smallest selected magnitude, it takes the first of them, so
+// that the number is exact.
 func selectLargest(counts, positions []byte, v []float32) {
 	lowest, equal := threshold(v, len(positions))
 	for r := range counts {
@@ -160,8 +162,8 @@ func selectLargest(counts, positions []byte, v []float32) {
 	}
 }
 
-// Add implements collective.Coding. It fails, and leaves dst as it is, if the positions in the
-// code are invalid.
+// Add implements collective.Coding. If the positions in the code are invalid, it returns an error
+// and does not change dst.
 func (c TopK) Add(dst []float32, code []byte) error {
 	counts, positions, values := c.split(code, len(dst))
 	if err := c.check(counts, positions, len(dst)); err != nil {

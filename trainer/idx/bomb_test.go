@@ -19,7 +19,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bomb returns a compressed file with a header and n zeros.
+// bomb returns a compressed file with a header and the given number of zeros.
 func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -37,8 +37,8 @@ func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
 	return b.Bytes()
 }
 
-// A small compressed file cannot cause a large allocation, whatever its header claims. If it has more data than the header says,
-// reading stops.
+// A small compressed file cannot cause a large allocation by a false header. If the file has more
+// data than its header claims, reading stops.
 func TestPackedBomb(t *testing.T) {
 	const side = 256
 	b := bomb(t, freeBytes+1<<20, 0x803, MaxPixels/side/side, side, side)
@@ -55,7 +55,7 @@ func TestPackedBomb(t *testing.T) {
 	}
 }
 
-// Memory is allocated only as bytes arrive, and only as much as they need.
+// readBody allocates memory only for bytes that arrive, and returns a slice without spare capacity.
 func TestBodyTakesWhatItNeeds(t *testing.T) {
 	all := func(uint64) bool { return true }
 	for _, n := range []uint64{0, 1, 1 << 20, 1<<20 + 1, 5<<20 + 3} {

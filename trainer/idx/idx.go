@@ -8,17 +8,17 @@
 //
 // # Memory
 //
-// Open maps uncompressed files into memory. It copies nothing, all processes of a host share the
-// pages that they have read, and the kernel reclaims pages when memory is short. So a data set
-// may be larger than the memory. A compressed file is decompressed into memory instead;
-// decompress large ones beforehand with "gzip -dk". Mapped files must not change while they are
-// in use. If a file becomes shorter, Sample returns -1 and Err returns the cause.
+// Open maps uncompressed files into memory. No data is copied, all processes of a host share the
+// pages that they have read, and the kernel reclaims pages when memory is short. So a data set may
+// be larger than the memory. A compressed file is decompressed into memory instead; decompress
+// large files before with "gzip -dk". Mapped files must not change while they are in use. If a file
+// becomes shorter, Sample returns -1 and Err returns the cause.
 //
 // # Untrusted files
 //
 // Every error names the file. The size that a header claims is checked before memory is allocated:
 // against the size of the file if it is mapped, and against limits otherwise. A compressed file may
-// decompress to at most a hundred times its size, which is more than images reach. So neither
+// decompress to at most a hundred times its size, a ratio that images do not reach. So neither
 // damaged nor malicious files can exhaust the memory.
 package idx
 
@@ -41,9 +41,9 @@ const (
 	MaxPixels = 1 << 30 // bytes of all images together
 )
 
-// Limits against decompression bombs. Compressed images have a third to a tenth of their size.
-// Decompression fails when its output exceeds both freeBytes and maxRatio times the compressed
-// bytes that were read.
+// Limits against decompression bombs. Compressed images typically have a third to a tenth of the
+// size of the pixels. Decompression fails when its output exceeds both freeBytes and maxRatio times
+// the compressed bytes that were read.
 const (
 	maxRatio  = 100
 	freeBytes = 64 << 20
@@ -67,7 +67,7 @@ type kind struct {
 	dims  int    // the first dimension is the number of records
 }
 
-// imageFile and labelFile return the two kinds.
+// imageFile and labelFile return the kinds of the two files of a data set.
 func imageFile() kind { return kind{"images", magicImages, 3} }
 func labelFile() kind { return kind{"labels", magicLabels, 1} }
 
@@ -99,7 +99,7 @@ type Images struct {
 }
 
 // ReadImages reads a file of images into memory, compressed by gzip or not. The error names the
-// file; it wraps ErrFormat if the file is no complete file of images.
+// file; it wraps ErrFormat if the file is not a complete file of images.
 func ReadImages(path string) (*Images, error) {
 	return readFile(path, DecodeImages)
 }
@@ -242,8 +242,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // packed reports whether head is the beginning of a gzip file.
 func packed(head []byte) bool { return bytes.Equal(head, []byte{0x1f, 0x8b}) }
 
-// readHeader reads the header of a file of kind k and returns its dimensions. They are uint64, so
-// that the product of three dimensions within the limits does not overflow.
+// readHeader reads the header of a file of kind k and returns its dimensions. The dimensions are
+// uint64, so that the product of three dimensions within the limits does not overflow.
 func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	head := make([]byte, k.bytes())
 	if got, err := io.ReadFull(r, head); err != nil {
@@ -260,8 +260,8 @@ func readHeader(r io.Reader, k kind) ([]uint64, error) {
 }
 
 // readBody reads exactly n bytes, and fails if more follow. The buffer grows with the bytes that
-// arrive and not with the claim of the header. allowed reports whether got bytes are within the
-// limit for a compressed file.
+// arrive, and does not depend on the size that the header claims. allowed reports whether got bytes
+// are within the limit for a compressed file.
 func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, error) {
 	body := make([]byte, 0, min(n, 1<<20))
 	for uint64(len(body)) < n {

@@ -14,7 +14,7 @@ import (
 func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	f, err := mmap.Open(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("idx: %w", err) // names operation and path
+		return nil, nil, fmt.Errorf("idx: %w", err) // err names operation and path
 	}
 	all := f.Section(0, f.Size())
 	dims, err := mappable(f, k)
@@ -31,7 +31,8 @@ func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	return f.Records(int64(k.bytes()), int(size(dims)), int(dims[0])), ints(dims), nil
 }
 
-// errPacked reports that a file is compressed and cannot be mapped. It does not leave the package.
+// errPacked reports that a file is compressed and cannot be mapped. No exported function returns
+// it.
 var errPacked = errors.New("packed")
 
 // mappable returns the dimensions in the header of an uncompressed file. It returns an error unless

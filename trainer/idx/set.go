@@ -20,19 +20,21 @@ type Set struct {
 	failure        mmap.Failure
 }
 
-// Open opens the files name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir. If one
-// is missing, it opens the file of this name with .gz at the end. The parts of MNIST have the names
-// "train" and "t10k". Uncompressed files are mapped, compressed ones are decompressed into memory.
-// Each label must be below classes. The caller closes the set when its last user has finished.
+// Open opens the files name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir. If a
+// file does not exist, Open opens the file with .gz after its name. The parts of MNIST have the
+// names "train" and "t10k". Uncompressed files are mapped. Compressed files are decompressed into
+// memory. Each label must be below classes. The caller closes the set when its last user has
+// finished.
 func Open(dir, name string, classes int) (*Set, error) { return load(dir, name, classes, openRecords) }
 
-// Load is Open, but it always reads the files into memory, so the files may change later. The
+// Load is like Open, but always reads the files into memory, so the files may change later. The
 // images may have up to MaxPixels bytes.
 func Load(dir, name string, classes int) (*Set, error) {
 	return load(dir, name, classes, decodeRecords)
 }
 
-// source opens the file at path as records, and returns the dimensions in its header.
+// source is a function that opens the file at path as records. It also returns the dimensions in
+// the header of the file.
 type source func(path string, k kind) (*mmap.Records, []int, error)
 
 // load returns the set of an image file and a label file, each opened by open.
@@ -126,7 +128,8 @@ func (s *Set) Prefetch(ctx context.Context, samples []int) {
 }
 
 // WriteTo writes all pixels and then all labels to w, and returns the number of bytes. The bytes
-// are the same for compressed and uncompressed files. It does not read through the mappings.
+// are the same for compressed and uncompressed files. It reads the files and not the mappings,
+// whose pages would count as memory of this process.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.images.WriteTo(w)
 	if err == nil {
@@ -140,5 +143,5 @@ func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// Close unmaps the files. The set must not be in use any more.
+// Close unmaps the files. No other method may be in progress, or be called afterwards.
 func (s *Set) Close() error { return errors.Join(s.images.Close(), s.labels.Close()) }

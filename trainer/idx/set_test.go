@@ -24,8 +24,8 @@ func openers() map[string]func(dir, name string, classes int) (*idx.Set, error) 
 	return map[string]func(dir, name string, classes int) (*idx.Set, error){"mapped": idx.Open, "decoded": idx.Load}
 }
 
-// A data set has the same images and labels whether it is mapped, decompressed or decoded. The images are the same as from
-// DecodeImages, scaled. They are larger than the reader's buffer.
+// A mapped, a decompressed and a decoded data set have the same images and labels. The pixels are
+// the pixels in the file divided by 255. Some images are larger than the buffer of Sample.
 func TestMappedIsDecoded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(1, 50).Draw(rt, "rows"), rapid.IntRange(1, 50).Draw(rt, "cols")
@@ -71,8 +71,7 @@ func checkSet(t *rapid.T, how string, open func(string, string, int) (*idx.Set, 
 	}
 }
 
-// For any defect of a file, the error names the file and gives advice, whether the file is mapped
-// or decoded.
+// For each defect of a mapped or decoded file, the error names the file and gives advice.
 func TestDamagedFilesAreNamed(t *testing.T) {
 	good := map[string][]byte{trainImages: twoImages(), trainLabels: file([]byte{3, 9}, 0x801, 2)}
 	for _, tt := range []struct {
@@ -110,7 +109,8 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 	}
 }
 
-// If a file is truncated while it is in use, reading fails, and nothing else happens.
+// If a file is truncated while it is mapped, reads of the missing part return errors, without a
+// crash.
 func TestCutOffWhileInUse(t *testing.T) {
 	const side = 100
 	dir := write(t, map[string][]byte{

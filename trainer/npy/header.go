@@ -20,7 +20,7 @@ const maxDims = 64
 //
 //	{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
 //
-// Blanks may surround it, and a line feed may end it, as NumPy pads the header.
+// Blanks may surround the dictionary, and a line feed may follow, because NumPy pads the header.
 func parseHeader(text string) (header, error) {
 	var h header
 	s := scanner{rest: strings.TrimRight(text, " \n")}
@@ -32,7 +32,7 @@ func parseHeader(text string) (header, error) {
 		if s.err == nil && seen[key] {
 			s.fail("the key %q occurs twice", key)
 		}
-		// An unknown key is an error of value, so three different keys are the three known ones.
+		// Method value fails for an unknown key, so three different keys are the three known keys.
 		seen[key] = true
 		s.value(&h, key)
 		if !s.accept(',') {
@@ -49,8 +49,8 @@ func parseHeader(text string) (header, error) {
 	return h, s.err
 }
 
-// scanner parses Python literals from left to right. After the first error its methods do nothing,
-// so the parser checks for an error only where it would loop or decide on a value.
+// scanner parses Python literals from left to right. After the first error its methods do nothing.
+// So parseHeader checks for an error only in loops and before decisions.
 type scanner struct {
 	rest string
 	err  error
@@ -89,7 +89,7 @@ func (s *scanner) accept(c byte) bool {
 	return true
 }
 
-// want is accept, except that a missing c is an error.
+// want is like accept, but a missing c is an error.
 func (s *scanner) want(c byte) {
 	if !s.accept(c) && s.err == nil {
 		s.fail("want %q before %q", c, shorten(s.rest))

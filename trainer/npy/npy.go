@@ -8,9 +8,9 @@
 // The package reads versions 1, 2 and 3 of the format, in C order, with little-endian elements:
 // booleans, integers of 8 to 64 bits, or floating-point numbers of 16 to 64 bits.
 //
-// Files are mapped into memory. Opening copies nothing, all processes of a host share the pages
+// Files are mapped into memory. Opening copies no data, all processes of a host share the pages
 // that they have read, and the kernel reclaims pages when memory is short. So a data set may be
-// larger than the memory. The files must not change while they are in use; if one becomes
+// larger than the memory. The files must not change while they are in use. If a file becomes
 // shorter, Sample returns -1 and Err returns the cause.
 //
 // Every error names the file. For files of an unsupported kind it also says how to convert them
@@ -48,7 +48,7 @@ type Array struct {
 func OpenArray(path string) (*Array, error) {
 	f, err := mmap.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("npy: %w", err) // names operation and path
+		return nil, fmt.Errorf("npy: %w", err) // err names operation and path
 	}
 	a, err := arrayOf(f)
 	if err != nil {
@@ -75,7 +75,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A shorter file would fail in a later read, and in a longer one the header is wrong.
+	// In a shorter file a later read would fail, and the header of a longer file is wrong.
 	if got := f.Size() - start; got != want {
 		return nil, formatErrorf("it has %d bytes of elements, but the shape %v of %s needs %d; save it again", got, h.shape, h.descr, want)
 	}
@@ -140,13 +140,13 @@ func (a *Array) integer(i int) (int64, error) {
 	return a.kind.integer(b), nil
 }
 
-// Close unmaps the file. The array must not be in use any more.
+// Close unmaps the file. No other method may be in progress, or be called afterwards.
 func (a *Array) Close() error { return a.rows.Close() }
 
 // The format is specified by NumPy (numpy.lib.format, and NEP 1). A file begins with magic, two
 // bytes of version, and the length of the header, which is limited to maxHeader bytes. The length
-// is a little-endian integer of 2 bytes in version 1 and of 4 bytes later. The limit keeps a wrong
-// length from allocating 4 GiB.
+// is a little-endian integer of 2 bytes in version 1 and of 4 bytes later. Because of the limit, a
+// wrong length does not cause an allocation of 4 GiB.
 const (
 	magic     = "\x93NUMPY"
 	maxHeader = 1 << 20

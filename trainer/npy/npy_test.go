@@ -40,7 +40,7 @@ func write(t testing.TB, name string, b []byte) string {
 	return path
 }
 
-// six returns the bytes of the elements 0 to 5 in a type.
+// six returns the bytes of a slice of numbers, little-endian.
 func six(t testing.TB, elements any) []byte {
 	t.Helper()
 	b, err := binary.Append(nil, binary.LittleEndian, elements)
@@ -83,7 +83,8 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// Row agrees with a twin that decodes the whole file. Rows may be longer than the buffer.
+// Row returns the elements that were written to the file. Rows may be longer than the buffer of
+// Row.
 func TestRowsAreTheArray(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows, cols := rapid.IntRange(0, 4).Draw(rt, "rows"), rapid.IntRange(1, 800).Draw(rt, "columns")

@@ -14,8 +14,7 @@ type Files struct {
 	Inputs  string // path of an array whose rows are the samples' inputs
 	Labels  string // path of an array of integers, one per sample
 	Classes int    // labels are 0 to Classes-1
-	// Scale is a factor for all inputs; 0 stands for 1. With 1.0/255 bytes become numbers from 0
-	// to 1.
+	// Scale is a factor for all inputs; 0 means 1. With 1.0/255 bytes become numbers from 0 to 1.
 	Scale float32
 }
 
@@ -117,8 +116,8 @@ func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.labels.rows.Prefetch(ctx, samples)
 }
 
-// WriteTo writes the bytes of all inputs and then of all labels to w, and returns their number.
-// It does not read through the mappings.
+// WriteTo writes the bytes of all inputs and then of all labels to w, and returns their number. It
+// reads the files and not the mappings, whose pages would count as memory of this process.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.inputs.rows.WriteTo(w)
 	if err == nil {
@@ -132,5 +131,5 @@ func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// Close unmaps the files. The set must not be in use any more.
+// Close unmaps the files. No other method may be in progress, or be called afterwards.
 func (s *Set) Close() error { return errors.Join(s.inputs.Close(), s.labels.Close()) }

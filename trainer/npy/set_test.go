@@ -114,7 +114,8 @@ func TestSetErrors(t *testing.T) {
 	}
 }
 
-// If a file is truncated while it is in use, reading fails, and nothing else happens.
+// If a file is truncated while it is mapped, reads of the missing part return errors, without a
+// crash.
 func TestCutOffWhileInUse(t *testing.T) {
 	for _, which := range []string{"inputs", "labels"} {
 		files := npy.Files{Inputs: write(t, "x.npy", file(dict("<f4", "(5000, 2)"), make([]byte, 40_000))),

@@ -29,7 +29,7 @@ func Norm(vectors [][]float32) float64 {
 }
 
 // Clip scales all vectors in place by one factor so that their Norm is at most limit (gradient
-// clipping by norm: Pascanu, Mikolov and Bengio 2013), and returns the Norm they had before. It
+// clipping by norm: Pascanu, Mikolov and Bengio 2013). It returns the Norm before the scaling. It
 // changes nothing if the Norm is within the limit or not finite. It panics unless limit > 0.
 func Clip(vectors [][]float32, limit float64) float64 {
 	if !(limit > 0) {

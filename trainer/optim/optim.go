@@ -1,9 +1,8 @@
 // Package optim has optimizers, learning-rate schedules and gradient clipping.
 //
-// Everything is a pure function of its arguments: an optimizer keeps its state in vectors that
-// the caller owns, and a schedule depends only on the step number. So peers that start with the
-// same bits keep the same bits, and a checkpoint of parameters, state and step number is
-// complete:
+// All functions are pure: an optimizer keeps its state in vectors that the caller owns, and a
+// schedule depends only on the step number. So peers that start with the same bits keep the same
+// bits, and a checkpoint of parameters, state and step number is complete:
 //
 //	rule := optim.SGD{Momentum: 0.9, Nesterov: true}
 //	rate := optim.Warmup(50, optim.Cosine(0.1, 0.001, 1000))
@@ -19,8 +18,9 @@ import (
 	"math"
 )
 
-// Optimizer updates parameters by their gradient. It treats each element alike and independently
-// of the others, so a vector may be updated in parts, each with its part of the state.
+// Optimizer updates parameters by their gradient. It updates each element in the same way and
+// independently of the other elements. So a vector may be updated in parts, each with its part of
+// the state.
 type Optimizer interface {
 	// Slots returns the number of state vectors, each as long as the parameters.
 	Slots() int
@@ -99,8 +99,7 @@ func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]floa
 }
 
 // Adam is the optimizer of Kingma and Ba (arXiv 1412.6980). WeightDecay is L2 regularisation: it
-// is added to the gradient. Zero values of Beta1, Beta2 and Epsilon stand for 0.9, 0.999 and
-// 1e-8.
+// is added to the gradient. Zero values of Beta1, Beta2 and Epsilon mean 0.9, 0.999 and 1e-8.
 type Adam struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
@@ -109,7 +108,7 @@ type Adam struct {
 // Slots is 2: the running means of the gradient and of its square.
 func (Adam) Slots() int { return 2 }
 
-// Check wants Beta1 and Beta2 in [0, 1).
+// Check requires Beta1 and Beta2 in [0, 1), and finite Epsilon and WeightDecay of 0 or more.
 func (o Adam) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
 
 // Update makes one step. The step number corrects the bias of the means, which begin at zero.
@@ -120,7 +119,7 @@ func (o Adam) Update(step int64, rate float64, param, grad []float32, state [][]
 
 // AdamW is the optimizer of Loshchilov and Hutter (arXiv 1711.05101): Adam with decoupled weight
 // decay, which subtracts rate * WeightDecay * param in each step. Zero values of Beta1, Beta2 and
-// Epsilon stand for 0.9, 0.999 and 1e-8.
+// Epsilon mean 0.9, 0.999 and 1e-8.
 type AdamW struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
@@ -129,7 +128,7 @@ type AdamW struct {
 // Slots is 2: the running means of the gradient and of its square.
 func (AdamW) Slots() int { return 2 }
 
-// Check wants Beta1 and Beta2 in [0, 1).
+// Check requires Beta1 and Beta2 in [0, 1), and finite Epsilon and WeightDecay of 0 or more.
 func (o AdamW) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
 
 // Update makes one step. The step number corrects the bias of the means, which begin at zero.
