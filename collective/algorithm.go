@@ -6,8 +6,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Algorithm is the way in which a call is carried out. Its String is the name in flags and
-// logs.
+// Algorithm is the way in which a call is carried out. Its method String returns the name in flags
+// and logs.
 type Algorithm = transport.Algorithm
 
 // The algorithms. The comments of the calls state their costs.
@@ -31,10 +31,10 @@ const (
 	// SharedMemory works in memory that all ranks share. If there is such memory, Auto chooses it
 	// for AllReduce, ReduceScatter, AllGather, Broadcast, Reduce and Barrier.
 	SharedMemory = transport.SharedMemory
-	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one rank of
-	// each host. If Options.Sites are known, the step between hosts is split again, into a step
-	// within each site and a step between sites. Auto chooses TwoLevel for a commutative AllReduce
-	// if hosts or sites have several ranks.
+	// TwoLevel is hierarchical: first the ranks of each host reduce in shared memory, then one rank
+	// of each host reduces the sums with the other hosts. If Options.Sites are known, the step
+	// between hosts is split again, into a step within each site and a step between sites. Auto
+	// chooses TwoLevel for a commutative AllReduce if hosts or sites have several ranks.
 	TwoLevel = transport.TwoLevel
 )
 

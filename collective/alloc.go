@@ -7,11 +7,10 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Alloc returns n zero elements in the memory that the ranks of this host share (a
-// symmetric heap). If dst and src of an AllReduce are such vectors at all ranks, the call
-// copies nothing: each rank reduces its part directly from the memory of the others. For
-// other calls the result is an ordinary slice. Without shared memory Alloc returns a slice
-// of the Go heap.
+// Alloc returns n zero elements in the memory that the ranks of this host share (a symmetric heap).
+// If dst and src of an AllReduce are such vectors at all ranks, the call copies nothing: each rank
+// reduces its part directly from the memory of the other ranks. For other calls the result is an
+// ordinary slice. Without shared memory Alloc returns a slice of the Go heap.
 //
 // The slice outlives the communicator and stays allocated until Free, as the garbage collector does
 // not manage it. An AllReduce that fails removes its dst from the shared memory, because other

@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// All ranks get the same costs, even if some of them share memory; ranks that start with
-// equal costs keep them.
+// All ranks get the same costs, even if some of them share memory; ranks that start with equal
+// costs, other than the default, keep these costs.
 func TestCalibrate(t *testing.T) {
 	for _, perHost := range [][]int{{1, 1}, {1, 1, 1}, {2, 1}, {2, 1, 2}} {
 		first := calibrated(t, perHost, collective.Options{})

@@ -291,7 +291,7 @@ func TestCodedOverSharedMemory(t *testing.T) {
 		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			dst, v := make([]float32, n), coded(c.Rank(), n)
 			h := collective.IAllReduceCoded(ctx, c, dst, v, halves{})
-			plain := make([]int64, 300) // the memory is in use meanwhile
+			plain := make([]int64, 300) // uses the shared memory while the coded call is in progress
 			if err := errors.Join(collective.AllReduce(ctx, c, plain, plain, collective.Sum[int64]), h.Wait(ctx)); err != nil {
 				return err
 			}

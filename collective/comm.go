@@ -53,7 +53,7 @@ type Comm struct {
 	callOptions
 	seq   *sequence // shared by all Comms of this communicator, which differ in callOptions
 	id    uint64    // Envelope.Comm of its messages
-	lane  *lane     // of the memory that all ranks share; nil if they share none
+	lane  *lane     // lane in the memory that all ranks share; nil if the ranks share none
 	level *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
 }
 

@@ -90,8 +90,8 @@ func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error
 	return collective.Barrier(ctx, c) // the AllReduce may have ended before the concurrent call was refused
 }
 
-// Calls that are allowed beside a blocking call succeed: calls of another communicator,
-// Sends and Recvs, and calls that were started before.
+// Calls that are allowed during a blocking call succeed: calls of another communicator, Sends and
+// Recvs, and calls that were started before.
 func TestBesideBlockingCall(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {

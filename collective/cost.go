@@ -59,7 +59,7 @@ func workloadOf(a Algorithm, r request) workload {
 		down := blockWorkload(r.ranks, r.bytes).then(workload{steps: ceilLog(r.ranks), messages: float64(r.ranks) * ceilLog(r.ranks)})
 		return treeWorkload(r.ranks, r.bytes).addReduction().then(down)
 	case transport.KindBroadcast:
-		if a == Ring { // a pipeline: steps is the latency until the last rank, and each rank sends the vector once
+		if a == Ring { // a pipeline: steps is the latency until the last rank receives, and each rank sends the vector once
 			ranks := float64(r.ranks)
 			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: max(1, ranks-1) * r.bytes}
 		}

@@ -32,10 +32,10 @@
 // # Goroutines
 //
 // A blocking call runs in the goroutine of its caller. A non-blocking call has a goroutine of its
-// own. Only the non-blocking calls of a communicator in shared memory have one goroutine together,
-// which runs them one after the other in their order. For each transport a watchdog answers the
-// signals of other ranks and looks for stalls. Close of the communicator from New waits for all
-// these goroutines.
+// own. In shared memory the non-blocking calls of a communicator share one goroutine instead, which
+// runs them one after the other in their order. For each transport a watchdog answers the signals
+// of other ranks and looks for stalls. Close of the communicator from New waits for all these
+// goroutines.
 //
 // # Errors
 //

@@ -30,11 +30,11 @@ const (
 // at its leader; the leaders reduce these sums among each other; each leader distributes
 // the result in its group.
 //
-// A group is a host, which works in shared memory. The leaders of hosts, or the ranks of hosts with
-// one rank each, may in turn form groups, the sites, which work by messages. So each byte is sent
-// once between hosts and once between sites, whatever the number of ranks. Only the reductions
-// within a group take the lock. Between groups and during the distribution, calls with a higher
-// priority overtake others.
+// A group is a host, which works in shared memory. On a second level, the groups are sites: the
+// leaders of hosts, or the ranks of hosts with one rank each, which exchange messages. So each byte
+// is sent once between hosts and once between sites, whatever the number of ranks. Only the
+// reductions within a group take the lock. Between groups and during the distribution, calls with a
+// higher priority overtake others.
 //
 // Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory: within
 // a site, by trees, lg m steps to the leader and lg m steps back, with S lg m bytes sent by the
@@ -75,7 +75,7 @@ func (l *hierarchical[T]) run() (err error) {
 		}
 		return l.distribute()
 	}
-	// distribute runs beside reduceLocal, on the pieces that reduceLocal has finished.
+	// distribute runs concurrently with reduceLocal, on the pieces that reduceLocal has finished.
 	distributed := make(chan error, 1)
 	go func() { distributed <- l.distribute() }()
 	defer func() {
@@ -202,9 +202,9 @@ func (l *hierarchical[T]) parent() int {
 	return local[localRank&(localRank-1)]
 }
 
-// children returns the ranks to which this rank sends the result: with shared memory all
-// others from the leader, by messages the children in the binomial tree, the farthest
-// first.
+// children returns the ranks to which this rank sends the result. With shared memory the leader
+// sends to all other ranks of the host, and these ranks send to none. By messages, each rank sends
+// to its children in the binomial tree, the farthest first.
 func (l *hierarchical[T]) children() []int {
 	local, localRank := l.level.localRanks, l.level.local.rank
 	if l.level.local.lane != nil {
@@ -244,9 +244,9 @@ func (l *hierarchical[T]) recvPiece(first, end int) error {
 	return l.forward(in, 0)
 }
 
-// export returns the position at which the other ranks of the host can read v; 0 if they
-// cannot, or if there are none. A rank alone on its host has neither a lane nor, usually,
-// shared memory.
+// export returns the position at which the other ranks of the host can read v; 0 if they cannot
+// read v, or if the host has no other ranks. A rank alone on its host has neither a lane nor,
+// usually, shared memory.
 func (l *hierarchical[T]) export(v []byte) shm.Ref {
 	if !l.exportable(v) || l.shared.Arena == nil {
 		return 0
@@ -289,8 +289,8 @@ func forUnexported(ref shm.Ref, v []byte, do func(part []byte) error) error {
 	return nil
 }
 
-// ackRead acknowledges to the leader that this rank has read everything; the leader waits
-// for all acknowledgements before it uses its dst again.
+// ackRead acknowledges to the leader that this rank has read everything. At the leader, ackRead
+// waits for the acknowledgements of all other ranks, so that the leader may use its dst again.
 func (l *hierarchical[T]) ackRead() error {
 	if l.level.leaders == nil {
 		return l.send(l.level.localRanks[0], nil)

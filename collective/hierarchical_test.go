@@ -106,7 +106,8 @@ func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelop
 
 func ignore(int, transport.Envelope, []byte) {}
 
-// A call whose messages between hosts are delayed does not block later calls: they end before it.
+// A call whose messages between hosts are delayed does not block later calls: the later calls end
+// first.
 func TestOvertakingOfHosts(t *testing.T) {
 	t.Parallel()
 	const slow, fast = 3000, 2000 // elements of the calls

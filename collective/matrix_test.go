@@ -66,8 +66,8 @@ func ways(rows []row, ordered bool) []way {
 	return all
 }
 
-// calls lists the calls of the matrix for n ranks: every way and length; root, aliasing and
-// form of the call vary in turn.
+// calls lists the calls of the matrix for n ranks: every way and length. The fields root, inPlace
+// and async vary from call to call.
 func calls(ways []way, n int, lengths []int) []call {
 	var all []call
 	for _, w := range ways {

@@ -13,7 +13,7 @@ import (
 )
 
 // errPanicked is the cause of a revocation if the goroutine of a call panics or exits. The panic
-// itself goes on to the caller.
+// itself propagates in its goroutine.
 var errPanicked = errors.New("panic in a call")
 
 // errNoContext is the error of calls with a nil context.
@@ -113,8 +113,8 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 
 // enter reports a call to Options.OnBegin and locks endpoint.mu, under which the caller gives the
 // call its place in the sequence. If the call cannot begin, enter returns the error and does not
-// lock. For ErrConcurrent it revokes, because another rank may have begun the two concurrent calls
-// in the opposite order, and would combine wrong vectors.
+// lock. For ErrConcurrent enter revokes, because another rank may have begun the two concurrent
+// calls in the opposite order, and would combine wrong vectors.
 func (c *Comm) enter(p *plan) error {
 	if !c.isValid() {
 		return fmt.Errorf("%v: %w", p.call, errNil)

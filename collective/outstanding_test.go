@@ -119,7 +119,7 @@ func TestContextOfEndedCallInMemory(t *testing.T) {
 		defer cancel()
 		first := collective.IAllReduce(short, c, v[:1], v[:1], collective.Sum[int64])
 		if c.Rank() == 1 {
-			<-canceled // the second call of rank 0 waits meanwhile
+			<-canceled // the second call of rank 0 waits until then
 		}
 		second := collective.IAllReduce(ctx, c, v[1:], v[1:], collective.Sum[int64])
 		if err := first.Wait(ctx); err != nil {

@@ -137,7 +137,7 @@ func long() int {
 	return 1_000_000
 }
 
-// The selection with vectors of many segments, in memory and over p2p. Both are in one test
+// The selection with vectors of many segments, in memory and over p2p. Both runs are in one test
 // because the inputs and the expected results cost more than the calls.
 func TestSelectionOfLongVectors(t *testing.T) {
 	t.Parallel()

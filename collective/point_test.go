@@ -66,7 +66,7 @@ func TestSendAmongCollectives(t *testing.T) {
 	})
 }
 
-// All ranks send to all, themselves included, more data than any buffer holds.
+// Each rank sends more data than any buffer holds to every rank, itself included.
 func TestSendLargeBothWays(t *testing.T) {
 	const n, length = 3, 1 << 20
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {

@@ -141,7 +141,7 @@ func TestSplitRunsAhead(t *testing.T) {
 				return err
 			}
 			if c.Rank() == 2 {
-				synctest.Wait() // the others are in their barriers by now
+				synctest.Wait() // until the other ranks are in their barriers
 			}
 			return errors.Join(collective.Barrier(ctx, part), collective.Barrier(ctx, c))
 		})

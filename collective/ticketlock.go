@@ -117,7 +117,7 @@ func (l *ticketLock) release(well bool) {
 	}
 }
 
-// wake wakes the call with a ticket if it sleeps. The caller holds mu.
+// wake wakes the call with a ticket, if that call sleeps. The caller holds mu.
 func (l *ticketLock) wake(ticket uint32) {
 	if c := l.wakeups[ticket]; c != nil {
 		close(c)

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// Calls proceed in the order of their tickets, and each wakes only the next one.
+// Calls proceed in the order of their tickets, and each call wakes only the next call.
 func TestTicketLockWakesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100

@@ -48,7 +48,7 @@ type watchState struct {
 	wait            stall.Wait    // edges of the call in the waits-for graph
 	askInterval     time.Duration // from one ask to the next
 	hopelessAnswers int           // number of answers which show that the answering rank can never complete the call
-	lastAsk         time.Duration // when the ask that precedes a report was sent, 0 if it was not sent yet
+	lastAsk         time.Duration // time of the ask that precedes the next report; 0 if this ask was not sent yet
 	reported        time.Duration // how long the call had been blocked at the last report
 }
 

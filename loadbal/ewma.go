@@ -26,10 +26,10 @@ const defaultNoise = unit / 50
 // Operational Research Quarterly 18 (1967). The gain is small where the errors change their signs,
 // as in noise, and 1 where all errors have the same sign, as in a drift.
 //
-// An error far outside the noise is a jump. A jump to slower is accepted at once: if it was noise,
-// the other ranks compute a little more for one step; if it was real and ignored, the whole step
-// would take as long as this rank. For the same reason a jump to faster is accepted only if two
-// successive values show it.
+// An error far outside the noise is a jump. A jump to a slower pace is accepted at once: if it was
+// noise, the other ranks compute a little more for one step; if it was real and ignored, the whole
+// step would take as long as this rank. For the same reason a jump to a faster pace is accepted
+// only if two successive values show it.
 type adaptiveEWMA struct {
 	level     int64 // smoothed pace, in ticks; 0 before the first
 	meanError int64 // EWMA of the relative error, times unit

@@ -22,7 +22,8 @@ func ExampleVariants() {
 	// Output: true
 }
 
-// costs returns the costs of two ranks. One takes three times as long for a microbatch, and the other has a fixed part.
+// costs returns the costs of two ranks. The first rank takes three times as long for a microbatch,
+// and the second rank has a fixed part.
 func costs() []loadbal.Cost { return []loadbal.Cost{{Each: 3, Fixed: 0}, {Each: 1, Fixed: 4}} }
 
 // With equal shares the step takes as long as the slower rank.

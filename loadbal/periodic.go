@@ -32,7 +32,7 @@ func (s *periodic) begin(paces []int64) {
 }
 
 // observe implements forecaster. If a jump that was forecast has happened, observe sets the level
-// first, so that an expected jump to faster is accepted at once.
+// first, so that an expected jump to a faster pace is accepted at once.
 func (s *periodic) observe(paces []int64) (jumped bool) {
 	noise := s.noise()
 	for r, pace := range paces {

@@ -157,7 +157,8 @@ func TestBeginForgets(t *testing.T) {
 func TestBeginTakesSpeeds(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
-		// The speed of the third rank is unknown. It is assumed to be the median of the others, 2000 us.
+		// The speed of the third rank is unknown. The policy assumes the median of the known paces,
+		// 2000 us.
 		p.Begin([]int64{loadbal.Speed(10, 10_000), loadbal.Speed(10, 40_000), 0, loadbal.Speed(1, 2000)})
 		want := []int{6, 1, 3, 3}
 		if name == "equal" {
@@ -299,7 +300,7 @@ func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	}
 }
 
-// A rank that is a thousand times slower than the others keeps one microbatch.
+// A rank that is a thousand times slower than the other ranks keeps one microbatch.
 func TestDefaultWithAFarSlowerRank(t *testing.T) {
 	paces := []int64{100, 100, 100, 100_000}
 	for i, shares := range tracking(t, 514, slices.Repeat([][]int64{paces}, 20))[1:] {

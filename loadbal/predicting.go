@@ -9,7 +9,7 @@ import (
 // shares.
 const settlePeriod = 3
 
-// predicting is LB-BSP for processors: it predicts each rank's pace in the next step and solves for
+// predicting is LB-BSP for processors: it predicts each rank's pace in the next step and computes
 // the best shares. C. Chen, Q. Weng, W. Wang, B. Li and B. Li, "Semi-dynamic load balancing:
 // efficient distributed learning in non-dedicated environments", ACM SoCC 2020.
 //

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A rank is stuck if it delays all others for four steps in a row, has a large fixed part and could
-// have a smaller share. If one of these conditions is not met, the rank is not stuck.
+// A rank is stuck if it delays all other ranks for four steps in a row, has a large fixed part and
+// could have a smaller share. If one of these conditions is not met, the rank is not stuck.
 func TestStuck(t *testing.T) {
 	slow := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1600}, {Share: 30, Micros: 1000}}
 	near := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1400}, {Share: 30, Micros: 1000}}

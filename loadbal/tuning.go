@@ -71,7 +71,7 @@ func (t *table) extremes() (slow, fast int, imbalance int64) {
 }
 
 // moved returns the present shares after a move of up to count microbatches from one rank to
-// another. The lower bound of the one rank and the upper bound of the other may limit the move.
+// another. The lower bound of rank from and the upper bound of rank to may limit the move.
 func (t *table) moved(from, to, count int) []int {
 	shares := append([]int(nil), t.shares...)
 	count = min(count, shares[from]-t.costs[from].Min)

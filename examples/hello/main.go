@@ -25,8 +25,8 @@ func main() {
 	}
 }
 
-// hello sums the ranks over all peers. The barrier keeps a peer from leaving before the others
-// are done.
+// hello sums the ranks over all peers. The barrier prevents a peer from leaving before the other
+// peers have their sums.
 func hello(ctx context.Context) (err error) {
 	g, err := launch.Init(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ type pacer struct {
 	index  int   // index of this peer
 	step   int64 // the current step
 	// due is the time at which the previous microbatch should have ended; zero before the first one
-	// of a step. Timers fire late. Waiting until due prevents that these delays add up.
+	// of a step. Timers fire late. Waiting until due prevents these delays from adding up.
 	due time.Time
 }
 

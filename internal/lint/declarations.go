@@ -59,8 +59,8 @@ func embedded(doc *ast.CommentGroup) bool {
 }
 
 // sentinel reports whether a variable is an error to compare with: its name is ErrX or errX, and
-// its value comes from errors.New or fmt.Errorf, or is the error of that name of another package.
-// Such a variable is never assigned again, so it is no shared state.
+// its value comes from errors.New or fmt.Errorf, or is the variable of the same name in another
+// package. Such a variable is never assigned again, so it is no shared state.
 func sentinel(f *File, name string, value ast.Expr) bool {
 	rest, ok := strings.CutPrefix(name, "Err")
 	if !ok {

@@ -24,7 +24,7 @@ func examplesDue() map[string][]string {
 }
 
 // checkExamples reports exported functions without an example, and functions in examplesDue that
-// have one by now. An example counts for all functions that it uses.
+// have an example. An example counts for all functions that it uses.
 func checkExamples(p *Package) []Problem {
 	due, ok := examplesDue()[p.Dir]
 	if !ok {

@@ -44,7 +44,7 @@ func checkLayer(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 	}
 	from, _ := placeOf(p.Dir)
 	to, ok := placeOf(target)
-	// A package may use the folders below its own into which it is split.
+	// A package may import its own parts, which are in folders below it.
 	sameTree := from.pattern == to.pattern && matches(target, p.Dir+"/...")
 	if ok && (to.height < from.height || sameTree || isTesting(p.Dir) && isTesting(target)) {
 		return nil

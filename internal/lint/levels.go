@@ -160,9 +160,9 @@ type exemption struct {
 	Why  string
 }
 
-// exemptions lists the exceptions to the rules, also those of wordsDue, but not those that the code
-// of a rule lists itself (such as examplesDue). An entry that is no longer needed is itself a
-// problem (UnusedExemptions).
+// exemptions lists the exceptions to the rules, the entries of wordsDue included. The code of a
+// rule may have its own list of exceptions, such as examplesDue. An entry that is no longer needed
+// is itself a problem (UnusedExemptions).
 func exemptions() []exemption {
 	return append(wordExemptions(), exemption{
 		Rule: "calls", File: "testing/cluster/process.go", Text: "os.Exit",

@@ -4,7 +4,7 @@
 //
 //	make lint        # or: go test ./internal/lint
 //
-// and every problem comes with a remedy.
+// and the text of every problem names a remedy.
 //
 // The rules read syntax only, so that they see every file of the tree whatever its build
 // constraints, and work on code that does not compile; only the rule "arrows" needs the types of a

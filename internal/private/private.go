@@ -36,8 +36,8 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Append opens a file for appending, creates it if it does not exist, and makes it private before
-// anything is written, even if it existed before, and whatever the umask is. A file of another user
+// Append opens a file for appending, and creates it if it does not exist. It makes a new or
+// existing file private before anything is written, whatever the umask is. A file of another user
 // keeps its mode, and so does a file that is not regular, such as a pipe. Errors name the operation
 // and the path.
 func Append(path string) (*os.File, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // candidate is a launcher that may start the job. Name is the name of its host, which messages
-// show; ID is unique. Both give the order of launchers.
+// show; ID is unique. Launchers are ordered by Name, and launchers with the same Name by ID.
 type candidate struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`

@@ -85,8 +85,8 @@ func TestGrant(t *testing.T) {
 	grant(self, false)
 }
 
-// world simulates launchers. The DNS shows each of them any subset of the others. Questions and answers take time, so that claims
-// overlap.
+// world simulates launchers. The DNS shows each launcher any subset of the other launchers.
+// Questions and answers take time, so that claims overlap.
 type world struct {
 	*rand.Rand
 	now   time.Time

@@ -1,5 +1,6 @@
 // Package rendezvous lets launchers on many hosts find each other by a DNS name and agree on the
-// launcher that starts the job. All are started with the same command line, and none is a server.
+// launcher that starts the job. All launchers are started with the same command line, and no
+// launcher is a server.
 //
 //	p, err := rendezvous.Listen(ctx, rendezvous.Config{Name: name, Key: key, ...})
 //	found, err := p.Seek(ctx)

@@ -137,7 +137,7 @@ func (p *Point) serveConn(conn net.Conn) {
 	}
 	a := p.answer(ctx, q, from.Addr().Unmap())
 	_ = conn.SetDeadline(time.Now().Add(askPeriod))
-	_ = json.NewEncoder(conn).Encode(a) // an error means that the asker has gone; it will ask again
+	_ = json.NewEncoder(conn).Encode(a) // an error means that the connection is broken; the asker asks again if it still runs
 }
 
 // self returns this launcher as a candidate.

@@ -95,7 +95,7 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	if !granted {
 		return false, "another launcher is about to start the job"
 	}
-	// Then the grants of all others, concurrently.
+	// Then ask all other launchers for their grants, concurrently.
 	refusals := make([]error, len(others))
 	var work sync.WaitGroup
 	for i, v := range others {
@@ -190,8 +190,8 @@ func (p *Point) recentAddrs(now time.Time) (out []netip.Addr) {
 func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// Connect from the address on which this launcher listens, so that the others see and record
-	// the address at which they can reach it.
+	// Connect from the address on which this launcher listens, so that the other launchers record
+	// an address at which they can reach this launcher.
 	d := tls.Dialer{NetDialer: &net.Dialer{}, Config: p.tls}
 	if p.cfg.Addr.IsValid() && p.cfg.Addr.Is4() == addr.Is4() {
 		d.NetDialer.LocalAddr = &net.TCPAddr{IP: p.cfg.Addr.AsSlice()}

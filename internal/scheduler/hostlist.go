@@ -26,8 +26,8 @@ var errMany = fmt.Errorf("more than %d hosts", maxHosts)
 //	a,b[01-03,7],r[1-2]n[1-2]  is  a b01 b02 b03 b7 r1n1 r1n2 r2n1 r2n2
 //
 // The result equals the output of "scontrol show hostnames", a command that not every node has. An
-// error quotes the item that is wrong. There is no result beside an error, as half of a list would
-// start a job on half of its hosts.
+// error quotes the item that is wrong. With an error the result is nil: a job must not start on a
+// part of its hosts.
 func ExpandHosts(list string) ([]string, error) {
 	items, err := splitItems(list)
 	if err != nil {

@@ -9,8 +9,8 @@
 // (edge chasing: Chandy, Misra, Haas 1983), and no rank needs to know the whole graph. A rank asks
 // only the ranks for which it waits. An asked rank answers with its knowledge of the end of its own
 // chain of waits, and later reports changes of that end, the news, to its askers. So each rank asks
-// only a few ranks, whatever the number of ranks. As soon as the end of a chain is known, all ranks
-// of the chain learn it:
+// only a few ranks, whatever the number of ranks. When the end of a chain becomes known, it is sent
+// to all ranks of the chain:
 //
 //	Ask:  0 -> 1 -> 2 -> 3    0 waits for 1, 1 for 2, 2 for 3
 //	Tell: 0 <- 1 <- 2 <- 3    3 is not in the call
@@ -59,7 +59,7 @@ const (
 )
 
 // Wait is a call in progress at this rank, seen as up to two edges of the waits-for graph. The
-// watchdog sets the exported fields; the chase owns the others.
+// watchdog sets the exported fields; the chase owns the other fields.
 type Wait struct {
 	transport.Envelope
 	// For has the rank from which the call receives and the rank to which it sends; -1 means none.
@@ -207,8 +207,7 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 
 // RecordTell records a tell of rank from for w, which is nil if the call is over. A tell that
 // answers an ask carries the time of that ask by this rank's clock, so no clocks are compared. A
-// tell without a time is news, which the rank sends unasked; it says nothing about the response
-// time.
+// tell without a time is news: it answers no ask, and says nothing about the response time.
 func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {
@@ -228,7 +227,8 @@ func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 }
 
 // End returns this rank's knowledge of the end of the chain of waits that begins with w. Of the two
-// chains of a wait it returns the end with the higher Cause, with the slowest link of both chains.
+// chains of a wait it returns the end whose Cause has the higher value, with the slowest link of
+// both chains.
 func (c *Chase) End(w *Wait, now time.Duration) End {
 	out := End{Rank: int32(c.Self), Slow: noLink()}
 	for i, rank := range w.For {

@@ -167,7 +167,7 @@ func (w *network) cycle(rank int) (ring []int, mixed bool) {
 	return append(slices.Clone(ring[least:]), ring[:least]...), mixed
 }
 
-// check compares the ranks that each rank blames with the twin.
+// check compares the ranks that each rank blames with the result of twin.
 func (w *network) check(single bool) error {
 	for rank, nd := range w.nodes {
 		if nd.stopped || !nd.wait.Waits() {
@@ -222,8 +222,8 @@ func (w *network) change(ways int) {
 	}
 }
 
-// For any waits, and any loss and delay of signals: soon after signals are reliable again,
-// each rank finds the ranks that hold it up, as the twin does with global knowledge.
+// For any waits, and any loss and delay of signals: soon after signals are reliable again, each
+// rank blames ranks that twin finds with global knowledge.
 func TestChase(t *testing.T) {
 	for _, ways := range []int{1, 2} {
 		for seed := range uint64(150) {

@@ -36,7 +36,7 @@ type End struct {
 	Path []int32
 }
 
-// cycle returns the ranks of the cycle at the end of the path, rotated so that the lowest
+// cycle returns the ranks of the cycle at the end of the path, rotated so that the lowest rank
 // comes first.
 func (e *End) cycle() []int {
 	last := e.Path[len(e.Path)-1]

@@ -37,7 +37,7 @@ const (
 // MinRelevant is the shortest duration that can influence a limit.
 const MinRelevant = After / limitFactor
 
-// Limit is the adaptive timeout of a rank's calls: the time for which a call may be held up before
+// Limit is the adaptive timeout of a rank's calls: the time for which a call may be blocked before
 // it is reported. It is computed from three quantities: the decaying maximum of waits and steps,
 // the usual pause between calls, and the lower bound After. Times come from the caller, as
 // durations since one origin. The zero value is ready. It is not safe for concurrent use.
@@ -58,7 +58,8 @@ type Limit struct {
 
 // Delay is the result of Judge for a wait.
 type Delay struct {
-	// Held is the time for which the call, or the step to which it belongs, has been held up.
+	// Held is the time for which the call has been blocked, or the time that its step has spent in
+	// calls, whichever is longer.
 	Held    time.Duration
 	Likely  bool // a stall is likely: time to ask
 	Overdue bool // the limit is exceeded

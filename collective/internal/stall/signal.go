@@ -36,9 +36,8 @@ const (
 type Signal struct {
 	Kind Kind
 	transport.Envelope
-	// At is the time of the ask, by the clock of the asker. A tell returns it unchanged, so
-	// that the asker can compute the round-trip time; it is 0 in a tell of news, which
-	// answers no ask.
+	// At is the time of the ask, by the clock of the asker. A tell returns it unchanged, so that
+	// the asker can compute the round-trip time; At is 0 in a tell of news, which answers no ask.
 	At time.Duration
 
 	// The fields of a tell.
